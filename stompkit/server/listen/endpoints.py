@@ -1,4 +1,4 @@
-"""Endpoints to listen on, made of their descriptions."""
+"""Create endpoints from their descriptions."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ __all__ = [
     "networks",
 ]
 
-#: What a description begins with whose connections begin with a header of the PROXY protocol.
+#: Prefix of descriptions of endpoints whose connections start with a PROXY protocol header.
 PROXIED: Final = "haproxy:"
 
-#: Connections that may wait to be accepted where a description does not say how many. Clients
-#: that all come back after a restart wait here; one that finds no room tries again after a second.
-#: The kernel takes no more than net.core.somaxconn, which is as many on Linux.
+#: Default backlog: the number of connections that may wait to be accepted. Clients that reconnect
+#: after a restart wait here; one that finds no room retries after a second. The kernel limits it to
+#: net.core.somaxconn, which is the same number on Linux.
 BACKLOG: Final = 4096
 
-#: Connections that are accepted in one turn of the reactor.
+#: Maximum number of connections accepted in one reactor iteration.
 MOST_ACCEPTED: Final = 16
 
-#: The endpoints that take a backlog, and how many arguments without a name come before it.
+#: The endpoints that have a backlog, with the number of positional arguments before it.
 _BEFORE_BACKLOG: Final = {"tcp": 2, "tcp6": 1, "unix": 2, "ssl": 5, "stomps": 1}
 _NOT_HANDED_OVER: Final = (
     "systemd has not handed over this socket: is the broker started by a unit that has a .socket"
@@ -45,7 +45,7 @@ _ESCAPED: Final = re.compile(r"\\.", re.DOTALL)
 def endpoint_of(
     reactor: IReactorCore, description: str, proxies: Sequence[str] = ()
 ) -> IStreamServerEndpoint:
-    """Make an endpoint; raises what Twisted, or the plug-in for it, has against a description.
+    """Create an endpoint; raises the errors of Twisted or of the endpoint's plug-in.
 
     ``proxies`` are the networks of load balancers, for ``haproxy:``.
     """
@@ -62,17 +62,17 @@ def endpoint_of(
     except LookupError as error:
         if not description.startswith("systemd:"):
             raise
-        # It has looked for it among those that there are, and says no more than that.
+        # Twisted's error says only that the endpoint type is not among the known ones.
         raise ValueError(_NOT_HANDED_OVER) from error
     return endpoint
 
 
 def accept_few(port: IListeningPort) -> None:
-    """Have a port accept no more than :data:`MOST_ACCEPTED` connections ahead of all else.
+    """Limit a port to :data:`MOST_ACCEPTED` accepted connections in one reactor iteration.
 
-    Twisted's accept some more in each turn in which that many had come, without end: in a flood
-    everybody who is connected would wait for hundreds of strangers. Other kinds of ports stay as
-    they are.
+    Twisted's ports accept more after each iteration that reached the limit, without bound. In a
+    flood all connected clients would then wait for hundreds of new connections. Ports of other
+    types stay unchanged.
     """
     if not isinstance(port, Port):
         return
@@ -86,12 +86,12 @@ def accept_few(port: IListeningPort) -> None:
 
 
 def networks(names: Sequence[str]) -> list[IPv4Network | IPv6Network]:
-    """Read addresses and networks; ValueError says what is none."""
+    """Parse addresses and networks; raises ValueError for an invalid one."""
     return [ip_network(name) for name in names]
 
 
 def described_with_backlog(description: str) -> str:
-    """Add the backlog, unless it is said already or the endpoint takes none."""
+    """Add the backlog, unless it is given or the endpoint has none."""
     kind, *arguments = _ESCAPED.sub("_", description).split(":")
     names = [name for name, is_named, _ in (each.partition("=") for each in arguments) if is_named]
     before = _BEFORE_BACKLOG.get(kind)
@@ -101,7 +101,7 @@ def described_with_backlog(description: str) -> str:
 
 
 def arguments_of(description: str) -> tuple[str, dict[str, str]]:
-    """The kind of an endpoint, and its arguments by their names, the interface among them."""
+    """Return the type of an endpoint, and its arguments by name, including the interface."""
     hidden = description.replace(r"\:", "\0")
     kind, *arguments = hidden.split(":")
     named = dict(each.split("=", 1) for each in arguments if "=" in each)

@@ -1,10 +1,11 @@
-"""Turns of the reactor in which nobody takes all the time.
+"""Fair scheduling of connections within one reactor iteration.
 
-Twisted does in one turn all that epoll tells it of. Where ten thousand connections end at once, or
-have sent something, that is a turn of half a second, and everybody else waits for its end. Here
-strangers are in an epoll of their own, and so are the connections of each user who has many: epolls
-that the reactor's tells of like of anything else. A turn has a few of each of them, and all of the
-rest, so that who has few connections waits for a few of everybody else's.
+Twisted processes all events that epoll reports in one iteration. If ten thousand connections end at
+once, or have sent data, that iteration takes half a second, and all others wait for its end. This
+module puts unauthenticated connections into a separate epoll, and also the connections of each user
+who has many. The reactor's epoll contains these epolls like other descriptors. Each iteration
+processes a few events of each of them, and all other events. Users with few connections therefore
+wait only for a few events of each other user.
 """
 
 from __future__ import annotations
@@ -17,24 +18,24 @@ from typing import Any, Final, TypeAlias, cast
 
 __all__ = ["ANONYMOUS", "SharedPoll", "share_turns"]
 
-#: What stands for the name of those who were let in without one: it is nobody's.
+#: User name of connections that logged in without a name; no user can have it.
 ANONYMOUS: Final = "\n"
 
-#: A descriptor, and what can be done with it.
+#: A descriptor with its ready events.
 Event: TypeAlias = tuple[int, int]
 
 _STRANGERS: Final = ""
-#: Connections of a user that are among the rest; those that it has beyond them are by themselves.
+#: Number of connections of a user in the reactor's epoll; further ones are in the user's own epoll.
 _FEW: Final = 50
-#: How many of those that are by themselves have their turn at a time.
+#: Maximum number of events taken from a user's own epoll at a time.
 _AT_A_TIME: Final = 16
 
 
 class _Group:
-    """The descriptors of a user that are by themselves, in an epoll within the reactor's."""
+    """The separate descriptors of a user, in an epoll nested in the reactor's."""
 
     def __init__(self, outer: Any) -> None:
-        """Begin with none; ``outer`` is the reactor's epoll."""
+        """Start empty; ``outer`` is the reactor's epoll."""
         self.epoll = select.epoll()
         self.fd = self.epoll.fileno()
         self.count = 0
@@ -42,39 +43,39 @@ class _Group:
 
 
 class _Place:
-    """Where a descriptor is."""
+    """Location of a descriptor."""
 
     __slots__ = ("events", "group", "user")
 
     def __init__(self, group: _Group | None, user: str | None, events: int) -> None:
         self.group = group
-        #: Whose it was when it came there, if anybody's.
+        #: The user at the time of registration, if any.
         self.user = user
         self.events = events
 
 
 class SharedPoll:
-    """What an epoll object is to a reactor, but for how much of each user's it tells at a time."""
+    """A drop-in replacement for a reactor's epoll that limits the events of each user."""
 
     def __init__(self, poller: Any, whose: Callable[[int], str | None]) -> None:
-        """Stand for ``poller``, which may have descriptors already.
+        """Wrap ``poller``, which may already have descriptors.
 
-        ``whose`` gives the user of a descriptor: nothing for a stranger, ``None`` for one that is
-        no client's.
+        ``whose`` returns the user of a descriptor: empty if unauthenticated, ``None`` if it is not
+        a client's.
         """
         self._poller = poller
         self._poll = poller.poll
         self._whose = whose
         self._places: dict[int, _Place] = {}
-        #: By their users, and by their own descriptors.
+        #: Groups by user, and by their own descriptors.
         self._groups: dict[str, _Group] = {}
         self._by_fd: dict[int, _Group] = {}
-        #: Descriptors that each user has.
+        #: Number of descriptors by user.
         self._counts: Counter[str] = Counter()
         self.fileno = poller.fileno
 
     def poll(self, timeout: float = -1, maxevents: int = -1) -> list[Event]:
-        """Wait for events; gives a few of each user's who has many."""
+        """Wait for events; return a limited number for each user with many connections."""
         by_fd = self._by_fd
         if maxevents >= 0:
             maxevents += len(by_fd)
@@ -85,7 +86,7 @@ class SharedPoll:
         return events
 
     def _with_groups(self, events: list[Event], first: int) -> list[Event]:
-        """The events, with those of groups in place of the groups' own."""
+        """Return the events, replacing those of groups by the events within them."""
         found = events[:first]
         for event in events[first:]:
             group = self._by_fd.get(event[0])
@@ -98,34 +99,34 @@ class SharedPoll:
         return found
 
     def _move(self, fd: int) -> None:
-        """Have a descriptor be where it belongs, once it is known whose it is."""
+        """Move a descriptor to the group of its user, once the user is known."""
         place, user = self._places.get(fd), self._whose(fd)
         if place is not None and place.user != user:
             self._leave(fd, place)
             self._enter(fd, user, place.events)
 
     def register(self, fd: int, events: int) -> None:
-        """Begin to watch a descriptor: a stranger's, as long as nothing else is known."""
+        """Watch a descriptor, as unauthenticated until more is known."""
         place = self._places.get(fd)
         if place is not None:
-            # It was closed without a word, and this is another one.
+            # It was closed without being unregistered, and its number has been reused.
             with suppress(OSError):
                 self._leave(fd, place)
-        # The reactor has to learn first what it is.
+        # The reactor must first register it.
         self._enter(fd, _STRANGERS, events)
 
     def modify(self, fd: int, events: int) -> None:
-        """Watch a descriptor for something else."""
+        """Change the watched events of a descriptor."""
         place = self._places.get(fd)
         if place is None:
-            # It was there before.
+            # It existed before this wrapper.
             self._poller.modify(fd, events)
             return
         (place.group.epoll if place.group else self._poller).modify(fd, events)
         place.events = events
 
     def unregister(self, fd: int) -> None:
-        """Watch a descriptor no more."""
+        """Stop watching a descriptor."""
         place = self._places.get(fd)
         if place is None:
             self._poller.unregister(fd)
@@ -133,7 +134,7 @@ class SharedPoll:
             self._leave(fd, place)
 
     def close(self) -> None:
-        """Close it, and what is in it."""
+        """Close the epoll and its groups."""
         for group in self._groups.values():
             group.epoll.close()
         self._poller.close()
@@ -167,16 +168,16 @@ class SharedPoll:
         finally:
             group.count -= 1
             if not group.count and user:
-                # That of strangers stays: it is never empty for long.
+                # The group of unauthenticated connections is kept: it is soon used again.
                 del self._groups[user], self._by_fd[group.fd]
                 group.epoll.close()
 
 
 def share_turns(reactor: object) -> None:
-    """Have a reactor share its turns; harmless the second time, and for others than epoll's.
+    """Install fair scheduling in an epoll reactor; does nothing for others, or the second time.
 
-    Whose a connection is says the attribute ``who`` of its protocol: a user's name, nothing for a
-    stranger. What has none is never left to a later turn.
+    The attribute ``who`` of a protocol names its user, and is empty if unauthenticated. Descriptors
+    without it are never deferred.
     """
     with suppress(ImportError):  # It is Linux's.
         from twisted.internet.epollreactor import EPollReactor
@@ -186,7 +187,7 @@ def share_turns(reactor: object) -> None:
 
 
 def _share(reactor: Any) -> None:
-    # Twisted has no other way to it; without these it does as it always did.
+    # Twisted offers no public way; without these attributes the reactor stays unchanged.
     selectables: object = getattr(reactor, "_selectables", None)
     poller: object = getattr(reactor, "_poller", None)
     if isinstance(selectables, dict) and poller is not None and not isinstance(poller, SharedPoll):

@@ -1,4 +1,4 @@
-"""Where a broker listens: its endpoints, by what is spoken there."""
+"""The listening endpoints of a broker, by protocol."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ __all__ = ["CantListen", "Listeners", "addresses"]
 
 _log: Final = Logger()
 
-#: What is spoken: the name that the announce file has for it, and what the log says.
+#: Protocols: the key in the announce file, and the log message.
 _STOMP: Final = ("endpoints", "listening on {address}")
 _WEBSOCKET: Final = ("websocket", "listening for WebSockets on {address}")
 _BEANSTALK: Final = ("beanstalk", "listening on {address} for beanstalk")
 
 
 class CantListen(Exception):
-    """An endpoint can't be listened on; the message says which one, and why."""
+    """An endpoint cannot be opened; the message names it and the reason."""
 
 
 class _Listener(NamedTuple):
-    """One endpoint that is listened on."""
+    """One open endpoint."""
 
     spoken: tuple[str, str]
     where: Endpoint
@@ -49,12 +49,12 @@ class _Listener(NamedTuple):
 
 
 class Listeners:
-    """All endpoints of a broker for clients, of whatever protocol."""
+    """All client endpoints of a broker, for every protocol."""
 
     def __init__(
         self, settings: Settings, factory: BrokerFactory, clock: IReactorTime, reactor: IReactorTime
     ) -> None:
-        """Listen nowhere yet; clients' deadlines go by ``clock``, ends of WebSockets do not."""
+        """Create without listening; ``clock`` is for client deadlines, except WebSocket closing."""
         self._settings = settings
         self._factory = factory
         self._clock = clock
@@ -64,7 +64,7 @@ class Listeners:
         self._is_stopped = False
 
     async def listen(self) -> bool:
-        """Listen everywhere; says whether that was done before it was stopped.
+        """Open all endpoints; return False if stopped meanwhile.
 
         Raises :class:`CantListen`.
         """
@@ -85,12 +85,12 @@ class Listeners:
         return True
 
     def _wanted(self) -> Iterator[tuple[tuple[str, str], Endpoint, IProtocolFactory]]:
-        """What to speak, where, and who does."""
+        """Yield the protocol, endpoint and factory of each configured listener."""
         settings = self._settings
         for where in settings.listening:
             yield _STOMP, where, self._factory
         for each in settings.websockets:
-            # Not before it is wanted: wsproto is an extra.
+            # Imported on demand, since wsproto is an optional dependency.
             from stompkit.server.websocket import WebSocketFactory
 
             factory = WebSocketFactory(
@@ -99,7 +99,7 @@ class Listeners:
             yield _WEBSOCKET, Endpoint(endpoint=each.endpoint), factory
         beanstalk = settings.beanstalk
         if beanstalk.endpoints:
-            # Not before it is wanted: most brokers are without.
+            # Imported on demand, since most brokers do not need it.
             from stompkit.server.beanstalk import BeanstalkFactory
 
             self._beanstalk = BeanstalkFactory(self._factory.broker, beanstalk, self._clock)
@@ -107,13 +107,13 @@ class Listeners:
                 yield _BEANSTALK, Endpoint(endpoint=description), self._beanstalk
 
     def change_beanstalk(self, new: BeanstalkSettings) -> None:
-        """Have other settings for clients of beanstalkd from now on; its endpoints stay."""
+        """Apply new settings for beanstalkd clients; their endpoints stay open."""
         if self._beanstalk is not None:
             self._beanstalk.hub.configure(new)
             self._factory.broker.flush()
 
     def announcement(self) -> dict[str, object]:
-        """Where it listens, by what is spoken; ``endpoints`` has those for STOMP by TCP."""
+        """Return the open endpoints by protocol; ``endpoints`` has those for STOMP over TCP."""
         said: dict[str, object] = {"endpoints": []}
         for spoken in (_STOMP, _WEBSOCKET, _BEANSTALK):
             if ports := self._ports(spoken):
@@ -121,7 +121,7 @@ class Listeners:
         return said
 
     def __str__(self) -> str:
-        """Where it listens for STOMP by TCP, on one line."""
+        """Return the endpoints for STOMP over TCP, on one line."""
         places = addresses(self._ports(_STOMP))
         return ", ".join(":".join(str(part) for part in each.values()) for each in places)
 
@@ -129,7 +129,7 @@ class Listeners:
         return [each.port for each in self._listeners if each.spoken is spoken]
 
     async def stop(self) -> None:
-        """Listen no more, and not later either."""
+        """Close all endpoints, and open no more."""
         self._is_stopped = True
         listeners, self._listeners = self._listeners, []
         for each in listeners:
@@ -137,7 +137,7 @@ class Listeners:
             if stopped is not None:
                 await stopped
 
-    # What is said about it.
+    # Logging.
 
     def _tell(self, listener: _Listener) -> None:
         address = listener.port.getHost()
@@ -151,7 +151,7 @@ class Listeners:
                 " everything: add --auth, or --anonymous if that is meant",
                 port=address.port,
             )
-        # Only these can say whom they believe.
+        # Only these have a list of trusted proxies.
         is_believing = where.endpoint.startswith(PROXIED) and not where.proxies
         if listener.spoken is _STOMP and is_believing:
             _log.warn(
@@ -162,7 +162,7 @@ class Listeners:
 
 
 def _why(error: Exception) -> str:
-    """The reason in words that say what to do, where that is known."""
+    """Return the reason, with advice if possible."""
     reason = getattr(error, "socketError", None)
     if getattr(reason, "errno", None) != errno.EADDRINUSE:
         return str(error)
@@ -173,7 +173,7 @@ def _why(error: Exception) -> str:
 
 
 def addresses(ports: Sequence[IListeningPort]) -> list[dict[str, object]]:
-    """Where ports are: host and port, or the path of a socket in the file system."""
+    """Return the addresses of ports: host and port, or the path of a Unix socket."""
     return [
         {"host": host.host, "port": host.port}
         if isinstance(host, IPv4Address | IPv6Address)
@@ -183,7 +183,7 @@ def addresses(ports: Sequence[IListeningPort]) -> list[dict[str, object]]:
 
 
 def _is_reachable(address: object) -> TypeGuard[IPv4Address | IPv6Address]:
-    """Whether others than this machine may connect there."""
+    """Return True if other machines may connect to the address."""
     if not isinstance(address, IPv4Address | IPv6Address):
         return False
     return not ip_address(address.host.partition("%")[0]).is_loopback

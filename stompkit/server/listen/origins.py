@@ -1,4 +1,4 @@
-"""Which web pages may connect: a browser says of what origin the page is (RFC 6454)."""
+"""Check the origin of web pages that connect, as sent by browsers (RFC 6454)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Origins", "host_of", "is_local_name", "origin_of"]
 
 _PORTS: Final = {"http": 80, "https": 443}
 _LOCAL: Final = "localhost"
-#: A host and perhaps a port, and nothing that some would read as user, path or fragment.
+#: A host with an optional port, and no characters that some would parse as user, path or fragment.
 _AUTHORITY: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._~-]+)(?::[0-9]{1,5})?")
 
 
@@ -20,15 +20,15 @@ class Origins:
     """The origins whose pages may connect."""
 
     def __init__(self, allowed: Iterable[str]) -> None:
-        """Take them as they are in the settings; ValueError for what is none."""
+        """Parse the configured origins; raises ValueError for an invalid one."""
         self._allowed = {each if each == "*" else origin_of(each) for each in allowed}
 
     def allows(self, origin: str, host: str, *, on_loopback: bool) -> bool:
-        """Whether a page of ``origin`` may connect to ``host``, the header of that name.
+        """Return True if a page of ``origin`` may connect to ``host``, the ``Host`` header.
 
-        A page of the same host may, whatever its port. On a loopback address only ``localhost``
-        and numbers are this host: everybody can have a name point there, and a page of that name
-        would be one of "the same host" (DNS rebinding).
+        A page of the same host is allowed, on any port. On a loopback address only ``localhost``
+        and numeric addresses count as this host. Any other name could be made to resolve to it, and
+        a page of that name would seem to be of "the same host" (DNS rebinding).
         """
         if "*" in self._allowed:
             return True
@@ -44,13 +44,13 @@ class Origins:
 
 
 def host_of(header: str) -> str:
-    """Return the host that a ``Host`` header names; empty for what is not just host and port."""
+    """Return the host of a ``Host`` header; empty if it is not a host with optional port."""
     found = _AUTHORITY.fullmatch(header)
     return "" if found is None else found[1].strip("[]").rstrip(".").lower()
 
 
 def origin_of(text: str) -> str:
-    """An origin as it is compared: in small letters, with its port; ValueError if it is none."""
+    """Return an origin in lower case, with its port; raises ValueError if it is invalid."""
     if text == "null":
         return text
     parts = urlsplit(text.lower())
@@ -62,7 +62,7 @@ def origin_of(text: str) -> str:
 
 
 def is_local_name(host: str) -> bool:
-    """Whether a name is that of this machine, or a number, which nobody can have point here."""
+    """Return True if a name is local, or a numeric address, which DNS cannot redirect."""
     if host == _LOCAL or host.endswith(f".{_LOCAL}"):
         return True
     try:

@@ -1,13 +1,13 @@
-"""Deadlines of many connections, of which no turn of the reactor sees more than one.
+"""Deadlines of many connections, paced so that one reactor iteration runs at most one.
 
-Thousands that have connected in one second are all due in one second, too, when none of them logs
-in. A reactor calls all that is due before it looks at a socket again, so that everybody else would
-have to wait for that; and with one in each of its turns nearly every message would wait for one,
-as long as they last. So each that follows another comes so much later that the time of all of them
-is a tenth of all time, with what a call leaves to do: octets to write, and the peer's answer to the
-end of its connection, take twice as long as the call itself. A few thousand are late by some
-seconds then, and nobody else notices them. None is twice as late as it should be: there the rest
-ends, since who comes faster than that would have all places.
+Thousands of connections made in one second have their login deadlines in one second, too. A reactor
+runs all calls that are due before it checks its sockets, so that all other clients would have to
+wait. With one call in each iteration, nearly every message would still wait for one. Each call is
+therefore followed by a pause, so that all calls take a tenth of the time. This includes work caused
+by a call, such as bytes to write and the peer's reply to its end, which takes twice as long as the
+call. A few thousand calls are then late by some seconds, and do not delay other clients. No call is
+delayed to more than twice its time: the pauses end there, since faster arrivals would otherwise use
+up all connections.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from stompkit.server.interfaces import Clock, Timer
 __all__ = ["PacedTimers"]
 
 
-#: How many times as long as a call took none is made, of which it leaves something to do for twice
-#: that time; and seconds that this is at most: a call that had to wait for a processor says nothing
-#: of the next one.
+#: Back-off: wait this multiple of the last call's duration before the next call. A call causes
+#: further work of twice its duration. The maximum wait in seconds follows, since a call that had to
+#: wait for a processor says nothing about the next one.
 _REST: Final = 29
 _MOST_REST_S: Final = 0.01
 
@@ -39,16 +39,16 @@ class _Call:
         self.call = call
 
     def cancel(self) -> None:
-        """Make it not."""
+        """Cancel the call."""
         self._line.cancel(self)
 
     def active(self) -> bool:
-        """Whether it is still to be made."""
+        """Return True if the call is still to be made."""
         return self in self._line.calls
 
 
 class _Line:
-    """Those with one delay: who is added last is due last."""
+    """Calls with the same delay, in order of addition and therefore of due time."""
 
     def __init__(self, clock: Clock, delay_s: float) -> None:
         self._clock = clock
@@ -73,7 +73,7 @@ class _Line:
         self._timer = None
         first = next(iter(self.calls))
         wait_s = first.due - self._clock.seconds()
-        # One that was set when the clock stood elsewhere waits no longer than any other.
+        # A call set before the clock was changed waits no longer than any other.
         if 0 < wait_s <= self._delay_s:
             self._timer = self._clock.callLater(wait_s, self._fire)
             return
@@ -86,31 +86,31 @@ class _Line:
                 self._timer = self._clock.callLater(self._rest(began), self._fire)
 
     def _rest(self, began: float) -> float:
-        """Seconds from a call that has begun then to the next; none where that is far behind."""
+        """Return the pause in seconds before the next call; 0 if that call is far behind."""
         now = self._clock.seconds()
         if now - next(iter(self.calls)).due >= self._delay_s:
             return 0.0
-        # A clock may have been set back meanwhile.
+        # The clock may have been set back meanwhile.
         return max(0.0, min(_REST * (now - began), _MOST_REST_S))
 
 
 class PacedTimers:
-    """Calls functions later as a reactor does, but one at a time, with a rest after each."""
+    """Schedules calls like a reactor, but one at a time, with a pause after each."""
 
     def __init__(self, clock: Clock) -> None:
-        """Go by a clock: a reactor's."""
+        """Use a reactor's clock."""
         self._clock = clock
         self._lines: dict[float, _Line] = {}
 
     def seconds(self) -> float:
-        """What time it is."""
+        """Return the current time in seconds."""
         return self._clock.seconds()
 
     def callLater(self, delay: float, call: Callable[..., object], /) -> Timer:
-        """Call a function after so many seconds; there should be few different numbers of them."""
+        """Call a function after a delay in seconds; only a few distinct delays should be used."""
         line = self._lines.get(delay)
         if line is None:
-            # Those of settings that have changed meanwhile.
+            # Remove lines of delays from earlier settings.
             self._lines = {key: each for key, each in self._lines.items() if each.calls}
             line = self._lines[delay] = _Line(self._clock, delay)
         return line.add(call)

@@ -1,4 +1,4 @@
-"""The broker's Twisted shell: transports and clocks around the domain."""
+"""The Twisted adapter of the broker: transports and clocks around the domain."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ __all__ = ["BrokerFactory", "BrokerProtocol", "StreamTransport"]
 
 
 class StreamTransport(TypingProtocol):
-    """What the protocol uses of a stream transport, TCP or TLS."""
+    """The methods used of a stream transport, TCP or TLS."""
 
     def write(self, data: bytes) -> None:
-        """Send octets."""
+        """Send bytes."""
 
     def loseConnection(self) -> None:
-        """Close, when everything is sent."""
+        """Close after everything is sent."""
 
     def abortConnection(self) -> None:
         """Close at once."""
@@ -60,13 +60,13 @@ class StreamTransport(TypingProtocol):
         """Stop reading."""
 
     def resumeProducing(self) -> None:
-        """Read again."""
+        """Resume reading."""
 
     def registerProducer(self, producer: object, streaming: bool) -> None:  # noqa: FBT001 (Twisted's)
-        """Say who is to be paused when the buffer is full."""
+        """Register the producer to pause when the buffer is full."""
 
     def unregisterProducer(self) -> None:
-        """End what a producer began."""
+        """Unregister the producer."""
 
     def getPeer(self) -> IAddress:
         """Return the address of the peer."""
@@ -86,10 +86,10 @@ class BrokerProtocol(Protocol):
         closing_clock: Clock | None = None,
         login_clock: Clock | None = None,
     ) -> None:
-        """Wait for the transport; ``peer`` is the address that the client is counted under.
+        """Wait for the transport; ``peer`` is the address that counts for the client's limits.
 
-        ``connection`` and ``closing_clock`` are as in :class:`BrokerFactory`; ``login_clock`` is
-        what the deadline for CONNECT goes by, ``clock`` if not given.
+        ``connection`` and ``closing_clock`` are as in :class:`BrokerFactory`. ``login_clock`` is
+        the clock of the deadline for CONNECT, by default ``clock``.
         """
         self._broker = broker
         self._clock = clock
@@ -97,14 +97,15 @@ class BrokerProtocol(Protocol):
         self._closing_clock = given if closing_clock is None else closing_clock
         self._login_clock = given if login_clock is None else login_clock
         self.peer = peer
-        #: The user's name, empty for a stranger: see :mod:`stompkit.server.listen.fair_poller`.
+        #: The user's name, empty before login: see :mod:`stompkit.server.listen.fair_poller`.
         self.who = ""
         self._connection = connection(broker, self, clock.seconds())
         self._timer: Timer | PeerDeadline | None = None
         self._paused = False
         self._closing = False
         self._backlog_bytes = 0
-        #: Why nothing is read now: the connection has to wait, or its replies pile up.
+        #: True while reading is suspended, since the connection waits; the flag for too many
+        #: pending replies follows.
         self._is_suspended = False
         self._is_choked = False
         self._read_ended = False
@@ -116,15 +117,15 @@ class BrokerProtocol(Protocol):
         return cast("StreamTransport", self.transport)
 
     def limit_writes(self, limit_bytes: int) -> None:
-        """Write several frames at once only if they have at most this many bytes together."""
+        """Limit the size in bytes of a write that contains several frames."""
         self._connection.limit_writes(limit_bytes)
 
-    # What Twisted calls.
+    # Called by Twisted.
 
     def connectionMade(self) -> None:
-        """Begin, with a deadline for CONNECT."""
+        """Start the session, with a deadline for CONNECT."""
         if ITCPTransport.providedBy(self.transport):
-            # One write holds all of a turn; waiting for more could only delay it.
+            # One write holds the output of a whole cycle; delaying it (Nagle) has no benefit.
             self.transport.setTcpNoDelay(True)
         self._stream.registerProducer(self, True)
         self._connection.opened()
@@ -138,7 +139,7 @@ class BrokerProtocol(Protocol):
         self._broker.flush()
 
     def dataReceived(self, data: bytes) -> None:
-        """Hand a chunk to the connection, and end the broker's turn."""
+        """Pass a chunk to the connection, and end the broker's cycle."""
         connection = self._connection
         if self._is_new:
             self._is_new = False
@@ -149,7 +150,7 @@ class BrokerProtocol(Protocol):
         self._broker.flush()
 
     def connectionLost(self, reason: Failure | None = None) -> None:
-        """Give back what the client had."""
+        """Release the client's messages and subscriptions."""
         mistake = None if reason is None else diagnose_tls_failure(reason)
         if mistake is not None:
             self.refusals.info(
@@ -161,10 +162,11 @@ class BrokerProtocol(Protocol):
         self._broker.flush()
 
     def readConnectionLost(self) -> None:
-        """Answer what the client has sent before it closed its end, then close ours."""
+        """Answer the frames sent before the client closed its end, then close this end."""
         self._read_ended = True
         if self._half_closed:
-            # Ours was closed first. Twisted leaves it to the protocol to see that nothing is left.
+            # This end was closed first. Twisted leaves it to the protocol to close the connection
+            # then.
             self._stream.loseConnection()
             return
         self._connection.ended(self._clock.seconds())
@@ -174,12 +176,12 @@ class BrokerProtocol(Protocol):
         """Do nothing: this end was closed by :meth:`close`."""
 
     def pauseProducing(self) -> None:
-        """Let messages wait in their queues: the transport's buffer is full."""
+        """Keep messages in their queues: the transport's buffer is full."""
         self._paused = True
         self._connection.set_writable(False, self._clock.seconds())
 
     def resumeProducing(self) -> None:
-        """Go on: the transport's buffer is empty."""
+        """Resume writing: the transport's buffer is empty."""
         if self._is_choked:
             self._is_choked = False
             self._read_or_not()
@@ -195,16 +197,16 @@ class BrokerProtocol(Protocol):
     def stopProducing(self) -> None:
         """Do nothing: ``connectionLost`` follows."""
 
-    # What a transport calls that knows more of the client than a stream does.
+    # Called by a transport that knows more about the client than a stream does.
 
     @property
     def refusals(self) -> RateLimitedLog:
-        """What is said of clients that are turned away."""
+        """The log of refused clients."""
         return self._broker.refusals
 
     @property
     def failure(self) -> RemoteProtocolError | None:
-        """Why the connection was closed with an ERROR, once it has been."""
+        """The error for which the connection was closed, if any."""
         return self._connection.failure
 
     def fail(self, message: str, code: str) -> None:
@@ -212,10 +214,10 @@ class BrokerProtocol(Protocol):
         self._connection.fail(message, code)
         self._broker.flush()
 
-    # What the connection calls: the Outlet.
+    # Called by the connection: the Outlet.
 
     def write(self, data: bytes) -> None:
-        """Send octets; a client that lets too many replies pile up is not read any more."""
+        """Send bytes; stop reading from a client with too many pending replies."""
         if self._paused:
             self._backlog_bytes += len(data)
             over = self._backlog_bytes > self._broker.config.max_reply_backlog_bytes
@@ -225,27 +227,27 @@ class BrokerProtocol(Protocol):
         self._stream.write(data)
 
     def logged_in(self) -> None:
-        """Have the deadline for CONNECT give way to those of heart-beats."""
+        """Replace the deadline for CONNECT by those of heart-beats."""
         self.who = self._connection.user.name or ANONYMOUS
         self._schedule()
 
     @property
     def is_reading(self) -> bool:
-        """Whether the client's octets are read as they come."""
+        """True if the client's bytes are read as they arrive."""
         return not (self._is_suspended or self._is_choked)
 
     @property
     def has_unread(self) -> bool:
-        """Return whether octets of the client wait in the kernel."""
+        """Return True if bytes of the client wait in the kernel."""
         return has_unread(self.transport)
 
     def pause(self) -> None:
-        """Read no more from the client, until :meth:`resume`."""
+        """Stop reading from the client, until :meth:`resume`."""
         self._is_suspended = True
         self._read_or_not()
 
     def resume(self) -> None:
-        """Read from the client again."""
+        """Resume reading from the client."""
         self._is_suspended = False
         self._read_or_not()
 
@@ -258,17 +260,17 @@ class BrokerProtocol(Protocol):
             self._stream.pauseProducing()
 
     def certificate(self) -> bytes | None:
-        """The client's verified TLS certificate as DER, if it has shown one."""
+        """Return the client's verified TLS certificate as DER, or None if it presented none."""
         return peer_certificate(self.transport)
 
     def close(self) -> None:
-        """Close after what was written, and linger until the client has had time to read it."""
+        """Close after the output is sent, and linger until the client has had time to read it."""
         if self._closing:
             return
         self._closing = True
         self._cancel()
         if self._is_suspended:
-            # Unread octets would reset the connection, and nobody waits for them any more.
+            # Unread bytes would reset the connection, and are no longer needed.
             self.resume()
         stream = self._stream
         failure = self._connection.failure
@@ -280,7 +282,7 @@ class BrokerProtocol(Protocol):
                 reason=failure.message,
             )
         if self._paused:
-            # The last frame waits behind others; resumeProducing tells when they are gone.
+            # The last frame waits behind others; resumeProducing is called when they are sent.
             self._give_time(
                 self._closing_clock,
                 self._broker.config.drain_timeout_s,
@@ -295,9 +297,9 @@ class BrokerProtocol(Protocol):
         stream.unregisterProducer()
         half_closes = IHalfCloseableDescriptor.providedBy(stream) and not self._read_ended
         if half_closes and not ISSLTransport.providedBy(stream):
-            # Closing at once would reset the connection where octets of the client are still
-            # unread, and the reset would overtake the last frame. TLS can't be half closed: its
-            # transport offers what that of TCP beneath it can do.
+            # Closing at once would reset the connection if bytes of the client are unread, and the
+            # reset would overtake the last frame. TLS cannot be half-closed: its transport offers
+            # the methods of the TCP transport beneath it.
             self._half_closed = True
             stream.loseWriteConnection()
         else:
@@ -314,7 +316,7 @@ class BrokerProtocol(Protocol):
         has_moved: Callable[[], bool],
         end: Callable[[], object],
     ) -> None:
-        """Have the client's time limited; ``has_moved`` says whether it has to be looked at."""
+        """Limit the time of the client; ``has_moved`` returns True if unprocessed input waits."""
         self._timer = deadline = PeerDeadline(clock, has_moved, end)
         deadline.start(delay_s)
 
@@ -347,7 +349,7 @@ class BrokerProtocol(Protocol):
 
 
 class BrokerFactory(Factory):
-    """Makes a :class:`BrokerProtocol` for each client; give it to a Twisted endpoint."""
+    """Creates a :class:`BrokerProtocol` for each client; pass it to a Twisted endpoint."""
 
     noisy = False
 
@@ -364,12 +366,11 @@ class BrokerFactory(Factory):
         connection: type[Connection] = Connection,
         closing_clock: IReactorTime | None = None,
     ) -> None:
-        """Make a broker; ``clock`` is the reactor if not given.
+        """Create a broker; ``clock`` is the reactor by default.
 
-        ``connection`` is what answers a client: a subclass can do some of it in another way.
-        ``closing_clock`` is what tells how long a connection that is being closed may take to
-        get its last frame to the client, ``clock`` if not given. The rest is as in
-        :class:`Broker`.
+        ``connection`` is the class that serves a client; a subclass can change its behaviour.
+        ``closing_clock`` is the clock for closing a connection, which limits the time to deliver
+        its last frame; by default ``clock``. The other arguments are as in :class:`Broker`.
         """
         if clock is None:
             from twisted.internet import reactor
@@ -385,7 +386,7 @@ class BrokerFactory(Factory):
             authoriser=authoriser,
         )
         self._clock = clock
-        # Strangers who come by the thousand also go by the thousand.
+        # Unauthenticated connections made by the thousand also time out by the thousand.
         self._login_clock = PacedTimers(cast("Clock", clock))
         self._closing_clock = PacedTimers(
             cast("Clock", clock if closing_clock is None else closing_clock)
@@ -393,7 +394,7 @@ class BrokerFactory(Factory):
         self._connection = connection
 
     def buildProtocol(self, addr: IAddress | None) -> Protocol:
-        """Make the protocol of one client."""
+        """Return the protocol of one client."""
         protocol = BrokerProtocol(
             self.broker,
             self._clock,
@@ -412,5 +413,5 @@ class BrokerFactory(Factory):
         self.broker.flush()
 
     def reset(self, done: Callable[[StoreError | None], None] | None = None) -> None:
-        """Have the broker be as new, as :meth:`Broker.reset` says."""
+        """Reset the broker, as :meth:`Broker.reset` does."""
         self.broker.reset(done)

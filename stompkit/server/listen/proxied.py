@@ -1,8 +1,8 @@
-"""Listening behind a load balancer that says who has connected: ``haproxy:`` endpoints.
+"""Listen behind a load balancer that sends the client's address: ``haproxy:`` endpoints.
 
-Twisted's own wrapper of that name counts all clients under the address of the load balancer, wants
-the beginning of a header in one piece, breaks on headers of other families, and looks for it within
-TLS, where a load balancer does not put it.
+Twisted's own wrapper of that name counts all clients under the address of the load balancer. It
+also requires the beginning of a header in one piece, and fails on headers of other families. It
+looks for the header inside TLS, where a load balancer does not put it.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ from stompkit.server.process.rate_limited_log import RateLimitedLog
 
 __all__ = ["HEADER_TIMEOUT_S", "MOST_WAITING", "ProxiedReactor", "Proxies"]
 
-#: Seconds until the header has to be there: a load balancer sends it at once.
+#: Time in seconds within which the header must arrive: a load balancer sends it at once.
 HEADER_TIMEOUT_S: Final = 5.0
-#: Connections whose header has not come yet; the broker's own limits count those that have one.
+#: Maximum number of connections without a header; those with one count for the broker's limits.
 MOST_WAITING: Final = 4_096
 
-#: The load balancers that are believed; none for everybody who can connect.
+#: The trusted load balancers; if empty, everybody who can connect is trusted.
 Proxies = Sequence[IPv4Network | IPv6Network]
 
 
 class ProxiedReactor:
-    """A reactor with which endpoints listen for connections that begin with a header.
+    """A reactor for endpoints whose connections start with a header.
 
-    It stands between an endpoint and the real one, so that the header comes first of all, in front
-    of TLS.
+    It stands between an endpoint and the real reactor, so that the header is read before TLS
+    starts.
     """
 
     def __init__(self, reactor: Any, proxies: Proxies) -> None:
-        """Take the real one."""
+        """Wrap the real reactor."""
         self._reactor = reactor
         self._proxies = proxies
         directlyProvides(self, providedBy(reactor))
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else is the real one's."""
+        """Delegate all other attributes to the real reactor."""
         return getattr(self._reactor, name)
 
     def listenTCP(self, port: int, factory: Factory, *others: Any, **named: Any) -> Any:
-        """Listen."""
+        """Listen on a TCP port."""
         return self._reactor.listenTCP(port, self._wrapped(factory), *others, **named)
 
     def listenUNIX(self, address: str, factory: Factory, *others: Any, **named: Any) -> Any:
-        """Listen at a Unix socket."""
+        """Listen on a Unix socket."""
         return self._reactor.listenUNIX(address, self._wrapped(factory), *others, **named)
 
     def adoptStreamPort(self, descriptor: int, family: int, factory: Factory) -> Any:
-        """Listen at a socket that somebody has handed over."""
+        """Listen on a socket passed by another process."""
         return self._reactor.adoptStreamPort(descriptor, family, self._wrapped(factory))
 
     def listenSSL(
@@ -80,12 +80,12 @@ class ProxiedReactor:
 
 
 class HeaderFactory(Factory):
-    """Makes what reads the header of each connection, and then has ``inner`` go on."""
+    """Creates protocols that read the header, and then pass the connection to ``inner``."""
 
     noisy = False
 
     def __init__(self, inner: Factory, proxies: Proxies, clock: IReactorTime) -> None:
-        """Take the factory of those who are behind the header, and who may send one."""
+        """Keep the factory of the protocols behind the header, and the trusted load balancers."""
         self.inner = inner
         self.clock = clock
         self.waiting = 0
@@ -93,17 +93,17 @@ class HeaderFactory(Factory):
         self._proxies = proxies
 
     def doStart(self) -> None:
-        """Begin to listen, with the other."""
+        """Start together with the inner factory."""
         super().doStart()  # type: ignore[no-untyped-call]  # Twisted's
         self.inner.doStart()  # type: ignore[no-untyped-call]  # Twisted's
 
     def doStop(self) -> None:
-        """Listen no more, with the other."""
+        """Stop together with the inner factory."""
         self.inner.doStop()  # type: ignore[no-untyped-call]  # Twisted's
         super().doStop()  # type: ignore[no-untyped-call]  # Twisted's
 
     def buildProtocol(self, addr: IAddress | None) -> Protocol | None:
-        """Make what waits for a header; nobody else than the load balancers is let in."""
+        """Return a protocol that waits for a header, or None for an untrusted peer."""
         if self.waiting >= MOST_WAITING:
             self.refusals.warn("{peer} is turned away: too many wait for their header", peer=addr)
             return None
@@ -124,9 +124,9 @@ class HeaderFactory(Factory):
 
 
 class HeaderProtocol(Protocol):
-    """Waits for the header, and hands the connection over to whom it is for."""
+    """Waits for the header, and passes the connection to the inner protocol."""
 
-    #: The user's name: nobody knows it yet.
+    #: The user's name, which is not known yet.
     who: Final = ""
 
     def __init__(self, factory: HeaderFactory, addr: IAddress | None) -> None:
@@ -138,19 +138,19 @@ class HeaderProtocol(Protocol):
         self._timeout: PeerDeadline | None = None
 
     def connectionMade(self) -> None:
-        """Begin to wait."""
+        """Start to wait."""
         self._factory.waiting += 1
         clock = cast("Clock", self._factory.clock)
         self._timeout = PeerDeadline(clock, lambda: has_unread(self.transport), self._too_late)
         self._timeout.start(HEADER_TIMEOUT_S)
 
     def dataReceived(self, data: bytes) -> None:
-        """Take what may be only a part of the header."""
+        """Process a chunk, which may be only a part of the header."""
         if self._inner is not None:
             self._inner.dataReceived(data)
             return
         if self._timeout is None:
-            # It was turned away, and sends on.
+            # It has been rejected, and keeps sending.
             return
         self._data += data
         try:
@@ -162,7 +162,7 @@ class HeaderProtocol(Protocol):
             self._hand_over(header)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Tell whom it is for, if that is known."""
+        """Notify the inner protocol, if there is one."""
         self._waits_no_more()
         if self._inner is not None:
             self._inner.connectionLost(reason)
@@ -177,7 +177,7 @@ class HeaderProtocol(Protocol):
             transport.loseConnection()
             return
         self._inner = inner
-        # From now on the transport talks to who is behind the header, and this is not in between.
+        # From now on the transport calls the inner protocol directly.
         transport.protocol = inner
         inner.makeConnection(cast("ITransport", ProxiedTransport(transport, header)))
         if rest:
@@ -203,25 +203,25 @@ class HeaderProtocol(Protocol):
 
 
 class ProxiedTransport:
-    """A transport that says whom the load balancer has said."""
+    """A transport that reports the addresses of the header."""
 
     def __init__(self, transport: Any, header: Header) -> None:
-        """Take the transport, and what the header says."""
+        """Wrap the transport, with the content of the header."""
         self._transport = transport
         self._header = header
         directlyProvides(self, providedBy(transport))
-        # Called for every message.
+        # Cached, since it is called for every message.
         self.write = transport.write
         self.writeSequence = transport.writeSequence
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else is the real one's."""
+        """Delegate all other attributes to the real transport."""
         return getattr(self._transport, name)
 
     def getPeer(self) -> Any:
-        """The client."""
+        """Return the address of the client."""
         return self._header.source or self._transport.getPeer()
 
     def getHost(self) -> Any:
-        """What the client has connected to."""
+        """Return the address that the client connected to."""
         return self._header.target or self._transport.getHost()

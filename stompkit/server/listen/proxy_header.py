@@ -1,4 +1,4 @@
-"""The header of HAProxy's PROXY protocol, versions 1 and 2: who has connected to a load balancer.
+"""Parse the header of HAProxy's PROXY protocol, versions 1 and 2.
 
 Source: https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt, sections 2.1 and 2.2.
 """
@@ -14,11 +14,11 @@ from twisted.internet import address
 
 __all__ = ["MAX_HEADER_BYTES", "BadHeader", "Header", "read_header"]
 
-#: Octets of a header with all that may be attached to it; a certificate may, that is not wanted.
+#: Maximum size in bytes of a header with its extensions; a client certificate may be among them.
 MAX_HEADER_BYTES: Final = 4_096
 
 _SIGNATURE: Final = b"\r\n\r\n\0\r\nQUIT\n"
-#: The longest line of version 1, its end included.
+#: Maximum length in bytes of a version 1 header, with its line end.
 _MOST_V1: Final = 107
 _BEGIN_V1: Final = b"PROXY "
 _UNKNOWN: Final = re.compile(rb"PROXY UNKNOWN(?: [\x20-\x7e]*)?")
@@ -28,7 +28,7 @@ _KNOWN: Final = re.compile(
 )
 
 _LOCAL, _PROXIED = 0x20, 0x21
-#: Octets of both addresses and ports, for a stream of that family.
+#: Family codes of streams; the sizes in bytes of their addresses and ports follow.
 _INET, _INET6, _UNIX = 0x11, 0x21, 0x31
 _SIZES: Final = {_INET: 12, _INET6: 36, _UNIX: 216}
 
@@ -36,22 +36,22 @@ _Address = address.IPv4Address | address.IPv6Address | address.UNIXAddress
 
 
 class BadHeader(Exception):
-    """Octets that are no such header; the message says why."""
+    """Bytes that are not a valid header; the message says why."""
 
 
 class Header(NamedTuple):
-    """What a header says."""
+    """The content of a header."""
 
     length: int
-    """Octets of it; what follows is the client's."""
+    """Length of the header in bytes; the client's bytes follow."""
     source: _Address | None
-    """The client; ``None`` where the load balancer speaks for itself, or does not know."""
+    """Address of the client; ``None`` for the load balancer itself, or if unknown."""
     target: _Address | None
-    """What the client has connected to."""
+    """Address that the client connected to."""
 
 
 def read_header(data: bytes) -> Header | None:
-    """Read the header at the beginning; ``None`` where more has to come. Raises BadHeader."""
+    """Parse the header at the beginning; ``None`` if it is incomplete. Raises BadHeader."""
     if data[: len(_SIGNATURE)] == _SIGNATURE[: len(data)]:
         return _version_2(data)
     if data[: len(_BEGIN_V1)] == _BEGIN_V1[: len(data)]:
@@ -99,7 +99,7 @@ def _version_2(data: bytes) -> Header | None:
     if len(data) < size:
         return None
     if command == _LOCAL or family not in _SIZES:
-        # Families and protocols that are not known are to be taken, and not looked at.
+        # Unknown families and protocols must be accepted and ignored.
         return Header(size, None, None)
     if family == _UNIX:
         paths = (data[16:124], data[124:232])
@@ -119,6 +119,6 @@ def _made(host: IPv4Address | IPv6Address, port: int) -> _Address:
         mapped = host.ipv4_mapped
         if mapped is None:
             return address.IPv6Address("TCP", str(host), port)
-        # The same client as one that has come by IPv4, and counted as that.
+        # The same client as one that connects over IPv4, and counted as such.
         host = mapped
     return address.IPv4Address("TCP", str(host), port)

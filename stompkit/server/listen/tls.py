@@ -1,4 +1,4 @@
-"""TLS: client certificates, and what to say when the two sides mean different protocols."""
+"""TLS client certificates, and diagnosis of protocol mismatches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from twisted.python.failure import Failure
 
 __all__ = ["diagnose_plain", "diagnose_tls_failure", "peer_certificate"]
 
-#: What other protocols begin with, and what the one who speaks them is to do.
+#: Initial bytes of other protocols, each with advice for the client.
 _BEGINNINGS: Final = (
     (
         re.compile(rb"\x16\x03[\x00-\x04]"),
@@ -38,9 +38,9 @@ _BEGINNINGS: Final = (
 
 
 def diagnose_plain(first_octets: bytes) -> str | None:
-    """Say which other protocol a client speaks on a port without TLS, and what to do.
+    """Return which other protocol a client speaks on a plain-text port, with advice.
 
-    ``first_octets`` are those of the first chunk; ``None`` where they might be STOMP.
+    ``first_octets`` are the bytes of the first chunk; ``None`` if they may be STOMP.
     """
     for pattern, sentence in _BEGINNINGS:
         if pattern.match(first_octets):
@@ -48,8 +48,8 @@ def diagnose_plain(first_octets: bytes) -> str | None:
     return None
 
 
-#: Words in OpenSSL's reasons for the end of a handshake, in the order in which they are looked
-#: for. It takes STOMP's CONNECT for that of an HTTP proxy.
+#: Words in OpenSSL's reasons for a failed handshake, in order of precedence. OpenSSL takes STOMP's
+#: CONNECT for that of an HTTP proxy.
 _REASONS: Final = (
     (
         ("https proxy request", "wrong version number", "unknown protocol", "packet length too"),
@@ -111,9 +111,9 @@ _REASONS: Final = (
 
 
 def diagnose_tls_failure(reason: Failure) -> str | None:
-    """Say why a TLS handshake failed and what to do; ``None`` for anything else.
+    """Return why a TLS handshake failed, with advice; ``None`` for anything else.
 
-    ``reason`` is what ``connectionLost`` is given.
+    ``reason`` is the argument of ``connectionLost``.
     """
     words = _openssl_reason(reason.value)
     if words is None:
@@ -138,9 +138,9 @@ def _openssl_reason(error: BaseException | None) -> str | None:
 
 
 def peer_certificate(transport: object) -> bytes | None:
-    """The certificate (DER) that a TLS client has shown and the endpoint has verified.
+    """Return the verified certificate (DER) of a TLS client.
 
-    ``None`` without TLS, without a certificate, and where the endpoint does not verify any.
+    Return ``None`` without TLS, without a certificate, and if the endpoint does not verify any.
     """
     handle = getattr(transport, "getHandle", None)
     connection = None if handle is None else handle()

@@ -1,6 +1,6 @@
-"""Listening with TLS where clients may, or have to, show certificates: ``stomps:`` endpoints.
+"""TLS endpoints with optional or required client certificates: ``stomps:``.
 
-Twisted's own ``ssl:`` and ``tls:`` endpoints never ask a client for one.
+Twisted's own ``ssl:`` and ``tls:`` endpoints never request one.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from stompkit.server.process.watched_files import Watched
 
 __all__ = ["TlsServer", "certificates_in", "endpoint"]
 
-#: The port that ActiveMQ and RabbitMQ take for STOMP over TLS.
+#: The port that ActiveMQ and RabbitMQ use for STOMP over TLS.
 DEFAULT_PORT: Final = 61614
 
-#: Of TLS 1.2, those with forward secrecy that nothing is known against; 1.3 has no others.
+#: Ciphers of TLS 1.2 with forward secrecy and no known weakness; all of TLS 1.3 qualify.
 _CIPHERS: Final = b"ECDHE+AESGCM:ECDHE+CHACHA20"
 
 _Key = RSAPrivateKey | EllipticCurvePrivateKey | Ed25519PrivateKey | Ed448PrivateKey
 
-#: OpenSSL's numbers for what can be wrong with a certificate, in OpenSSL's words.
+#: OpenSSL's codes for certificate errors, with OpenSSL's texts.
 _ERRORS: Final = {
     9: "certificate is not yet valid",
     10: "certificate has expired",
@@ -54,7 +54,7 @@ _ERRORS: Final = {
 
 @implementer(IOpenSSLServerConnectionCreator)
 class TlsServer:
-    """The broker's side of TLS. Its files are read again when they have changed."""
+    """The broker's TLS configuration. Its files are reloaded when they change."""
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class TlsServer:
         *,
         clients_optional: bool = False,
     ) -> None:
-        """Read the files, all PEM: OSError or ValueError says what is wrong.
+        """Read the PEM files; raises OSError or ValueError for invalid ones.
 
-        ``certificate`` holds the broker's certificate first, then those up to its root, and its
-        key where ``private_key`` is not given. With ``client_cas``, a file of authorities, each
-        client has to show a certificate signed by one of them, or may, if it is optional.
+        ``certificate`` holds the broker's certificate first, then the chain up to its root, and its
+        key unless ``private_key`` is given. ``client_cas`` is a file of authorities. With it, each
+        client must present a certificate signed by one of them, or may, if ``clients_optional``.
         """
         key = certificate if private_key is None else private_key
         paths = [certificate, key] if client_cas is None else [certificate, key, client_cas]
@@ -77,7 +77,7 @@ class TlsServer:
         )
 
     def serverConnectionForTLS(self, protocol: TLSMemoryBIOProtocol) -> SSL.Connection:
-        """Begin the TLS of one client."""
+        """Start the TLS session of one client."""
         return SSL.Connection(self._context.get())
 
 
@@ -89,8 +89,8 @@ def _context(
     context.set_min_proto_version(SSL.TLS1_2_VERSION)
     context.set_cipher_list(_CIPHERS)
     context.set_options(SSL.OP_NO_COMPRESSION | SSL.OP_NO_RENEGOTIATION | SSL.OP_NO_TICKET)
-    # Idle clients keep no buffers of 16 KiB, and there are no sessions to come back to without
-    # showing the certificate again.
+    # Idle clients keep no buffers of 16 KiB. Sessions are not resumed, so that the certificate is
+    # always presented.
     context.set_mode(SSL.MODE_RELEASE_BUFFERS)
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
     try:
@@ -105,7 +105,7 @@ def _context(
         ) from None
     if client_cas is not None:
         authorities = context.get_cert_store()
-        assert authorities is not None  # only one that belongs to nothing has none
+        assert authorities is not None  # every context has a store
         for each in _pem_certificates(client_cas):
             authorities.add_cert(X509.from_cryptography(each))
         mode = SSL.VERIFY_PEER | (0 if optional else SSL.VERIFY_FAIL_IF_NO_PEER_CERT)
@@ -114,7 +114,7 @@ def _context(
 
 
 def _verify(connection: SSL.Connection, certificate: X509, error: int, depth: int, ok: int) -> bool:
-    """Say what is wrong with a certificate: the error that OpenSSL raises itself does not."""
+    """Log a certificate error, since the error that OpenSSL raises does not contain it."""
     if not ok:
         reason = _ERRORS.get(error, f"certificate verify failed, for reason {error}")
         raise SSL.Error([("X509", "", reason)])
@@ -122,7 +122,7 @@ def _verify(connection: SSL.Connection, certificate: X509, error: int, depth: in
 
 
 def certificates_in(path: Path) -> list[Certificate]:
-    """The certificates in a PEM file, at least one; else OSError or ValueError."""
+    """Return the certificates of a PEM file, at least one; raises OSError or ValueError."""
     return [
         Certificate(X509.from_cryptography(each))  # type: ignore[no-untyped-call]  # Twisted's
         for each in _pem_certificates(path)
@@ -157,7 +157,7 @@ def endpoint(
     interface: str = "",
     backlog: str = "50",
 ) -> IStreamServerEndpoint:
-    """The endpoint that ``stomps:PORT:certificate=FILE:...`` describes.
+    """Return the endpoint described by ``stomps:PORT:certificate=FILE:...``.
 
     ``clients`` is ``required`` or ``optional``. Raises OSError or ValueError.
     """

@@ -1,4 +1,4 @@
-"""Whom an address stands for, where connections and wrong passcodes are counted."""
+"""Map addresses to the keys under which connections and wrong passcodes are counted."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Final
 
 __all__ = ["counted_as"]
 
-#: What one customer of a provider gets at the least: all of it can be one attacker (RFC 6177).
+#: Minimum prefix length in bits of a provider's customer: one attacker may own all of it (RFC
+#: 6177).
 _PREFIX_BITS: Final = 64
 
 
 def counted_as(peer: str) -> str:
-    """What an address is counted under: of IPv6 its network of 64 bits, all else as it is."""
+    """Return the key of an address: for IPv6 its /64 network, otherwise the address itself."""
     if ":" not in peer:
         return peer
     try:

@@ -1,4 +1,4 @@
-"""Who a client is: logins checked by ``twisted.cred``, TLS client certificates, nobody."""
+"""Authenticate clients by ``twisted.cred`` checkers, TLS client certificates, or as anonymous."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ __all__ = [
 
 _log: Final = Logger()
 
-#: Octets of UTF-8: what the longest e-mail address takes, with room to spare.
+#: Maximum length in bytes of UTF-8: more than the longest e-mail address.
 MAX_NAME_BYTES: Final = 320
 
 
 class CantCheckNow(UnauthorizedLogin):
-    """A checker does not know, and says no for that; nobody has guessed wrong."""
+    """A checker cannot decide and therefore refuses; it does not count as a wrong passcode."""
 
 
 @runtime_checkable
 class GroupSource(Protocol):
-    """A checker that also knows which groups a user is in."""
+    """A checker that also knows the groups of users."""
 
     def groups_of(self, user: str) -> Iterable[str]:
-        """The groups of a user, none for somebody unknown."""
+        """Return the groups of a user; empty for an unknown user."""
 
 
 class CredAuthenticator:
-    """Asks credentials checkers, in order, until one of them knows the login and passcode.
+    """Asks credentials checkers, in order, until one accepts the login and passcode.
 
-    A user is a name, whoever has checked it: its groups are those of ``groups``, from group to
-    members, and of every checker that knows groups.
+    A user is identified by name, whichever checker accepted it. Its groups are those of ``groups``,
+    a mapping from groups to members, and of every checker that knows groups.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class CredAuthenticator:
         groups: Mapping[str, Sequence[str]] | None = None,
         certificate_users: bool = False,
     ) -> None:
-        """Take what to ask.
+        """Start with the checkers.
 
-        ``anonymous`` lets clients in that send no login, as does a checker for anonymous ones
-        among ``checkers``; ``certificate_users`` logs those in, by :func:`certificate_user`, that
-        have shown a certificate. Raises ValueError for a checker that knows no passcodes.
+        ``anonymous`` accepts clients without a login, as does a checker for anonymous ones among
+        ``checkers``. ``certificate_users`` logs in clients with a certificate, by
+        :func:`certificate_user`. Raises ValueError for a checker that cannot check passcodes.
         """
         self._checkers: list[ICredentialsChecker] = []
         self._anonymous = anonymous
@@ -90,7 +90,7 @@ class CredAuthenticator:
         self.decide(credentials, lambda decided: answer(decided.user))
 
     def decide(self, credentials: Credentials, answer: Callable[[Decided], None]) -> None:
-        """Find the user, and say whether it could be found out who it is."""
+        """Find the user, and report if the decision is certain."""
         found = Deferred.fromCoroutine(self._find_or_refuse(credentials))
         found.addCallback(answer)
         found.addErrback(lambda failure: _log.failure("after a login", failure))
@@ -102,7 +102,7 @@ class CredAuthenticator:
             _log.error(
                 "{peer} is turned away, since its login can't be checked: {error} at {place}",
                 peer=credentials.peer,
-                # Not its message, which may hold the passcode.
+                # Without its message, which may contain the passcode.
                 error=type(error).__name__,
                 place=_place(error),
             )
@@ -119,7 +119,7 @@ class CredAuthenticator:
 
     async def _find_by_passcode(self, credentials: Credentials) -> Decided:
         name, passcode = credentials.login, credentials.passcode
-        # Some directories take an empty passcode for a wish to be anonymous, and say yes.
+        # Some directories treat an empty passcode as an anonymous login, and accept it.
         if not name or not passcode or not is_name(name):
             return Decided(None)
         login = _Login(name, passcode)
@@ -152,14 +152,14 @@ class CredAuthenticator:
 
 @implementer(IUsernamePassword, IUsernameHashedPassword)
 class _Login:
-    """A login and passcode, for checkers that want the passcode and those that give theirs."""
+    """A login and passcode, for both kinds of passcode checkers."""
 
     def __init__(self, login: str, passcode: str) -> None:
         self.username = login.encode()
         self.password = passcode.encode()
 
     def checkPassword(self, password: bytes) -> bool:
-        """Compare in a time that does not depend on where the two differ."""
+        """Compare in constant time."""
         return compare_digest(self.password, password)
 
     def __repr__(self) -> str:
@@ -167,15 +167,15 @@ class _Login:
 
 
 def is_name(name: str) -> bool:
-    """Whether a user may be called this: something printable of at most 320 octets."""
+    """Return True if a user name is valid: printable, and at most 320 bytes."""
     return bool(name) and name.isprintable() and len(name.encode()) <= MAX_NAME_BYTES
 
 
 def certificate_user(certificate: bytes) -> str | None:
-    """The user whom a certificate (DER) stands for: its common name.
+    """Return the user of a certificate (DER): its common name.
 
-    Where it has none, the e-mail address among its alternative names; ``None`` where there are
-    several of either, or what there is can't be a name.
+    Without one, return the e-mail address among its alternative names. Return ``None`` if there are
+    several of either, or the value is no valid name.
     """
     from cryptography.x509 import (
         ExtensionNotFound,
@@ -209,7 +209,7 @@ def _place(error: BaseException) -> str:
 
 
 class _Kind(Protocol):
-    """What ``twisted.cred.strcred`` says of an ICheckerFactory."""
+    """The part of an ICheckerFactory that ``twisted.cred.strcred`` uses."""
 
     authType: str
     argStringFormat: str
@@ -218,10 +218,10 @@ class _Kind(Protocol):
 
 
 def checkers_from(descriptions: Iterable[str]) -> list[ICredentialsChecker]:
-    """Make checkers from descriptions, as ``stompkit:FILE`` or ``unix``.
+    """Create checkers from descriptions, such as ``stompkit:FILE`` or ``unix``.
 
-    ValueError says which description is wrong and why, and which kinds there are; not what the
-    description holds, which may be passcodes.
+    Raises ValueError with the kind of the invalid description, the reason and the known kinds. The
+    message does not quote the description, which may contain passcodes.
     """
     kinds: dict[str, _Kind] = {}
     for factory in cast("Iterable[_Kind]", getPlugins(ICheckerFactory)):
@@ -237,11 +237,11 @@ def _checker(kinds: Mapping[str, _Kind], description: str) -> ICredentialsChecke
         raise ValueError(f"there is no kind {name[:40]!r} of authentication; there are {known}")
     try:
         if name == "file":
-            # Twisted's factory goes on without the file, and lets nobody in.
+            # Twisted's factory continues without the file, and accepts nobody.
             Path(arguments).open("rb").close()
         checker = kind.generateChecker(arguments)
         if isinstance(checker, InMemoryUsernamePasswordDatabaseDontUse):
-            # Twisted's factory keeps texts, and compares them with octets.
+            # Twisted's factory keeps str, and compares it with bytes.
             texts = cast("dict[str, str]", checker.users)
             checker.users = {user.encode(): word.encode() for user, word in texts.items()}
         return checker

@@ -1,7 +1,7 @@
-"""Leaving decisions to an HTTP service: MorbidQ's RestQ, without what was wrong with it.
+"""Delegate decisions to an HTTP service, like MorbidQ's RestQ, but safely.
 
-The broker lives on when the service does not, a no is never taken for a yes, and nothing of the
-question turns up in messages.
+The broker keeps running if the service fails, a refusal is never taken for an acceptance, and
+messages never contain parts of the request.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _Key = tuple[User, str, Action, str]
 
 
 class HttpAuthenticator:
-    """Asks a service about each login, those without login and passcode included."""
+    """Asks a service about each login, including those without login and passcode."""
 
     def __init__(
         self,
@@ -47,9 +47,9 @@ class HttpAuthenticator:
         reactor: object | None = None,
         clock: IReactorTime | None = None,
     ) -> None:
-        """Check the settings: ValueError or OSError says what is wrong.
+        """Check the settings; raises ValueError or OSError for invalid ones.
 
-        Without ``reactor`` it is Twisted's, without ``clock`` the reactor.
+        ``reactor`` is Twisted's by default, and ``clock`` is the reactor.
         """
         self._client, _ = _client(service, reactor, clock)
 
@@ -58,7 +58,7 @@ class HttpAuthenticator:
         self.decide(credentials, lambda decided: answer(decided.user))
 
     def decide(self, credentials: Credentials, answer: Callable[[Decided], None]) -> None:
-        """Find the user, and say whether the service has said anything."""
+        """Find the user, and report if the service has answered."""
         question: dict[str, object] = {
             "event": "connect",
             "login": credentials.login,
@@ -74,7 +74,7 @@ class HttpAuthenticator:
         )
 
     def close(self) -> Deferred[None]:
-        """Close the connections that wait for the next question."""
+        """Close idle connections."""
         return self._client.close()
 
 
@@ -88,7 +88,7 @@ def _user(reply: Answer | None, login: str) -> User | None:
 
 
 class HttpAuthoriser:
-    """Asks a service about what users do, and remembers its answers as long as they may be."""
+    """Asks a service about operations of users, and caches its answers while they are valid."""
 
     def __init__(
         self,
@@ -98,14 +98,14 @@ class HttpAuthoriser:
         *,
         otherwise: Authoriser | None = None,
     ) -> None:
-        """Check the settings: ValueError or OSError says what is wrong.
+        """Check the settings; raises ValueError or OSError for invalid ones.
 
-        What the service is not asked about is for ``otherwise`` to decide, or allowed.
+        Operations that the service is not asked about are decided by ``otherwise``, or allowed.
         """
         self._client, self._clock = _client(service, reactor, clock)
         self._service = service
         self._otherwise = otherwise
-        #: Whether it was allowed, and until when that holds; the latest used at the end.
+        #: Cached decisions with their expiry; the most recently used last.
         self._known: OrderedDict[_Key, tuple[bool, float]] = OrderedDict()
 
     def authorise(self, request: Request, answer: Callable[[Decision], None]) -> None:
@@ -127,7 +127,7 @@ class HttpAuthoriser:
         )
 
     def close(self) -> Deferred[None]:
-        """Close the connections that wait for the next question."""
+        """Close idle connections."""
         return self._client.close()
 
     def _question(self, event: Event, request: Request) -> dict[str, object]:
@@ -174,7 +174,7 @@ class HttpAuthoriser:
 
 
 def _body(data: bytes) -> dict[str, object]:
-    """As text where it is some; msgspec writes octets, and reads them, as Base64."""
+    """Return a body as text if it is UTF-8; msgspec encodes bytes as Base64."""
     try:
         return {"body": data.decode()}
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Asking a service over HTTP or HTTPS: one question, one answer, both JSON."""
+"""Client of a decision service over HTTP or HTTPS, with JSON requests and responses."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ __all__ = ["Answer", "ServiceClient"]
 _log: Final = Logger()
 
 _OK: Final = 200
-#: What a server that has just closed an idle connection makes of a question sent on it.
+#: Errors of a request sent on an idle connection that the server has just closed.
 _UNHEARD: Final = (RequestTransmissionFailed, ResponseNeverReceived)
 
 
 class Answer(Struct, frozen=True):
-    """What the service answers; what else it says is not looked at."""
+    """The response of the service; other fields are ignored."""
 
     allow: bool | Literal["yes", "no"]
     user: str | None = None
@@ -51,15 +51,15 @@ class Answer(Struct, frozen=True):
 
     @property
     def is_yes(self) -> bool:
-        """Whether it is allowed."""
+        """True if the request is allowed."""
         return self.allow in (True, "yes")
 
 
 class ServiceClient:
-    """Asks a service. Whatever goes wrong is a no; the log says what, at its first occurrence."""
+    """Asks a service. Any failure counts as a refusal; its first occurrence is logged."""
 
     def __init__(self, service: HttpService, reactor: object, clock: IReactorTime) -> None:
-        """Check the settings: ValueError or OSError says what is wrong.
+        """Check the settings; raises ValueError or OSError for invalid ones.
 
         ``reactor`` does the input and output, ``clock`` the timeouts.
         """
@@ -85,7 +85,7 @@ class ServiceClient:
         self._refused = 0
 
     def ask(self, question: Mapping[str, object], answer: Callable[[Answer | None], None]) -> None:
-        """Call ``answer``, later, with what the service says, ``None`` where it says nothing."""
+        """Call ``answer`` later with the response of the service, or ``None`` after a failure."""
         try:
             octets = msgspec.json.encode(question)
         except UnicodeEncodeError:
@@ -101,7 +101,7 @@ class ServiceClient:
         asking.addErrback(lambda failure: _log.failure("after an answer", failure))
 
     def close(self) -> Deferred[None]:
-        """Close the connections that wait for the next question."""
+        """Close idle connections."""
         closed: Deferred[None] = self._pool.closeCachedConnections()  # type: ignore[no-untyped-call]  # Twisted's
         return closed
 
@@ -113,7 +113,7 @@ class ServiceClient:
             except _UNHEARD as error:
                 if any(isinstance(reason.value, CancelledError) for reason in error.reasons):
                     raise
-            # A question changes nothing, so that it can be asked twice.
+            # A request changes nothing, so that it can be repeated.
             return await self._exchange(question)
         finally:
             self._slots.release()
@@ -152,12 +152,12 @@ class ServiceClient:
 
 
 class _Unusable(Exception):
-    """An answer that came, and that nothing can be made of."""
+    """A response that cannot be used."""
 
 
 @implementer(IBodyProducer)
 class _Body:
-    """A question on its way out."""
+    """The body of a request."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -180,7 +180,7 @@ def _read(response: IResponse, limit: int) -> Deferred[bytes]:
 
 
 class _Reader(Protocol):
-    """Collects the body of an answer, up to a limit."""
+    """Collects the body of a response, up to a limit."""
 
     def __init__(self, limit: int) -> None:
         self.done: Deferred[bytes] = Deferred(lambda _: self._stop())
@@ -201,19 +201,19 @@ class _Reader(Protocol):
         if self._ended:
             return
         self._ended = True
-        # Without a length an answer ends with the connection; half of one is no JSON.
+        # Without a length, a response ends with the connection; a truncated one is invalid JSON.
         if isinstance(reason.value, ResponseDone | PotentialDataLoss):
             self.done.callback(bytes(self._data))
         else:
             self.done.errback(reason)
 
     def _stop(self) -> None:
-        # Ends the connection at once, where loseConnection would wait for the other side's TLS.
+        # Ends the connection at once, where loseConnection would wait for the peer's TLS.
         cast("IPushProducer", self.transport).stopProducing()
 
 
 def _checked_scheme(service: HttpService) -> str:
-    """Whether it is http or https, if questions can be sent there."""
+    """Return the scheme, http or https; raises ValueError if requests may not be sent there."""
     try:
         parts = urlsplit(service.url)
         host, _ = parts.hostname, parts.port

@@ -1,4 +1,4 @@
-"""Logins that go by a throttle: who waits, and who is refused after a while."""
+"""Rate-limited logins: queueing, and delayed refusals."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ __all__ = ["Decided", "Decider", "LimitedAuthenticator"]
 
 _log: Final = Logger()
 
-#: Refused logins that have not been told so yet; one more is told at once.
+#: Maximum number of delayed refusals; further ones are sent at once.
 _MOST_HELD: Final = 1_000
-#: Logins that wait for others from their addresses; one more is refused.
+#: Maximum number of waiting logins; further ones are refused.
 _MOST_WAITING: Final = 10_000
-#: Logins that are looked at at a time, besides those of users who were there before.
+#: Maximum number of concurrent checks, besides those of users known at their addresses.
 _MOST_OPEN: Final = 20
-#: Lines in which addresses wait: the first for those that were not wrong.
+#: Number of priority levels of waiting addresses; the first is for those without wrong passcodes.
 _LINES: Final = 10
-#: After a look at a guess the next one has to wait: how many times as long as the look took, and
-#: seconds that this is at most.
+#: Back-off after checking a suspected guess: this multiple of the check's duration. The maximum in
+#: seconds follows.
 _REST: Final = 3
 _MOST_REST_S: Final = 1.0
-#: Strangers who had not been wrong: of about how many of the last ones it counts how many were, and
-#: the share from which the next of them is taken for one who guesses.
+#: Approximate number of recent unknown clients over which the share of wrong passcodes is averaged.
+#: The share from which the next one is treated as a guess follows.
 _LATELY: Final = 16
 _GUESSED: Final = 0.5
-#: Logins that are refused in one turn, of those that have waited.
+#: Maximum number of waiting logins refused in one cycle.
 _MOST_REFUSED: Final = 20
-#: Addresses of which the log has been told.
+#: Maximum number of addresses whose refusal is remembered as logged.
 _MOST_TOLD: Final = 1_000
 
 
 class Decided(NamedTuple):
-    """What came of a login: the user, or ``None`` for one to be turned away."""
+    """Result of a login: the user, or ``None`` if it is refused."""
 
     user: User | None
     is_certain: bool = True
-    """Whether it was found out: not, where what decides is out of order."""
+    """True if the login could be checked; False if the checking service has failed."""
 
 
 class Decider(Protocol):
-    """What finds out who a client is, and says whether it could."""
+    """An authenticator that also reports if it could decide."""
 
     def decide(self, credentials: Credentials, answer: Callable[[Decided], None]) -> None:
-        """Call ``answer``, at once or later, from the broker's thread, once."""
+        """Call ``answer`` once, immediately or later, from the broker's thread."""
 
 
 class _Login(NamedTuple):
-    """A login that waits."""
+    """A waiting login."""
 
     attempt: Attempt
     credentials: Credentials
@@ -62,38 +62,39 @@ class _Login(NamedTuple):
 
 
 class LimitedAuthenticator:
-    """Asks another one, but not too often, and not about too many at a time.
+    """Limits the rate and the concurrency of another authenticator.
 
-    Where some have to wait, those are asked about first whose addresses have the fewest wrong
-    passcodes: however many guess, a stranger who does not is soon let in. Those whose addresses
-    have any are asked about one at a time, in a quarter of the time at most, since a look takes a
-    processor that everybody else could have. So are all strangers, while most of those that come
-    are wrong at once: thousands of addresses with a guess each. Where many come back, as after a
-    restart, most are right.
+    Waiting logins are checked first from addresses with the fewest wrong passcodes. An unknown
+    client that does not guess is therefore let in soon, however many others guess. Logins from
+    addresses with wrong passcodes are checked one at a time, for at most a quarter of the time,
+    since a check uses a processor that others could use. The same applies to all unknown clients
+    while most of them fail at the first attempt, as in an attack from thousands of addresses. After
+    a restart, when many reconnect, most are right.
     """
 
     def __init__(
         self, inner: Decider, throttle: LoginLimiter, clock: Clock, *, login_timeout_s: float
     ) -> None:
-        """Ask ``inner``; nobody waits any more after ``login_timeout_s``."""
+        """Ask ``inner``; no login waits longer than ``login_timeout_s`` seconds."""
         self._inner = inner
         self.throttle = throttle
         self._clock = clock
         self._login_timeout_s = login_timeout_s
         self._held = 0
         self._open = 0
-        #: Those that wait, by address.
+        #: Waiting logins, by address.
         self._waiting: dict[bytes, deque[_Login]] = {}
         self._waiting_count = 0
-        #: Addresses of which one may be next, by how many were wrong; and which line each is in.
+        #: Addresses with a login that may be next, by number of wrong passcodes; the level of each
+        #: address follows.
         self._lines: tuple[dict[bytes, None], ...] = tuple({} for _ in range(_LINES))
         self._line_of: dict[bytes, dict[bytes, None]] = {}
         self._is_going_on = False
-        #: Whether that is to be done in a turn of its own.
+        #: True if the next check is scheduled in a separate cycle.
         self._is_later = False
-        #: Whether a guess is being looked at, or that was a moment ago.
+        #: True while a guess is being checked, and during the pause after it.
         self._is_guess_last = False
-        #: The share of strangers that were wrong at once, lately.
+        #: Recent share of unknown clients that failed at the first attempt.
         self._wrong_share = 0.0
         self._told: OrderedDict[bytes, float] = OrderedDict()
 
@@ -101,7 +102,7 @@ class LimitedAuthenticator:
         """Find the user; see :class:`~stompkit.server.interfaces.Authenticator`."""
         login, passcode = credentials.login or "", credentials.passcode or ""
         if not (login or passcode):
-            # Nothing is guessed.
+            # Nothing to guess.
             self._inner.decide(credentials, lambda decided: answer(decided.user))
             return
         now = self._clock.seconds()
@@ -155,14 +156,14 @@ class LimitedAuthenticator:
             decided(Decided(None, is_certain=False))
 
     def _is_guess(self, repute: Repute) -> bool:
-        """Whether a login is taken for a guess, whose look has to wait for others."""
+        """Return True if a login is treated as a guess, whose check has to wait for others."""
         if repute is Repute.STRANGER:
             return self._wrong_share > _GUESSED
         return repute is Repute.WRONG
 
     def _rest(self, took_s: float) -> None:
-        """Have the next guess wait; not where a look takes no time."""
-        # A clock may have been set back meanwhile.
+        """Delay the next guess, unless the check took no time."""
+        # The clock may have been set back meanwhile.
         rest_s = min(_REST * max(0.0, took_s), _MOST_REST_S)
         if rest_s:
             self._clock.callLater(rest_s, self._end_rest)
@@ -182,7 +183,7 @@ class LimitedAuthenticator:
         self._line_up(address, now)
 
     def _line_up(self, address: bytes, now: float) -> None:
-        """Have the first who waits at an address, if anybody does, be one who may be next."""
+        """Enqueue the first waiting login of an address, if any, by priority."""
         if address in self._waiting and address not in self._line_of:
             attempt = self._waiting[address][0].attempt
             number = int(self.throttle.standing(attempt, now))
@@ -193,9 +194,9 @@ class LimitedAuthenticator:
             self._line_of[address] = line
 
     def _go_on(self) -> None:
-        """Look at those who have waited, as far as that can be done now."""
+        """Check waiting logins, as far as possible now."""
         if self._is_going_on:
-            # Some are answered at once, and this is called from the loop below.
+            # Some are answered immediately, which calls this from the loop below.
             return
         self._is_going_on = True
         refused = 0
@@ -209,7 +210,7 @@ class LimitedAuthenticator:
                 entry, now = waiting[0], self._clock.seconds()
                 verdict = self.throttle.judge(entry.attempt, now)
                 if now >= entry.until:
-                    # Its connection has ended: there is nobody to be let in.
+                    # Its connection has ended: nobody waits for the answer.
                     verdict = Verdict.REFUSE
                 repute = self.throttle.repute(entry.attempt, now)
                 has_to_rest = self._is_guess_last and self._is_guess(repute)
@@ -219,10 +220,11 @@ class LimitedAuthenticator:
                         break
                 del line[address], self._line_of[address]
                 if verdict is Verdict.WAIT:
-                    # For another one from there, whose end has it line up again.
+                    # Another login from the address is being checked; its end enqueues this one
+                    # again.
                     continue
                 if verdict is Verdict.CHECK and is_misplaced:
-                    # It was not wrong yet when it was lined up.
+                    # It had no wrong passcode yet when it was enqueued.
                     self._line_up(address, now)
                     continue
                 waiting.popleft()
@@ -250,11 +252,11 @@ class LimitedAuthenticator:
     # Refusing.
 
     def _refuse(self, entry: _Login, now: float) -> None:
-        """Say no as to a wrong passcode, but late, so that trying again takes its time."""
+        """Refuse like a wrong passcode, but with a delay, so that retries are slow."""
         self.throttle.refused()
         wait_s = self.throttle.wait_s(entry.attempt, now)
         self._tell(entry, wait_s, now)
-        # Within its time for the login, or it would be told something else.
+        # Within its login timeout, or it would get another error.
         delay_s = min(wait_s, entry.until - now - self._login_timeout_s / 2)
         if delay_s <= 0 or self._held >= _MOST_HELD:
             entry.answer(None)
@@ -267,7 +269,7 @@ class LimitedAuthenticator:
         answer(None)
 
     def _tell(self, entry: _Login, wait_s: float, now: float) -> None:
-        """Tell the log, once for each time that an address is refused."""
+        """Log once for each period in which an address is refused."""
         address = entry.attempt.address
         if self._told.get(address, 0.0) > now:
             return

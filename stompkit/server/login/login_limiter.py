@@ -1,18 +1,18 @@
-"""How often passcodes may be wrong; no I/O, and time is an argument.
+"""Rate limits for wrong passcodes, without I/O; time is an argument.
 
-A wrong passcode is counted for the address that it comes from, for its user, and for both
-together; each count goes down by one every so often. While a count is full what would add to it is
-refused without a look at the passcode, so that nothing is learnt from the answer. Three things
-keep that from locking out who is in the right:
+A wrong passcode is counted for its address, for its user, and for both together; each count
+decreases by one at a fixed interval. While a count is full, logins that would add to it are refused
+without a check, so that the answer reveals nothing. Three rules keep legitimate users from being
+locked out:
 
-* A user who has logged in from an address before is no stranger there, and does not go by the
-  count of the address.
+* A user who has logged in from an address before is known there, and is exempt from the count of
+  the address.
 * A client that repeats the same wrong passcode guesses nothing, and is counted once.
-* The count of a user, which anybody can fill, refuses nobody by itself: it only leaves strangers
-  one try for each address.
+* The count of a user, which anybody can fill, refuses nobody by itself: it only limits unknown
+  clients to one attempt for each address.
 
-Only so many passcodes are looked at at a time as could be wrong without a count being too high;
-others wait for these.
+The number of concurrent checks is limited, so that no count can be exceeded if all of them fail;
+other logins wait.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from stompkit.server.settings.login_limiter import ThrottleSettings
 
 __all__ = ["Attempt", "LoginLimiter", "Outcome", "Repute", "Verdict"]
 
-#: Seconds in which a wrong passcode that is repeated is not looked at again.
+#: Time in seconds during which a repeated wrong passcode is not checked again.
 _AGAIN_S: Final = 5.0
-#: Seconds between the tries of a stranger for a user whose count is full.
+#: Interval in seconds between attempts of an unknown client for a user whose count is full.
 _STRANGER_S: Final = 3600.0
-#: Of numbers that should be whole.
+#: Tolerance for rounding errors of counts.
 _EPSILON: Final = 1e-6
 
 
 class Verdict(Enum):
-    """What is to be done with a login."""
+    """Decision on a login."""
 
     CHECK = "check"
     WAIT = "wait"
@@ -47,79 +47,79 @@ class Verdict(Enum):
 
 
 class Outcome(Enum):
-    """What came of a login."""
+    """Outcome of a login."""
 
     RIGHT = "right"
     WRONG = "wrong"
     UNDECIDED = "undecided"
-    """What decides could not: that is nobody's guess."""
+    """The check failed for technical reasons, and does not count as a guess."""
     THROTTLED = "throttled"
 
 
 class Repute(Enum):
-    """What is known of where a login comes from."""
+    """Reputation of a user at an address."""
 
     FRIEND = "friend"
-    """The user has logged in from there before; or nothing is counted at all."""
+    """The user has logged in from there before, or nothing is counted."""
     STRANGER = "stranger"
     WRONG = "wrong"
-    """A stranger, and a wrong passcode from there is not forgiven yet."""
+    """An unknown client, with a recent wrong passcode from there."""
 
 
 class Attempt(NamedTuple):
-    """One login: digests of what it is counted under, which show nothing of a passcode."""
+    """One login: digests of the keys under which it is counted, which reveal no passcode."""
 
     address: bytes
     user: bytes
     pair: bytes
     guess: bytes
     is_shared: bool
-    """Whether the address is that of many."""
+    """True if the address is shared by many clients."""
 
 
 class _Counts:
-    """Wrong passcodes that are not forgiven yet; of too many keys the oldest are forgotten."""
+    """Counts of recent wrong passcodes; beyond the limit of keys the oldest are dropped."""
 
     def __init__(self, most: int, forgiven_after_s: float) -> None:
         self._most = most
         self._forgiven_after_s = forgiven_after_s
-        #: How many there were at what time; the latest at the end.
+        #: Counts with the times at which they applied; the latest last.
         self._known: OrderedDict[bytes, tuple[float, float]] = OrderedDict()
 
     def of(self, key: bytes, now: float) -> float:
-        """How many there are now."""
+        """Return the current count."""
         found = self._known.get(key)
         if found is None:
             return 0.0
         count, at = found
         if now < at:
-            # The clock was set back: it goes on from there.
+            # The clock was set back: continue from there.
             self._known[key] = count, now
             return count
         return max(0.0, count - (now - at) / self._forgiven_after_s)
 
     def since(self, key: bytes, now: float) -> float:
-        """Seconds since the last one; infinite where there is none."""
+        """Return the seconds since the last wrong passcode; infinite if there is none."""
         found = self._known.get(key)
         return float("inf") if found is None else max(0.0, now - found[1])
 
     def add(self, key: bytes, now: float) -> None:
-        """Count one more."""
+        """Add one."""
         self._known[key] = self.of(key, now) + 1, now
         self._known.move_to_end(key)
         if len(self._known) > self._most:
             self._known.popitem(last=False)
 
     def forget(self, key: bytes) -> None:
-        """Begin anew."""
+        """Reset the count."""
         self._known.pop(key, None)
 
 
 class LoginLimiter:
-    """Says which logins are looked at, and is told what came of them."""
+    """Decides which logins are checked, and records their outcomes."""
 
     def __init__(self, settings: ThrottleSettings) -> None:
-        """Begin with nothing counted; ValueError for a network that is none."""
+        """Start with no counts; raises ValueError for an invalid network."""
         self._settings = settings
         self._exempt = networks(settings.exempt)
         self._secret = secrets.token_bytes(32)
@@ -127,17 +127,17 @@ class LoginLimiter:
         self._addresses = _Counts(most, after_s)
         self._users = _Counts(most, after_s)
         self._pairs = _Counts(most, after_s)
-        #: Users, each at an address from which it has logged in; the latest at the end.
+        #: Users with the addresses from which they have logged in; the latest last.
         self._friends: OrderedDict[bytes, None] = OrderedDict()
-        #: Guesses: when they were counted, and when looked at. The latest counted at the end.
+        #: Guesses, with the times when they were counted and checked; the latest counted last.
         self._wrong: OrderedDict[bytes, tuple[float, float]] = OrderedDict()
-        #: Logins that are being looked at, by address and by pair.
+        #: Number of logins being checked, by address and by pair.
         self._open: Counter[bytes] = Counter()
-        #: What came of all logins so far.
+        #: Number of logins by outcome.
         self.outcomes: Counter[Outcome] = Counter()
 
     def attempt(self, peer: str, user: str, passcode: str) -> Attempt:
-        """Make what stands for a login."""
+        """Return the digests of a login."""
         address = counted_as(peer)
         return Attempt(
             address=self._digest(address),
@@ -158,12 +158,12 @@ class LoginLimiter:
         try:
             found = ip_address(address.partition("/")[0])
         except ValueError:
-            # The socket of a file system: whoever is at the other end has no address.
+            # A Unix socket: its peer has no address.
             return True
         return any(found in network for network in self._exempt)
 
     def judge(self, attempt: Attempt, now: float) -> Verdict:
-        """What is to be done with a login; changes nothing."""
+        """Return the decision on a login, without changing anything."""
         if not self._settings.enabled:
             return Verdict.CHECK
         repeated = self._repeated(attempt, now)
@@ -178,31 +178,31 @@ class LoginLimiter:
         return Verdict.CHECK
 
     def is_friend(self, attempt: Attempt) -> bool:
-        """Whether the user has logged in from there before."""
+        """Return True if the user has logged in from there before."""
         return attempt.pair in self._friends
 
     def standing(self, attempt: Attempt, now: float) -> float:
-        """How many were wrong, or may be, where it comes from; 0 for the best."""
+        """Return the number of wrong passcodes and open checks of its origin; 0 is best."""
         if self.is_friend(attempt):
             return 0.0
         counts, key = self._origin(attempt)
         return counts.of(key, now) + self._open[key]
 
     def repute(self, attempt: Attempt, now: float) -> Repute:
-        """What is known of where it comes from."""
+        """Return the reputation of the user at the address."""
         if not self._settings.enabled or self.is_friend(attempt):
             return Repute.FRIEND
         counts, key = self._origin(attempt)
         return Repute.WRONG if counts.of(key, now) > _EPSILON else Repute.STRANGER
 
     def _origin(self, attempt: Attempt) -> tuple[_Counts, bytes]:
-        """What a stranger is counted under."""
+        """Return the counts and the key that apply to an unknown client."""
         if attempt.is_shared:
             return self._pairs, attempt.pair
         return self._addresses, attempt.address
 
     def wait_s(self, attempt: Attempt, now: float) -> float:
-        """Seconds until a login that no other is in the way of is looked at."""
+        """Return the seconds until a login is checked, if no other login is pending."""
         wait_s = 0.0
         for counts, key, most in self._goes_by(attempt, now):
             over = counts.of(key, now) - (most - 1)
@@ -216,7 +216,7 @@ class LoginLimiter:
         return wait_s
 
     def _goes_by(self, attempt: Attempt, now: float) -> list[tuple[_Counts, bytes, int]]:
-        """The counts that a login would add to, and how far they may go."""
+        """Return the counts that a login would add to, with their maximum values."""
         most = self._settings.wrong_passcodes
         goes_by = [(self._pairs, attempt.pair, 1 if self._is_hunted(attempt, now) else most)]
         if not (attempt.is_shared or self.is_friend(attempt)):
@@ -224,14 +224,14 @@ class LoginLimiter:
         return goes_by
 
     def _is_hunted(self, attempt: Attempt, now: float) -> bool:
-        """Whether it is for a user whom many guess at, by somebody who has not been that user."""
+        """Return True if an unknown client logs in as a user with too many wrong passcodes."""
         if self.is_friend(attempt):
             return False
         most = self._settings.wrong_passcodes_of_user
         return self._users.of(attempt.user, now) > most - 1 + _EPSILON
 
     def _repeated(self, attempt: Attempt, now: float) -> float | None:
-        """When the same was looked at before, if it was wrong and has been counted."""
+        """Return when the same wrong passcode was last checked, or None."""
         counted, looked_at = self._wrong.get(attempt.guess, (0.0, 0.0))
         if attempt.guess not in self._wrong or not (
             0 <= now - counted < self._settings.forgiven_after_s
@@ -240,12 +240,12 @@ class LoginLimiter:
         return looked_at
 
     def begin(self, attempt: Attempt) -> None:
-        """Note that a login is being looked at; :meth:`end` has to follow."""
+        """Record the start of a check; :meth:`end` must follow."""
         self._open[attempt.address] += 1
         self._open[attempt.pair] += 1
 
     def end(self, attempt: Attempt, outcome: Outcome, now: float) -> None:
-        """Note what came of it."""
+        """Record the outcome of a check."""
         self.outcomes[outcome] += 1
         for key in (attempt.address, attempt.pair):
             self._open[key] -= 1
@@ -261,7 +261,7 @@ class LoginLimiter:
             self._count(attempt, now)
 
     def refused(self) -> None:
-        """Note that a login was refused without a look at it."""
+        """Record a login refused without a check."""
         self.outcomes[Outcome.THROTTLED] += 1
 
     def _count(self, attempt: Attempt, now: float) -> None:

@@ -1,4 +1,4 @@
-"""Password files: one with hashes, which is ours, and two in clear, of which one is CoilMQ's."""
+"""Password files: stompkit's own with hashes, and two in plain text, one of them CoilMQ's."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _log: Final = Logger()
 
 _SALT_BYTES: Final = 16
 _KEY_BYTES: Final = 32
-#: More than this would let one line of the file take the machine's memory at each login.
+#: Maximum memory in bytes of scrypt: a line of the file must not exhaust the machine at each login.
 _MAX_SCRYPT_BYTES: Final = 256 * 1024 * 1024
 _MAX_PARALLELISM: Final = 16
 
 
 class Cost(NamedTuple):
-    """What a verification takes: 128 * 2**log2_n * r octets, ``p`` times (RFC 7914, 2)."""
+    """Cost of a verification: 128 * 2**log2_n * r bytes, ``p`` times (RFC 7914, 2)."""
 
     log2_n: int
     r: int
@@ -51,12 +51,12 @@ class Cost(NamedTuple):
 
     @property
     def memory_bytes(self) -> int:
-        """Octets of memory that scrypt works on."""
+        """Memory in bytes that scrypt uses."""
         return 128 * self.r * (1 << self.log2_n)
 
 
-#: 16 MiB and about a fifth of a second: as strong as OWASP's first choice in an eighth of the
-#: memory, since a broker may have to check several logins at a time.
+#: 16 MiB and about a fifth of a second: as strong as OWASP's first choice with an eighth of the
+#: memory, since a broker may check several logins at a time.
 DEFAULT_COST: Final = Cost(log2_n=14, r=8, p=5)
 
 
@@ -68,7 +68,7 @@ class _Hash(NamedTuple):
     key: bytes
 
     def work(self, passcode: bytes) -> Scrypt:
-        """What gives the key if it is computed for the right passcode."""
+        """Return the computation that gives the key for the right passcode."""
         return Scrypt(passcode, self.salt, *self.cost, len(self.key))
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ class _Hash(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> _Hash:
-        """Read what :meth:`__str__` writes; ValueError says what is wrong, but not the text."""
+        """Parse the output of :meth:`__str__`; raises ValueError without quoting the text."""
         parts = text.split("$")
         if len(parts) != 4 or parts[0] != "scrypt":
             raise ValueError("a passcode is not of the form scrypt$ln=14,r=8,p=5$SALT$KEY")
@@ -99,7 +99,7 @@ class _Hash(NamedTuple):
 
 
 def hash_passcode(passcode: str, cost: Cost = DEFAULT_COST) -> str:
-    """The second field of a line in a password file, with a new salt each time."""
+    """Return the second field of a line in a password file, with a new salt each time."""
     salt = secrets.token_bytes(_SALT_BYTES)
     return str(_Hash(cost, salt, Scrypt(passcode.encode(), salt, *cost, _KEY_BYTES)()))
 
@@ -114,23 +114,23 @@ class _Entry(NamedTuple):
 
 
 class _Users:
-    """What the file says, and what has been found right since it was read."""
+    """Content of the file, and passcodes verified since it was read."""
 
     def __init__(self, entries: Mapping[bytes, _Entry]) -> None:
         self.entries = entries
         self.proofs: dict[bytes, bytes] = {}
-        # A name that is not in the file takes as long as one that is.
+        # An unknown name takes as long as a known one.
         cost = next((entry.hash.cost for entry in entries.values()), DEFAULT_COST)
         self.decoy = _Hash(cost, secrets.token_bytes(_SALT_BYTES), secrets.token_bytes(_KEY_BYTES))
 
 
 @implementer(ICredentialsChecker)
 class HashedPasswordFile:
-    """A file with lines ``user:scrypt$...:group,group``, read again when it has changed.
+    """A file with lines ``user:scrypt$...:group,group``, reloaded when it changes.
 
-    Hashes are computed in processes that come after the broker's, a few at a time. A passcode that
-    was right is remembered as a keyed digest until the file changes, so that a thousand clients of
-    one user who come back at once don't have to wait for a thousand hashes.
+    Hashes are computed in separate low-priority processes, a few at a time. A right passcode is
+    remembered as a keyed digest until the file changes. A thousand clients of one user that
+    reconnect at once then need not wait for a thousand hashes.
     """
 
     credentialInterfaces = (IUsernamePassword,)
@@ -143,10 +143,10 @@ class HashedPasswordFile:
         max_waiting: int = 1_000,
         compute: Callable[[Scrypt], Deferred[bytes]] = compute_beside,
     ) -> None:
-        """Read the file; OSError or ValueError says where it is wrong.
+        """Read the file; raises OSError or ValueError for an invalid one.
 
-        ``max_concurrent`` hashes are computed at a time: if not given, on all processors but one.
-        Of ``max_waiting`` logins that wait for their turn, one more is turned away.
+        At most ``max_concurrent`` hashes are computed at a time, by default on all processors but
+        one. At most ``max_waiting`` logins wait; further ones are refused.
         """
         self._file = Watched([path], lambda: _read_hashed(path))
         self._slots = DeferredSemaphore(max_concurrent or processes_beside())
@@ -155,11 +155,11 @@ class HashedPasswordFile:
         self._secret = secrets.token_bytes(32)
 
     def requestAvatarId(self, credentials: IUsernamePassword) -> Deferred[bytes | tuple[()]]:
-        """Give the user's name, or fail with UnauthorizedLogin."""
+        """Return the user's name, or fail with UnauthorizedLogin."""
         return Deferred.fromCoroutine(self._check(credentials.username, credentials.password))
 
     def groups_of(self, user: str) -> frozenset[str]:
-        """The groups that the file puts a user into."""
+        """Return the groups of a user according to the file."""
         entry = self._file.get().entries.get(user.encode())
         return frozenset() if entry is None else entry.groups
 
@@ -202,7 +202,7 @@ def _read_hashed(path: Path) -> _Users:
 
 
 class _ClearPasswordFile:
-    """A file with passcodes in clear, read again when it has changed."""
+    """A file with passcodes in plain text, reloaded when it changes."""
 
     credentialInterfaces = (IUsernamePassword, IUsernameHashedPassword)
 
@@ -210,7 +210,7 @@ class _ClearPasswordFile:
         self._file = Watched([path], lambda: read(path))
 
     def requestAvatarId(self, credentials: IUsernameHashedPassword) -> Deferred[bytes | tuple[()]]:
-        """Give the user's name, or fail with UnauthorizedLogin."""
+        """Return the user's name, or fail with UnauthorizedLogin."""
         return Deferred.fromCoroutine(self._check(credentials))
 
     async def _check(self, credentials: IUsernameHashedPassword) -> bytes | tuple[()]:
@@ -227,25 +227,26 @@ class _ClearPasswordFile:
 
 @implementer(ICredentialsChecker)
 class IniPasswordFile(_ClearPasswordFile):
-    """A file with ``user = passcode`` in a section ``[auth]``, read again when it has changed.
+    """A file with ``user = passcode`` in a section ``[auth]``, reloaded when it changes.
 
-    CoilMQ's, but for two things: names keep their case, and ``%`` stands for itself.
+    It has the format of CoilMQ, except that names keep their case, and ``%`` has no special
+    meaning.
     """
 
     def __init__(self, path: Path) -> None:
-        """Read the file; OSError or ValueError says where it is wrong."""
+        """Read the file; raises OSError or ValueError for an invalid one."""
         super().__init__(path, _read_ini)
 
 
 @implementer(ICredentialsChecker)
 class JsonPasswordFile(_ClearPasswordFile):
-    """A file with a JSON object of users and their passcodes, read again when it has changed.
+    """A file with a JSON object of users and their passcodes, reloaded when it changes.
 
-    Names and passcodes may have any characters, colons and blanks among them.
+    Names and passcodes may contain any characters, including colons and blanks.
     """
 
     def __init__(self, path: Path) -> None:
-        """Read the file; OSError or ValueError says that it is wrong."""
+        """Read the file; raises OSError or ValueError for an invalid one."""
         super().__init__(path, _read_json)
 
 
@@ -255,12 +256,12 @@ class _IniParser(RawConfigParser):
 
 
 def _read_ini(path: Path) -> Mapping[bytes, bytes]:
-    # No name is special: without this, those under [DEFAULT] would be users, too.
+    # No section is special: otherwise names under [DEFAULT] would be users, too.
     parser = _IniParser(default_section="")
     try:
         parser.read_string(_text(path))
     except ConfigError as error:
-        # Its own message quotes the line, which may hold a passcode.
+        # The parser's own message quotes the line, which may contain a passcode.
         number = getattr(error, "lineno", None)
         if number is None and isinstance(error, ParsingError):
             number = error.errors[0][0]

@@ -1,4 +1,4 @@
-"""Who may do what with which destinations: rules that add up, as MorbidQ's did."""
+"""Authorisation by rules that grant rights on destinations to users; rules add up."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["Right", "Rights", "RightsAuthoriser"]
 
 Right = Literal["create", "read", "write", "admin"]
 
-#: In ``users``: everybody who has a name.
+#: In ``users``: everybody with a name.
 EVERYBODY: Final = "*"
-#: In ``destination``: every destination, whatever its kind.
+#: In ``destination``: every destination of any kind.
 ALL: Final = ">"
-#: What would be more than a name in the place of ``{user}`` or ``{group}``. The braces are among
-#: it so that a user called ``{group}`` does not get what all its groups have.
+#: Characters not allowed in the value of ``{user}`` or ``{group}``. The braces are included so that
+#: a user called ``{group}`` does not get the rights of its groups.
 _SPECIAL: Final = frozenset(".*>#/{}")
 
 
@@ -45,21 +45,21 @@ class Rights(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RightsAuthoriser:
-    """Allows what a rule allows, and nothing else; everything where there is no rule at all.
+    """Allows operations that a rule allows, and no others; without rules, allows everything.
 
-    A subscription to a pattern is allowed where one rule covers all that it could match.
+    A subscription to a pattern is allowed if one rule covers all possible matches.
     """
 
     def __init__(self, rules: Sequence[Rights], *, max_cached: int = 10_000) -> None:
-        """Check the rules: ValueError says which one is wrong.
+        """Check the rules; raises ValueError for an invalid one.
 
-        ``max_cached`` decisions are remembered. Patterns mean the same in all dialects.
+        ``max_cached`` decisions are cached. Patterns have the same meaning in all dialects.
         """
         self._rules = [_Rule(number, rule) for number, rule in enumerate(rules, 1)]
         self._decide = lru_cache(maxsize=max_cached)(self._look_up)
 
     def authorise(self, request: Request, answer: Callable[[Decision], None]) -> None:
-        """Answer at once; see :class:`~stompkit.server.interfaces.Authoriser`."""
+        """Answer immediately; see :class:`~stompkit.server.interfaces.Authoriser`."""
         allowed = self._decide(request.user, request.host, request.action, request.destination)
         answer(Decision(allowed))
 
@@ -67,7 +67,7 @@ class RightsAuthoriser:
         if not self._rules:
             return True
         try:
-            # A name that is not to be read is just a name, wildcards or not.
+            # A name that is not subscribed to is literal, with or without wildcards.
             asked = Pattern(destination) if _reads_pattern(action, destination) else None
         except Refused:
             return False
@@ -84,7 +84,7 @@ def _reads_pattern(action: Action, destination: str) -> bool:
 
 
 class _Rule:
-    """One rule, read."""
+    """One parsed rule."""
 
     def __init__(self, number: int, rule: Rights) -> None:
         self._rule = rule
@@ -99,7 +99,7 @@ class _Rule:
             raise ValueError(f"rights, rule {number}: {error}") from None
 
     def is_for(self, user: User, host: str, action: Action) -> bool:
-        """Whether the rule gives a user a right with anything."""
+        """Return True if the rule gives a user this right on any destination."""
         rule = self._rule
         if action.value not in rule.allow or (rule.hosts and host not in rule.hosts):
             return False
@@ -110,7 +110,7 @@ class _Rule:
         return not user.groups.isdisjoint(rule.groups)
 
     def patterns(self, user: User) -> Iterable[Pattern]:
-        """What the rule is about, for a user."""
+        """Yield the destinations of the rule, for a user."""
         yield from self._patterns
         for template in self._templates:
             for text in _filled(template, user):
@@ -129,7 +129,7 @@ def _check_template(text: str) -> None:
 
 
 def _filled(template: str, user: User) -> list[str]:
-    """A template with the names of a user, as often as it takes, in the place of their holders."""
+    """Return a template with the user's names inserted, once for each combination."""
     texts = [template]
     for holder, names in (("{user}", [user.name]), ("{group}", sorted(user.groups))):
         if holder in template:

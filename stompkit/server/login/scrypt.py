@@ -1,11 +1,11 @@
-"""scrypt (RFC 7914) beside the broker: in processes of their own, so that nobody waits for it.
+"""Compute scrypt (RFC 7914) in separate processes, without blocking the broker.
 
-A thread of the broker's own process would do for the processor, but not for Python's lock: it takes
-the lock when a key is there, and one that is to come after all others may be made to wait while it
-has it, and the reactor's thread with it.
+A thread of the broker's process would use another processor, but needs Python's interpreter lock
+when a key is complete. A low-priority thread may be suspended while it holds the lock, and block
+the reactor's thread.
 
-The processes get what time nobody else wants, so that the broker never waits for the end of a slice
-of theirs. Where nobody leaves any time they are replaced for a while, by such as are only nice.
+The processes run with idle priority, so that the broker never waits for the end of their time
+slices. If no processor is ever idle, they are replaced for a while by processes that are only nice.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ __all__ = ["Scrypt", "compute_beside", "end_all", "processes_beside"]
 
 _log: Final = Logger()
 
-#: As many as ever run: who uses them bounds that further.
+#: Maximum number of processes; callers limit it further.
 _MOST_PROCESSES: Final = 4
-#: Seconds until a process that comes after all others is taken for one that never gets a turn, and
-#: for how long there are such then as are nice.
+#: Time in seconds until an idle-priority process counts as starved. The time for which nice
+#: processes then replace it follows.
 _PATIENCE_S: Final = 2.0
 _NICE_S: Final = 60.0
-#: Seconds until one that is only nice is taken for one that stands still.
+#: Time in seconds until a nice process counts as stuck.
 _LONG_S: Final = 60.0
 
 
 class Scrypt(NamedTuple):
-    """A key to be computed; calling it does so here."""
+    """A key to compute; calling it computes the key in this process."""
 
     passcode: bytes
     salt: bytes
@@ -52,22 +52,22 @@ class Scrypt(NamedTuple):
     key_bytes: int
 
     def __call__(self) -> bytes:
-        """The key. Takes the time and memory of the cost."""
+        """Return the key. Takes the time and memory of the cost."""
         return scrypt_worker.derived(*self)
 
 
 def processes_beside() -> int:
-    """How many can compute at a time, and leave a processor to the broker."""
+    """Return the number of concurrent processes that leave one processor to the broker."""
     has_affinity = hasattr(os, "sched_getaffinity")
     processors = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     return max(1, min(_MOST_PROCESSES, processors - 1))
 
 
 def compute_beside(work: Scrypt) -> Deferred[bytes]:
-    """Compute a key in another process, of a lower priority; where there can be none, in a thread.
+    """Compute a key in another process of lower priority, or in a thread if that is impossible.
 
-    Fails with OSError where the process dies of it, is killed, or stands still. The next key has
-    another one.
+    Fails with OSError if the process crashes, is killed or is stuck. The next key uses a new
+    process.
     """
     from twisted.internet import reactor
 
@@ -81,27 +81,27 @@ def compute_beside(work: Scrypt) -> Deferred[bytes]:
 
 
 class _TooSlow(Exception):
-    """No key has come: the process is of no use any more."""
+    """No key was returned in time: the process is abandoned."""
 
 
 class _Worker:
-    """A process that computes, for one thread."""
+    """A computing process, used by one thread."""
 
     def __init__(self, *, is_idle: bool) -> None:
-        """Start it, to come after everything that runs, or only to be nice; raises OSError."""
+        """Start the process with idle or nice priority; raises OSError."""
         if not sys.executable:
             raise FileNotFoundError("Python does not know where its interpreter is")
         path = Path(scrypt_worker.__file__)
         if not path.is_file():
             raise FileNotFoundError(f"there is no file {path}")
         pipe = subprocess.PIPE
-        # Isolated, and without what is installed: it starts sooner, and takes less memory.
+        # Isolated, and without site packages: it starts faster, and uses less memory.
         command = [sys.executable, "-I", "-S", str(path), "idle" if is_idle else "nice"]
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe)
         self.is_idle = is_idle
 
     def ask(self, work: Scrypt) -> bytes:
-        """Have a key computed; raises OSError, and :class:`_TooSlow`."""
+        """Compute a key in the process; raises OSError and :class:`_TooSlow`."""
         numbers = (*work[2:], len(work.passcode), len(work.salt))
         requests, keys = self._process.stdin, self._process.stdout
         assert requests is not None and keys is not None  # they are pipes
@@ -118,11 +118,11 @@ class _Worker:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is not there any more."""
+        """True if the process has ended."""
         return self._process.poll() is not None
 
     def end(self) -> None:
-        """End it; nobody waits for it any more."""
+        """Kill the process; nobody waits for it any more."""
         self._process.kill()
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None  # they are pipes
@@ -138,7 +138,7 @@ def _is_readable(stream: IO[bytes], within_s: float) -> bool:
 
 
 class _Here(threading.local):
-    """What a thread has."""
+    """State of a thread."""
 
     worker: _Worker | None = None
     nice_until: float = 0.0
@@ -150,7 +150,7 @@ _here: Final = _Here()
 
 
 def _ask(work: Scrypt) -> bytes:
-    """Ask the process of this thread, with another one where that has ended meanwhile."""
+    """Ask the process of this thread, or a new one if it has ended meanwhile."""
     try:
         worker = _worker()
     except OSError as error:
@@ -168,7 +168,7 @@ def _ask(work: Scrypt) -> bytes:
 
 
 def _worker() -> _Worker:
-    """The process of this thread; raises OSError where there can be none."""
+    """Return the process of this thread; raises OSError if none can be started."""
     is_idle = time.monotonic() >= _here.nice_until
     worker = _here.worker
     if worker is not None and (worker.has_ended or worker.is_idle is not is_idle):
@@ -187,7 +187,7 @@ def _forget(worker: _Worker) -> None:
 
 
 def end_all() -> None:
-    """Wait for what is being computed, and end all processes; more can be asked for after it."""
+    """Wait for current computations, and end all processes; later calls start new ones."""
     while _pools:
         _pools.pop().stop()
     while _workers:

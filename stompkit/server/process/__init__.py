@@ -1,1 +1,1 @@
-"""The process of a broker: start, lock, logs, signals and stop."""
+"""The broker process: start, lock, logs, signals and stop."""

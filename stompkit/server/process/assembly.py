@@ -1,4 +1,4 @@
-"""A broker made of its settings."""
+"""Build a broker from its settings."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from stompkit.server.stores.runner import ThreadRunner
 
 __all__ = ["Access", "MakeFactory", "access", "factory", "has_lmdb", "store"]
 
-#: Seconds that one thread may keep the others from running. A store's thread lets go of the
-#: interpreter with each of its many short calls, and with Python's 5 ms it would wait for the
-#: busy thread of the reactor each time: persistent messages come in at half the rate.
+#: Switch interval in seconds between threads. A store's thread releases the interpreter in each of
+#: its many short calls. With Python's default of 5 ms it would wait for the busy reactor thread
+#: each time, and halve the rate of persistent messages.
 _SWITCH_S: Final = 0.0005
 
 
-#: Makes what makes the protocols: :class:`BrokerFactory`, or what is called as it is.
+#: Creates the factory of protocols: :class:`BrokerFactory`, or a callable with its signature.
 MakeFactory: TypeAlias = Callable[..., BrokerFactory]
 
 
 class Access(NamedTuple):
-    """Who decides on logins and rights, and how to let go of what that takes."""
+    """Authenticator and authoriser, with functions to release their resources."""
 
     authenticator: Authenticator | None
     authoriser: Authoriser | None
     closers: tuple[Callable[[], Deferred[None]], ...] = ()
 
     async def close(self) -> None:
-        """Close connections to services that were asked."""
+        """Close connections to external services."""
         for close in self.closers:
             await close()
 
 
 def access(settings: Settings, clock: Clock) -> Access:
-    """Make what decides on logins and rights; ValueError or OSError says what is wrong."""
+    """Create authenticator and authoriser; raises ValueError or OSError for invalid settings."""
     auth = settings.auth
     rights = None
     if settings.rights:
@@ -81,7 +81,7 @@ def _authenticator(auth: AuthSettings) -> CredAuthenticator | None:
 
 
 def store(settings: StoreSettings) -> MessageStore | None:
-    """Make the store, which is not opened yet; ValueError says what is wrong."""
+    """Create the store without opening it; raises ValueError for invalid settings."""
     if settings.effective_kind == "lmdb":
         assert settings.path is not None  # settings are checked
         return LmdbStore(
@@ -98,7 +98,7 @@ def store(settings: StoreSettings) -> MessageStore | None:
 
 
 def has_lmdb(directory: Path) -> bool:
-    """Whether there is a store of the kind ``lmdb`` in a broker's directory of data."""
+    """Return True if a broker's data directory contains a store of the kind ``lmdb``."""
     return (directory / DIRECTORY / DATA_FILE).is_file()
 
 
@@ -109,7 +109,7 @@ def factory(
     clock: IReactorTime,
     make: MakeFactory = BrokerFactory,
 ) -> BrokerFactory:
-    """Make a broker that listens nowhere yet, and whose store is not open; it goes by ``clock``."""
+    """Create a broker on ``clock`` that does not listen yet, and whose store is not open."""
     messages = store(settings.store)
     if messages is not None:
         sys.setswitchinterval(_SWITCH_S)

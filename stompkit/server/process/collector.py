@@ -1,4 +1,4 @@
-"""Python's collector of cycles, as a broker needs it."""
+"""Settings of Python's garbage collector for a broker."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from typing import Final
 
 __all__ = ["CollectorSettings"]
 
-#: New objects until the young ones are looked at, and how often that is until older ones are.
-#: Every message is some objects, nearly none of which are ever part of a cycle: with Python's own
-#: 700, 10 and 10 a quarter of the time of a message goes into looking. What is left of a connection
-#: is part of one, and some ten thousand of them can wait for the last look. Everybody waits while
-#: the collector looks: at the 50,000 young ones of a second look for about 10 ms.
+#: Number of new objects between collections of the youngest generation, and of collections between
+#: those of older ones. Every message consists of some objects, nearly none of which are part of a
+#: cycle. With Python's defaults of 700, 10 and 10, collections take a quarter of the time of a
+#: message. A closed connection leaves cycles, and some ten thousand of them can wait for the oldest
+#: generation. A collection stops everything: about 10 ms for the 50,000 objects of the second
+#: generation.
 _THRESHOLDS: Final = (10_000, 5, 80)
 
 
 class CollectorSettings:
-    """Has the collector look less often, and not at what is here to stay."""
+    """Makes the collector run less often, and exempts permanent objects."""
 
     def __init__(self) -> None:
-        """Keep everything as it is."""
+        """Keep the current settings."""
         self._before: tuple[int, int, int] | None = None
 
     def apply(self) -> None:
-        """Change the settings of this process; harmless the second time."""
+        """Change the settings of this process; does nothing the second time."""
         if self._before is None:
             self._before = gc.get_threshold()
             gc.set_threshold(*_THRESHOLDS)
@@ -31,7 +32,7 @@ class CollectorSettings:
             gc.freeze()
 
     def undo(self) -> None:
-        """Have everything be as before; harmless where it is."""
+        """Restore the previous settings; does nothing if not applied."""
         if self._before is not None:
             gc.set_threshold(*self._before)
             gc.unfreeze()

@@ -1,4 +1,4 @@
-"""The terminal that ``twistd`` was started from, while it starts a daemon."""
+"""Report a failed start on the terminal from which ``twistd`` starts a daemon."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _STDERR: Final = 2
 
 
 class StartFailed(Exception):
-    """What has kept a daemon from its work, in the words of the log."""
+    """Reason for a failed start of a daemon, as logged."""
 
 
 class DaemonStart:
-    """Says on the terminal why a daemon can't start; harmless where there is none.
+    """Reports on the terminal why a daemon cannot start; does nothing without a terminal.
 
-    The process that the terminal waits for reads how the start went from a pipe, which has room
-    for a few words, and which ``twistd`` writes to after an ``Exception`` only: after SystemExit
-    it would wait for ever. The standard error of the daemon is that of nobody by then.
+    The waiting parent process reads the result of the start from a pipe. It has room for a few
+    words, and ``twistd`` writes to it only after an ``Exception``. After SystemExit the parent
+    would wait for ever. The standard error of the daemon is already closed by then.
     """
 
     def __init__(self, runner: MutableMapping[str, Any] | None) -> None:
-        """Keep the terminal if ``runner``, the options of ``twistd``, may ask for a daemon."""
+        """Keep the terminal if ``runner``, the options of ``twistd``, may start a daemon."""
         self._runner = runner
         self._terminal: int | None = None
         if runner is not None and "nodaemon" in runner and not runner["nodaemon"]:
@@ -38,12 +38,12 @@ class DaemonStart:
                 self._terminal = os.dup(_STDERR)
 
     def failed(self, end: SystemExit) -> Exception | SystemExit:
-        """What to raise in place of an end of the process: itself, unless this is a daemon."""
+        """Return the exception to raise for SystemExit: itself, unless this is a daemon."""
         if self._runner is None or self._runner.get("statusPipe") is None:
             return end
         reason = str(end)
         _log.critical("{reason}", reason=reason)
-        # The log has it: no traceback is needed behind it.
+        # The reason is logged: no traceback is needed.
         sys.excepthook = lambda *_: None
         self._remove_pid_file(self._runner)
         if self._terminal is not None:
@@ -53,14 +53,14 @@ class DaemonStart:
 
     @staticmethod
     def _remove_pid_file(runner: MutableMapping[str, Any]) -> None:
-        """Remove the file before anybody learns of the end; ``twistd`` would do it after that."""
+        """Remove the file before the failure is visible; ``twistd`` would do so afterwards."""
         path, runner["pidfile"] = runner.get("pidfile"), ""
         if path:
             with suppress(OSError):
                 os.unlink(path)
 
     def done(self) -> None:
-        """Let go of the terminal: the start has gone well, or not."""
+        """Close the terminal at the end of the start."""
         terminal, self._terminal = self._terminal, None
         if terminal is not None:
             os.close(terminal)

@@ -1,4 +1,4 @@
-"""The life of a broker's process: lock, store, sockets, clients, and all of it back again."""
+"""Lifecycle of a broker process: lock, store, sockets and clients, and their release."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ __all__ = ["Lifecycle"]
 
 _log: Final = Logger()
 
-#: Seconds between two looks whether the last client is gone.
+#: Interval in seconds between two checks for remaining clients at shutdown.
 _PAUSE_S: Final = 0.02
-#: Seconds for the system to tell of connections that have been cut.
+#: Time in seconds for the system to report aborted connections.
 _MARGIN_S: Final = 1.0
-#: Descriptors that a broker has besides those of clients.
+#: Number of descriptors that a broker uses besides those of clients.
 _MORE_DESCRIPTORS: Final = 64
-#: Descriptors for which there is room from the beginning: that takes half a megabyte.
+#: Maximum number of descriptors to reserve space for at the start; that takes half a megabyte.
 _MOST_DESCRIPTORS: Final = 65_535
 
 
 class _StartError(Exception):
-    """What keeps a broker from its work."""
+    """An error that prevents the start of a broker."""
 
 
 class Lifecycle:
-    """One broker, from its start to its end; it can't be started a second time."""
+    """One broker from start to stop; it cannot be started twice."""
 
     def __init__(
         self,
@@ -66,18 +66,17 @@ class Lifecycle:
         clock: IReactorTime | None = None,
         make: MakeFactory = BrokerFactory,
     ) -> None:
-        """Make the broker; ``announce`` is the file to write once it listens.
+        """Create the broker; ``announce`` is the file to write once it listens.
 
-        What clients and messages wait for goes by ``clock``, the reactor's if not given; ``make``
-        is called as :class:`BrokerFactory` is. Raises ValueError or OSError for what can't be
-        made of the settings.
+        ``clock`` controls the deadlines of clients and messages, by default the reactor. ``make``
+        is called like :class:`BrokerFactory`. Raises ValueError or OSError for unusable settings.
         """
         from twisted.internet import reactor
 
         self._reactor = cast("IReactorTime", reactor)
         self.settings = settings
         clock = self._reactor if clock is None else clock
-        #: What clients and messages wait for goes by it.
+        #: Clock for the deadlines of clients and messages.
         self.clock = cast("Clock", clock)
         self.access = access(settings, self.clock)
         self.factory = factory(settings, self.access, self._reactor, clock, make)
@@ -91,13 +90,13 @@ class Lifecycle:
         self._listeners = Listeners(settings, self.factory, clock, self._reactor)
         self._is_listening = False
         self._admin = self._make_admin()
-        #: Called once it listens, if somebody wants to know.
+        #: Called once the broker listens, if set.
         self.when_listening: Callable[[], None] | None = None
 
     def _make_admin(self) -> Admin | None:
         if not self.settings.admin.endpoints:
             return None
-        # Not before it is wanted: HTTP takes long to import.
+        # Imported on demand, since importing HTTP takes long.
         from stompkit.server.admin import Admin
 
         broker, settings = self.factory.broker, self.settings
@@ -105,7 +104,7 @@ class Lifecycle:
 
     @property
     def trouble(self) -> str | None:
-        """Why clients can't work with the broker now; ``None`` while they can."""
+        """Return why the broker is not ready; ``None`` if it is."""
         if self._is_stopping:
             return "it is shutting down"
         if not self._is_listening:
@@ -119,15 +118,15 @@ class Lifecycle:
 
     @property
     def has_files(self) -> bool:
-        """Whether it works with files of its own, which have to belong to the right user."""
+        """True if it uses files, which must belong to the right user."""
         return self.settings.store.has_store or self._lock is not None
 
-    # The start.
+    # Start.
 
     def start(self) -> None:
-        """Begin to work, as soon as no other broker works on the same data; once.
+        """Start once, as soon as no other broker uses the same data.
 
-        Raises SystemExit with the reason where that fails at once; what fails later ends the
+        Raises SystemExit with the reason for an immediate failure; a later failure ends the
         process.
         """
         if self._is_started:
@@ -197,7 +196,7 @@ class Lifecycle:
             self._lock_timeout = None
 
     def _begin(self) -> None:
-        """Open the store and listen; raises what fails at once, and ends the process later."""
+        """Open the store and listen; raises immediate errors, and exits on later ones."""
         store = self.settings.store
         _make_room_for_descriptors(self.factory.broker.config.max_connections)
         if not store.has_store:
@@ -210,7 +209,7 @@ class Lifecycle:
         self._at_once(self._listen())
 
     def _at_once(self, work: Coroutine[Deferred[Any], Any, None]) -> None:
-        """Raise what fails at once; what fails later ends the process."""
+        """Raise an immediate error of *work*; a later error ends the process."""
         failures: list[BaseException] = []
         is_at_once = True
 
@@ -220,7 +219,7 @@ class Lifecycle:
             if not is_at_once:
                 self._end_process(failure.value)
 
-        # It ends at once for all endpoints but systemd's and plug-ins'.
+        # It completes immediately for all endpoints except systemd's and those of plug-ins.
         Deferred.fromCoroutine(work).addErrback(failed)
         is_at_once = False
         if failures:
@@ -243,8 +242,8 @@ class Lifecycle:
         self._is_listening = True
         if self._announce is not None:
             self._prepare_announcement(_partial(self._announce))
-        # In a turn of the reactor: who hears of it may send a signal, which ends the process in
-        # good order by then.
+        # In a reactor iteration: a process notified of readiness may send a signal, which then ends
+        # the process in good order.
         self._reactor.callLater(0, self._tell)
 
     def _prepare_announcement(self, partial: Path) -> None:
@@ -254,12 +253,12 @@ class Lifecycle:
             raise _StartError(f"can't write the announce file: {error}") from error
 
     def _tell(self) -> None:
-        """Tell whoever wants to know that it listens."""
+        """Announce that the broker listens."""
         if self._is_stopping:
             return
         if self._announce is not None:
             try:
-                # Nobody ever reads half of it.
+                # Readers never see a partial file.
                 _partial(self._announce).replace(self._announce)
             except OSError as error:
                 self._end_process(f"can't write the announce file: {error}")
@@ -270,52 +269,52 @@ class Lifecycle:
 
     @property
     def is_listening(self) -> bool:
-        """Whether clients can connect."""
+        """True if clients can connect."""
         return self._is_listening and not self._is_stopping
 
     @property
     def state(self) -> str:
-        """A line that says what it does: where it listens."""
+        """One line of status: the endpoints."""
         return f"listening on {self._listeners}"
 
     def change_beanstalk(self, new: BeanstalkSettings) -> None:
-        """Have other settings for clients of beanstalkd from now on; its endpoints stay."""
+        """Apply new settings for beanstalkd clients; their endpoints stay open."""
         self._listeners.change_beanstalk(new)
 
     def change_access(self, new: Access) -> None:
-        """Have others decide on logins and rights from now on."""
+        """Replace authenticator and authoriser."""
         old, self.access = self.access, new
         self.factory.broker.authenticator = new.authenticator
         self.factory.broker.authoriser = new.authoriser
         Deferred.fromCoroutine(old.close()).addErrback(_log_failure)
 
     def log_frames(self, *, wanted: bool) -> None:
-        """Have the frames of clients that connect from now on logged, or not."""
+        """Log the frames of clients that connect from now on, or stop logging."""
         self.factory.broker.frame_log = log_frame if wanted else None
 
     def announcement(self) -> dict[str, object]:
-        """What the announce file says: process id, and host and port or path of each endpoint.
+        """Return the content of the announce file: process id, and address of each endpoint.
 
-        Other listeners, where there are any, are apart: ``websocket``, ``beanstalk``, ``admin``.
+        Other listeners are listed separately: ``websocket``, ``beanstalk``, ``admin``.
         """
         said = {"pid": os.getpid(), **self._listeners.announcement()}
         if self._admin is not None:
             said["admin"] = addresses(self._admin.ports)
         return said
 
-    # The end.
+    # Stop.
 
     def _end_process(self, reason: object) -> None:
         _log.critical("{reason}", reason=reason)
         self.notifier.status(str(reason))
-        # Neither twist nor twistd has a way to say that the end was not a good one.
+        # Neither twist nor twistd can return an exit status for a failure.
         atexit.register(_exit_with_failure)
         cast("IReactorCore", self._reactor).stop()
 
     async def stop(self) -> None:
-        """Say goodbye to the clients, bring the data to the disk, let go of everything.
+        """Disconnect the clients, flush the data to the disk, and release everything.
 
-        Harmless before the start and after the end.
+        Does nothing before the start and after the stop.
         """
         if not self._is_started or self._is_stopping:
             return
@@ -334,7 +333,7 @@ class Lifecycle:
         self.notifier.close()
 
     def _give_back(self) -> None:
-        """Let go of the data."""
+        """Close the broker and its store, and release the lock."""
         if self._lock is None or self._lock.is_held:
             self.factory.broker.close()
         if self._lock is not None:
@@ -355,10 +354,10 @@ def _log_failure(failure: Failure) -> None:
 
 
 def _make_room_for_descriptors(connections: int) -> None:
-    """Have the kernel make its table of descriptors as long as it may have to be.
+    """Make the kernel allocate its descriptor table at full size.
 
-    Later, when there are threads, each doubling of it has the whole process wait until all
-    processors have taken notice of it, which takes some hundredths of a second.
+    Once threads run, each doubling of the table stops the process until all processors have noticed
+    it. That takes some hundredths of a second.
     """
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     last = min(connections + _MORE_DESCRIPTORS, _MOST_DESCRIPTORS)
@@ -375,5 +374,5 @@ def _exit_with_failure() -> None:
 
 
 def _partial(path: Path) -> Path:
-    """Return the name of a file while it is not what its readers may see."""
+    """Return the name of a file while its content is incomplete."""
     return path.with_name(f".{path.name}.{os.getpid()}")

@@ -1,6 +1,6 @@
-"""The lock of a data directory: one broker works on it, another waits until the first has ended.
+"""The lock of a data directory: one broker uses it, another waits until the first has ended.
 
-It is the operating system's (flock), so that it ends with its process, whatever ends that.
+It is an operating system lock (flock), so that it ends with its process in any case.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from typing import Final
 __all__ = ["DirectoryLock"]
 
 _NAME: Final = "lock"
-#: No host's name and process id is longer than that.
+#: Maximum length in bytes of host name and process id.
 _MOST_OCTETS: Final = 512
 
 
 class DirectoryLock:
-    """The right to work on a directory; it makes the directory if need be, for its user alone."""
+    """An exclusive lock on a directory, which it creates if necessary, for its owner only."""
 
     def __init__(self, directory: Path) -> None:
-        """Begin without the lock."""
+        """Start without the lock."""
         self.path = directory / _NAME
         self._mutex = threading.Lock()
         self._descriptor: int | None = None
-        #: Set once nobody wants what a thread is waiting for.
+        #: Set once the result of a waiting thread is no longer needed.
         self._given_up: threading.Event | None = None
 
     @property
     def is_held(self) -> bool:
-        """Whether this object has the lock."""
+        """True if this object holds the lock."""
         return self._descriptor is not None
 
     def try_acquire(self) -> bool:
-        """Take the lock if nobody has it; says whether. Raises OSError."""
+        """Take the lock if it is free; return False if it is not. Raises OSError."""
         descriptor = self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB)
         if descriptor is None:
             return False
@@ -46,13 +46,14 @@ class DirectoryLock:
         return True
 
     def wait(self, acquired: Callable[[], None], failed: Callable[[OSError], None]) -> None:
-        """Take the lock once nobody has it, and call ``acquired``, or ``failed``, from a thread.
+        """Wait for the lock, and call ``acquired`` or ``failed`` from a thread.
 
         Neither is called after :meth:`release`.
         """
         given_up = threading.Event()
         self._given_up = given_up
-        # A thread that the system makes wait can't be woken, so it must not keep the process.
+        # A thread that waits in the kernel cannot be woken, so that it must not keep the process
+        # alive.
         threading.Thread(
             target=self._wait, args=(given_up, acquired, failed), name="stompkit-lock", daemon=True
         ).start()
@@ -69,7 +70,7 @@ class DirectoryLock:
             if not given_up.is_set():
                 failed(error)
             return
-        assert descriptor is not None  # it has waited for that
+        assert descriptor is not None  # the thread has waited for it
         with self._mutex:
             if given_up.is_set():
                 os.close(descriptor)
@@ -78,7 +79,7 @@ class DirectoryLock:
             acquired()
 
     def holder(self) -> str:
-        """Who has the lock, as far as its file tells."""
+        """Return the holder of the lock, as far as its file says."""
         try:
             words = self.path.read_text(encoding="utf-8", errors="replace").split()
         except OSError:
@@ -88,7 +89,7 @@ class DirectoryLock:
         return f"process {words[0]} on {words[1]}"
 
     def release(self) -> None:
-        """Give the lock up, or the wait for it; harmless without either."""
+        """Release the lock, or cancel the wait for it; does nothing without either."""
         with self._mutex:
             if self._given_up is not None:
                 self._given_up.set()
@@ -100,7 +101,7 @@ class DirectoryLock:
             os.close(descriptor)
 
     def _lock(self, how: int) -> int | None:
-        """Open the file and lock it; ``None`` where another has it and ``how`` is not to wait."""
+        """Open the file and lock it; ``None`` if it is locked and ``how`` does not wait."""
         while True:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -117,7 +118,7 @@ class DirectoryLock:
             os.close(descriptor)
 
     def _is_current(self, descriptor: int) -> bool:
-        """Whether the file is still the one that others would lock."""
+        """Return True if the file is still the one that other processes would lock."""
         try:
             return os.path.samestat(os.fstat(descriptor), self.path.stat())
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What the log looks like, and frames in it."""
+"""Format and destination of the log, and logging of frames."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = ["LogObserver", "LogSwitch", "log_frame", "masked"]
 
 _log: Final = Logger()
 
-#: Headers whose values are nobody's business.
+#: Headers with secret values.
 _SECRET: Final = frozenset({"passcode", "password", "authorization"})
 _MASK: Final = "***"
-#: Characters of headers in one line of the log.
+#: Maximum number of characters of headers in one log line.
 _MOST_SHOWN: Final = 2_000
 
 Format = Literal["text", "json"]
@@ -39,43 +39,43 @@ Format = Literal["text", "json"]
 
 @implementer(ILogObserver)
 class LogObserver:
-    """Writes events to a file, as text or JSON, which can change."""
+    """Writes events to a file, as text or JSON; the format can change."""
 
     def __init__(self, stream: TextIO, switch: LogSwitch) -> None:
-        """Write in the format that the switch says at the time."""
+        """Use the current format of the switch."""
         self._switch = switch
         self.observers = {
             "text": textFileLogObserver(stream),
-            # Without the separator that Twisted puts in front of each line by default: what reads
-            # logs knows JSON lines.
+            # Without the separator that Twisted writes before each line by default: log readers
+            # expect JSON lines.
             "json": jsonFileLogObserver(stream, recordSeparator=""),
         }
 
     def __call__(self, event: LogEvent) -> None:
-        """Write an event; to what JSON has of it, its text is added."""
+        """Write an event; in JSON with its formatted text."""
         if self._switch.format == "json":
             event = {**event, "text": formatEvent(event)}
         self.observers[self._switch.format](event)
 
 
 class ReopenedFile:
-    """A file that the log is appended to, opened anew when somebody has moved it away."""
+    """An append-only log file, reopened when it has been moved away."""
 
     def __init__(self, path: Path) -> None:
-        """Open it; raises OSError."""
+        """Open the file; raises OSError."""
         self._path = path
         self._stream = self._opened()
 
     def write(self, text: str) -> int:
-        """Append a text, whole lines of the log."""
+        """Append a text of whole log lines."""
         return self._stream.write(text)
 
     def flush(self) -> None:
-        """Let the operating system have it."""
+        """Pass buffered text to the operating system."""
         self._stream.flush()
 
     def reopen(self) -> None:
-        """Go on in a new file of the same name; where there can't be one, in the old one."""
+        """Continue in a new file of the same name, or in the old one if that fails."""
         try:
             stream = self._opened()
         except OSError as error:
@@ -89,23 +89,23 @@ class ReopenedFile:
         before.close()
 
     def _opened(self) -> TextIO:
-        # Appending: what is cut to nothing after it was copied goes on at the beginning.
+        # Append mode: after a copy-and-truncate, writing continues at the beginning.
         return self._path.open("a", encoding="utf-8", errors="backslashreplace")
 
 
 class LogSwitch:
-    """Says in which format the log of ``twistd`` or ``twist`` is written, and where."""
+    """Controls the format and destination of the log of ``twistd`` or ``twist``."""
 
     def __init__(self, format: Format, path: Path | None = None) -> None:
-        """Begin with a format; ``path`` is a file of the broker's own."""
+        """Start with a format; ``path`` is the broker's own log file, if any."""
         self.format: Format = format
         self._path = path
         self._twistd: MutableMapping[str, Any] | None = None
 
     def install(self, runner: MutableMapping[str, Any]) -> None:
-        """Have ``twistd`` or ``twist``, whose options these are, write its log by this switch.
+        """Make ``twistd`` or ``twist``, given its options, write its log through this switch.
 
-        ``--logger`` and ``--syslog`` of ``twistd`` are left alone.
+        ``--logger`` and ``--syslog`` of ``twistd`` are respected.
         """
         if "fileLogObserverFactory" in runner:
             runner["fileLogObserverFactory"] = self.observer
@@ -113,14 +113,14 @@ class LogSwitch:
             self._twistd = runner
 
     def serve(self, application: object) -> None:
-        """Be the observer that ``twistd`` takes from its application, if it is ``twistd``."""
+        """Register the observer in the application of ``twistd``; does nothing for ``twist``."""
         if self._twistd is not None and isinstance(application, Componentized):
             stream = sys.stdout if self._path is not None else _twistd_stream(self._twistd)
             observer = self.observer(stream)
             application.setComponent(ILogObserver, observer)  # type: ignore[no-untyped-call]  # Twisted's
 
     def observer(self, stream: TextIO) -> LogObserver:
-        """What writes the log to its file, or else to a stream; SystemExit if it can't."""
+        """Return the observer for the log file or a stream; raises SystemExit if it fails."""
         if self._path is None:
             return LogObserver(stream, self)
         try:
@@ -132,7 +132,7 @@ class LogSwitch:
 
 
 def _twistd_stream(runner: MutableMapping[str, Any]) -> TextIO:
-    """The file that ``twistd`` writes its log to, rotated at its signal for that."""
+    """Return the log file of ``twistd``, rotated by its signal."""
     name = runner["logfile"]
     if name == "-" and not runner["nodaemon"]:
         raise SystemExit("a daemon has no standard output to log to: leave --logfile=- out")
@@ -145,12 +145,12 @@ def _twistd_stream(runner: MutableMapping[str, Any]) -> TextIO:
 
 
 def masked(headers: Mapping[str, str]) -> dict[str, str]:
-    """Headers without the values that are secret."""
+    """Return headers with secret values masked."""
     return {name: _MASK if name.lower() in _SECRET else value for name, value in headers.items()}
 
 
 def _at_sigusr1(do: Callable[[], object]) -> None:
-    """Do that at each SIGUSR1, which would end the process otherwise."""
+    """Call a function at each SIGUSR1, which would otherwise end the process."""
 
     def handle(number: int, frame: object) -> None:
         from twisted.internet import reactor
@@ -162,14 +162,14 @@ def _at_sigusr1(do: Callable[[], object]) -> None:
 
 
 def log_frame(direction: str, peer: str, frame: Frame) -> None:
-    """Log a frame: its command, its headers without what is secret, the length of its body."""
+    """Log a frame: its command, its headers without secrets, and the length of its body."""
     headers = masked(frame.headers)
     _log.info(
         "{peer} {direction} {command} {headers} {octets} octets",
         peer=peer,
         direction=direction,
         command=frame.command,
-        # As Python writes it, so that no value can begin a line of its own.
+        # As a Python literal, so that no value can start a new log line.
         headers=repr(headers)[:_MOST_SHOWN],
         octets=len(frame.body),
     )

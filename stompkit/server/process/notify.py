@@ -1,7 +1,7 @@
-"""What systemd is told: that the broker listens, waits, reads its file again, ends, is not stuck.
+"""Notify systemd of readiness, status, reload and stop, and feed its watchdog.
 
-The protocol is that of ``sd_notify(3)``: lines of ``NAME=VALUE`` in one datagram to the Unix
-socket that ``NOTIFY_SOCKET`` names. Whoever else starts processes that way is served, too.
+The protocol is that of ``sd_notify(3)``: lines of ``NAME=VALUE`` in one datagram to the Unix socket
+in ``NOTIFY_SOCKET``. It also works with other service managers that use it.
 """
 
 from __future__ import annotations
@@ -19,49 +19,49 @@ __all__ = ["Notifier"]
 
 _log: Final = Logger()
 
-#: Octets of the line that ``systemctl status`` shows.
+#: Maximum length in bytes of the status line of ``systemctl status``.
 _MOST_STATUS: Final = 1_000
 
 
 class Notifier:
-    """Tells whoever has started the process; where nobody wants to know, it does nothing."""
+    """Notifies the service manager; does nothing without one."""
 
     def __init__(self, clock: IReactorTime, environment: Mapping[str, str] = os.environ) -> None:
-        """Look into the environment; ``clock`` is the reactor, whose turning the watchdog is of."""
+        """Read the environment; ``clock`` is the reactor that the watchdog monitors."""
         self._clock = clock
         self._address = _address(environment.get("NOTIFY_SOCKET", ""))
         self._pause_s = None if self._address is None else _pause_s(environment)
         self._beat: IDelayedCall | None = None
 
     def status(self, text: str) -> None:
-        """Say in a line what the broker does now."""
+        """Report the current status in one line."""
         self._send(f"STATUS={_line(text)}")
 
     def ready(self, text: str) -> None:
-        """Say that it works, for the first time or again; from now on the watchdog is fed."""
+        """Report readiness, initially or after a reload; from now on the watchdog is fed."""
         self._send("READY=1", f"STATUS={_line(text)}")
         if self._pause_s is not None and self._beat is None:
             self._feed()
 
     def reloading(self) -> None:
-        """Say that it reads its settings again; :meth:`ready` follows."""
+        """Report that settings are being reloaded; :meth:`ready` follows."""
         now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000
         self._send("RELOADING=1", f"MONOTONIC_USEC={now}")
 
     def stopping(self) -> None:
-        """Say that it ends, in good order."""
-        # It goes on to be fed: to say goodbye to many clients may take longer than the watchdog has
-        # patience.
+        """Report a regular stop."""
+        # The watchdog is still fed, since disconnecting many clients may take longer than its
+        # timeout.
         self._send("STOPPING=1", "STATUS=saying goodbye to the clients")
 
     def close(self) -> None:
-        """Feed the watchdog no more."""
+        """Stop feeding the watchdog."""
         if self._beat is not None:
             self._beat.cancel()
             self._beat = None
 
     def _feed(self) -> None:
-        assert self._pause_s is not None  # or nobody would call this
+        assert self._pause_s is not None  # only called with a watchdog
         self._beat = self._clock.callLater(self._pause_s, self._feed)
         self._send("WATCHDOG=1")
 
@@ -70,7 +70,7 @@ class Notifier:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
-                # A broker must not wait for who does not read what it is told.
+                # The broker must not block on a service manager that does not read.
                 sender.setblocking(False)
                 sender.connect(self._address)
                 sender.send("\n".join(lines).encode())
@@ -84,7 +84,7 @@ class Notifier:
 
 
 def _address(name: str) -> bytes | None:
-    """What to connect to: a path, or with ``@`` in front a name that is in no file system."""
+    """Return the socket address: a path, or an abstract name for a leading ``@``."""
     if name.startswith("@"):
         return b"\0" + os.fsencode(name[1:])
     if name.startswith("/"):
@@ -99,8 +99,8 @@ def _address(name: str) -> bytes | None:
 
 
 def _pause_s(environment: Mapping[str, str]) -> float | None:
-    """Seconds between two signs of life, where they are wanted: half of the time that there is."""
-    # A number in it that is not ours means another process, which has started this one.
+    """Return the watchdog interval in seconds, half of its timeout, or None without a watchdog."""
+    # A different process id means that the watchdog is for the parent process.
     if environment.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return None
     microseconds = environment.get("WATCHDOG_USEC", "")
@@ -109,5 +109,5 @@ def _pause_s(environment: Mapping[str, str]) -> float | None:
 
 
 def _line(text: str) -> str:
-    """What can be the value of a line."""
+    """Return a text as a valid value of a line."""
     return " ".join(text.split()).encode()[:_MOST_STATUS].decode(errors="ignore")

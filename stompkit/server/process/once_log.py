@@ -1,4 +1,4 @@
-"""Log lines about destinations, each kind of which is worth one line for each of them."""
+"""Log warnings once for each kind and destination."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["OnceLog"]
 
 _log: Final = Logger()
 
-#: Lines in all: clients choose the names of destinations.
+#: Maximum number of lines in total, since clients choose the names of destinations.
 _MOST: Final = 1_000
 
 
@@ -18,13 +18,13 @@ class OnceLog:
     """Logs a warning once for each destination."""
 
     def __init__(self) -> None:
-        """Begin with nothing logged."""
+        """Start with nothing logged."""
         self._logged: set[tuple[str, str, str]] = set()
 
     def warn(self, kind: str, host: str, destination: str, text: str, **values: Any) -> None:
-        """Log a line of this kind, unless there was one for the destination.
+        """Log a line of this kind, unless it was already logged for the destination.
 
-        ``text`` is a format; it can have ``{destination}`` in it.
+        ``text`` is a format, which may contain ``{destination}``.
         """
         key = (kind, host, destination)
         if key in self._logged or len(self._logged) >= _MOST:
@@ -35,5 +35,5 @@ class OnceLog:
             _log.warn("further destinations with such problems are not logged")
 
     def clear(self) -> None:
-        """Log everything once more, as a new broker does."""
+        """Forget what was logged, as a new broker does."""
         self._logged.clear()

@@ -1,4 +1,4 @@
-"""The end of a process that has no memory left: at once, rather than to go on with half a state."""
+"""End a process that is out of memory at once, instead of continuing in an inconsistent state."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from zope.interface import implementer
 __all__ = ["MemoryWatch"]
 
 _STATUS: Final = 1
-#: Where events have failures: those of the reactor are of the old kind of log.
+#: Keys of failures in log events; the reactor uses the legacy log.
 _KEYS: Final = ("log_failure", "failure")
-#: Made before there is no room for it.
+#: Allocated before memory runs out.
 _WORDS: Final = b"stompkit: no memory is left: the process ends; what was confirmed is kept\n"
 
 
 @implementer(ILogObserver)
 class MemoryWatch:
-    """Ends the process when the log hears of a MemoryError that nobody has seen to.
+    """Ends the process when an unhandled MemoryError is logged.
 
-    It may have come up anywhere: a unit that never gets to the store, an answer that nobody
-    writes. What such a broker does next is anybody's guess, and clients that wait for it would
-    wait for ever. One that has ended gives its place to the next, which has all that was confirmed.
+    It may have occurred anywhere: a write batch may never reach the store, or a reply may never be
+    sent. The behaviour of such a broker is undefined, and its clients could wait for ever. After it
+    has ended, the next broker takes over with everything that was confirmed.
     """
 
     def __init__(self) -> None:
-        """Watch nothing yet."""
+        """Start inactive."""
         self._is_applied = False
 
     def apply(self) -> None:
-        """Begin; harmless the second time."""
+        """Start watching the log; does nothing the second time."""
         if not self._is_applied:
             self._is_applied = True
             globalLogPublisher.addObserver(self)
 
     def undo(self) -> None:
-        """Leave the process alone again; harmless where that is so."""
+        """Stop watching the log; does nothing if inactive."""
         if self._is_applied:
             self._is_applied = False
             globalLogPublisher.removeObserver(self)
 
     def __call__(self, event: LogEvent) -> None:
-        """Look at what is logged."""
+        """Check a log event."""
         for key in _KEYS:
             failure = event.get(key)
             if isinstance(failure, Failure) and isinstance(failure.value, MemoryError):
@@ -54,11 +54,11 @@ class MemoryWatch:
 
 
 def _end() -> None:
-    # There may be no memory to say it, either.
+    # Memory may be lacking even for the message.
     with suppress(Exception):
         os.write(2, _WORDS)
     with suppress(Exception):
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-    # Nothing in order: that takes memory, and would go by a state that may be wrong.
+    # No orderly shutdown: it needs memory, and would rely on a possibly invalid state.
     os._exit(_STATUS)

@@ -1,4 +1,4 @@
-"""Log lines that strangers cause: not more of them in a second than a disk can take for ever."""
+"""Log lines that unauthenticated clients cause, limited in rate to protect the disk."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["MOST_PER_S", "RateLimitedLog"]
 
 _log: Final = Logger()
 
-#: Lines in a second: enough for what reads the log to see who it is, and 1 GB a day at the most.
+#: Maximum number of lines in a second: enough to identify the cause, and at most 1 GB a day.
 MOST_PER_S: Final = 50
 
 
 class RateLimitedLog:
-    """Logs what it is told, and only counts what is too much."""
+    """Logs lines up to a maximum rate, and counts the others."""
 
     def __init__(self, clock: Clock) -> None:
-        """Begin with nothing logged."""
+        """Start with nothing logged."""
         self._clock = clock
         self._since = 0.0
         self._lines = 0

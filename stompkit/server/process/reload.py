@@ -1,4 +1,4 @@
-"""Other settings for a broker that runs: SIGHUP has the file read again."""
+"""Reload the settings of a running broker at SIGHUP."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log: Final = Logger()
 
 
 class Reloader:
-    """Reads the settings of a broker again, and has what can change changed."""
+    """Reloads the settings of a broker, and applies those that can change."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Reloader:
         overrides: Mapping[str, Any],
         log: LogSwitch,
     ) -> None:
-        """Take the broker, its file, and what the command line has set over the file."""
+        """Keep the broker, its settings file, and the overrides of the command line."""
         self._lifecycle = lifecycle
         self._path = path
         self._overrides = overrides
@@ -42,9 +42,10 @@ class Reloader:
         self._is_installed = False
 
     def install(self) -> None:
-        """Reload at each SIGHUP, which would end the process otherwise."""
+        """Reload at each SIGHUP, which would otherwise end the process."""
         if threading.current_thread() is not threading.main_thread():
-            # Only the main thread can; a program that runs a broker elsewhere has its own way.
+            # Only the main thread can handle signals; a program that embeds a broker does so
+            # itself.
             return
         from twisted.internet import reactor
 
@@ -53,16 +54,16 @@ class Reloader:
         self._is_installed = True
 
     def remove(self) -> None:
-        """Leave SIGHUP to whom it was before."""
+        """Restore the previous handler of SIGHUP."""
         if self._is_installed:
             self._is_installed = False
             signal.signal(signal.SIGHUP, self._before)
 
     def reload(self) -> None:
-        """Read the file; one with mistakes changes nothing, and each of them is logged."""
+        """Reload the file; if it has errors, nothing changes and each error is logged."""
         lifecycle = self._lifecycle
         if not lifecycle.is_listening:
-            # What stands by, or ends, is not ready before or after.
+            # A broker that stands by, or stops, is not ready before or after.
             self._read()
             return
         lifecycle.notifier.reloading()
@@ -71,7 +72,7 @@ class Reloader:
         lifecycle.notifier.ready(lifecycle.state + mistakes)
 
     def _read(self) -> bool:
-        """Whether there were no mistakes, and what can change has."""
+        """Reload the settings; return True if they were valid and have been applied."""
         old = self._settings
         lifecycle = self._lifecycle
         try:
@@ -108,12 +109,12 @@ class Reloader:
 
 
 def _access(settings: Settings) -> tuple[object, ...]:
-    """What decides on logins and rights; the dialect says what ``>`` means in a right."""
+    """Return the settings of access control; the dialect affects patterns in rights."""
     return settings.auth, settings.rights, settings.broker.dialect == "activemq"
 
 
 def _lasting(old: Settings, new: Settings) -> Iterator[str]:
-    """What has changed in the file and can't in the process."""
+    """Yield the changed settings that take effect only after a restart."""
     looks: dict[str, Callable[[Settings], object]] = {
         "[store]": lambda settings: settings.store,
         "[[listen]]": lambda settings: settings.listening,

@@ -1,4 +1,4 @@
-"""Files that are read again when they have changed: passwords, certificates."""
+"""Files that are reloaded when they change: passwords, certificates."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ T = TypeVar("T")
 
 
 class Watched(Generic[T]):
-    """What some files say, as of their last change that made sense.
+    """Content of some files, as of their last valid change.
 
-    A change that makes no sense is logged, once, and what was read before it stays.
+    An invalid change is logged once, and the previous content stays.
     """
 
     def __init__(self, paths: Sequence[Path], read: Callable[[], T]) -> None:
-        """Read for the first time.
+        """Read the files initially.
 
-        ``read`` raises OSError or ValueError where it can't, and so does this.
+        ``read`` raises OSError or ValueError for invalid files, and so does this.
         """
         self._paths = paths
         self._read = read
@@ -32,7 +32,7 @@ class Watched(Generic[T]):
         self._value = read()
 
     def get(self) -> T:
-        """What the files say now; looks at them each time, and reads them if they differ."""
+        """Return the current content; checks the files each time, and reloads changed ones."""
         state = self._look()
         if state != self._state:
             self._state = state
@@ -54,7 +54,7 @@ class Watched(Generic[T]):
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:
-    """What differs once a file has changed: its time, size or identity; ``None`` for no file."""
+    """Return the time, size and identity of a file, which reveal a change; ``None`` if missing."""
     try:
         status = path.stat()
     except OSError:

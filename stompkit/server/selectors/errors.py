@@ -1,4 +1,4 @@
-"""What a text that is no selector raises."""
+"""Error for an invalid selector."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Final
 
 __all__ = ["SelectorError"]
 
-#: Characters of a selector that the text of an error repeats on each side of the place.
+#: Maximum number of characters of a selector that an error quotes on each side of the position.
 _QUOTED_AROUND: Final = 60
 
 
 class SelectorError(ValueError):
-    """A text that is no selector.
+    """An invalid selector.
 
-    ``message`` says why not, ``position`` where, as the characters before the place.
+    ``message`` is the reason, ``position`` the number of characters before the error.
     """
 
     def __init__(self, message: str, position: int, text: str) -> None:
-        """Keep what is wrong, and where in ``text``."""
+        """Keep the reason, and the position in ``text``."""
         start, end = max(0, position - _QUOTED_AROUND), position + _QUOTED_AROUND
         excerpt = "..." * (start > 0) + text[start:end] + "..." * (end < len(text))
         super().__init__(f"{message} at offset {position} of {json.dumps(excerpt)}")

@@ -1,4 +1,4 @@
-"""From the patterns of LIKE to regular expressions."""
+"""Translate patterns of LIKE to regular expressions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["pattern_of"]
 
 
 def pattern_of(text: str, escape: str | None) -> re.Pattern[str] | None:
-    """A pattern of LIKE, or ``None`` where it ends in its escape character.
+    """Return the expression of a LIKE pattern, or ``None`` if it ends in its escape character.
 
-    What is between two ``%`` is found where it occurs first, and never looked for again: that is
-    what atomic groups say, and it keeps the time to the product of both lengths.
+    The text between two ``%`` is matched at its first occurrence, without backtracking. Atomic
+    groups express that, and limit the time to the product of both lengths.
     """
     pieces = [""]
     characters = iter(text)

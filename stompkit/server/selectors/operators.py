@@ -1,4 +1,4 @@
-"""What the operators of a selector give for a message, with three values."""
+"""Operators of selectors, with three-valued logic."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _EQUALITIES: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq,
     "<>": operator.ne,
 }
-#: What the marks of comparisons do with values of one type.
+#: Comparison functions for values of one type, by operator.
 COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     **_EQUALITIES,
     "<": operator.lt,
@@ -44,7 +44,7 @@ COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 def comparison(left: Part, mark: str, right: Part) -> Read:
-    """What a comparison gives; unknown for parts of different types."""
+    """Return the evaluation of a comparison; unknown for operands of different types."""
     kinds = (left.kind, right.kind)
     kind = Kind.TEXT
     if mark not in _EQUALITIES or Kind.NUMBER in kinds:
@@ -67,7 +67,7 @@ def comparison(left: Part, mark: str, right: Part) -> Read:
 
 
 def membership(read: Read, texts: frozenset[str], numbers: frozenset[float]) -> Read:
-    """What IN gives for a header and a list of strings, numbers or both."""
+    """Return the evaluation of IN for a header and a list of strings, numbers or both."""
 
     def among(headers: Mapping[str, str]) -> bool | None:
         text = read(headers)
@@ -84,7 +84,7 @@ def membership(read: Read, texts: frozenset[str], numbers: frozenset[float]) -> 
 
 
 def likeness(read: Read, pattern: re.Pattern[str]) -> Read:
-    """What LIKE gives for a header and a pattern."""
+    """Return the evaluation of LIKE for a header and a pattern."""
 
     def like(headers: Mapping[str, str]) -> bool | None:
         text = read(headers)
@@ -94,12 +94,12 @@ def likeness(read: Read, pattern: re.Pattern[str]) -> Read:
 
 
 def absence(read: Read) -> Read:
-    """What IS NULL gives for a header, which is never unknown."""
+    """Return the evaluation of IS NULL for a header, which is never unknown."""
     return lambda headers: read(headers) is None
 
 
 def negation(read: Read) -> Read:
-    """What NOT gives for a condition."""
+    """Return the evaluation of NOT for a condition."""
 
     def opposite(headers: Mapping[str, str]) -> bool | None:
         truth = read(headers)
@@ -109,7 +109,7 @@ def negation(read: Read) -> Read:
 
 
 def junction(reads: Sequence[Read], *, decisive: bool) -> Read:
-    """What AND gives, where false decides, or OR, where true does."""
+    """Return the evaluation of AND (false is decisive) or OR (true is decisive)."""
 
     def joined(headers: Mapping[str, str]) -> bool | None:
         result: bool | None = not decisive
@@ -142,7 +142,7 @@ _ARITHMETIC: Final[dict[str, Callable[[Any, Any], float]]] = {
 
 
 def calculation(first: Read, steps: Sequence[tuple[str, Read]]) -> Read:
-    """What operators of one precedence make of numbers, from left to right."""
+    """Return the evaluation of arithmetic operators of one precedence, from left to right."""
     operations = [(_ARITHMETIC[mark], read) for mark, read in steps]
 
     def calculated(headers: Mapping[str, str]) -> Value:

@@ -1,4 +1,4 @@
-"""From the words of a selector to what it is for a message."""
+"""Parse the words of a selector into an evaluation function."""
 
 from __future__ import annotations
 
@@ -31,26 +31,27 @@ from stompkit.server.selectors.words import Word, words_of
 
 __all__ = ["Parser"]
 
-#: Expressions in each other, whether by parentheses, NOT, signs or precedence. Reading takes three
-#: of the interpreter's frames for each, evaluation about as many; it has 1,000.
+#: Maximum nesting depth, by parentheses, NOT, signs or precedence. Parsing uses three interpreter
+#: frames for each level, and evaluation about as many; the limit is 1,000 frames.
 _MOST_NESTED: Final = 100
-#: Characters of all patterns together. The time that they take grows with their length times that
-#: of the header, at worst: with one of 64 KiB this is a fifth of a second.
+#: Maximum number of characters of all patterns together. In the worst case, matching time is
+#: proportional to their length times that of the header: a fifth of a second for a header of 64
+#: KiB.
 _MOST_PATTERN_CHARACTERS: Final = 512
 
-#: What a pattern costs, in words: how long it takes depends on the header.
+#: Cost of a pattern, in words; its evaluation time depends on the header.
 _PATTERN_COST: Final = 50
 
-#: Precedences, loosest first, as places in the parser's list of extensions; NOT is that of
+#: Precedences, lowest first, as indices into the parser's list of extensions; NOT has that of
 #: predicates.
 _OR, _AND, _PREDICATE, _SUM, _PRODUCT, _OPERAND = range(6)
 
 
 class Parser:
-    """Reads a selector by precedence.
+    """Parses a selector by operator precedence.
 
-    Each method that takes a part extends it with the operators of one precedence, as far as they
-    follow; with none it gives back the same part.
+    Each method that takes a part extends it with the operators of one precedence that follow.
+    Without any it returns the same part.
     """
 
     def __init__(self, text: str) -> None:
@@ -59,7 +60,7 @@ class Parser:
         self._words = iter(words_of(text))
         self._word = next(self._words)
         self._nested = 0
-        #: Words that have been read, and what patterns count for beside them.
+        #: Number of words read, plus the cost of patterns.
         self.cost = 0
         self._pattern_characters = 0
         self._extensions = (
@@ -71,7 +72,7 @@ class Parser:
         )
 
     def condition(self) -> Read:
-        """The whole selector, as a condition."""
+        """Return the whole selector as a condition."""
         read = self._as(self._expression(_OR), Kind.TRUTH)
         if self._word.sort != "end":
             self._refuse("expected AND, OR or the end")
@@ -87,7 +88,7 @@ class Parser:
         return word
 
     def _took(self, *marks: str) -> str:
-        """The word if it is one of some marks, which is then passed; else nothing."""
+        """Consume and return the word if it is one of *marks*, else return an empty text."""
         if self._word.sort == "mark" and self._word.text in marks:
             return self._next().text
         return ""
@@ -103,7 +104,7 @@ class Parser:
         return read
 
     def _expression(self, loosest: int) -> Part:
-        """An operand and what follows it, with operators that bind so tightly or tighter."""
+        """Parse an operand with all following operators of at least this precedence."""
         self._nested += 1
         if self._nested > _MOST_NESTED:
             self._refuse("nested too deeply")

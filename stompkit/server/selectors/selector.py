@@ -1,4 +1,4 @@
-"""A selector as the rest of the broker knows it: a text, and a question to ask of headers."""
+"""A selector: its text, and a test of headers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Selector", "with_hyphens"]
 
 
 class _Condition:
-    """What a text was compiled to, shared by all selectors with that text."""
+    """The compiled form of a text, shared by all selectors with that text."""
 
     __slots__ = ("__weakref__", "cost", "read")
 
@@ -24,39 +24,39 @@ class _Condition:
         self.cost = parser.cost
 
 
-#: Conditions in use, by their texts.
+#: Compiled conditions in use, by their texts.
 _conditions: Final[WeakValueDictionary[str, _Condition]] = WeakValueDictionary()
 
 
 class Selector:
-    """A condition that a message's headers meet or don't; ``text`` is as it was written."""
+    """A condition on a message's headers; ``text`` is the original text."""
 
     __slots__ = ("_condition", "cost", "text")
 
     def __init__(self, text: str) -> None:
-        """Read a selector; raises :class:`SelectorError`, also for one that is empty."""
+        """Parse a selector; raises :class:`SelectorError`, also for an empty text."""
         self.text = text
         condition = _conditions.get(text)
         if condition is None:
             condition = _conditions[text] = _Condition(text)
         self._condition = condition
-        #: About how long an evaluation takes: the number of words, more for patterns.
+        #: Approximate evaluation cost: the number of words, higher for patterns.
         self.cost = condition.cost
 
     @property
     def condition(self) -> object:
-        """The same object for all selectors that are equal."""
+        """The same object for all equal selectors."""
         return self._condition
 
     def takes(self, headers: Mapping[str, str]) -> bool:
-        """Whether the condition is true, neither false nor unknown; raises nothing."""
+        """Return True if the condition is true, neither false nor unknown; raises nothing."""
         return self._condition.read(headers) is True
 
 
 def with_hyphens(text: str) -> str:
-    """A selector whose names can have hyphens, as the text that means so everywhere.
+    """Return an equivalent selector that allows hyphens in names.
 
-    One without such names stays as it is. Raises :class:`SelectorError` for none at all.
+    Without such names the text is unchanged. Raises :class:`SelectorError` for an invalid one.
     """
     if not text or text.startswith(HYPHENATED):
         return text

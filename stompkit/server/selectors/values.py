@@ -1,4 +1,4 @@
-"""What the parts of a selector are for a message, and how the text of a header is read."""
+"""Values of the parts of a selector, and conversion of header texts."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ __all__ = [
     "header",
 ]
 
-#: Characters of a number.
+#: Maximum number of characters of a number.
 MOST_DIGITS: Final = 40
-#: No number is larger, so an integer can always be added to an approximate number.
+#: The largest number, so that an integer can always be added to an approximate number.
 LARGEST: Final = sys.float_info.max
 
 _NUMBER: Final = re.compile(rf"[+-]?{UNSIGNED}")
 
-#: What a header or an expression is for a message; ``None`` for a missing one, or unknown.
+#: Value of a header or expression for a message; ``None`` if missing or unknown.
 Value: TypeAlias = str | float | None
-#: Finds out what a part is for a message with some headers.
+#: Evaluates a part for a message with these headers.
 Read: TypeAlias = Callable[[Mapping[str, str]], Value]
 
 
 class Kind(Enum):
-    """What a part is, in the words of an error."""
+    """Types of parts, with their names in error messages."""
 
     HEADER = "the name of a header"
     TEXT = "a string"
@@ -47,7 +47,7 @@ class Kind(Enum):
 
 
 class Part(NamedTuple):
-    """A part of a selector, the place where it begins, and what it is for a message."""
+    """A part of a selector with its type, its position and its evaluation function."""
 
     kind: Kind
     at: int
@@ -55,13 +55,13 @@ class Part(NamedTuple):
 
 
 def as_number(text: str) -> float | None:
-    """What a decimal number is, or ``None`` for one too large and for any other text."""
+    """Return the value of a decimal number, or ``None`` if it is too large or not a number."""
     return _as_number(text) if len(text) <= MOST_DIGITS else None
 
 
 @lru_cache(maxsize=1024)
 def _as_number(text: str) -> float | None:
-    # A selector asks again and again for the same.
+    # A selector converts the same texts repeatedly.
     if not _NUMBER.fullmatch(text):
         return None
     if "." not in text and "e" not in text and "E" not in text:
@@ -82,8 +82,8 @@ def _delivery_mode(text: str) -> str:
     return "PERSISTENT" if _truth(text) else "NON_PERSISTENT"
 
 
-#: The names that JMS has for headers of STOMP, and what a message without the header has: two of
-#: them are never NULL. They count only where no header has JMS's name itself.
+#: JMS names for headers of STOMP, with the default for a missing header: two of them are never
+#: NULL. They apply only if no header has the JMS name itself.
 _STANDS_FOR: Final[dict[str, tuple[str, str | None]]] = {
     "JMSPriority": ("priority", "4"),
     "JMSMessageID": ("message-id", None),
@@ -95,7 +95,7 @@ _STANDS_FOR: Final[dict[str, tuple[str, str | None]]] = {
 
 
 def header(name: str) -> Read:
-    """The value of a header, also by a name that JMS has for it."""
+    """Return the evaluation of a header, by its own name or its JMS name."""
     if name not in _STANDS_FOR:
         return lambda headers: headers.get(name)
     other, default = _STANDS_FOR[name]
@@ -117,7 +117,7 @@ _CONVERSIONS: Final[dict[Kind, Callable[[str], Value]]] = {
 
 
 def as_kind(part: Part, kind: Kind) -> Read | None:
-    """A part as one of another kind, which headers alone can be; ``None`` for what can't."""
+    """Return a part converted to a type; only headers are convertible, else return ``None``."""
     read = part.read
     if part.kind is kind:
         return read
@@ -135,5 +135,5 @@ def as_kind(part: Part, kind: Kind) -> Read | None:
 
 
 def constant(value: Value) -> Read:
-    """The same for every message."""
+    """Return the evaluation of a constant."""
     return lambda headers: value

@@ -1,4 +1,4 @@
-"""From the text of a selector to its words."""
+"""Split the text of a selector into words."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from stompkit.server.selectors.errors import SelectorError
 
 __all__ = ["HYPHENATED", "UNSIGNED", "Word", "words_of"]
 
-#: Octets of a selector, and names and values in it.
+#: Maximum length in bytes of a selector, and number of its names and values.
 _MOST_OCTETS: Final = 8_192
 _MOST_VALUES: Final = 1_000
 
-#: A number without its sign, as a regular expression.
+#: Regular expression of an unsigned number.
 UNSIGNED: Final = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _WORD: Final = rf"""(?P<blank>[ \t\r\n\f]+)
     |(?P<number>{UNSIGNED})
@@ -22,10 +22,10 @@ _WORD: Final = rf"""(?P<blank>[ \t\r\n\f]+)
     |(?P<string>'(?:[^']|'')*'(?!'))
     |(?P<quoted>"(?:[^"]|"")*"(?!"))
     |(?P<mark><>|<=|>=|[-+*/=<>(),])"""
-#: What a selector begins with whose names can have hyphens in them, as in Artemis.
+#: Prefix of selectors whose names may contain hyphens, as in Artemis.
 HYPHENATED: Final = "hyphenated_props:"
 _PLAIN_WORD: Final = re.compile(_WORD.replace("{hyphenated}", "(?!)"), re.VERBOSE)
-#: Here a name can have hyphens with a letter behind each.
+#: Here a name may contain hyphens that are followed by a letter.
 _WORD_WITH_HYPHENS: Final = re.compile(
     _WORD.replace("{hyphenated}", r"[A-Za-z_$][A-Za-z0-9_$]*(?:-[A-Za-z_$][A-Za-z0-9_$]*)+"),
     re.VERBOSE,
@@ -35,7 +35,7 @@ _UNFINISHED: Final = {"'": "string without its last quote", '"': "name without i
 
 
 class Word(NamedTuple):
-    """A word, or the end, and the characters before it."""
+    """A word, or the end, with the number of characters before it."""
 
     sort: Literal["name", "number", "string", "mark", "end"]
     #: Without quotes; keywords are marks in capitals.
@@ -44,7 +44,7 @@ class Word(NamedTuple):
 
 
 def words_of(text: str) -> list[Word]:
-    """All words of a selector and the end, or the error of the first that is none."""
+    """Return all words of a selector and the end; raises the error of the first invalid word."""
     if len(text) > _MOST_OCTETS or len(text.encode("utf-8", "surrogatepass")) > _MOST_OCTETS:
         raise SelectorError(f"selector of more than {_MOST_OCTETS} octets", 0, text)
     words: list[Word] = []
@@ -79,7 +79,7 @@ def words_of(text: str) -> list[Word]:
 
 
 def _name(found: str, at: int, text: str) -> Word:
-    # Only of ASCII: the capitals of some other letters are ASCII, as that of a dotless i.
+    # ASCII only: capitals of some other letters are ASCII, such as that of the dotless i.
     if found.isascii() and found.upper() in _KEYWORDS:
         return Word("mark", found.upper(), at)
     if not found.replace("$", "_").isidentifier():

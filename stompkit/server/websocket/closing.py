@@ -1,4 +1,4 @@
-"""The codes that WebSockets are closed with (RFC 6455, section 7.4)."""
+"""Close codes of WebSockets (RFC 6455, section 7.4)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from stompkit.frames import RemoteProtocolError
 
 __all__ = ["goodbye"]
 
-#: "Try Again Later"; wsproto has no name for it.
+#: "Try Again Later", which wsproto does not define.
 _TRY_AGAIN_LATER: Final = 1013
-#: What a WebSocket is closed with, by the code of the ERROR frame before it; see also below.
+#: WebSocket close codes, by the code of the preceding ERROR frame; see also below.
 _CLOSE_CODES: Final[dict[str, int]] = {
     "shutting-down": CloseReason.GOING_AWAY,
     "too-many-connections": _TRY_AGAIN_LATER,
@@ -23,7 +23,7 @@ _CLOSE_CODES: Final[dict[str, int]] = {
     "store-failed": CloseReason.INTERNAL_ERROR,
     "store-full": CloseReason.INTERNAL_ERROR,
 }
-#: Codes that say that what came is not STOMP.
+#: Codes of errors for input that is not STOMP.
 _NOT_STOMP: Final = frozenset(
     {
         "wrong-protocol",
@@ -46,7 +46,7 @@ _NOT_STOMP: Final = frozenset(
 
 
 def goodbye(failure: RemoteProtocolError | None) -> CloseConnection:
-    """What to close with behind the ERROR frame of a failure, or where there was none."""
+    """Return the close frame that follows the ERROR frame of a failure, or a normal one."""
     if failure is None:
         return CloseConnection(CloseReason.NORMAL_CLOSURE)
     is_stomp = failure.code not in _NOT_STOMP

@@ -1,4 +1,4 @@
-"""The request by which a WebSocket begins (RFC 6455, section 4), and the answer to it; no I/O."""
+"""The WebSocket handshake request (RFC 6455, section 4) and its response, without I/O."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from stompkit.server.settings.websocket import WebSocketListener
 
 __all__ = ["SUBPROTOCOLS", "Accepted", "Handshake", "Refused", "http_answer"]
 
-#: The sub-protocols that there are, the best one first.
+#: The supported sub-protocols, in order of preference.
 SUBPROTOCOLS: Final = tuple(f"v{version.replace('.', '')}.stomp" for version in VERSIONS[::-1])
 
 _WHAT: Final = "This port speaks STOMP over WebSocket"
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
-#: What is not HTTP begins with these, and would not come to the end of a request.
+#: Beginning of STOMP input, which is not HTTP and would never complete a request.
 _STOMP: Final = re.compile(rb"(?:\r?\n)*(?:CONNECT|STOMP) *\r?\n")
 _FOREIGN: Final = (
     (
@@ -42,7 +42,7 @@ _PLAIN: Final = (
     f"{_WHAT}, and the client speaks STOMP without it: have it connect to the port for STOMP over"
     " TCP"
 )
-#: What of a request decides on it.
+#: The request headers used for the decision.
 _NEEDED: Final = frozenset(
     {
         b"host",
@@ -57,7 +57,7 @@ _VERSION: Final = "13"
 
 
 class Accepted(NamedTuple):
-    """A WebSocket that has begun: the answer, what goes on, and what came behind the request."""
+    """An accepted WebSocket: the response, the connection, and the bytes after the request."""
 
     answer: bytes
     connection: Connection
@@ -65,7 +65,7 @@ class Accepted(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """What a client is told that gets no WebSocket, and why in words."""
+    """A refused WebSocket: the response, and the reason as text."""
 
     answer: bytes
     reason: str
@@ -75,17 +75,17 @@ Outcome: TypeAlias = Accepted | Refused
 
 
 class Handshake:
-    """The request of one client."""
+    """The handshake request of one client."""
 
     def __init__(self, listener: WebSocketListener, origins: Origins, *, on_loopback: bool) -> None:
-        """Wait for it; ``on_loopback`` says whether it comes in by a loopback address."""
+        """Wait for the request; ``on_loopback`` is True if it arrives on a loopback address."""
         self._listener = listener
         self._origins = origins
         self._on_loopback = on_loopback
         self._received = b""
 
     def receive(self, data: bytes) -> Outcome | None:
-        """Take octets; ``None`` as long as there is not all of the request."""
+        """Process bytes; return ``None`` until the request is complete."""
         self._received += data
         foreign = self._foreign()
         if foreign is not None:
@@ -99,7 +99,7 @@ class Handshake:
         return self._answer(self._received[:size], self._received[size:])
 
     def _foreign(self) -> Refused | None:
-        """The answer to what is another protocol."""
+        """Return the response to another protocol, if it is recognised."""
         if _STOMP.match(self._received):
             headers = {
                 "message": _PLAIN,
@@ -143,11 +143,11 @@ class Handshake:
             answer = handshake.send(AcceptConnection(subprotocol=subprotocol))
         except (RemoteProtocolError, h11.LocalProtocolError, ValueError) as error:
             return _refused(HTTPStatus.BAD_REQUEST, f"{_WHAT}, and this is none: {error}")
-        assert handshake.connection is not None  # it has been accepted
+        assert handshake.connection is not None  # the request has been accepted
         return Accepted(answer, handshake.connection, rest)
 
     def _refusal(self, request: h11.Request, values: dict[bytes, list[str]]) -> Refused | None:
-        """The answer to a request that is refused for what it wants, or for who it is from."""
+        """Return the response to a request refused for its content or its origin, or None."""
         path = self._listener.path
         if request.method != b"GET":
             return _refused(HTTPStatus.METHOD_NOT_ALLOWED, f"{_WHAT}, no web pages", "Allow: GET")
@@ -186,7 +186,7 @@ class Handshake:
         return None
 
     def _is_called(self, host: str) -> bool:
-        """Whether a host is one that the port goes by."""
+        """Return True if a host name is valid for this port."""
         names = set(map(host_of, self._listener.hosts))
         if not names or host in names:
             return True
@@ -194,7 +194,7 @@ class Handshake:
 
 
 def _tokens(values: list[str], *, lower: bool = False) -> list[str]:
-    """The items of a header that is a list, and that may be there several times."""
+    """Return the items of a list header, which may occur several times."""
     items = [item.strip() for value in values for item in value.split(",")]
     return [item.lower() if lower else item for item in items if item]
 
@@ -204,7 +204,7 @@ def _refused(status: HTTPStatus, reason: str, *headers: str) -> Refused:
 
 
 def http_answer(status: HTTPStatus, text: str, *headers: str) -> bytes:
-    """A whole answer of HTTP, behind which the connection ends."""
+    """Return a complete HTTP response, after which the connection closes."""
     body = f"{text}.\n".encode()
     upgrades = any(each.startswith("Upgrade:") for each in headers)
     lines = [

@@ -1,8 +1,8 @@
 """STOMP over WebSocket (RFC 6455): the broker's protocol on a transport of messages.
 
-A :class:`BrokerProtocol` runs on it as it does on TCP; it neither knows nor cares. To embed it in
-a program: ``serverFromString(reactor, "tcp:15674").listen(WebSocketFactory(broker_factory))``.
-It takes ``pip install 'stompkit[websocket]'``.
+A :class:`BrokerProtocol` runs on it exactly as on TCP. To embed it in a program:
+``serverFromString(reactor, "tcp:15674").listen(WebSocketFactory(broker_factory))``. It requires
+``pip install 'stompkit[websocket]'``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = ["WebSocketFactory", "WebSocketProtocol"]
 
 @implementer(IPushProducer)
 class WebSocketProtocol(Protocol):
-    """One client's WebSocket: the request for it, messages, pings and its end."""
+    """One client's WebSocket: handshake, messages, pings and closing."""
 
     def __init__(
         self,
@@ -64,10 +64,10 @@ class WebSocketProtocol(Protocol):
         linger_s: float,
         drain_timeout_s: float,
     ) -> None:
-        """Wait for the transport; ``broker`` is what speaks STOMP on it.
+        """Wait for the transport; ``broker`` is the STOMP protocol on top of it.
 
-        ``clock`` is that of pings; ``closing_clock`` that of the end, which may take ``linger_s``,
-        and ``drain_timeout_s`` where the client has asked for it.
+        ``clock`` is used for pings, and ``closing_clock`` for closing. Closing may take
+        ``linger_s`` seconds, or ``drain_timeout_s`` if the client has requested it.
         """
         self._broker = broker
         self._listener = listener
@@ -78,18 +78,18 @@ class WebSocketProtocol(Protocol):
         self._drain_timeout_s = drain_timeout_s
         self._handshake: Handshake | None = None
         self._connection: Connection | None = None
-        #: What is to be sent once there is a WebSocket.
+        #: Messages to send once the WebSocket is open.
         self._held: list[bytes] = []
         self._is_opening = True
-        #: Whether the broker's protocol has closed its transport.
+        #: True if the broker's protocol has closed its transport.
         self._is_leaving = False
-        #: Whether nothing that comes is looked at any more.
+        #: True if further input is ignored.
         self._is_deaf = False
-        #: What to close with; else what the broker's reason comes to.
+        #: The close frame to send; None to derive it from the broker's error.
         self._goodbye: CloseConnection | None = None
         self._sends_text = listener.messages != "binary"
         self._is_full = False
-        #: The answer to the last ping that came while there was no room.
+        #: The response to the last ping that arrived while the buffer was full.
         self._pong: Pong | None = None
         self._heard = 0.0
         self._is_pinged = False
@@ -102,15 +102,15 @@ class WebSocketProtocol(Protocol):
 
     @property
     def who(self) -> str:
-        """The user's name; empty for a stranger."""
+        """The user's name; empty before login."""
         return self._broker.who
 
-    # What Twisted calls.
+    # Called by Twisted.
 
     def connectionMade(self) -> None:
-        """Wait for the request; the broker's deadline for the login begins now."""
+        """Wait for the request; the broker's login deadline starts now."""
         if ITCPTransport.providedBy(self.transport):
-            # One write holds all of a turn; waiting for more could only delay it.
+            # One write holds the output of a whole cycle; delaying it (Nagle) has no benefit.
             self.transport.setTcpNoDelay(True)
         below = self._below
         below.registerProducer(self, True)
@@ -124,7 +124,7 @@ class WebSocketProtocol(Protocol):
         self._is_opening = False
 
     def dataReceived(self, data: bytes) -> None:
-        """Take octets: those of the request first, then those of messages."""
+        """Process bytes: first those of the request, then those of messages."""
         if self._is_deaf:
             return
         self._heard = self._clock.seconds()
@@ -135,7 +135,7 @@ class WebSocketProtocol(Protocol):
             self._receive(data)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Tell the broker's protocol."""
+        """Notify the broker's protocol."""
         self._is_deaf = True
         timers: tuple[Timer | None, ...] = (self._ping_timer, self._end_timer)
         for timer in timers:
@@ -144,13 +144,13 @@ class WebSocketProtocol(Protocol):
         self._broker.connectionLost(reason)
 
     def pauseProducing(self) -> None:
-        """Tell the broker's protocol that the transport's buffer is full."""
+        """Notify the broker's protocol that the transport's buffer is full."""
         self._is_full = True
         if self._messages.producer is not None:
             self._messages.producer.pauseProducing()
 
     def resumeProducing(self) -> None:
-        """Tell the broker's protocol that the transport's buffer is empty."""
+        """Notify the broker's protocol that the transport's buffer is empty."""
         self._is_full = False
         pong, self._pong = self._pong, None
         if pong is not None and self._state is ConnectionState.OPEN:
@@ -189,7 +189,7 @@ class WebSocketProtocol(Protocol):
         if outcome.rest:
             self._receive(outcome.rest)
 
-    # What comes.
+    # Input.
 
     @property
     def _state(self) -> ConnectionState:
@@ -210,7 +210,7 @@ class WebSocketProtocol(Protocol):
                 self._answer_ping(event)
             elif isinstance(event, CloseConnection):
                 if connection.state is ConnectionState.REMOTE_CLOSING:
-                    # What came before may make the broker close, too, as DISCONNECT does.
+                    # Earlier input, such as DISCONNECT, may make the broker close, too.
                     self._goodbye = event.response()
                 self._deliver(pieces)
                 self._end_of_messages(connection, event)
@@ -218,7 +218,7 @@ class WebSocketProtocol(Protocol):
         self._deliver(pieces)
 
     def _deliver(self, pieces: list[bytes]) -> None:
-        """Hand on what one chunk had in it, in however many messages."""
+        """Pass on the content of one chunk, from any number of messages."""
         data = b"".join(pieces)
         pieces.clear()
         if data and not self._is_leaving:
@@ -226,7 +226,7 @@ class WebSocketProtocol(Protocol):
 
     def _answer_ping(self, ping: Ping) -> None:
         if self._is_full:
-            # Only the last one needs an answer (5.5.3), so that pings can't fill the memory.
+            # Only the last ping needs a response (5.5.3), so that pings cannot fill the memory.
             self._pong = ping.response()
         elif self._state is ConnectionState.OPEN:
             self._send(ping.response())
@@ -234,10 +234,11 @@ class WebSocketProtocol(Protocol):
     def _end_of_messages(self, connection: Connection, event: CloseConnection) -> None:
         self._is_deaf = True
         if connection.state is ConnectionState.CLOSED:
-            # The answer to what was said here.
+            # The response to this end's close frame.
             self._drop()
         elif connection.state is ConnectionState.REMOTE_CLOSING:
-            # What it has sent is still done, as with a client that closes its end of TCP.
+            # Frames already received are still processed, as for a client that closes its end of
+            # TCP.
             self._end_timer = self._closing_clock.callLater(
                 self._drain_timeout_s, self._below.abortConnection
             )
@@ -249,10 +250,10 @@ class WebSocketProtocol(Protocol):
             else:
                 self._broker.fail(f"this is no WebSocket: {event.reason}", "websocket-protocol")
 
-    # What goes.
+    # Output.
 
     def send(self, data: bytes) -> None:
-        """Send what the broker's protocol has written, as one message."""
+        """Send the output of the broker's protocol as one message."""
         if self._handshake is not None:
             self._held.append(data)
         elif self._state is ConnectionState.OPEN:
@@ -263,12 +264,12 @@ class WebSocketProtocol(Protocol):
             try:
                 return TextMessage(data.decode())
             except UnicodeDecodeError:
-                # A text message has to be UTF-8, which bodies of frames need not be.
+                # A text message must be UTF-8, which frame bodies need not be.
                 pass
         return BytesMessage(data)
 
     def _send(self, event: Event) -> None:
-        assert self._connection is not None  # or nothing could be sent
+        assert self._connection is not None  # sending requires an open connection
         self._below.write(self._connection.send(event))
 
     # Pings.
@@ -277,11 +278,11 @@ class WebSocketProtocol(Protocol):
         self._ping_timer = self._clock.callLater(delay_s, self._look)
 
     def _look(self) -> None:
-        """Send a ping to a client that is silent, give it up if it has been sent one."""
+        """Send a ping to a silent client, or close the connection if a ping was not answered."""
         interval_s, timeout_s = self._listener.ping_interval_s, self._listener.ping_timeout_s
         now = self._clock.seconds()
         if self._is_full or not self._broker.is_reading or self._broker.has_unread:
-            # Either nobody knows whether it is silent, or it is not.
+            # Either it is unknown if the client is silent, or it is not.
             self._heard, self._is_pinged = now, False
         if self._is_pinged:
             self._broker.fail(
@@ -294,18 +295,18 @@ class WebSocketProtocol(Protocol):
             self._send(Ping())
             self._look_again(timeout_s)
 
-    # The end.
+    # Closing.
 
     def leave(self) -> None:
-        """Close, as the broker's protocol wants it, with the code that says why."""
+        """Close on behalf of the broker's protocol, with the matching close code."""
         self._is_leaving = True
         if self._ping_timer is not None and self._ping_timer.active():
             self._ping_timer.cancel()
         if self._connection is not None:
             self._say_goodbye(self._connection)
         elif self._handshake is not None and not self._is_opening:
-            # Too late for a WebSocket. One client too many gets its own, to be told so by it: what
-            # HTTP says, no page in a browser can read.
+            # Too late for the handshake. A client over the limit still gets a WebSocket with the
+            # error, since a page in a browser cannot read an HTTP response.
             self._handshake = None
             failure = self._broker.failure
             is_late = failure is not None and failure.code == "login-timeout"
@@ -327,17 +328,17 @@ class WebSocketProtocol(Protocol):
             if self._is_deaf:
                 self._hang_up()
             else:
-                # For the client's answer. The broker's protocol sees to it that there is one.
+                # Wait for the client's close frame. The broker's protocol limits the time.
                 self._below.resumeProducing()
 
     def _drop(self) -> None:
-        """Close the transport: both sides have said that it is the end."""
+        """Close the transport: both sides have sent a close frame."""
         self._is_deaf = True
         self._below.unregisterProducer()
         self._below.loseConnection()
 
     def _hang_up(self) -> None:
-        """Close the transport, but not before the client has had time to read why."""
+        """Close the transport, after the client has had time to read the reason."""
         self._is_deaf = True
         below = self._below
         below.unregisterProducer()
@@ -358,7 +359,7 @@ def _is_loopback(address: IAddress) -> bool:
 
 
 class WebSocketFactory(Factory):
-    """Makes a :class:`WebSocketProtocol` for each client; give it to a Twisted endpoint."""
+    """Creates a :class:`WebSocketProtocol` for each client; pass it to a Twisted endpoint."""
 
     noisy = False
 
@@ -370,10 +371,10 @@ class WebSocketFactory(Factory):
         *,
         closing_clock: IReactorTime | None = None,
     ) -> None:
-        """Have clients talk to the broker of ``factory``; ValueError for an origin that is none.
+        """Connect clients to the broker of ``factory``; raises ValueError for an invalid origin.
 
-        ``listener`` has the settings; its ``endpoint`` is not looked at. ``clock`` is the
-        reactor if not given, ``closing_clock`` as in :class:`BrokerFactory`.
+        ``listener`` has the settings; its ``endpoint`` is ignored. ``clock`` is the reactor by
+        default, ``closing_clock`` is as in :class:`BrokerFactory`.
         """
         if clock is None:
             from twisted.internet import reactor
@@ -388,7 +389,7 @@ class WebSocketFactory(Factory):
         )
 
     def buildProtocol(self, addr: IAddress | None) -> Protocol:
-        """Make the protocol of one client."""
+        """Return the protocol of one client."""
         config = self._factory.broker.config
         protocol = WebSocketProtocol(
             cast("BrokerProtocol", self._factory.buildProtocol(addr)),

@@ -1,4 +1,4 @@
-"""What a protocol on a WebSocket has for a transport."""
+"""The transport of a protocol on a WebSocket."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ __all__ = ["Carrier", "MessageTransport"]
 
 
 class Carrier(Protocol):
-    """What sends messages."""
+    """An object that sends messages."""
 
     def send(self, data: bytes) -> None:
-        """Send octets as one message."""
+        """Send bytes as one message."""
 
     def leave(self) -> None:
-        """Close behind what was sent."""
+        """Close after pending messages are sent."""
 
 
 @implementer(ITransport)
 class MessageTransport:
-    """What the broker's protocol has for a transport."""
+    """The transport of the broker's protocol on a WebSocket."""
 
     disconnecting = False
 
     def __init__(self, websocket: Carrier, below: StreamTransport) -> None:
-        """Have messages sent by ``websocket``, which is on the transport ``below``."""
+        """Send messages through ``websocket``, which runs on the transport ``below``."""
         self._websocket = websocket
         self._below = below
-        #: Whom to tell that there is no room, or that there is again.
+        #: The producer to notify when the buffer becomes full or empty.
         self.producer: IPushProducer | None = None
 
     def write(self, data: bytes) -> None:
@@ -44,7 +44,7 @@ class MessageTransport:
         self.write(b"".join(data))
 
     def loseConnection(self) -> None:
-        """Close behind what was sent."""
+        """Close after pending messages are sent."""
         self.disconnecting = True
         self._websocket.leave()
 
@@ -53,12 +53,12 @@ class MessageTransport:
         self._below.abortConnection()
 
     def registerProducer(self, producer: IPushProducer, streaming: bool) -> None:  # noqa: FBT001 (Twisted's)
-        """Tell a producer when there is no room."""
+        """Register the producer to notify when the buffer is full."""
         assert streaming, "only push producers"
         self.producer = producer
 
     def unregisterProducer(self) -> None:
-        """Tell nobody any more."""
+        """Unregister the producer."""
         self.producer = None
 
     def pauseProducing(self) -> None:
@@ -66,23 +66,23 @@ class MessageTransport:
         self._below.pauseProducing()
 
     def resumeProducing(self) -> None:
-        """Read again."""
+        """Resume reading."""
         self._below.resumeProducing()
 
     def getPeer(self) -> IAddress:
-        """The client's address."""
+        """Return the client's address."""
         return self._below.getPeer()
 
     def getHost(self) -> IAddress:
-        """The broker's address."""
+        """Return the broker's address."""
         return cast("ITransport", self._below).getHost()
 
     def fileno(self) -> int:
-        """The descriptor of the socket below, or -1."""
+        """Return the descriptor of the socket below, or -1."""
         fileno = getattr(self._below, "fileno", None)
         return -1 if fileno is None else int(fileno())
 
     def getHandle(self) -> object:
-        """What has the client's certificate, if it has shown one."""
+        """Return the handle that has the client's certificate, if it presented one."""
         handle = getattr(self._below, "getHandle", None)
         return None if handle is None else handle()

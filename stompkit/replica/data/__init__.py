@@ -1,9 +1,9 @@
-"""Where a replica's merged rows become visible: the application's tables, or documents.
+"""Destinations of a replica's merged rows: the application's tables, or documents.
 
-What is written is what the merged state of a row says, however it has come to that. A database can
-refuse it: two replicas have each taken the last free name, a row refers to one that another replica
-has deleted. Such a row is told with its reason, and can be written again when the cause has gone;
-all others are written.
+The merged state of a row is written, whatever its history. A database can refuse it: two replicas
+have each taken the last free name, or a row refers to one that another replica has deleted. Such a
+row is reported with its reason, and can be written again when the cause has gone; all others are
+written.
 """
 
 from __future__ import annotations
@@ -20,49 +20,49 @@ __all__ = ["Data", "Wanted"]
 
 
 class Wanted(NamedTuple):
-    """A row as it has to be."""
+    """The desired state of a row."""
 
-    #: By which the caller knows it.
+    #: Identifier of the row for the caller.
     id: bytes
-    #: As :attr:`~stompkit.replication.events.RowChange.name` has it.
+    #: Table name as in :attr:`~stompkit.replication.events.RowChange.name`.
     table: str
     key: dict[str, Value]
-    #: The columns beside the key, as far as anybody has ever written them; ``None`` for no row.
+    #: All columns beside the key that were ever written; ``None`` for no row.
     values: dict[str, Value] | None
 
 
 class Data(Protocol):
-    """The tables that a replica writes to and reads from; others use them at the same time."""
+    """The tables that a replica reads and writes; applications use them at the same time."""
 
     @property
     def names(self) -> Container[str]:
-        """The tables that are replicated here."""
+        """Tables that are replicated here."""
 
     @property
     def unknown(self) -> Mapping[str, AbstractSet[str]]:
-        """Columns, by the names of tables, that were told and left out: there are none here."""
+        """Received columns that are missing here, by table."""
 
     def create(self, engine: Engine) -> None:
-        """Make what is not the application's own, where it is missing."""
+        """Create missing tables that are not the application's."""
 
     def forget(self) -> None:
-        """Look at the tables again before they are used: they may have become others."""
+        """Reload the table definitions before their next use, because they may have changed."""
 
     def prepare(self, connection: Connection) -> None:
-        """Begin a transaction that may write, before it holds any lock.
+        """Prepare a transaction that may write, before it takes the replica's lock.
 
-        Where the last one had to give way to an application that held some of its rows, these are
-        locked first: who waits for a row with the replica's lock, which the application needs to
-        commit, would give way each time. Raises as :meth:`write` does.
+        If the last transaction gave way to an application that held some of its rows, these are
+        locked first. Waiting for them with the replica's lock, which the application needs to
+        commit, would fail each time. Raises as :meth:`write` does.
         """
 
     def write(self, connection: Connection, rows: Sequence[Wanted]) -> dict[bytes, str]:
-        """Make the tables so; return why not, by the ids of rows that the database refuses.
+        """Write rows; returns the reasons, by id, for rows that the database refuses.
 
-        It is done in the transaction that the connection is in, which goes on whatever is refused.
-        Of several rows with one id the last one counts. A reason names columns, constraints and
-        types, and has nothing of what rows hold. What may pass by itself, such as a lock that
-        somebody else has or a connection that is lost, is raised as SQLAlchemy does.
+        It uses the current transaction of the connection, which continues after refusals. Of
+        several rows with one id, the last one counts. A reason names columns, constraints and
+        types, but no values. Transient errors, such as a held lock or a lost connection, are raised
+        as by SQLAlchemy.
         """
 
     def read(
@@ -72,18 +72,18 @@ class Data(Protocol):
         after: Mapping[str, Value] | None = None,
         limit: int = 1000,
     ) -> list[tuple[dict[str, Value], dict[str, Value]]]:
-        """Keys and other columns of rows, in the order of keys, behind the one with a key.
+        """Return keys and other columns of rows in key order, after a given key.
 
-        Raises ``KeyError`` for a table that is not here.
+        Raises ``KeyError`` for an unknown table.
         """
 
     def read_one(
         self, connection: Connection, table: str, key: Mapping[str, Value]
     ) -> dict[str, Value] | None:
-        """The columns of a row beside its key; ``None`` where there is no such row.
+        """Return the columns of a row beside its key; ``None`` if it does not exist.
 
-        Raises ``KeyError`` for a table that is not here.
+        Raises ``KeyError`` for an unknown table.
         """
 
     def tables(self, connection: Connection) -> list[str]:
-        """The names of the tables that are there now, in order."""
+        """Return the sorted names of the existing tables."""

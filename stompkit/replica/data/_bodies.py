@@ -1,4 +1,4 @@
-"""Documents as columns and as text, and the names that they may have."""
+"""Conversion of documents to columns and to text, and validation of their names."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ __all__ = [
     "values_of",
 ]
 
-#: Characters of names, at most: MySQL indexes no more.
+#: Maximum length of names in characters, because MySQL indexes no more.
 LONGEST_COLLECTION: Final = 100
 LONGEST_ID: Final = 255
 
-#: What the column of a member holds that is ``null``: a column without a value is no member.
+#: Column value of a member that is ``null``: a column without a value is no member.
 _NULL: Final = b"null"
 
 _ENCODER: Final = msgspec.json.Encoder(order="sorted")
 _DECODER: Final = msgspec.json.Decoder(dict[str, Any])
-#: What stands in JSON as it is.
+#: Types that JSON represents unchanged.
 _PLAIN: Final = frozenset((str, bool, type(None)))
 
 
 def values_of(document: Mapping[str, Any]) -> dict[str, Value]:
-    """The columns that stand for the members of a document."""
+    """Return the columns that represent the members of a document."""
     return {_escaped(name): _NULL if value is None else value for name, value in document.items()}
 
 
 def document_of(values: Mapping[str, Value]) -> dict[str, Any]:
-    """The document that columns stand for."""
+    """Return the document that columns represent."""
     return members_of({name: value for name, value in values.items() if value is not None})
 
 
 def members_of(values: Mapping[str, Value]) -> dict[str, Any]:
-    """The members that columns stand for; those that are not there, too, as if they were null."""
+    """Return the members that columns represent; a missing one is like null."""
     return {_unescaped(name): None if value == _NULL else value for name, value in values.items()}
 
 
 def _is_reserved(name: str) -> bool:
-    """Whether a column can't be called as a member is: ``id`` is the key's."""
+    """Return True if a member name must be escaped, because ``id`` is the key's column."""
     return name[-2:] == "id" and not name[:-2].strip("~")
 
 
@@ -64,10 +64,10 @@ def _unescaped(name: str) -> str:
 
 
 def body_of(values: Mapping[str, Value]) -> str:
-    """The JSON of the document that columns stand for.
+    """Return the JSON of the document that columns represent.
 
     Raises :class:`~stompkit.replication.values.ValueProblem`, ``UnicodeEncodeError`` or
-    ``RecursionError`` for what has none.
+    ``RecursionError`` for values without a JSON form.
     """
     members = {}
     for name, value in values.items():
@@ -80,7 +80,7 @@ def body_of(values: Mapping[str, Value]) -> str:
 
 
 def _untyped(value: Value) -> object:
-    """A value without its type around it, unless it could be taken for something else."""
+    """Return a value without its type wrapper, unless it would become ambiguous."""
     if value == _NULL:
         return None
     typed = to_json(value)
@@ -95,14 +95,14 @@ def _looks_typed(value: object) -> bool:
 
 
 def json_copy(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A document that has nothing but what JSON has; raises as :func:`body_of` does."""
+    """Return a copy of a document reduced to JSON types; raises as :func:`body_of` does."""
     typed = to_json(document)
     assert isinstance(typed, dict)
     return _DECODER.decode(_ENCODER.encode(typed["$json"]))
 
 
 def document_in(body: str) -> dict[str, Any]:
-    """The document that a body says."""
+    """Return the document in a JSON body."""
     members = _DECODER.decode(body)
     for name, value in members.items():
         if type(value) is dict and _looks_typed(value):
@@ -114,7 +114,7 @@ def document_in(body: str) -> dict[str, Any]:
 
 
 def name_problem(kind: str, name: object) -> str:
-    """What is wrong with the name of a ``collection`` or an ``id``; nothing if it can be one."""
+    """Return the problem with the name of a ``collection`` or an ``id``; empty if valid."""
     longest = LONGEST_COLLECTION if kind == "collection" else LONGEST_ID
     if isinstance(name, str) and 0 < len(name) <= longest and "\0" not in name:
         try:
@@ -128,10 +128,10 @@ def name_problem(kind: str, name: object) -> str:
 
 
 def end_of(prefix: str) -> str:
-    """The first text behind all that begin so; nothing where there is none."""
+    """Return the first text after all that begin with the prefix; empty if there is none."""
     stem = prefix.rstrip(chr(0x10FFFF))
     if not stem:
         return ""
     following = ord(stem[-1]) + 1
-    # No text has the halves of characters beyond 16 bits.
+    # A text cannot contain surrogate halves.
     return stem[:-1] + chr(0xE000 if following == 0xD800 else following)

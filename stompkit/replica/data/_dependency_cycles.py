@@ -1,7 +1,7 @@
-"""Rows that wait for each other: two that change names, two that refer to each other.
+"""Dependency cycles: rows that swap unique values or refer to each other.
 
-None of them can be written as it is to be before the others are. So what they are in each other's
-way with is put aside first: NULL where a column takes it, else a value that nobody has.
+None of them can be written before the others. So the conflicting columns are first set to NULL, or,
+where a column is NOT NULL, to a unique placeholder.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from stompkit.replication.sinks.sql.parts import TargetColumn
 
 __all__ = ["untie"]
 
-#: How many octets or characters stand for others, at most.
+#: Maximum length of a placeholder, in bytes or characters.
 _LENGTH: Final = 32
-#: The least whole number that may stand for another one: any column has room for it but those
-#: without a sign, and the smallest.
+#: Smallest magnitude of an integer placeholder: all integer columns can hold it, except unsigned
+#: and the smallest ones.
 _LEAST: Final = 2**15
 
 
 def untie(writer: Writer, schema: Schema, refused: Sequence[Batch]) -> list[Batch]:
-    """Write those of refused rows that wait for each other; gives what is still refused."""
+    """Write refused rows that form cycles; returns the rows still refused."""
     tied = _Knots(writer, schema, refused).ids()
     while tied:
         told = dict(writer.reasons)
@@ -43,7 +43,7 @@ def untie(writer: Writer, schema: Schema, refused: Sequence[Batch]) -> list[Batc
 
 
 def _write_aside(writer: Writer, schema: Schema, batches: Sequence[Batch]) -> set[bytes]:
-    """Write all, or nothing; gives the ids of the rows that it is due to."""
+    """Write all rows or none; returns the ids of the rows that caused a failure."""
     there = [batch for batch in batches if batch.ids and batch.shape.kind != "delete"]
     gone = [batch for batch in batches if batch.ids and batch.shape.kind == "delete"]
     left: set[bytes] = set()
@@ -59,14 +59,14 @@ def _write_aside(writer: Writer, schema: Schema, batches: Sequence[Batch]) -> se
     return left
 
 
-# Which rows wait for each other.
+# Detection.
 
 
 class _Knots:
-    """Finds rows that wait for one of the others that are refused."""
+    """Finds rows that depend on other refused rows."""
 
     def __init__(self, writer: Writer, schema: Schema, refused: Sequence[Batch]) -> None:
-        """Consider what is refused for what other rows are."""
+        """Consider rows that were refused because of the state of other rows."""
         self._writer = writer
         self._schema = schema
         self._rows = [
@@ -81,19 +81,19 @@ class _Knots:
         }
 
     def ids(self) -> set[bytes]:
-        """The ids of such rows, and of those that they wait for."""
+        """Return the ids of these rows, and of those that they depend on."""
         found: set[bytes] = set()
         gone: set[bytes] = set()
         for batch, id, row in self._rows:
             if batch.shape.kind == "delete":
-                # What refers to it may go elsewhere once others are out of the way.
+                # Rows that refer to it may move once others are out of the way.
                 gone.add(id)
             elif others := {*self._holders(batch, row), *self._parents(batch, row)} - {id}:
                 found |= {id, *others}
         return found | gone if found else found
 
     def _holders(self, batch: Batch, row: Values) -> Iterator[bytes]:
-        """Those of the rows that have now what this one is to have."""
+        """Yield refused rows that now hold a unique value of this row."""
         target, key = batch.shape.target, batch.shape.key
         for names in self._schema.detail(self._writer.runner.connection, target).uniques:
             columns, values = batch.told(row, names)
@@ -103,14 +103,14 @@ class _Knots:
                     yield self._by_key[target, found]
 
     def _parents(self, batch: Batch, row: Values) -> Iterator[bytes]:
-        """Those of the rows that this one is to refer to."""
+        """Yield refused rows that this row refers to."""
         for link in self._schema.links.of(batch.shape.target.identity):
             _, values = batch.told(row, link.columns)
             if values is not None and values in self._referred(link):
                 yield self._referred(link)[values]
 
     def _referred(self, link: Link) -> dict[Values, bytes]:
-        """The rows that a foreign key can lead to, by what it leads by."""
+        """Return the rows that a foreign key can refer to, by the referred values."""
         found = self._by_link.get(link)
         if found is None:
             found = self._by_link[link] = {}
@@ -122,15 +122,15 @@ class _Knots:
         return found
 
 
-# What stands in for a value.
+# Placeholders.
 
 
 def _put_aside(writer: Writer, schema: Schema, batch: Batch) -> Batch:
-    """The rows without what can be in the way of others."""
+    """Return the rows without values that can conflict with others."""
     shape = batch.shape
     target = shape.target
     detail = schema.detail(writer.runner.connection, target)
-    # What others refer to by these has to stay: the database may change the others as well.
+    # Referred columns must keep their values: the database may change the other rows as well.
     held = _names(target, (link.referred for link in schema.links.to(target.identity)))
     free = {
         column.name: place
@@ -160,7 +160,7 @@ def _put_aside(writer: Writer, schema: Schema, batch: Batch) -> Batch:
 
 
 def _names(target: Target, lists: Iterable[Iterable[str]]) -> set[str]:
-    """Columns as the table calls them."""
+    """Return the column names in the spelling of the table."""
     found = (target.table.column(name) for names in lists for name in names)
     return {column.name for column in found if column is not None}
 
@@ -170,7 +170,7 @@ def _null() -> object:
 
 
 def _stand_in(column: TargetColumn) -> Callable[[], object]:
-    """What makes values that no row has, as far as the column has such."""
+    """Return a factory of unique placeholder values for a column, as far as its type has them."""
     length = getattr(column.type_, "length", None) or _LENGTH
     makers: dict[str, Callable[[], object]] = {
         "text": lambda: secrets.token_hex(_LENGTH)[:length],

@@ -25,20 +25,20 @@ from stompkit.replication.values import Value, ValueProblem
 
 __all__ = ["SCHEMA", "DocumentData"]
 
-#: What a collection's name follows, and a dot, where it is the name of a table.
+#: Schema name, before the dot and the collection, of the table name of a collection.
 SCHEMA: Final = "doc"
-#: Ids in one statement.
+#: Number of ids in one statement.
 _CHUNK: Final = 300
 _BEGINNING: Final = f"{SCHEMA}."
 
 
 def _name(length: int) -> String:
-    """Text that is in the same order everywhere: that of its characters' numbers."""
+    """Return a text type that sorts by code point in all databases."""
     return String(length).with_variant(String(length, collation="C"), "postgresql")
 
 
 class _Collections(Container[str]):
-    """The names of all collections, or of some, as those of tables."""
+    """The table names of all collections, or of selected ones."""
 
     def __init__(self, collections: Iterable[str] | None) -> None:
         self._names = None if collections is None else frozenset(collections)
@@ -47,7 +47,7 @@ class _Collections(Container[str]):
                 raise ValueError(problem)
 
     def __contains__(self, name: object) -> bool:
-        """Whether a table is one of these."""
+        """Return True if the name is the table name of one of these collections."""
         if not isinstance(name, str) or not name.startswith(_BEGINNING):
             return False
         return self._names is None or name[len(_BEGINNING) :] in self._names
@@ -56,17 +56,17 @@ class _Collections(Container[str]):
 class DocumentData:
     """The table of documents, as :class:`~stompkit.replica.data.Data`.
 
-    Nothing that it is told is refused but names that are none, see
+    It refuses nothing but invalid names; see
     :class:`~stompkit.replica.data.documents.Documents`.
     """
 
     def __init__(self, prefix: str = "stompkit_", collections: Iterable[str] | None = None) -> None:
         """Describe the table, whose name is ``prefix`` and ``documents``.
 
-        Only ``collections`` are replicated, or all. Raises ``ValueError`` for what is no name of a
-        collection.
+        Only ``collections`` are replicated, or all by default. Raises ``ValueError`` for an invalid
+        name of a collection.
         """
-        #: The tables that are replicated here: their number has no end unless they were named.
+        #: Replicated tables: an unbounded set unless collections were named.
         self.names: Final = _Collections(collections)
         body = Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
         self.table: Final = Table(
@@ -79,11 +79,11 @@ class DocumentData:
 
     @property
     def unknown(self) -> Mapping[str, frozenset[str]]:
-        """Nothing: a document takes any member."""
+        """Always empty: a document accepts any member."""
         return {}
 
     def create(self, engine: Engine) -> None:
-        """Make the table where it is missing; harmless while somebody else does so, too."""
+        """Create the table if it is missing; concurrent calls are harmless."""
         table = self.table.to_metadata(MetaData())
         with engine.connect() as connection:
             table.dialect_kwargs.update(table_options(connection))
@@ -97,10 +97,10 @@ class DocumentData:
         """Do nothing: the table is always the same."""
 
     def prepare(self, connection: Connection) -> None:
-        """Do nothing: nobody holds a document who has not the replica's lock."""
+        """Do nothing: a document can only be locked with the replica's lock."""
 
     def write(self, connection: Connection, rows: Sequence[Wanted]) -> dict[bytes, str]:
-        """Put documents there, or remove them."""
+        """Insert, replace or delete documents."""
         reasons: dict[bytes, str] = {}
         puts: list[Values] = []
         deletes: list[Values] = []
@@ -127,7 +127,7 @@ class DocumentData:
         after: Mapping[str, Value] | None = None,
         limit: int = 1000,
     ) -> list[tuple[dict[str, Value], dict[str, Value]]]:
-        """Documents of a collection in the order of their ids, as columns."""
+        """Return the documents of a collection in the order of their ids, as columns."""
         last = None if after is None else after["id"]
         found = self.page(connection, self._collection(table), after=last, limit=limit)
         return [({"id": name}, values_of(document)) for name, document in found]
@@ -135,22 +135,22 @@ class DocumentData:
     def read_one(
         self, connection: Connection, table: str, key: Mapping[str, Value]
     ) -> dict[str, Value] | None:
-        """A document, as columns."""
+        """Return a document as columns."""
         name = self._collection(table), key["id"]
         found = self.several(connection, [name])
         return values_of(found[name]) if name in found else None
 
     def tables(self, connection: Connection) -> list[str]:
-        """The collections that have documents, and are replicated."""
+        """Return the replicated collections that have documents."""
         found = connection.scalars(select(self.table.c.collection).distinct())
         return sorted(name for each in found if (name := f"{_BEGINNING}{each}") in self.names)
 
-    # Documents as such.
+    # Documents.
 
     def several(
         self, connection: Connection, names: Sequence[tuple[str, str]]
     ) -> dict[tuple[str, str], dict[str, Any]]:
-        """Those documents that are there, by collection and id."""
+        """Return the existing documents among these, by collection and id."""
         columns = self.table.c
         found = {}
         for start in range(0, len(names), _CHUNK):
@@ -172,7 +172,7 @@ class DocumentData:
         limit: int,
         prefix: str = "",
     ) -> list[tuple[str, dict[str, Any]]]:
-        """Ids behind another one that begin with a prefix, with their documents."""
+        """Return ids with a prefix, after a given id, and their documents."""
         columns = self.table.c
         query = select(columns.id, columns.body).where(columns.collection == collection)
         if after is not None:
@@ -184,7 +184,7 @@ class DocumentData:
         query = query.order_by(columns.id).limit(limit)
         return [(name, document_in(body)) for name, body in connection.execute(query)]
 
-    # Inside.
+    # Internals.
 
     def _collection(self, table: str) -> str:
         if table not in self.names:
@@ -192,7 +192,7 @@ class DocumentData:
         return table[len(_BEGINNING) :]
 
     def _statements(self, connection: Connection) -> tuple[str, str]:
-        """How to put a document there, and how to remove one."""
+        """Return the statements that insert or replace a document, and that delete one."""
         dialect = connection.dialect
         name = quote(connection, self.table.name)
         mark = mark_of(connection)
@@ -205,7 +205,7 @@ class DocumentData:
 
 
 def _problem(table: str, collection: str, key: Mapping[str, Value]) -> str:
-    """Why a row can't be a document; nothing if it can."""
+    """Return the problem with a row as a document; empty if it is valid."""
     if not table.startswith(_BEGINNING):
         return "it is in no collection of documents"
     if len(key) != 1 or "id" not in key:

@@ -1,4 +1,4 @@
-"""Rows of one table that refer to each other: in an order in which they can be written."""
+"""Write order of rows of one table that refer to each other."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["children_last"]
 def children_last(
     batch: Batch, links: Sequence[Link], fetch: Callable[[Link], list[Values | None]]
 ) -> Batch:
-    """Rows behind those that they refer to by links from their table to itself.
+    """Return the batch with referred rows before those that refer to them.
 
-    ``fetch`` gives what the rows of the table refer to now, one for each in the batch: that is what
-    counts where they are deleted, and then they come before.
+    ``fetch`` returns the current references of the rows, one for each in the batch. They determine
+    the order of deletions, which is the reverse.
     """
     parents: dict[int, list[int]] = {place: [] for place in range(len(batch))}
     is_delete = batch.shape.kind == "delete"

@@ -1,4 +1,4 @@
-"""Foreign keys that a database looks at when a transaction ends: looked at before, row by row."""
+"""Early checks of deferred foreign keys, row by row."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["LateLinks"]
 
 
 class LateLinks:
-    """The late foreign keys of the tables of some batches, and those that lead to them."""
+    """The deferred foreign keys from and to the tables of some batches."""
 
     def __init__(self, runner: Runner, links: Links, batches: Sequence[Batch]) -> None:
-        """Remember what rows can be referred to by, before that is changed."""
+        """Record the referred values of rows before they change."""
         self._runner = runner
         self._links = links
         self._batches = batches
@@ -29,10 +29,10 @@ class LateLinks:
                 self._before[link, id] = runner.find(table, referred, key, row[: len(key)])
 
     def broken(self, refused: Collection[bytes]) -> set[bytes]:
-        """Rows that a commit would be refused for, where ``refused`` were not written.
+        """Return the rows that would make a commit fail, if ``refused`` were not written.
 
-        Of two that can't both be, it is the one that is referred to: without it the other is right.
-        But first come those that are wrong whatever becomes of others.
+        Of two rows in conflict, it returns the referred one: without its change, the other one is
+        valid. Rows that are invalid in any case come first.
         """
         left = dict(self._left_behind(refused))
         orphans = list(self._orphans(refused))
@@ -42,7 +42,7 @@ class LateLinks:
     def _left_behind(
         self, refused: Collection[bytes]
     ) -> Iterator[tuple[tuple[Link, Values], bytes]]:
-        """Rows to which others still refer by what they were."""
+        """Yield rows whose former values other rows still refer to."""
         for batch, id, _ in self._rows(refused):
             for link in self._to(batch):
                 values = self._before[link, id]
@@ -50,7 +50,7 @@ class LateLinks:
                     yield (link, values), id
 
     def _orphans(self, refused: Collection[bytes]) -> Iterator[tuple[bytes, Link, Values | None]]:
-        """Rows that refer to what is not there, and by what."""
+        """Yield rows that refer to missing rows, with the referred values."""
         for batch, id, row in self._rows(refused):
             if batch.shape.kind == "delete":
                 continue
@@ -70,7 +70,7 @@ class LateLinks:
         return [link for link in self._links.to(batch.shape.target.identity) if link.is_late]
 
     def _finds(self, link: Link, names: Sequence[str], values: Values) -> bool:
-        """Whether there is a row with these values that refers to none."""
+        """Return True if a row with these values has a reference to a missing row."""
         quote = self._runner.connection.dialect.identifier_preparer.quote_identifier
         columns = [f"c.{quote(name)}" for name in link.columns]
         same = [f"c.{quote(name)} = {self._runner.mark}" for name in names]
@@ -87,6 +87,6 @@ class LateLinks:
 
 
 def _columns(table: TargetTable, names: Sequence[str]) -> Columns:
-    """Columns that a foreign key leads to, all of which there are."""
+    """Return the existing columns that a foreign key refers to."""
     found = (table.column(name) for name in names)
     return tuple(column for column in found if column is not None)

@@ -1,4 +1,4 @@
-"""Foreign keys: which rows have to be written before others."""
+"""Foreign keys, which determine the write order of rows."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sqlalchemy.engine.interfaces import ReflectedForeignKeyConstraint
 
 __all__ = ["Identity", "Link", "Links", "parents_first"]
 
-#: A table, by schema and name, without regard to case.
+#: Schema and name of a table, case-insensitive.
 Identity = tuple[str, str]
 
-#: What a database does with rows that refer to one that goes, if not this: refuse it.
+#: Referential actions that refuse the deletion of a referred row.
 _REFUSING: Final = frozenset({"NO ACTION", "RESTRICT"})
 
 Node = TypeVar("Node", bound=Hashable)
@@ -28,20 +28,20 @@ class Link:
     columns: tuple[str, ...]
     parent: Identity
     referred: tuple[str, ...]
-    #: The tables as a statement names them.
+    #: Quoted table names for statements.
     child_quoted: str
     parent_quoted: str
-    #: Whether it is looked at when a transaction ends, unless somebody wants it earlier.
+    #: True if the constraint is initially deferred to the end of the transaction.
     is_late: bool
-    #: Whether rows of the child are changed by the database itself when one of the parent goes.
+    #: True if the database itself changes child rows when a parent row is deleted.
     acts: bool
 
 
 class Links:
-    """The foreign keys of the schemas that tables are in."""
+    """The foreign keys of the schemas that contain the tables."""
 
     def __init__(self, connection: Connection, schemas: Iterable[str]) -> None:
-        """Read them; an empty name is the default schema."""
+        """Load the foreign keys; an empty name is the default schema."""
         inspector = inspect(connection)
         self._quote = connection.dialect.identifier_preparer.quote_identifier
         self._default = inspector.default_schema_name or ""
@@ -57,19 +57,19 @@ class Links:
             self._to.setdefault(link.parent, []).append(link)
 
     def identity(self, schema: str, table: str) -> Identity:
-        """What a table is known by here."""
+        """Return the identity of a table."""
         return "" if schema == self._default else schema.casefold(), table.casefold()
 
     def of(self, table: Identity) -> Sequence[Link]:
-        """The foreign keys that a table has."""
+        """Return the foreign keys of a table."""
         return self._from.get(table, ())
 
     def to(self, table: Identity) -> Sequence[Link]:
-        """Those that lead to it."""
+        """Return the foreign keys that refer to a table."""
         return self._to.get(table, ())
 
     def parents_first(self, tables: Iterable[Identity]) -> list[Identity]:
-        """Tables in an order in which rows can be added, as far as there is one."""
+        """Return the tables in insertion order, as far as cycles permit."""
         parents = {
             table: [link.parent for link in self.of(table) if link.parent != table]
             for table in sorted(tables)
@@ -95,7 +95,7 @@ class Links:
 
 
 def parents_first(parents: Mapping[Node, Sequence[Node]]) -> list[Node]:
-    """The keys of a mapping, each behind those that it leads to, except where they lead back."""
+    """Return the keys of a mapping, each after its parents, except in cycles."""
     order: dict[Node, None] = {}
     begun: set[Node] = set()
     for start in parents:

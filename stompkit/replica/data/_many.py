@@ -1,8 +1,8 @@
-"""Statements for many rows at once, in the way that each driver takes them best.
+"""Multi-row statements, in the form that each driver executes fastest.
 
-Psycopg sends the executions of one statement as a pipeline. Where one of them fails it goes on as
-if those behind had been prepared, and what is executed later fails for that. So there is one
-execution with many rows, or one for each.
+Psycopg sends the executions of one statement as a pipeline. After a failed execution, it assumes
+that the following statements were prepared, and later executions fail. So this module uses one
+execution with many rows, or one for each row.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from sqlalchemy import Connection
 
 __all__ = ["Values", "each_row", "insert_rows", "mark_of", "parts_of", "together"]
 
-#: Values of columns, as a driver takes them.
+#: Column values in the driver's types.
 Values = tuple[object, ...]
 
-#: Parameters in one statement: PostgreSQL takes no more than 65,535.
+#: Maximum number of parameters in a statement: PostgreSQL permits at most 65,535.
 _MOST_PARAMETERS: Final = 30_000
 
 
 def mark_of(connection: Connection) -> str:
-    """What stands for a parameter."""
+    """Return the placeholder of a parameter."""
     return "?" if connection.dialect.paramstyle == "qmark" else "%s"
 
 
 def each_row(connection: Connection, statement: str, rows: Sequence[Values]) -> None:
-    """Execute a statement for each row, in their order."""
+    """Execute a statement for each row, in order."""
     if connection.dialect.name == "postgresql":
         for row in rows:
             connection.exec_driver_sql(statement, row)
@@ -36,24 +36,24 @@ def each_row(connection: Connection, statement: str, rows: Sequence[Values]) -> 
 
 
 def insert_rows(connection: Connection, statement: str, rows: Sequence[Values]) -> None:
-    """Execute an INSERT with the VALUES of one row for all of them."""
+    """Execute a single-row INSERT for all rows."""
     if connection.dialect.name != "postgresql":
         each_row(connection, statement, rows)
         return
     for part in parts_of(rows):
         one = f"({', '.join([mark_of(connection)] * len(part[0]))})"
-        # No name can have the mark: in those, a percent sign is doubled.
+        # No name can contain the placeholder: percent signs are doubled in names.
         many = statement.replace(f"VALUES {one}", f"VALUES {', '.join([one] * len(part))}", 1)
         connection.exec_driver_sql(many, together(part))
 
 
 def parts_of(rows: Sequence[Values]) -> Iterator[Sequence[Values]]:
-    """As many rows as fit into a statement, each time."""
+    """Yield slices of the rows that fit into one statement."""
     size = _MOST_PARAMETERS // len(rows[0]) if rows else 1
     for start in range(0, len(rows), size):
         yield rows[start : start + size]
 
 
 def together(rows: Sequence[Values]) -> Values:
-    """The values of all rows."""
+    """Return the values of all rows."""
     return tuple(value for row in rows for value in row)

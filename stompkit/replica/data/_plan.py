@@ -1,4 +1,4 @@
-"""From rows as they have to be to what is done to tables, many rows at a time."""
+"""Plans the statements for rows, many rows at a time."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from stompkit.replication.values import Value
 
 __all__ = ["Batch", "Columns", "Planner", "RowFilter", "Target"]
 
-#: Whether a row is to be here, by all its columns.
+#: A function that returns True if a row with these columns belongs here.
 RowFilter = Callable[[Mapping[str, Value]], object]
 
-#: ``upsert``: in one statement; ``merge``: an update, and where there was no row an insert.
+#: ``upsert``: one statement; ``merge``: an update, and an insert if there was no row.
 Kind = Literal["upsert", "merge", "delete"]
 Columns = tuple[TargetColumn, ...]
 
@@ -26,18 +26,18 @@ Columns = tuple[TargetColumn, ...]
 class Target:
     """A table that rows are written to."""
 
-    #: As changes call it.
+    #: Table name as in changes.
     name: str
     table: TargetTable
     identity: Identity
-    #: What may be written to.
+    #: Writable columns.
     columns: Mapping[str, TargetColumn]
-    #: Columns that are compared by a collation, to which A may be a.
+    #: Columns with a collation that treats different texts as equal, such as A and a.
     folding: frozenset[str] = frozenset()
     keeps: RowFilter | None = None
-    #: Whether a statement that inserts or updates a row may update another one than it names.
+    #: True if an insert or update may change a row with another key.
     mixes_keys: bool = False
-    #: What was found out about rows, by the columns that they have.
+    #: Cached shapes, or reasons for refusal, by the columns of rows.
     shapes: dict[tuple[object, ...], Shape | str] = field(default_factory=dict)
 
 
@@ -53,13 +53,13 @@ class Shape:
     others: Columns = ()
 
     def __post_init__(self) -> None:
-        """Find out which parts of the key are compared by a collation that takes A for a."""
+        """Find the parts of the key with a collation that treats different texts as equal."""
         self.folding = [n for n, each in enumerate(self.key) if each.name in self.target.folding]
 
 
 @dataclass(eq=False, slots=True)
 class Batch:
-    """Rows of one table to which the same is done."""
+    """Rows of one table that need the same operation."""
 
     shape: Shape
     ids: list[bytes] = field(default_factory=list)
@@ -67,25 +67,25 @@ class Batch:
     rows: list[Values] = field(default_factory=list)
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return len(self.ids)
 
     def part(self, start: int, stop: int) -> Batch:
-        """Some of the rows."""
+        """Return a slice of the batch."""
         return Batch(self.shape, self.ids[start:stop], self.rows[start:stop])
 
     def only(self, ids: Collection[bytes]) -> Batch:
-        """The rows with these ids."""
+        """Return the batch restricted to the rows with these ids."""
         kept = [place for place, id in enumerate(self.ids) if id in ids]
         return self.ordered(kept)
 
     def ordered(self, places: Iterable[int]) -> Batch:
-        """The rows at these places."""
+        """Return the batch restricted to the rows at these positions."""
         places = list(places)
         return Batch(self.shape, [self.ids[n] for n in places], [self.rows[n] for n in places])
 
     def told(self, row: Values, names: Iterable[str]) -> tuple[Columns, Values | None]:
-        """Columns and their values in a row; none where one of them is not told, or NULL."""
+        """Return columns and their values in a row; no values if one is missing or NULL."""
         table = self.shape.target.table
         told = dict(zip((*self.shape.key, *self.shape.others), row, strict=True))
         columns = tuple(filter(None, map(table.column, names)))
@@ -94,21 +94,21 @@ class Batch:
 
 
 class Planner:
-    """Sorts rows into batches, and those into the order that foreign keys ask for."""
+    """Groups rows into batches, and sorts the batches by foreign keys."""
 
     def __init__(
         self, find: Callable[[str], Target | None], links: Links, unknown: dict[str, set[str]]
     ) -> None:
-        """Take tables from ``find``, and tell ``unknown`` the columns that they lack."""
+        """Take tables from ``find``, and add their missing columns to ``unknown``."""
         self._find = find
         self._links = links
         self._unknown = unknown
         self._batches: dict[Shape, Batch] = {}
-        #: Why some rows can't even be tried, by their ids.
+        #: Reasons, by id, for rows that cannot be tried.
         self.reasons: dict[bytes, str] = {}
 
     def plan(self, rows: Iterable[Wanted]) -> list[Batch]:
-        """What has to be done, in order."""
+        """Return the batches in execution order."""
         for row in rows:
             target = self._find(row.table)
             reason = "there is no such table here"
@@ -119,7 +119,7 @@ class Planner:
         return self._sorted()
 
     def _take(self, target: Target, row: Wanted) -> str:
-        """Add a row to its batch; gives the reason why that can't be."""
+        """Add a row to its batch; returns the reason if that is impossible."""
         values = row.values
         if values is not None and target.keeps is not None:
             try:
@@ -152,7 +152,7 @@ class Planner:
     def _shape(
         self, target: Target, key: Mapping[str, Value], values: Mapping[str, Value] | None
     ) -> Shape | str:
-        """The columns of rows; or the reason why there can't be any such."""
+        """Return the columns of rows, or the reason why no such row is possible."""
         table = target.table
         found = [table.column(name) for name in key]
         columns = tuple(column for column in found if column is not None)
@@ -179,19 +179,19 @@ class Planner:
             for column in table.columns.values()
         )
         goes_by_key = frozenset(column.name for column in columns) in table.uniques
-        # All databases look at what a new row lacks before they find that it is there already.
+        # All databases check the missing columns of a new row before they find the existing row.
         kind: Kind = "upsert" if goes_by_key and not lacks and not target.mixes_keys else "merge"
         return Shape(kind, target, tuple(key), columns, tuple(names), tuple(others))
 
     def _sorted(self) -> list[Batch]:
-        """Parents before their children, and behind them what goes, in reverse."""
+        """Return the batches with parents before children, followed by deletions in reverse."""
         found = list(self._batches.values())
         tables = self._links.parents_first({batch.shape.target.identity for batch in found})
         place = {table: number for number, table in enumerate(tables)}
         found.sort(key=lambda batch: place[batch.shape.target.identity])
         there = [batch for batch in found if batch.shape.kind != "delete"]
         gone = [batch for batch in reversed(found) if batch.shape.kind == "delete"]
-        # Where the database itself acts on children, some may have gone with an old parent.
+        # Referential actions may have deleted some children together with a former parent.
         parents = {batch.shape.target.identity for batch in gone}
         again = [
             batch
@@ -207,14 +207,14 @@ class Planner:
 def _adapt(
     columns: Columns, names: Sequence[str], row: Mapping[str, Value], adapted: list[object]
 ) -> str:
-    """Add values as the driver takes them; gives the reason why a column can't have its own."""
+    """Append values in the driver's types; returns the reason if a value does not fit."""
     for column, name in zip(columns, names, strict=True):
         value = row[name]
         if type(value) not in column.plain:
             try:
                 value = column.adapt(value)
             except (CannotStore, ArithmeticError, ValueError):
-                # What is said there has the value in it.
+                # The exception's message would contain the value.
                 return f"a value does not fit its column {column.name}"
         adapted.append(value)
     return ""

@@ -1,4 +1,4 @@
-"""Reads the rows of a table, with values as changes have them."""
+"""Reads rows of a table, with values in the form that changes have."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from stompkit.replication.values import Value
 
 __all__ = ["TableReader"]
 
-#: Rows in one statement.
+#: Number of rows in one statement.
 _CHUNK: Final = 100
 
 Row = tuple[dict[str, Value], dict[str, Value]]
@@ -44,7 +44,7 @@ class TableReader:
     """Reads one table."""
 
     def __init__(self, connection: Connection, source: Source, select: Tables) -> None:
-        """Find out about columns, from the application's description of the table if it has one."""
+        """Determine the columns, from the application's table definition if there is one."""
         self._source = source
         self._select = select
         dialect = connection.dialect
@@ -52,7 +52,7 @@ class TableReader:
         if found is None:
             found = _reflected(connection, source)
         keys = {name_of(column) for column in found.primary_key}
-        #: Without what the application makes of values.
+        #: Types without the application's conversions.
         self._table = Table(
             source.name,
             MetaData(),
@@ -69,7 +69,7 @@ class TableReader:
             (name_of(column), name_of(column) in keys, converters.find(column.type, dialect).read)
             for column in self._table.columns
         ]
-        #: What is selected of each column.
+        #: Select expression of each column.
         self._columns = [
             converters.find(column.type, dialect).expression(column)
             for column in self._table.columns
@@ -78,21 +78,21 @@ class TableReader:
     def page(
         self, connection: Connection, after: Mapping[str, Value] | None, limit: int
     ) -> list[Row]:
-        """Rows in the order of their keys, behind the one with a key."""
+        """Return rows in key order, after a given key."""
         query: Select[Any] = select(*self._columns).order_by(*self._keys).limit(limit)
         if after is not None:
             query = query.where(self._behind(after))
         return [self._row(values) for values in connection.execute(query)]
 
     def find(self, connection: Connection, key: Mapping[str, Value]) -> dict[str, Value] | None:
-        """The columns of a row beside its key; ``None`` where there is no such row."""
+        """Return the columns of a row beside its key; ``None`` if it does not exist."""
         same = (column == _given(column, key) for column in self._keys)
         query: Select[Any] = select(*self._columns).where(*same)
         found = connection.execute(query).first()
         return None if found is None else self._row(found)[1]
 
     def lock(self, connection: Connection, keys: Sequence[Mapping[str, Value]]) -> None:
-        """Lock those of the rows that are there, in the order of their keys."""
+        """Lock the existing rows, in key order."""
         columns = tuple_(*self._keys)
         for first in range(0, len(keys), _CHUNK):
             chunk = [
@@ -103,7 +103,7 @@ class TableReader:
             connection.execute(query.order_by(*self._keys).with_for_update())
 
     def _behind(self, key: Mapping[str, Value]) -> ColumnElement[bool]:
-        """Whether a row's key is greater."""
+        """Return the condition that a row's key is greater."""
         choices = []
         for place, column in enumerate(self._keys):
             same = (each == _given(each, key) for each in self._keys[:place])
@@ -130,28 +130,28 @@ class TableReader:
 
 
 def _given(column: Column[Any], key: Mapping[str, Value]) -> Any:
-    """The value of a column of the key, as a statement takes it."""
+    """Return the value of a key column as a statement parameter."""
     value = key[column.name]
     return literal(_text_of(value), column.type) if isinstance(value, Lapse) else value
 
 
 def _text_of(value: Value) -> object:
-    """A value of a key as the driver takes it."""
+    """Return a key value in the driver's type."""
     return value.in_words if isinstance(value, Lapse) else value
 
 
 def _bare(kind: TypeEngine[Any], dialect: Dialect) -> TypeEngine[Any]:
-    """The type without what an application adds, which gives what changes have."""
+    """Return the type without the application's conversions, so that values are as in changes."""
     while isinstance(kind, TypeDecorator) and not isinstance(kind, Interval):
         kind = kind.load_dialect_impl(dialect)
     if isinstance(kind, Enum):
-        # What is stored, whether the program has a name for it or not.
+        # The stored value, even if the program has no name for it.
         return String() if dialect.name != "postgresql" else kind
     return kind
 
 
 def _reflected(connection: Connection, source: Source) -> Table:
-    """The table as the database describes it."""
+    """Return the table definition as reflected from the database."""
     schema = source.schema or None
     inspector = inspect(connection)
     keys = inspector.get_pk_constraint(source.name, schema)["constrained_columns"]

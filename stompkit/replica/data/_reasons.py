@@ -1,4 +1,4 @@
-"""Why a database refuses a row, in words that have nothing of what the row holds."""
+"""Reasons for refused rows, without values of the rows."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from sqlalchemy.exc import DBAPIError
 
 __all__ = ["Kind", "Reason", "Refused", "reason_of"]
 
-#: ``unique``: another row has what this one wants; ``reference``: a foreign key; ``schema``: the
-#: table is another one than it was; ``other``: everything else that is due to the row.
+#: ``unique``: another row has the value; ``reference``: a foreign key; ``schema``: the table
+#: definition has changed; ``other``: any other cause in the row.
 Kind = Literal["unique", "reference", "schema", "other"]
 
 
 class Reason(NamedTuple):
-    """Why a row is refused."""
+    """The reason why a row is refused."""
 
     kind: Kind
     text: str
 
 
 class Refused(Exception):
-    """Raised for what the database would let pass."""
+    """Raised for a row that the database itself would accept."""
 
     def __init__(self, reason: Reason) -> None:
-        """Keep the reason."""
+        """Store the reason."""
         super().__init__(reason.text)
         self.reason = reason
 
 
 def reason_of(error: Exception, backend: str) -> Reason | None:
-    """Why what was executed is refused; ``None`` where the error is about something else."""
+    """Return the reason for a refused row; ``None`` if the error has another cause."""
     if isinstance(error, Refused):
         return error.reason
     if isinstance(error, (UnicodeError, OverflowError)):
@@ -43,7 +43,7 @@ def reason_of(error: Exception, backend: str) -> Reason | None:
     return _READERS[backend](error.orig)
 
 
-# In the words of all.
+# Common reasons.
 
 _UNFIT: Final = Reason("other", "a value does not fit its column")
 _GONE: Final = Reason("schema", "the table or one of its columns is not there")
@@ -77,11 +77,11 @@ def _unfit(name: str | None) -> Reason:
 
 # SQLite.
 
-#: By the low octet of its codes, what is about the database and not about a row: aborted, busy,
-#: locked, no memory, read-only, interrupted, input or output, corrupt, full, can't open, protocol,
-#: schema, no database.
+#: Low bytes of error codes that concern the database and not a row: aborted, busy, locked, no
+#: memory, read-only, interrupted, I/O error, corrupt, full, cannot open, protocol, schema, not a
+#: database.
 _SQLITE_OTHERS: Final = frozenset({4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 17, 26})
-#: By the names of its codes, the constraints whose messages end with names.
+#: Constraint errors, by code name, whose messages end with names.
 _SQLITE_NAMED: Final[dict[str, Callable[[str | None], Reason]]] = {
     "SQLITE_CONSTRAINT_UNIQUE": _unique,
     "SQLITE_CONSTRAINT_PRIMARYKEY": _unique,
@@ -95,7 +95,7 @@ def _of_sqlite(error: Any) -> Reason | None:
     code = getattr(error, "sqlite_errorcode", None)
     said = str(error)
     if code is None:
-        # Of Python's own checks; a closed connection is another matter.
+        # An error of Python's own checks; a closed connection is handled elsewhere.
         return _UNFIT if "bind" in said or isinstance(error, sqlite3.DataError) else None
     name = error.sqlite_errorname
     if code & 0xFF in _SQLITE_OTHERS or said.endswith("syntax error"):
@@ -113,8 +113,8 @@ def _of_sqlite(error: Any) -> Reason | None:
 
 # PostgreSQL.
 
-#: By the beginnings of its codes: connections, transactions, statements, syntax, resources, what is
-#: in use or locked, operators, the system itself.
+#: Prefixes of error codes that concern connections, transactions, statements, syntax, resources,
+#: objects in use or locked, operators, or the system.
 _POSTGRESQL_OTHERS: Final = tuple("08 25 26 40 42601 53 55006 55P03 57 58 XX".split())
 _POSTGRESQL_GONE: Final = frozenset({"42P01", "42703", "3F000", "42704"})
 _POSTGRESQL_NAMED: Final[dict[str, Callable[[str | None], Reason]]] = {
@@ -129,7 +129,7 @@ _POSTGRESQL_NAMED: Final[dict[str, Callable[[str | None], Reason]]] = {
 def _of_postgresql(error: Any) -> Reason | None:
     code = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
     if code is None:
-        # Of the driver's own checks.
+        # An error of the driver's own checks.
         kinds = {kind.__name__ for kind in type(error).__mro__}
         return _UNFIT if kinds & {"DataError", "ProgrammingError", "NotSupportedError"} else None
     if code.startswith(_POSTGRESQL_OTHERS):
@@ -151,15 +151,15 @@ def _of_postgresql(error: Any) -> Reason | None:
 
 # MySQL and MariaDB.
 
-#: What is about the server, the connection or the transaction: syntax, input and output, memory,
-#: full disks and tables, a row that another transaction has changed, connections, shutdown,
-#: networks, time limits, locks, deadlocks, commits, what is read-only, and all of the client.
+#: Errors that concern the server, the connection or the transaction: syntax, I/O, memory, full
+#: disks and tables, concurrent row changes, connections, shutdown, networks, timeouts, locks,
+#: deadlocks, commits, read-only mode, and all client errors.
 _MYSQL_OTHERS: Final = frozenset(
     {1064, 1020, 1021, 1026, 1030, 1037, 1038, 1040, 1041, 1053, 1080, 1114, 1135, 1152, 1154, 1158}
     | {1159, 1160, 1161, 1180, 1184, 1203, 1205, 1206, 1213, 1226, 1290, 1317, 1614, 1637, 1792}
     | {1836, 1927, 1969, 3024, 3572, 4031, *range(2000, 3000)}
 )
-#: By its codes, and what a name is found by in its messages, whose ends alone have no values.
+#: Reasons by error code, with patterns for names at the ends of messages without values.
 _MYSQL_NAMED: Final[dict[int, tuple[Callable[[str | None], Reason], str]]] = {
     **dict.fromkeys((1022, 1062, 1169, 1586), (_unique, r".*for key '(.+)'")),
     **dict.fromkeys((1216, 1217, 1451, 1452, 1761, 1762), (_reference, r".*CONSTRAINT `([^`]+)`")),

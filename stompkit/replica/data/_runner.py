@@ -1,4 +1,4 @@
-"""The statements that change and find rows of one table."""
+"""Executes statements that change and find rows of a table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stompkit.replication.sinks.sql.parts import Statements, TargetTable
 
 __all__ = ["Runner"]
 
-#: Keys in one statement that finds rows.
+#: Number of keys in one statement that finds rows.
 _CHUNK: Final = 300
 _ALIKE: Final = Reason("unique", "another row has a key that its collation takes for the same")
 
@@ -30,15 +30,15 @@ class Runner:
     """Runs statements in the transaction of a connection."""
 
     def __init__(self, connection: Connection, statements: Statements, backend: str) -> None:
-        """Take the statements of a kind of database."""
+        """Use the statements for a kind of database."""
         self.connection = connection
         self._statements = statements
         self._backend = backend
-        #: What stands for a parameter.
+        #: Placeholder of a parameter.
         self.mark = mark_of(connection)
 
     def run(self, batch: Batch) -> None:
-        """Do to rows what their batch says; raises what the database does, or :class:`Refused`."""
+        """Execute a batch; raises the database's errors, or :class:`Refused`."""
         shape = batch.shape
         table = shape.target.table
         if shape.kind == "delete":
@@ -56,17 +56,17 @@ class Runner:
     def find(
         self, table: TargetTable, columns: Columns, where: Columns, values: Values
     ) -> Values | None:
-        """Columns of a row that has values; ``None`` where there is none."""
+        """Return columns of a row that has these values; ``None`` if there is none."""
         same = " AND ".join(f"{column.quoted} = {self.mark}" for column in where)
         names = ", ".join(column.quoted for column in columns)
         statement = f"SELECT {names} FROM {table.quoted} WHERE {same}"
         found = self.connection.exec_driver_sql(statement, values).first()
         return None if found is None else tuple(found)
 
-    # Inside.
+    # Internals.
 
     def _merge(self, batch: Batch) -> None:
-        """Update rows, and insert those that are not there."""
+        """Update rows, and insert the missing ones."""
         shape = batch.shape
         table, size = shape.target.table, len(shape.key)
         insert = self._statements.insert(table, shape.key + shape.others)
@@ -85,7 +85,7 @@ class Runner:
         shape, rows = batch.shape, batch.rows
         table = shape.target.table
         if shape.folding:
-            # Only the row itself, and none whose key is the same to a collation only.
+            # Delete only the exact row, and none whose key is equal only by collation.
             rows = [row for row in rows if self._is_exact(batch, row)]
         if self._backend != "postgresql" or len(rows) == 1:
             each_row(self.connection, self._statements.delete(table, shape.key), rows)
@@ -95,7 +95,7 @@ class Runner:
             self.connection.exec_driver_sql(statement, together(part))
 
     def _compare(self, batch: Batch) -> None:
-        """Refuse what has gone into a row with another key, which is the same to a collation."""
+        """Refuse a write that has changed a row whose key is equal only by collation."""
         folding = batch.shape.folding
         wanted = sorted(str([row[place] for place in folding]) for row in batch.rows)
         found = sorted(str([key[place] for place in folding]) for key in self._keys(batch))
@@ -108,7 +108,7 @@ class Runner:
         return found is not None and all(found[place] == row[place] for place in shape.folding)
 
     def _keys(self, batch: Batch) -> Iterator[Values]:
-        """The keys of those of the rows that are there."""
+        """Yield the keys of the existing rows."""
         table, key = batch.shape.target.table, batch.shape.key
         names = ", ".join(column.quoted for column in key)
         for start in range(0, len(batch), _CHUNK):
@@ -118,7 +118,7 @@ class Runner:
                 yield tuple(found)
 
     def _among(self, key: Columns, count: int) -> str:
-        """Whether a row's key is one of so many."""
+        """Return the condition that a row's key is one of ``count`` keys."""
         names = ", ".join(column.quoted for column in key)
         marks = ", ".join([self._marks(len(key))] * count)
         values = "VALUES " if self._backend == "sqlite" and len(key) > 1 else ""

@@ -1,4 +1,4 @@
-"""The tables of a replica, as their database was found to have them."""
+"""Table definitions of a replica, as found in its database."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from stompkit.replication.values import Value, portable
 __all__ = ["Detail", "Schema", "Source"]
 
 _MICROSECOND: Final = timedelta(microseconds=1)
-#: Where a type of times stands for intervals, they are counted from here: SQLAlchemy's way.
+#: Epoch of intervals that are stored as timestamps, as SQLAlchemy does it.
 _EPOCH: Final = datetime(1970, 1, 1)
 
 _DEFERRED: Final = text("SELECT EXISTS (SELECT 1 FROM pg_constraint WHERE condeferred)")
-#: Columns whose collation takes other text for the same, such as A for a, or blanks at the end.
+#: Columns with a collation that treats different texts as equal, such as A and a, or padded text.
 _MYSQL_FOLDING: Final = text(
     "SELECT column_name FROM information_schema.columns WHERE table_name = :name"
     " AND table_schema = COALESCE(:schema, DATABASE()) AND collation_name <> 'binary'"
@@ -41,30 +41,30 @@ _POSTGRESQL_FOLDING: Final = text(
 
 @dataclass(frozen=True)
 class Source:
-    """What is said of a table beforehand."""
+    """The given description of a table."""
 
     schema: str
     name: str
-    #: As the application describes it, if it does.
+    #: Table definition of the application, if there is one.
     table: Table | None = None
     keeps: RowFilter | None = None
 
 
 @dataclass(frozen=True)
 class Detail:
-    """What matters only where rows are in each other's way."""
+    """Details of a table that matter only for rows that block each other."""
 
     uniques: frozenset[frozenset[str]]
     nullable: frozenset[str]
 
 
 class Schema:
-    """Finds out what a database is like, and keeps it."""
+    """Inspects a database, and caches the results."""
 
     def __init__(
         self, connection: Connection, backend: str, sources: Mapping[str, Source], select: Tables
     ) -> None:
-        """Look at the foreign keys; tables are looked at when they are asked for."""
+        """Load the foreign keys; tables are loaded on demand."""
         self._backend = backend
         self._sources = sources
         self._select = select
@@ -79,7 +79,7 @@ class Schema:
             defers_foreign_keys=False,
         )
         self.links = Links(connection, schemas)
-        #: Whether there is anything that is looked at when a transaction ends.
+        #: True if any constraint is checked at the end of a transaction.
         self.is_late = any(link.is_late for link in self.links.all)
         if backend == "postgresql":
             self.is_late = bool(connection.scalar(_DEFERRED))
@@ -87,7 +87,7 @@ class Schema:
         self._details: dict[str, Detail] = {}
 
     def target(self, connection: Connection, name: str) -> Target | None:
-        """A table by its name; ``None`` where it is not there."""
+        """Return a table by its name; ``None`` if it does not exist."""
         found = self._targets.get(name)
         if found is None and name in self._sources:
             source = self._sources[name]
@@ -98,7 +98,7 @@ class Schema:
         return found
 
     def detail(self, connection: Connection, target: Target) -> Detail:
-        """More of a table."""
+        """Return more details of a table."""
         found = self._details.get(target.name)
         if found is None:
             found = self._details[target.name] = _detail(connection, target.table)
@@ -132,18 +132,18 @@ class Schema:
             columns=columns,
             folding=_folding(connection, self._backend, table),
             keeps=source.keeps,
-            # Any key that a new row clashes with is as good to it as the one that it is found by.
+            # An upsert matches any unique key that the new row clashes with.
             mixes_keys=self._backend == "mysql" and table.has_more_keys,
         )
 
 
 def _as_application(column: Column[Any], found: TargetColumn) -> TargetColumn:
-    """A column that takes what an application has for it, where that is stored as another type."""
+    """Return a column that accepts the application's values, if they are stored as another type."""
     adapt = found.adapt
     if isinstance(column.type, Interval) and found.family == "interval":
 
         def with_days(value: Value) -> object:
-            # As the application's own driver writes it, so that nodes have the same.
+            # The application's own driver writes it so, and all nodes need equal values.
             value = portable(value)
             if isinstance(value, timedelta):
                 value = Lapse(0, value.days, (value - timedelta(value.days)) // _MICROSECOND)
@@ -163,7 +163,7 @@ def _as_application(column: Column[Any], found: TargetColumn) -> TargetColumn:
 
         return replace(found, adapt=from_epoch)
     if isinstance(column.type, JSON) and not column.nullable:
-        # What is nothing to a program is a document that says so.
+        # A None of the application is a JSON null.
         return replace(
             found,
             plain=found.plain - {type(None)},
@@ -173,7 +173,7 @@ def _as_application(column: Column[Any], found: TargetColumn) -> TargetColumn:
 
 
 def _folding(connection: Connection, backend: str, table: TargetTable) -> frozenset[str]:
-    """The columns whose collation takes other text for the same."""
+    """Return the columns whose collation treats different texts as equal."""
     if backend == "sqlite":
         columns = (row for rows in _sqlite_indexes(connection, table) for row in rows)
         return frozenset(name for name, collation in columns if name and collation != "BINARY")
@@ -208,7 +208,7 @@ def _detail(connection: Connection, table: TargetTable) -> Detail:
 def _sqlite_indexes(
     connection: Connection, table: TargetTable
 ) -> list[list[tuple[str | None, str]]]:
-    """The columns of unique indexes and their collations; SQLAlchemy does not find all indexes."""
+    """Return the columns of unique indexes with their collations; SQLAlchemy omits some indexes."""
     quote = connection.dialect.identifier_preparer.quote_identifier
     where = f"PRAGMA {quote(table.schema)}." if table.schema else "PRAGMA "
     indexes = connection.exec_driver_sql(f"{where}index_list({quote(table.name)})").all()

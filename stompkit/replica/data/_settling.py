@@ -1,4 +1,4 @@
-"""Has a database take what it can of some batches, whatever stands in the way."""
+"""Writes as many rows of some batches as the database accepts."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _AT_ONCE = "SET CONSTRAINTS ALL IMMEDIATE"
 
 
 def settle(writer: Writer, schema: Schema, batches: Sequence[Batch]) -> dict[bytes, Reason]:
-    """Write batches, whose order is that of their tables; gives why some rows are refused.
+    """Write batches in table order; returns the reasons for refused rows.
 
-    The transaction can be committed afterwards: what is looked at then is looked at before.
+    The transaction can be committed afterwards: deferred constraints are checked before.
     """
     batches = [_in_order(writer, schema, batch) for batch in batches]
     if not schema.is_late or not _checks_links(writer):
@@ -37,7 +37,7 @@ def settle(writer: Writer, schema: Schema, batches: Sequence[Batch]) -> dict[byt
             writer.runner.connection.exec_driver_sql(_AT_ONCE)
         return reasons
     except Refused:
-        # Something else is late, too: a name that has to be unique, a trigger.
+        # Another constraint is deferred, too: a unique name or a trigger.
         writer.reasons.clear()
         writer.runner.connection.exec_driver_sql(_AT_ONCE)
         _write(writer, schema, batches)
@@ -54,11 +54,11 @@ def _write(writer: Writer, schema: Schema, batches: Sequence[Batch]) -> None:
 
 
 def _write_late(writer: Writer, schema: Schema, batches: Sequence[Batch]) -> dict[bytes, Reason]:
-    """Write what a commit will not be refused for; gives why it is not more."""
+    """Write what a commit will accept; returns the reasons for the rest."""
     while True:
         reasons = _write_some(writer, schema, batches)
         if len(reasons) == len(_ids(batches)):
-            # One may be right by itself that was left out for what another one was to be.
+            # A row may be valid alone that was left out because of another one.
             reasons = {}
             for batch in batches:
                 for place, id in enumerate(batch.ids):
@@ -66,7 +66,7 @@ def _write_late(writer: Writer, schema: Schema, batches: Sequence[Batch]) -> dic
                     reasons |= _write_some(writer, schema, [batch.ordered([place])])
         if len(reasons) in (0, len(_ids(batches))):
             return reasons
-        # What a row had to wait for may be there by now.
+        # The rows that it depends on may exist by now.
         batches = [batch.only(reasons) for batch in batches]
 
 
@@ -75,7 +75,7 @@ def _ids(batches: Sequence[Batch]) -> set[bytes]:
 
 
 def _write_some(writer: Writer, schema: Schema, batches: Sequence[Batch]) -> dict[bytes, Reason]:
-    """Leave out row after row, until a commit would be possible; gives why they are."""
+    """Leave out row after row until a commit is possible; returns their reasons."""
     writer.reasons.clear()
     late = LateLinks(writer.runner, schema.links, batches)
     broken: dict[bytes, Reason] = {}
@@ -96,14 +96,14 @@ def _write_some(writer: Writer, schema: Schema, batches: Sequence[Batch]) -> dic
 
 
 def _checks_links(writer: Writer) -> bool:
-    """Whether the database looks at foreign keys at all: SQLite does if it was told to."""
+    """Return True if the database checks foreign keys: SQLite does so only if enabled."""
     if writer.runner.connection.dialect.name != "sqlite":
         return True
     return bool(writer.runner.connection.exec_driver_sql("PRAGMA foreign_keys").scalar())
 
 
 def _in_order(writer: Writer, schema: Schema, batch: Batch) -> Batch:
-    """Rows in an order in which those can be written that refer to others in their own table."""
+    """Return the batch with rows of the same table after those that they refer to."""
     target, key = batch.shape.target, batch.shape.key
     links = [link for link in schema.links.of(target.identity) if link.parent == target.identity]
     if not links or len(batch) == 1:

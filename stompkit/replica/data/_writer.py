@@ -1,4 +1,4 @@
-"""Writes batches of rows: all at once if the database lets them, else as many as it lets."""
+"""Writes batches of rows: all at once, or else as many as the database accepts."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from stompkit.replica.data._runner import Runner
 
 __all__ = ["Writer"]
 
-#: So many rows are tried one by one, where they are refused together.
+#: Batch size below which refused rows are tried one by one.
 _FEW: Final = 8
 
 
 class Writer:
-    """Writes within the transaction of a connection, which goes on whatever is refused."""
+    """Writes within the transaction of a connection, which continues after refusals."""
 
     def __init__(self, runner: Runner, backend: str) -> None:
-        """Begin with nothing refused."""
+        """Start without refused rows."""
         self.runner = runner
         self._connection = runner.connection
         self._backend = backend
         self._depth = 0
-        #: Why rows were refused, by their ids.
+        #: Reasons for refused rows, by id.
         self.reasons: dict[bytes, Reason] = {}
 
     def write(self, batches: Sequence[Batch]) -> list[Batch]:
-        """Write what can be written; gives what is refused."""
+        """Write as many rows as possible; returns the refused ones."""
         if self.attempt(batches) is None:
             return []
         return self.settle(batches)
 
     def attempt(self, batches: Iterable[Batch]) -> Reason | None:
-        """Write all or nothing; gives the reason why it is nothing."""
+        """Write all rows or none; returns the reason for none."""
         try:
             with self.savepoint():
                 for batch in batches:
@@ -45,18 +45,18 @@ class Writer:
         return None
 
     def settle(self, batches: Sequence[Batch]) -> list[Batch]:
-        """Write what can be written, in rounds: one row may wait for what another one does."""
+        """Write as many rows as possible, in rounds: a row may depend on another one."""
         pending = list(batches)
         while pending:
             refused = [left for batch in pending if (left := self._divide(batch)) is not None]
             if _size(refused) == _size(pending):
                 return refused
-            # One by one, each row may have waited for the next.
+            # If rows are written one by one, each may depend on the next.
             pending = [batch.ordered(reversed(range(len(batch)))) for batch in refused]
         return []
 
     def _divide(self, batch: Batch) -> Batch | None:
-        """Write what can be written of a batch; gives what is refused."""
+        """Write as many rows of a batch as possible; returns the refused ones."""
         reason = self.attempt([batch])
         size = len(batch)
         if reason is None:
@@ -77,7 +77,7 @@ class Writer:
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """A context that is undone if it raises; what is refused in it is :class:`Refused`."""
+        """Return a context that is rolled back on an exception; refusals raise :class:`Refused`."""
         self._depth += 1
         name = f"stompkit_data_{self._depth}"
         self._connection.exec_driver_sql(f"SAVEPOINT {name}")
@@ -86,10 +86,10 @@ class Writer:
         except Exception as error:
             reason = reason_of(error, self._backend)
             if reason is None:
-                # It is about the transaction, which ends.
+                # The error concerns the transaction, which ends.
                 raise
             self._connection.exec_driver_sql(f"ROLLBACK TO SAVEPOINT {name}")
-            # Else all later ones were within it.
+            # Otherwise, all later savepoints would be nested in it.
             self._connection.exec_driver_sql(f"RELEASE SAVEPOINT {name}")
             raise Refused(reason) from None
         finally:
@@ -97,7 +97,7 @@ class Writer:
         self._connection.exec_driver_sql(f"RELEASE SAVEPOINT {name}")
 
     def kind(self, id: bytes) -> Kind | None:
-        """The kind of reason why a row was refused."""
+        """Return the kind of reason for a refused row."""
         reason = self.reasons.get(id)
         return None if reason is None else reason.kind
 

@@ -1,4 +1,4 @@
-"""Tables of the application and documents as one."""
+"""Combines the application's tables and the documents."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["CombinedData"]
 
 
 class _Names(Container[str]):
-    """What is in one of several."""
+    """The union of several containers of names."""
 
     def __init__(self, parts: Sequence[Data]) -> None:
         self._parts = parts
 
     def __contains__(self, name: object) -> bool:
-        """Whether it is."""
+        """Return True if one of the parts contains the name."""
         return any(name in part.names for part in self._parts)
 
 
@@ -28,37 +28,37 @@ class CombinedData:
     """Several as one :class:`~stompkit.replica.data.Data`: the first has a table."""
 
     def __init__(self, *parts: Data) -> None:
-        """Combine them."""
+        """Combine the parts."""
         self._parts = parts
         self._names = _Names(parts)
 
     @property
     def names(self) -> Container[str]:
-        """The tables of all."""
+        """Tables of all parts."""
         return self._names
 
     @property
     def unknown(self) -> Mapping[str, AbstractSet[str]]:
-        """Columns, by the names of tables, that were told and left out."""
+        """Received columns that are missing here, by table."""
         return {table: names for part in self._parts for table, names in part.unknown.items()}
 
     def create(self, engine: Engine) -> None:
-        """Make what is not the application's own, where it is missing."""
+        """Create missing tables that are not the application's."""
         for part in self._parts:
             part.create(engine)
 
     def forget(self) -> None:
-        """Look at the tables again before they are used."""
+        """Reload the table definitions before their next use."""
         for part in self._parts:
             part.forget()
 
     def prepare(self, connection: Connection) -> None:
-        """Lock first what the last transaction had to give way for."""
+        """Lock the rows for which the last transaction gave way."""
         for part in self._parts:
             part.prepare(connection)
 
     def write(self, connection: Connection, rows: Sequence[Wanted]) -> dict[bytes, str]:
-        """Make the tables so; return why not, by the ids of rows that are refused."""
+        """Write rows; returns the reasons, by id, for refused rows."""
         groups: dict[Data, list[Wanted]] = {}
         reasons = {}
         for row in rows:
@@ -78,17 +78,17 @@ class CombinedData:
         after: Mapping[str, Value] | None = None,
         limit: int = 1000,
     ) -> list[tuple[dict[str, Value], dict[str, Value]]]:
-        """Keys and other columns of rows, in the order of keys, behind the one with a key."""
+        """Return keys and other columns of rows in key order, after a given key."""
         return self._of(table).read(connection, table, after, limit)
 
     def read_one(
         self, connection: Connection, table: str, key: Mapping[str, Value]
     ) -> dict[str, Value] | None:
-        """The columns of a row beside its key; ``None`` where there is no such row."""
+        """Return the columns of a row beside its key; ``None`` if it does not exist."""
         return self._of(table).read_one(connection, table, key)
 
     def tables(self, connection: Connection) -> list[str]:
-        """The names of the tables that are there now, in order."""
+        """Return the sorted names of the existing tables."""
         return sorted({name for part in self._parts for name in part.tables(connection)})
 
     def _part(self, table: str) -> Data | None:

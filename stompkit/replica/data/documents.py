@@ -1,12 +1,12 @@
-"""Documents: objects of JSON by collection and id, all in one table of the replica's own.
+"""Documents: JSON objects by collection and id, in one table of the replica.
 
-A collection is a table called ``doc.<collection>`` to replication, an id its key, and the members
-of a document are its columns, so that replicas can change different members of one document at the
-same time. What is inside a member is changed as a whole, and a member that was removed is NULL.
+For replication, a collection is a table called ``doc.<collection>``, an id is its key, and the
+members of a document are its columns. So replicas can change different members of a document
+concurrently. A member's value is changed as a whole, and a removed member is NULL.
 
-The table has the columns ``collection``, ``id`` and ``body``, which is the document in JSON: what
-:meth:`Documents.get` gives, but that an object whose only member begins with ``$`` has its type
-around it, as :mod:`stompkit.replication.values` writes it. It is there to be read.
+The table has the columns ``collection``, ``id`` and ``body``. ``body`` is the document in JSON, as
+returned by :meth:`Documents.get`. An object whose only member begins with ``$`` is wrapped in its
+type, as :mod:`stompkit.replication.values` writes it. Programs may read the table.
 """
 
 from __future__ import annotations
@@ -41,48 +41,48 @@ __all__ = [
     "values_of",
 ]
 
-#: Documents that are read at once.
+#: Number of documents read at once.
 _PAGE: Final = 1000
 
-#: A collection, and an id in it.
+#: A collection and an id in it.
 Name = tuple[str, str]
-#: Records changes with an author and a comment, writes them, and commits both.
+#: A function that writes changes and records them with author and comment, in one commit.
 WriteChanges = Callable[[Sequence[RowChange], str, str], object]
 
 
 class DocumentProblem(ValueError):
-    """What can't be a document, or the name of one; ``str()`` says why."""
+    """An invalid document or name; ``str()`` says why."""
 
 
 class Documents:
     """Reads documents, and writes them in transactions.
 
-    A collection's name is text of 1 to 100 characters, an id of 1 to 255, both without NUL; a
-    document is an object of JSON whose members may be called anything. What is anything else raises
-    :class:`DocumentProblem`, before anything is written.
+    A collection's name is text of 1 to 100 characters, an id of 1 to 255, both without NUL. A
+    document is a JSON object with any member names. Anything else raises :class:`DocumentProblem`
+    before a write.
     """
 
     def __init__(self, data: DocumentData, engine: Engine, write: WriteChanges) -> None:
-        """Read from ``data`` by ``engine``, and have all changes written by ``write``."""
+        """Read from ``data`` with ``engine``, and write all changes with ``write``."""
         self._data = data
         self._engine = engine
         self._write = write
 
     def get(self, collection: str, id: str) -> dict[str, Any] | None:
-        """A document; ``None`` where there is none."""
+        """Return a document; ``None`` if it does not exist."""
         return self.read([_name(collection, id)])[collection, id]
 
     def read(self, names: Sequence[Name]) -> dict[Name, dict[str, Any] | None]:
-        """Documents by their names; ``None`` for those that are not there."""
+        """Return documents by their names; ``None`` for missing ones."""
         found: dict[Name, dict[str, Any] | None] = dict.fromkeys(names)
         with self._engine.connect() as connection:
             found |= self._data.several(connection, names)
         return found
 
     def find(self, collection: str, prefix: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-        """Ids that begin with ``prefix``, in order, each with its document.
+        """Yield the ids that begin with ``prefix``, in order, each with its document.
 
-        They are read some at a time, so that others may come and go meanwhile.
+        They are read in pages, so concurrent changes may be visible.
         """
         last = None
         while True:
@@ -96,15 +96,15 @@ class Documents:
             last = found[-1][0]
 
     def collections(self) -> list[str]:
-        """The names of the collections that have documents, in order."""
+        """Return the sorted names of the collections that have documents."""
         with self._engine.connect() as connection:
             return [name[len(SCHEMA) + 1 :] for name in self._data.tables(connection)]
 
     @contextmanager
     def transaction(self, *, author: str = "", comment: str = "") -> Iterator[DocumentTransaction]:
-        """A transaction: what is changed in it is written at its end, all or nothing.
+        """Return a transaction: its changes are written at its end, all or none.
 
-        Nothing is written where it ends with an exception, and where nothing has changed.
+        Nothing is written after an exception, or if nothing has changed.
         """
         transaction = DocumentTransaction(self)
         yield transaction
@@ -120,7 +120,7 @@ class Documents:
         author: str = "",
         comment: str = "",
     ) -> None:
-        """Put a document there, in a transaction of its own."""
+        """Insert or replace a document, in a separate transaction."""
         with self.transaction(author=author, comment=comment) as transaction:
             transaction.put(collection, id, document)
 
@@ -134,38 +134,38 @@ class Documents:
         author: str = "",
         comment: str = "",
     ) -> None:
-        """Change and remove members of a document, in a transaction of its own."""
+        """Change and remove members of a document, in a separate transaction."""
         with self.transaction(author=author, comment=comment) as transaction:
             transaction.patch(collection, id, members, remove=remove)
 
     def delete(self, collection: str, id: str, *, author: str = "", comment: str = "") -> None:
-        """Delete a document, in a transaction of its own."""
+        """Delete a document, in a separate transaction."""
         with self.transaction(author=author, comment=comment) as transaction:
             transaction.delete(collection, id)
 
 
 class DocumentTransaction:
-    """Collects changes of documents; what it reads is as these will have made it.
+    """Collects changes of documents; reads see them.
 
-    A document that is put there is compared with the one before at the end.
+    At the end, a replaced document is compared with its former state.
     """
 
     def __init__(self, documents: Documents) -> None:
-        """Begin without changes."""
+        """Start empty."""
         self._documents = documents
-        #: Documents as they were when they were first read here, and as they will be.
+        #: Documents as they were first read here, and as they will be.
         self._before: dict[Name, dict[str, Any] | None] = {}
         self._after: dict[Name, dict[str, Any] | None] = {}
-        #: What the writer of the changes has returned, once the transaction has ended.
+        #: Result of the function that writes the changes, after the end of the transaction.
         self.result: object = None
 
     def get(self, collection: str, id: str) -> dict[str, Any] | None:
-        """A document; ``None`` where there is none."""
-        # The program may change it, with all that is inside.
+        """Return a document; ``None`` if it does not exist."""
+        # A copy, because the program may change it deeply.
         return deepcopy(self._load(collection, id))
 
     def put(self, collection: str, id: str, document: Mapping[str, Any]) -> None:
-        """Have a document there: members that the one before had beside are removed."""
+        """Insert or replace a document; former members that are missing in it are removed."""
         self._after[_name(collection, id)] = _checked(document)
 
     def patch(
@@ -176,7 +176,7 @@ class DocumentTransaction:
         *,
         remove: Iterable[str] = (),
     ) -> None:
-        """Change and remove members; where there is no such document it becomes one."""
+        """Change and remove members; creates the document if it does not exist."""
         if isinstance(remove, str):
             raise DocumentProblem("remove is a list of names, not one text")
         changed = _checked(members or {})
@@ -187,11 +187,11 @@ class DocumentTransaction:
         self._after[collection, id] = document
 
     def delete(self, collection: str, id: str) -> None:
-        """Have no such document; harmless if there is none."""
+        """Delete a document; harmless if it does not exist."""
         self._after[_name(collection, id)] = None
 
     def changes(self) -> list[RowChange]:
-        """What the transaction has changed so far, in the order in which that was first used."""
+        """Return the changes so far, in the order of first use of the documents."""
         unread = [name for name in self._after if name not in self._before]
         self._before |= self._documents.read(unread)
         found = (_change(*name, self._before[name], after) for name, after in self._after.items())
@@ -206,7 +206,7 @@ class DocumentTransaction:
 
 
 def _name(collection: str, id: str) -> Name:
-    """The name of a document, if it is one."""
+    """Return the name of a document; raises DocumentProblem if it is invalid."""
     problem = name_problem("collection", collection) or name_problem("id", id)
     if problem:
         raise DocumentProblem(problem)
@@ -214,7 +214,7 @@ def _name(collection: str, id: str) -> Name:
 
 
 def _checked(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of a document, as it is when it is read again."""
+    """Return a copy of a document in the form in which it will be read back."""
     if not isinstance(document, Mapping):
         raise DocumentProblem(f"a document is an object of JSON, not {type(document).__qualname__}")
     try:
@@ -226,13 +226,13 @@ def _checked(document: Mapping[str, Any]) -> dict[str, Any]:
 def _change(
     collection: str, id: str, before: dict[str, Any] | None, after: dict[str, Any] | None
 ) -> RowChange | None:
-    """What makes one document of another; ``None`` where they are the same."""
+    """Return the change between two states of a document; ``None`` if they are equal."""
     was = None if before is None else values_of(before)
     now = None if after is None else values_of(after)
     action: Action = "delete" if now is None else "write"
     if was is not None and now is not None:
         action = "update"
-        # As text: a truth value is not the number that Python takes for the same.
+        # Compared as text, because Python treats True and 1 as equal.
         names = [
             name
             for name in sorted(was.keys() | now.keys())

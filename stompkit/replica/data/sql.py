@@ -1,4 +1,4 @@
-"""The application's own tables, as a replica writes and reads them."""
+"""Reads and writes the application's SQL tables for a replica."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from stompkit.replication.values import Value
 
 __all__ = ["RowFilter", "SqlData"]
 
-#: What a replica's own tables, and those of other parts of this library, are called.
+#: Prefix of tables that belong to this library.
 _OWN: Final = "stompkit_"
-#: MySQL cuts nothing off quietly, and a key of 0 is not replaced by the next number.
+#: MySQL truncates nothing silently, and does not replace a key of 0 by the next number.
 _STRICT: Final = (
     "SET @stompkit_sql_mode = @@sql_mode,"
     " sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO')"
@@ -35,15 +35,15 @@ _AS_BEFORE: Final = "SET sql_mode = @stompkit_sql_mode"
 
 
 class SqlData:
-    """Tables of SQLite, PostgreSQL, MariaDB or MySQL, as :class:`~.Data`.
+    """Tables in SQLite, PostgreSQL, MariaDB or MySQL, as :class:`~.Data`.
 
-    Rows are found by the columns of their keys, and written as a whole, as far as their columns are
-    known. Where the database refuses them all together they are written in several rounds, until
-    none of those that are left is taken: parents before children, and what goes the other way
-    round. Rows that wait for each other, such as two that change unique names, are put aside first.
+    Rows are found by their key columns and written whole, as far as their columns are known. If the
+    database refuses them together, they are written in several rounds until none of the rest is
+    accepted. Parents are written before children, and deletions happen in reverse order. Rows that
+    depend on each other, such as two that swap unique names, first get placeholders.
 
-    Values are those of a column's type in the database. What a ``TypeDecorator`` of the application
-    does is passed by, as it is where changes are recorded.
+    Values have the column's type in the database. An application's ``TypeDecorator`` is bypassed,
+    as it is when changes are recorded.
     """
 
     def __init__(
@@ -53,15 +53,14 @@ class SqlData:
         select: Tables | None = None,
         rows: Mapping[str, RowFilter] | None = None,
     ) -> None:
-        """Describe the tables; ``None`` for all with a primary key that are in the database now.
+        """Describe the tables; ``None`` means all current tables with a primary key.
 
-        ``select`` says which of them are replicated, and which columns are not. ``rows`` are
-        functions by the names of tables: a row for which one returns a false value, given all that
-        is known of its columns, is not to be here. Nothing is read from ``engine`` where tables are
-        given.
+        ``select`` selects the replicated tables and columns. ``rows`` has functions by table name:
+        a row for which one returns a false value, given its known columns, does not belong here.
+        Nothing is read from ``engine`` if tables are given.
 
         Raises ``ValueError`` for a table without a primary key, a filter of a table that is not
-        replicated, and another kind of database.
+        replicated, and an unsupported database.
         """
         name = engine.dialect.name
         self._backend = "mysql" if name == "mariadb" else name
@@ -83,32 +82,32 @@ class SqlData:
         self._schema: Schema | None = None
         self._readers: dict[str, TableReader] = {}
         self._unknown: dict[str, set[str]] = {}
-        #: Keys of rows that could not be written since somebody else had locked some, by tables.
+        #: Keys of rows, by table, that could not be written because others held locks.
         self._contested: dict[str, list[dict[str, Value]]] = {}
 
     @property
     def names(self) -> frozenset[str]:
-        """The tables that are replicated, there or not."""
+        """Replicated tables, even if they do not exist."""
         return frozenset(self._sources)
 
     @property
     def unknown(self) -> Mapping[str, AbstractSet[str]]:
-        """Columns that were told and that the tables lack, by the names of the tables."""
+        """Received columns that the tables lack, by table."""
         return self._unknown
 
     def create(self, engine: Engine) -> None:
         """Do nothing: the tables are the application's."""
 
     def forget(self) -> None:
-        """Look at the tables again before they are used."""
+        """Reload the table definitions before their next use."""
         self._schema = None
         self._readers = {}
         self._unknown = {}
 
     def prepare(self, connection: Connection) -> None:
-        """Lock first what the last transaction had to give way for.
+        """Lock the rows for which the last transaction gave way.
 
-        In SQLite nobody holds a row without the lock that all who write need.
+        In SQLite, a row is never locked without the lock that all writers need.
         """
         contested, self._contested = self._contested, {}
         if contested and self._backend != "sqlite":
@@ -117,16 +116,16 @@ class SqlData:
                     self._reader(connection, table).lock(connection, contested[table])
 
     def write(self, connection: Connection, rows: Sequence[Wanted]) -> dict[bytes, str]:
-        """Make the tables so; return why not, by the ids of rows that the database refuses.
+        """Write rows; returns the reasons, by id, for rows that the database refuses.
 
-        In PostgreSQL, constraints that were deferred are not from then on in the transaction.
+        In PostgreSQL, deferred constraints become immediate for the rest of the transaction.
         """
         wanted = list({row.id: row for row in rows}.values())
         with self._ready(connection), self._remembering(wanted):
             reasons = self._write(connection, wanted)
             gone = {id for id, reason in reasons.items() if reason.kind == "schema"}
             if gone:
-                # The tables may have become others since they were looked at.
+                # The table definitions may have changed since they were loaded.
                 self.forget()
                 again = self._write(connection, [row for row in wanted if row.id in gone])
                 reasons = {id: each for id, each in reasons.items() if id not in gone} | again
@@ -139,23 +138,23 @@ class SqlData:
         after: Mapping[str, Value] | None = None,
         limit: int = 1000,
     ) -> list[tuple[dict[str, Value], dict[str, Value]]]:
-        """Keys and other columns of rows, in the order of keys, behind the one with a key.
+        """Return keys and other columns of rows in key order, after a given key.
 
-        Filters of rows don't matter. Raises ``KeyError`` for a table that is not here.
+        Row filters do not apply. Raises ``KeyError`` for an unknown table.
         """
         return self._reader(connection, table).page(connection, after, limit)
 
     def read_one(
         self, connection: Connection, table: str, key: Mapping[str, Value]
     ) -> dict[str, Value] | None:
-        """The columns of a row beside its key; ``None`` where there is no such row.
+        """Return the columns of a row beside its key; ``None`` if it does not exist.
 
-        Raises ``KeyError`` for a table that is not here.
+        Raises ``KeyError`` for an unknown table.
         """
         return self._reader(connection, table).find(connection, key)
 
     def tables(self, connection: Connection) -> list[str]:
-        """The names of the tables that are there now, in order."""
+        """Return the sorted names of the existing tables."""
         there: dict[str, list[str]] = {}
         inspector = inspect(connection)
         for source in self._sources.values():
@@ -165,7 +164,7 @@ class SqlData:
             name for name, source in self._sources.items() if source.name in there[source.schema]
         )
 
-    # Inside.
+    # Internals.
 
     def _write(self, connection: Connection, rows: Sequence[Wanted]) -> dict[bytes, Reason]:
         schema = self._look(connection)
@@ -192,7 +191,7 @@ class SqlData:
 
     @contextmanager
     def _remembering(self, rows: Sequence[Wanted]) -> Iterator[None]:
-        """Know the next time which rows somebody else may have locked."""
+        """Remember rows that others may have locked, for the next transaction."""
         try:
             yield
         except DBAPIError:
@@ -204,10 +203,10 @@ class SqlData:
 
     @contextmanager
     def _ready(self, connection: Connection) -> Iterator[None]:
-        """Have a transaction, and a session, in which nothing is lost."""
+        """Set up a transaction and a session that lose no data."""
         if self._backend == "sqlite":
-            # Python's driver begins one with the first row that changes, which would be too late:
-            # a savepoint before it ends the transaction when it is released.
+            # Python's driver begins a transaction only with the first changed row, which would be
+            # too late: releasing an earlier savepoint would end the transaction.
             driver = connection.connection.dbapi_connection
             if driver is not None and not driver.in_transaction:
                 connection.exec_driver_sql("BEGIN")
@@ -223,7 +222,7 @@ class SqlData:
 
 
 def _found(engine: Engine) -> list[tuple[str, str, Table | None]]:
-    """The tables with a primary key in the default schema."""
+    """Return the tables with a primary key in the default schema."""
     inspector = inspect(engine)
     return [
         ("", name, None)
@@ -233,7 +232,7 @@ def _found(engine: Engine) -> list[tuple[str, str, Table | None]]:
 
 
 def _given(tables: Iterable[Table] | MetaData) -> list[tuple[str, str, Table | None]]:
-    """Tables as their names are in changes."""
+    """Return schema and name of each table as in changes."""
     listed = list(tables.tables.values() if isinstance(tables, MetaData) else tables)
     for table in listed:
         if not table.primary_key.columns:

@@ -1,9 +1,9 @@
-"""History: who has changed what and when, and what was seen at any time.
+"""History: changes by author and time, and past states of rows.
 
-History is the same wherever the same changesets are kept, but for the order in which they came. A
-revision is a changeset, and what was seen at it is what its writer then saw: rows merged from all
-that was in its past, and nothing else. For that changesets are applied anew, from where history
-begins: the first one, or where :mod:`~stompkit.replica.compaction` has left it.
+Nodes with the same changesets have the same history, except for the order of arrival. A revision is
+a changeset, and its state is what its writer saw: rows merged from exactly the changesets in its
+past. To compute it, changesets are applied again from the start of history: the first changeset, or
+the base left by :mod:`~stompkit.replica.compaction`.
 """
 
 from __future__ import annotations
@@ -60,21 +60,20 @@ __all__ = [
     "context_of",
 ]
 
-#: How many changesets or rows are looked at together.
+#: Number of changesets or rows per batch.
 _PAGE: Final = 500
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class History:
-    """Asks a store for what has been; nothing here changes anything.
+    """Read-only queries of the history in a store.
 
-    Methods that are given a ``revision`` raise :class:`RevisionProblem` where that is unknown,
-    ambiguous or compacted, and all of them
-    :class:`~stompkit.replica.store.StoreProblem`.
+    Methods with a ``revision`` raise :class:`RevisionProblem` if it is unknown, ambiguous or
+    compacted. All methods raise :class:`~stompkit.replica.store.StoreProblem`.
     """
 
     def __init__(self, store: Store, rules: Rules, data: Data) -> None:
-        """Ask this store, whose rows are merged by ``rules`` and shown in ``data``."""
+        """Query a store whose rows are merged by ``rules`` and visible in ``data``."""
         self._store = store
         self._rules = rules
         self._data = data
@@ -89,11 +88,11 @@ class History:
         limit: int = 50,
         before: str | None = None,
     ) -> list[Entry]:
-        """Changesets, the one that was applied last comes first.
+        """Return changesets, last applied first.
 
-        They are those that have changed ``table``, or the row with ``key`` there, and those of an
-        origin or of a branch: as far as is asked for. ``before`` goes on behind a revision, such as
-        the last one of the log before. Raises ValueError for a key without a table.
+        They can be filtered by ``table``, by the row with ``key`` in it, and by an origin or
+        branch. ``before`` continues after a revision, such as the last one of the previous call.
+        Raises ValueError for a key without a table.
         """
         if key is not None and table is None:
             raise ValueError("a key is one of a table: say which")
@@ -101,7 +100,7 @@ class History:
             last = reader.last_position()
             if before is not None and before != HEAD:
                 last = resolve(reader, before).position - 1
-            # Where all of them are wanted, no more are read than that.
+            # Without a filter, no more than the requested number are read.
             most = limit if before is None and origin is None else None
             if key is not None:
                 records = iter(reader.touching(row_id(table or "", key), most))
@@ -121,19 +120,19 @@ class History:
             return found
 
     def get(self, revision: str) -> Changeset:
-        """A changeset, whole."""
+        """Return a complete changeset."""
         with self._store.reading() as reader:
             return whole(resolve(reader, revision))
 
     def entry(self, revision: str) -> Entry:
-        """What :meth:`log` says of a changeset."""
+        """Return the entry of a changeset, as in :meth:`log`."""
         with self._store.reading() as reader:
             record = resolve(reader, revision)
             dot = record.origin, record.sequence
             return entry_of(record, is_head=dot in _heads(reader.origins()))
 
     def graph(self, limit: int = 50) -> Graph:
-        """The last changesets that were applied, and what they were made on top of."""
+        """Return the last applied changesets with their parents."""
         with self._store.reading() as reader:
             records = reader.changesets(limit=limit + 1, descending=True)
             heads = _heads(reader.origins())
@@ -145,7 +144,7 @@ class History:
             return graph_of(entries, self._in_conflict(reader), is_cut=is_cut)
 
     def _in_conflict(self, reader: Reader) -> Counter[Dot]:
-        """In how many conflicts that rows have now changesets have won or lost."""
+        """Return the number of current conflicts in which each changeset has won or lost."""
         found: Counter[Dot] = Counter()
         after = None
         while page := reader.with_conflicts(after=after, limit=_PAGE):
@@ -159,11 +158,10 @@ class History:
     # Rows.
 
     def at(self, revision: str, tables: Iterable[str] | None = None) -> Shown:
-        """All rows, or those of ``tables``, as the writer of a revision saw them when it was made.
+        """Return all rows, or those of ``tables``, as the writer of a revision saw them.
 
-        ``head`` is what this replica shows now. A table without rows is missing, and so are by
-        default those that are not replicated here; asking for one that is not known at all raises
-        ValueError.
+        ``head`` is the current state of this replica. Empty tables are omitted, and so are by
+        default those that are not replicated here. Raises ValueError for an unknown table.
         """
         with self._views(tables) as (reader, steps, views):
             if revision.strip() == HEAD:
@@ -171,11 +169,11 @@ class History:
             return views.at(_vector(reader, steps, revision))
 
     def at_time(self, moment: datetime, tables: Iterable[str] | None = None) -> Shown:
-        """The same, of all that had been written anywhere by then, as far as it is known here.
+        """Return all rows as written anywhere up to a time, as far as known here.
 
-        That is by the hybrid clocks of those who wrote, and nothing is there without what it was
-        made on top of. Raises :class:`RevisionProblem` for a time without a zone, and for one
-        before history begins.
+        Times are those of the writers' hybrid clocks, and a changeset is included only with its
+        causal predecessors. Raises :class:`RevisionProblem` for a time without a time zone, and for
+        one before history begins.
         """
         if moment.tzinfo is None:
             raise RevisionProblem(f"say in which zone {moment.isoformat(' ')} is, as in +00:00")
@@ -190,9 +188,9 @@ class History:
             return views.at_time(hlc)
 
     def diff(self, a: str, b: str, tables: Iterable[str] | None = None) -> list[RowChange]:
-        """What has to be done to what was seen at ``a``, so that it is what was seen at ``b``.
+        """Return the changes that turn the state at ``a`` into the state at ``b``.
 
-        By table and key; an update has the columns that differ.
+        They are sorted by table and key; an update has the columns that differ.
         """
         with self._views(tables) as (reader, steps, views):
             vectors = [_vector(reader, steps, name) for name in (a, b)]
@@ -209,10 +207,10 @@ class History:
     def row(
         self, table: str, key: Mapping[str, Value], limit: int | None = None
     ) -> list[RowVersion]:
-        """The versions of a row: who has changed it, how, and what it then was to them.
+        """Return the versions of a row: author, changes, and the row as the writer saw it.
 
-        The one that was applied last comes first. None is there of a row that was never changed,
-        and of those who changed it before history was saved.
+        The last applied one comes first. A row that was never changed has none, and changes from
+        before history was saved are missing.
         """
         id = row_id(table, key)
         with self._store.reading() as reader:
@@ -249,7 +247,7 @@ class History:
             yield reader, steps, Views(reader, steps, self._rules, self._wanted(reader, tables))
 
     def _wanted(self, reader: Reader, tables: Iterable[str] | None) -> Callable[[str], bool]:
-        """Which tables are asked for."""
+        """Return a predicate for the requested tables."""
         names = self._data.names
         if tables is None:
             return lambda table: table in names
@@ -263,7 +261,7 @@ class History:
 
 
 def _vector(reader: Reader, steps: Steps, revision: str) -> dict[str, int]:
-    """What was in the past of a revision, and itself."""
+    """Return the vector of a revision: its past and itself."""
     if revision.strip() == HEAD:
         return reader.vector()
     record = resolve(reader, revision)
@@ -273,7 +271,7 @@ def _vector(reader: Reader, steps: Steps, revision: str) -> dict[str, int]:
 
 
 def _backwards(reader: Reader, last: int, size: int) -> Iterator[ChangesetRecord]:
-    """Changesets up to a position, the last one first; ``size`` of them are read at a time."""
+    """Yield changesets up to a position, last first; reads ``size`` of them at a time."""
     while page := reader.changesets(upto=last, limit=size, descending=True):
         yield from page
         last = page[-1].position - 1
@@ -284,5 +282,5 @@ def _heads(origins: Mapping[str, Any]) -> set[Dot]:
 
 
 def _is_of(origin: str, wanted: str | None) -> bool:
-    """Whether an origin is the one that is asked for, or of the branch that is."""
+    """Return True if an origin is the wanted one, or of the wanted branch."""
     return wanted is None or origin == wanted or origin.partition("~")[0] == wanted

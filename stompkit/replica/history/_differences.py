@@ -1,4 +1,4 @@
-"""What differs between rows at two revisions, as changes."""
+"""Differences between rows at two revisions, as changes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 def difference(
     change: RowChange, before: Mapping[str, Value] | None, after: Mapping[str, Value] | None
 ) -> RowChange | None:
-    """What makes one row of another, of the row that ``change`` is about; ``None`` for nothing.
+    """Return the change from ``before`` to ``after``; ``None`` if they are equal.
 
-    It is as replicas tell changes: an update has the columns that differ, and no others.
+    ``change`` names the row. As in replication, an update has only the columns that differ.
     """
     if before is None:
         return None if after is None else _made(change, "write", None, dict(after))
@@ -38,7 +38,7 @@ def difference(
 
 
 def _differ(one: Value, other: Value) -> bool:
-    """Whether values are different as JSON, by which 1, 1.0 and true are."""
+    """Return True if values differ as JSON, where 1, 1.0 and true are different."""
     return one is not other and _ENCODER.encode(to_json(one)) != _ENCODER.encode(to_json(other))
 
 
@@ -52,5 +52,5 @@ def _made(
 
 
 def in_order(changes: Iterable[RowChange]) -> list[RowChange]:
-    """Changes by table and key."""
+    """Return the changes sorted by table and key."""
     return sorted(changes, key=lambda each: (each.name, _ENCODER.encode(row_to_json(each.key))))

@@ -1,4 +1,4 @@
-"""What is said of changesets and of rows when history is asked."""
+"""Results of history queries."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from stompkit.replication.values import Value
 
 __all__ = ["Counts", "Entry", "RevisionProblem", "RowVersion", "entry_of"]
 
-#: How many digits of an id are shown: ten thousand million changesets can be told apart by them.
+#: Number of shown digits of an id: enough for ten thousand million changesets.
 _SHORT: Final = 12
 
 
 class RevisionProblem(ValueError):
-    """A revision that can't be found or shown; ``str()`` says why, and what to ask instead."""
+    """A revision that cannot be found or shown; ``str()`` says why, and what to ask instead."""
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """How many rows of a table a changeset has changed."""
+    """Numbers of rows of a table that a changeset has changed."""
 
     written: int = 0
     updated: int = 0
@@ -31,63 +31,63 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A changeset, without its changes."""
+    """A changeset without its changes."""
 
     origin: str
     sequence: int
-    #: SHA-256 of its octets, in hexadecimal.
+    #: SHA-256 of the body, in hexadecimal.
     id: str
-    #: When its writer has made it, by the writer's clock.
+    #: Creation time by the writer's clock.
     time: datetime
-    #: The same by the hybrid clock, in microseconds since 1970: what comes after it has more.
+    #: Hybrid timestamp in microseconds since 1970; successors have greater ones.
     hlc: int
     author: str = ""
     comment: str = ""
-    #: Ids of those that it was made on top of: every head that its writer had then.
+    #: Ids of the parents: all heads that the writer had.
     parents: tuple[str, ...] = ()
-    #: By the name of the table; empty where the changes are not kept.
+    #: Counts by table name; empty if the changes are no longer kept.
     tables: dict[str, Counts] = {}
-    #: How many changes of rows it has.
+    #: Number of row changes.
     changes: int = 0
-    #: Octets of its body.
+    #: Size of the body in bytes.
     size: int = 0
-    #: Whether nothing that is known here was made on top of it.
+    #: True if no known changeset was made on top of it.
     is_head: bool = False
-    #: The node that it came from; empty for this node's own.
+    #: Node that it came from; empty for this node's own.
     via: str = ""
 
     @property
     def dot(self) -> Dot:
-        """Who made it, and its number."""
+        """Origin and sequence number."""
         return self.origin, self.sequence
 
     @property
     def name(self) -> str:
-        """The same as text: a name that every node knows it by."""
+        """Origin and sequence number as text, the same on every node."""
         return dot_text(self.dot)
 
     @property
     def short_id(self) -> str:
-        """The beginning of its id."""
+        """Prefix of the id for display."""
         return self.id[:_SHORT]
 
 
 class RowVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """One row as a changeset has left it."""
+    """A row as a changeset has left it."""
 
     entry: Entry
-    #: What its writer has done to this row.
+    #: The changeset's changes to this row.
     changes: tuple[RowChange, ...]
-    #: The columns that its writer then had before it, merged from all that was known there, without
-    #: those of the key; ``None`` where there was no such row.
+    #: Merged columns that the writer saw afterwards, without those of the key; ``None`` if the row
+    #: did not exist.
     row: dict[str, Value] | None = None
-    #: Whether ``row`` can still be said: of what its writer knew, some may be compacted together
-    #: with what that writer did not know.
+    #: True if ``row`` can still be computed: compaction may have merged what the writer knew with
+    #: what it did not know.
     is_known: bool = True
 
 
 def entry_of(record: ChangesetRecord, *, is_head: bool) -> Entry:
-    """Describe a changeset, in as much detail as its body is kept."""
+    """Return the entry of a changeset, as detailed as its kept body permits."""
     body = _Body() if record.body is None else _DECODER.decode(record.body)
     counts: dict[str, list[int]] = {}
     for change in body.changes:
@@ -114,7 +114,7 @@ _ACTIONS: Final = ("write", "update", "delete")
 
 
 class _Change(msgspec.Struct):
-    """What a change is about, without the values."""
+    """Action and table of a change, without the values."""
 
     table: str
     action: str
@@ -122,7 +122,7 @@ class _Change(msgspec.Struct):
 
 
 class _Body(msgspec.Struct):
-    """What a log says of a body: reading no more than that is several times as fast."""
+    """The parts of a body that a log needs: decoding only these is several times as fast."""
 
     changes: list[_Change] = []
     parents: list[str] = []

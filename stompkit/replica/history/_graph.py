@@ -1,4 +1,4 @@
-"""Changesets and what they were made on top of, in an order in which they can be drawn."""
+"""Changesets and their parents, in an order for drawing."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
     """A changeset of the graph."""
 
     entry: Entry
-    #: In how many of the conflicts that rows have now something of it has won or lost.
+    #: Number of current conflicts in which it has won or lost.
     conflicts: int = 0
-    #: How many of its parents are not in the graph: they are older, or not kept any more.
+    #: Number of parents outside the graph: they are older, or no longer kept.
     parents_elsewhere: int = 0
 
     @property
     def is_merge(self) -> bool:
-        """Whether it was made on top of several that did not know of each other."""
+        """True if it was made on top of several concurrent changesets."""
         return len(self.entry.parents) > 1
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """From a changeset to one that was made on top of it; both by their ids."""
+    """An edge from a parent to a child, by their ids."""
 
     parent: str
     child: str
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
-    """Some of the history."""
+    """A part of the history."""
 
-    #: Those that others were made on top of come before these, else the older by their clocks.
+    #: Changesets sorted by causality, and otherwise by the clocks, oldest first.
     nodes: tuple[GraphNode, ...] = ()
     edges: tuple[Edge, ...] = ()
-    #: The origins in it, in the order in which they appear.
+    #: Origins in the order in which they appear.
     origins: tuple[str, ...] = ()
-    #: Whether there are earlier ones that are not in it.
+    #: True if there are earlier changesets that are omitted.
     is_cut: bool = False
 
 
 def graph_of(
     entries: Collection[Entry], conflicts: Mapping[Dot, int], *, is_cut: bool = False
 ) -> Graph:
-    """Put changesets in order: the same on every node that is asked for the same ones."""
+    """Return the sorted graph: equal on all nodes for equal changesets."""
     known = {entry.id: entry for entry in entries}
     children: dict[str, list[str]] = {}
     waits_for: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Names of revisions: which changeset somebody means."""
+"""Resolution of revision names to changesets."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from stompkit.replica.vectors import dot_text
 
 __all__ = ["HEAD", "heads_of", "resolve"]
 
-#: What this replica shows now.
+#: Name of the current state of this replica.
 HEAD: Final = "head"
-#: How many digits of an id are enough for a name, if only one begins so.
+#: Minimum number of digits of an id in a name.
 _LEAST_DIGITS: Final = 6
 _MOST_NAMED: Final = 5
 _IS_ID: Final = re.compile("[0-9a-f]+").fullmatch
@@ -24,11 +24,11 @@ _IS_NUMBER: Final = re.compile("[1-9][0-9]{0,18}").fullmatch
 
 
 def resolve(reader: Reader, revision: str) -> ChangesetRecord:
-    """The changeset that a name means; raises :class:`RevisionProblem`, with advice.
+    """Return the changeset of a name; raises :class:`RevisionProblem`, with advice.
 
-    A name is origin and number (``A~1f2e3d4c:17``), branch and number where one origin of that
-    branch is known (``A:17``), or the first six or more digits of an id. ``head`` is the one head,
-    where there is one.
+    A name is origin and number (``A~1f2e3d4c:17``), branch and number if only one origin of that
+    branch is known (``A:17``), or the first six or more digits of an id. ``head`` is the head, if
+    there is only one.
     """
     origins = reader.origins()
     name = revision.strip()
@@ -43,7 +43,7 @@ def resolve(reader: Reader, revision: str) -> ChangesetRecord:
 
 
 def heads_of(origins: Mapping[str, OriginRecord]) -> set[str]:
-    """The origins whose last changeset is a head: no other's was made on top of it."""
+    """Return the origins whose last changeset is a head: no other was made on top of it."""
     return {
         name
         for name, each in origins.items()
@@ -97,7 +97,7 @@ def _by_number(reader: Reader, origins: Mapping[str, OriginRecord], name: str) -
 
 
 def _origin(origins: Mapping[str, OriginRecord], who: str) -> str:
-    """The origin that is meant, by its name or by its branch."""
+    """Return the origin for a name or a branch."""
     if who in origins:
         return who
     written = [name for name, each in origins.items() if each.sequence]

@@ -1,7 +1,7 @@
-"""Going through changesets in causal order, from where history begins.
+"""Replay of changesets in causal order, from the start of history.
 
-That is the **base**: rows as they were when all changesets of a vector had been applied, and no
-other. What came after it is in the store. It is empty while nothing was compacted.
+The start is the **base**: rows merged from exactly the changesets of a vector. The store has the
+later changesets. The base is empty before the first compaction.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from stompkit.replication.values import Value
 
 __all__ = ["Base", "Row", "Rows", "Steps", "clock_of_next", "context_of", "skipped_in", "whole"]
 
-#: How much is read from the store at a time: changesets, octets of them, and rows.
+#: Batch limits for reading the store: changesets, bytes of their bodies, and rows.
 _STEP: Final = 500
 _STEP_OCTETS: Final = 8 * 1024 * 1024
 _ROWS: Final = 1000
-#: What the store keeps about the base, beside its vector and its rows.
+#: Key of the base's metadata in the store, beside its vector and its rows.
 _META: Final = "history.base"
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """Where history begins."""
+    """The start of history."""
 
     vector: dict[str, int] = field(default_factory=dict)
-    #: Of each origin the full vector of its last changeset in the base.
+    #: Full vector of the last changeset in the base, by origin.
     clocks: dict[str, dict[str, int]] = field(default_factory=dict)
-    #: The greatest hybrid time of a changeset in it.
+    #: Greatest hybrid timestamp of a changeset in the base.
     hlc: int = 0
 
     @classmethod
     def load(cls, reader: Reader) -> Base:
-        """Read it."""
+        """Load the base."""
         found = reader.meta(_META) or {"clocks": {}, "hlc": 0}
         return cls(reader.base_vector(), found["clocks"], found["hlc"])
 
     def save(self, tx: Tx) -> None:
-        """Keep it."""
+        """Store the base."""
         tx.set_base_vector(self.vector)
         tx.set_meta(_META, {"clocks": self.clocks, "hlc": self.hlc})
 
@@ -60,7 +60,7 @@ class _Revision(msgspec.Struct):
 
 
 class _Body(msgspec.Struct):
-    """As much of a body as its clock needs."""
+    """The parts of a body that its clock needs."""
 
     revision: _Revision
 
@@ -69,13 +69,13 @@ _DECODER: Final = msgspec.json.Decoder(_Body)
 
 
 def context_of(record: ChangesetRecord) -> dict[str, int]:
-    """What its writer had of others that was new since the writer's changeset before it."""
+    """Return the numbers of other origins that were new to the writer since its last changeset."""
     assert record.body is not None
     return _DECODER.decode(record.body).revision.context
 
 
 def clock_of_next(clocks: dict[str, dict[str, int]], record: ChangesetRecord) -> dict[str, int]:
-    """The full vector of a changeset, from that of the one before of its origin; notes it there."""
+    """Return and note the full vector of a changeset, from that of its origin's previous one."""
     clock = dict(clocks.get(record.origin, ()))
     for origin, sequence in context_of(record).items():
         if clock.get(origin, 0) < sequence:
@@ -86,15 +86,15 @@ def clock_of_next(clocks: dict[str, dict[str, int]], record: ChangesetRecord) ->
 
 
 class Steps:
-    """Changesets beyond the base with their full vectors, each after all that it was made on."""
+    """Changesets after the base with their full vectors, in causal order."""
 
     def __init__(self, reader: Reader) -> None:
-        """Read where they begin."""
+        """Load the base."""
         self._reader = reader
         self.base: Final = Base.load(reader)
 
     def upto(self, vector: Vector) -> Iterator[tuple[ChangesetRecord, dict[str, int]]]:
-        """Those that a vector covers; raises :class:`RevisionProblem` where some are not kept."""
+        """Yield those in a vector; raises :class:`RevisionProblem` if some are not kept."""
         clocks = dict(self.base.clocks)
         following = {origin: self.base.vector.get(origin, 0) + 1 for origin in vector}
         while ranges := {
@@ -113,9 +113,9 @@ class Steps:
                 yield record, clock_of_next(clocks, record)
 
     def clock_of(self, dot: Dot) -> dict[str, int]:
-        """The full vector of a changeset: all that was in its writer's rows when it was made.
+        """Return the full vector of a changeset: its past and itself.
 
-        Raises :class:`RevisionProblem` for one that is in the base, or is not kept.
+        Raises :class:`RevisionProblem` if it is in the base or not kept.
         """
         origin, sequence = dot
         if covers(self.base.vector, dot):
@@ -123,7 +123,7 @@ class Steps:
         return [clock for _, clock in self.upto({origin: sequence})][-1]
 
     def check(self, vector: Vector, name: str) -> None:
-        """Raise :class:`RevisionProblem` where the base has more than a vector."""
+        """Raise :class:`RevisionProblem` if the base exceeds a vector."""
         for origin, sequence in self.base.vector.items():
             if vector.get(origin, 0) < sequence:
                 raise RevisionProblem(
@@ -134,7 +134,7 @@ class Steps:
 
 
 def whole(record: ChangesetRecord) -> Changeset:
-    """The changeset with its id; raises :class:`RevisionProblem` where its body is not kept."""
+    """Return the changeset with its id; raises :class:`RevisionProblem` without a kept body."""
     if record.body is None:
         raise RevisionProblem(
             f"what {dot_text((record.origin, record.sequence))} has changed is not kept any more"
@@ -157,7 +157,7 @@ def _gap(dot: Dot) -> RevisionProblem:
 
 
 def skipped_in(reader: Reader) -> frozenset[Dot]:
-    """Changesets that were applied without any effect here, because somebody said so."""
+    """Return the changesets that were skipped on request, and so have no effect here."""
     return frozenset((origin, sequence) for origin, sequence, _ in reader.meta("skipped") or [])
 
 
@@ -166,7 +166,7 @@ def skipped_in(reader: Reader) -> frozenset[Dot]:
 
 @dataclass(slots=True)
 class Row:
-    """A row on its way."""
+    """A row during replay."""
 
     table: str
     key: dict[str, Value]
@@ -174,7 +174,7 @@ class Row:
 
 
 class Rows:
-    """Rows as changesets make them, all of some tables or some by their ids."""
+    """Rows during replay: all of some tables, or some by id."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class Rows:
         ids: Collection[bytes] | None = None,
         wants: Callable[[str], bool] = lambda table: True,
     ) -> None:
-        """Begin with none."""
+        """Start empty."""
         self._rules = rules
         self._ids = ids
         self._wants = wants
@@ -192,7 +192,7 @@ class Rows:
 
     @classmethod
     def of(cls, reader: Reader, rules: Rules, records: Iterable[ChangesetRecord]) -> Rows:
-        """Begin with those rows of the base that changesets are about."""
+        """Return the rows of the base that changesets have changed."""
         bodies = [record.body for record in records if record.body is not None]
         changes = [change for body in bodies for change in decode(body).changes]
         rows = cls(rules, ids={row_id(change.name, change.key) for change in changes})
@@ -200,7 +200,7 @@ class Rows:
         return rows
 
     def begin(self, reader: Reader) -> None:
-        """Begin with the base."""
+        """Load the rows of the base."""
         self._skipped = skipped_in(reader)
         if self._ids is not None:
             for id, record in reader.base_rows(self._ids).items():
@@ -214,7 +214,7 @@ class Rows:
             after = page[-1].id
 
     def apply(self, record: ChangesetRecord, clock: Vector) -> None:
-        """Have a changeset change them, after all that is in its ``clock``."""
+        """Apply a changeset to the rows, after all changesets in its ``clock``."""
         assert record.body is not None
         stamp = Stamp(record.hlc, record.origin, record.sequence)
         if (record.origin, record.sequence) in self._skipped:
@@ -233,16 +233,16 @@ class Rows:
         try:
             row.state.apply(change, stamp, clock, self._rules.of(change.name))
         except ValueError:
-            # Of a table that is not replicated here, nobody has looked whether it can be applied;
-            # nodes that have the table hold such a changeset back.
+            # Changes of a table that is not replicated here were never validated; nodes that have
+            # the table hold such a changeset.
             return
 
     def all(self) -> Iterator[tuple[str, dict[str, Value], dict[str, Value] | None]]:
-        """Table, key, and the columns beside it, of each."""
+        """Yield table, key and other columns of each row."""
         for id, row in self.found.items():
             yield row.table, row.key, self.visible(id)
 
     def visible(self, id: bytes) -> dict[str, Value] | None:
-        """A row's columns beside its key; ``None`` where there is none."""
+        """Return a row's columns beside its key; ``None`` if it does not exist."""
         row = self.found.get(id)
         return None if row is None else row.state.visible(self._rules.of(row.table))

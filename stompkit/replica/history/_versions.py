@@ -1,4 +1,4 @@
-"""The versions of one row: who has changed it, and what it then was to them."""
+"""Versions of a row: the changesets that changed it, and the row as their writers saw it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Version", "versions"]
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A changeset that has changed the row, with what its writer then had."""
+    """A changeset that has changed the row, with the row as its writer saw it."""
 
     record: ChangesetRecord
     changeset: Changeset
@@ -28,10 +28,10 @@ class Version:
 
 @dataclass(slots=True)
 class _View:
-    """The row as the writer of an origin has it; it only ever learns more."""
+    """The row as the writer of an origin saw it; updated changeset by changeset."""
 
     state: RowState
-    #: Those of the others that are not in it.
+    #: Changesets of other origins that are not included yet.
     waiting: list[tuple[ChangesetRecord, Changeset, dict[str, int]]]
 
 
@@ -43,10 +43,10 @@ def versions(
     rules: TableRules,
     skipped: Collection[Dot],
 ) -> Iterator[Version]:
-    """Those that ``records`` have made, in the order of their application.
+    """Yield the versions that ``records`` have made, in the order of application.
 
-    ``records`` are all that have changed the row, with their bodies, in that order; ``base`` is the
-    row as history begins, ``skipped`` those without an effect here.
+    ``records`` are all changesets that have changed the row, with their bodies, in that order;
+    ``base`` is the row in the base, ``skipped`` the changesets without an effect here.
     """
     wanted = {record.position: record for record in records}
     last = merged(*({record.origin: record.sequence} for record in records))
@@ -85,7 +85,7 @@ def _learn(
     skipped: Collection[Dot],
     rules: TableRules,
 ) -> None:
-    """Take into a view what its writer had by then."""
+    """Apply to a view what its writer had by then."""
     view.waiting = []
     for each in candidates:
         record, changeset, its_clock = each

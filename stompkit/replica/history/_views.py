@@ -1,4 +1,4 @@
-"""Rows as they were seen, of some tables."""
+"""Past states of the rows of some tables."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from stompkit.replication.values import Value
 
 __all__ = ["Key", "Shown", "Views", "shown"]
 
-#: A row's key: the values of its columns, in the order of the columns' names.
+#: Key of a row: the values of its columns, sorted by column name.
 Key = tuple[Value, ...]
-#: By table and key: whole rows, those of the key among their columns.
+#: Whole rows, key columns included, by table and key.
 Shown = dict[str, dict[Key, dict[str, Value]]]
-#: A table, a key, and the columns beside it.
+#: Table, key, and other columns.
 _ShownRow = tuple[str, dict[str, Value], dict[str, Value] | None]
 
-#: How many changesets or rows are looked at together, and octets.
+#: Batch limits: changesets or rows, and bytes.
 _PAGE: Final = 500
 _OCTETS: Final = 8 * 1024 * 1024
-#: Up to so many rows, it is looked up which changesets have changed them.
+#: Maximum number of rows for which their changesets are looked up individually.
 _FEW: Final = 200
 
 
 class Views:
-    """Rows of the tables that ``wants`` says yes to, by id or as they are shown."""
+    """Past states of the rows of the tables selected by ``wants``."""
 
     def __init__(
         self, reader: Reader, steps: Steps, rules: Rules, wants: Callable[[str], bool]
     ) -> None:
-        """Look at what a store has."""
+        """Use the contents of a store."""
         self._reader = reader
         self._steps = steps
         self._rules = rules
         self._wants = wants
 
     def now(self) -> Shown:
-        """All as this replica shows them."""
+        """Return all current rows."""
         return shown(self._present())
 
     def _present(self) -> Iterator[_ShownRow]:
@@ -54,7 +54,7 @@ class Views:
                 after = page[-1].id
 
     def at(self, vector: Vector) -> Shown:
-        """All as somebody saw them who had exactly the changesets of a vector."""
+        """Return all rows merged from exactly the changesets of a vector."""
         rows = Rows(self._rules, wants=self._wants)
         rows.begin(self._reader)
         for record, clock in self._steps.upto(vector):
@@ -62,7 +62,7 @@ class Views:
         return shown(rows.all())
 
     def at_time(self, hlc: int) -> Shown:
-        """All as somebody saw them who had what was made up to a hybrid time, and no other."""
+        """Return all rows merged from the changesets up to a hybrid timestamp."""
         rows = Rows(self._rules, wants=self._wants)
         rows.begin(self._reader)
         vector = dict(self._steps.base.vector)
@@ -76,9 +76,9 @@ class Views:
     def changed_between(
         self, one: Vector, other: Vector
     ) -> tuple[dict[bytes, RowChange], set[int]]:
-        """The rows that were changed by what only one vector has, and where in the store that is.
+        """Return the rows changed between two vectors, and the positions of their changesets.
 
-        Each comes with any of its changes.
+        Each row comes with any one of its changes.
         """
         ranges = {}
         for origin in one.keys() | other.keys():
@@ -101,7 +101,7 @@ class Views:
         return found, positions
 
     def some_now(self, ids: Iterable[bytes]) -> dict[bytes, dict[str, Value] | None]:
-        """Some rows as this replica shows them."""
+        """Return some current rows."""
         return {
             id: record.state.visible(self._rules.of(record.table))
             for id, record in self._reader.rows(ids).items()
@@ -110,7 +110,7 @@ class Views:
     def some_at(
         self, vector: Vector, ids: Collection[bytes], positions: Collection[int]
     ) -> dict[bytes, dict[str, Value] | None]:
-        """Some rows as :meth:`at` shows them; ``positions`` are some that have changed them."""
+        """Return some rows as :meth:`at` does; ``positions`` are some changesets of theirs."""
         rows = Rows(self._rules, ids=ids)
         rows.begin(self._reader)
         of_interest = self._positions(ids, positions)
@@ -120,16 +120,16 @@ class Views:
         return {id: rows.visible(id) for id in rows.found}
 
     def _positions(self, ids: Collection[bytes], positions: Collection[int]) -> set[int] | None:
-        """Where changesets are that have changed rows; ``None`` where that has to be looked for."""
+        """Return the positions of the rows' changesets; ``None`` if they must be searched."""
         if len(ids) > _FEW:
             return None
         found = {record.position for id in ids for record in self._reader.touching(id)}
-        # It is not noted while no history is saved.
+        # They are not recorded while no history is saved.
         return found if found.issuperset(positions) else None
 
 
 def shown(rows: Iterable[_ShownRow]) -> Shown:
-    """Rows by table and key."""
+    """Return the rows by table and key."""
     found: Shown = {}
     for table, key, values in rows:
         if values is not None:

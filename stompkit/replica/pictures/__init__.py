@@ -1,7 +1,7 @@
-"""Pictures of history and of who hears whom: as SVG, and in the language of Graphviz.
+"""Diagrams of history and of the topology, as SVG and in Graphviz format.
 
-Both are text that needs nothing else: an SVG has its style with it, for light and for dark
-surroundings, and what it shows is in its title and description, too.
+Both are self-contained text. An SVG includes its style, for light and dark themes, and describes
+its contents in its title and description.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What pictures are made of: text that fits, elements of SVG, statements of Graphviz."""
+"""Building blocks of diagrams: fitted text, SVG elements, Graphviz statements."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = [
     "wrapped",
 ]
 
-#: How many colours there are; more lanes than that share them.
+#: Number of colours; additional columns reuse them.
 LANES: Final = 8
 
-#: Each legible on white and on nearly black: for light and for dark surroundings.
+#: Colours legible on white and on nearly black, for light and dark themes.
 _LANE_COLOURS: Final = (
     ("#0969da", "#58a6ff"),
     ("#b35900", "#f0a04b"),
@@ -47,7 +47,7 @@ _COLOURS: Final = {
     "bad": ("#c31e2b", "#ff8078"),
 }
 _FONT: Final = "system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif"
-#: XML has no way to write these, nor half of a surrogate pair.
+#: Characters that XML cannot represent, including lone surrogates.
 _UNFIT: Final = re.compile("[^\\t\\n\\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SPACE: Final = re.compile(r"\s+")
 
@@ -56,12 +56,12 @@ _SPACE: Final = re.compile(r"\s+")
 
 
 def plain(words: str) -> str:
-    """Text on one line, without what can't be written in XML."""
+    """Return text on one line, without characters that XML cannot represent."""
     return _SPACE.sub(" ", _UNFIT.sub("\ufffd", words)).strip()
 
 
 def cut(words: str, cells: int) -> str:
-    """Text on one line that is at most so many cells wide, as terminals count them."""
+    """Return text on one line of at most ``cells`` terminal cells."""
     line = plain(words)
     width = 0
     for place, character in enumerate(line):
@@ -75,7 +75,7 @@ def cut(words: str, cells: int) -> str:
 
 
 def wrapped(words: str, cells: int, lines: int) -> list[str]:
-    """Text on at most so many lines of so many cells."""
+    """Return text wrapped to at most ``lines`` lines of ``cells`` terminal cells."""
     found: list[str] = []
     for word in plain(words).split(" "):
         longer = f"{found[-1]} {word}" if found else word
@@ -93,7 +93,7 @@ def _cells(character: str) -> int:
 
 
 def labels(origins: Iterable[str]) -> dict[str, str]:
-    """The shortest names of origins that tell these apart: the branch, where that is enough."""
+    """Return the shortest unambiguous names of origins: the branch, if it is unique."""
     known = list(dict.fromkeys(origins))
     branches = [branch_of(origin) for origin in known]
     return {
@@ -103,7 +103,7 @@ def labels(origins: Iterable[str]) -> dict[str, str]:
 
 
 def duration(seconds: float) -> str:
-    """A time span, in the unit that suits it."""
+    """Return a duration in a suitable unit."""
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= length:
             return f"{seconds / length:.0f} {unit}"
@@ -114,7 +114,7 @@ def duration(seconds: float) -> str:
 
 
 def element(name: str, attributes: Mapping[str, object], content: Iterable[str] = ()) -> str:
-    """An element; ``content`` is markup already."""
+    """Return an element; ``content`` is markup already."""
     given = "".join(
         f" {key}={quoteattr(_number(value))}" for key, value in attributes.items() if value != ""
     )
@@ -127,13 +127,13 @@ def _number(value: object) -> str:
 
 
 def text(x: float, y: float, words: str, style: str = "", *, anchor: str = "") -> str:
-    """Words that begin at a place, or end or are centred there."""
+    """Return a text element that begins, ends or is centred at a position."""
     attributes = {"x": x, "y": y, "class": style, "text-anchor": anchor}
     return element("text", attributes, [escape(plain(words))])
 
 
 def titled(words: Iterable[str], content: Iterable[str], style: str = "") -> str:
-    """A group with a tooltip, one line for each of ``words``."""
+    """Return a group with a tooltip that has one line for each of ``words``."""
     title = escape("\n".join(line for each in words if (line := plain(each))))
     return element("g", {"class": style}, [f"<title>{title}</title>", *content])
 
@@ -141,7 +141,7 @@ def titled(words: Iterable[str], content: Iterable[str], style: str = "") -> str
 def document(
     name: str, width: float, height: float, title: str, description: str, content: Sequence[str]
 ) -> str:
-    """A whole SVG; ``name`` begins the ids in it."""
+    """Return a complete SVG; ``name`` is the prefix of the ids in it."""
     attributes = {
         "xmlns": "http://www.w3.org/2000/svg",
         "class": "sk",
@@ -170,7 +170,7 @@ def _style() -> str:
 
 
 def _colours(which: int) -> str:
-    """The rules of one scheme; a class says what a thing is, and the rule how that looks."""
+    """Return the CSS rules of one colour scheme, by class."""
     paper, ink, dim, rule, bad = (each[which] for each in _COLOURS.values())
     rules = [
         f".sk .sk-paper{{fill:{paper}}}.sk text{{fill:{ink}}}.sk .sk-dim{{fill:{dim}}}",
@@ -189,12 +189,12 @@ def _colours(which: int) -> str:
 
 
 def quoted(words: str) -> str:
-    """A string of Graphviz; a newline stays one."""
+    """Return a quoted Graphviz string; newlines are kept."""
     lines = (plain(line) for line in words.splitlines())
     escaped = "\\n".join(line.replace("\\", "\\\\").replace('"', '\\"') for line in lines)
     return f'"{escaped}"'
 
 
 def dot_document(name: str, statements: Iterable[str]) -> str:
-    """A whole graph."""
+    """Return a complete graph."""
     return "\n".join([f"digraph {name} {{", *(f"    {each};" for each in statements), "}", ""])

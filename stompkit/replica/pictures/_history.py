@@ -1,4 +1,4 @@
-"""Pictures of history: a lane for each origin, time downwards."""
+"""Diagrams of history: a column for each origin, time downwards."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from stompkit.replica.pictures._drawing import (
 
 __all__ = ["history_dot", "history_svg"]
 
-#: Distances, in the units of the picture: about a pixel each.
+#: Distances in SVG units: about a pixel each.
 _ROW: Final = 24
 _LANE: Final = 26
 _MARGIN: Final = 24
 _RADIUS: Final = 5.5
 _CELL: Final = 7.2
-#: The columns beside the lanes: how many cells of text each has.
+#: Widths in terminal cells of the text columns beside the graph.
 _TIME: Final = 19
 _AUTHOR: Final = 16
 _COMMENT: Final = 64
@@ -40,8 +40,8 @@ _LANE_NAME: Final = 14
 def history_svg(graph: Graph, *, title: str = "History") -> str:
     """Draw a graph as SVG.
 
-    A changeset on top of several others is hollow; one that has to do with conflicts which rows
-    have now has a ring around it. Each has a tooltip that says all about it.
+    A merge of several changesets is hollow; one that takes part in a current conflict has a ring
+    around it. Each has a tooltip with its details.
     """
     return _Svg(graph).draw(title)
 
@@ -52,7 +52,7 @@ class _Svg:
         self._labels = labels(graph.origins)
         self._lanes = {origin: place for place, origin in enumerate(graph.origins)}
         header = max((len(cut(each, _LANE_NAME)) for each in self._labels.values()), default=0)
-        # Names of lanes lean to the right, by 45 degrees.
+        # Column names are tilted to the right by 45 degrees.
         self._top = _MARGIN + header * _CELL * 0.75 + _ROW
         self._left = _MARGIN + max(len(self._lanes), 1) * _LANE
         self._places = {
@@ -83,7 +83,7 @@ class _Svg:
         return f"{self._labels[entry.origin]}:{entry.sequence}"
 
     def _headers(self, bottom: float) -> Iterator[str]:
-        """The names of the lanes, and a thin line down each."""
+        """Yield the names of the columns, and a thin line down each."""
         top = self._top - _ROW
         for origin, place in self._lanes.items():
             x = _MARGIN + _LANE * place
@@ -147,11 +147,11 @@ def _colour(lane: int) -> str:
 
 
 def _way(x: float, y: float, to_x: float, to_y: float) -> str:
-    """The way from a parent to its child: down its own lane, then over, the last two rows long."""
+    """Return the path from a parent to its child: down its column, then over in two rows."""
     if x == to_x:
         return f"V{to_y:.1f}"
     turn = max(y, to_y - 2 * _ROW)
-    # Beside the lane, where it does not hide which of its changesets the way comes from.
+    # Offset from the column, so that the start of the path stays visible.
     beside = x + (5 if to_x > x else -5) if turn > y else x
     begin = f"Q{beside:.1f} {y + 8:.1f} {beside:.1f} {y + _ROW:.1f}V{turn:.1f}" if turn > y else ""
     middle = (turn + to_y) / 2
@@ -168,7 +168,7 @@ def _mark(node: GraphNode, x: float, y: float, colour: str) -> Iterator[str]:
 
 
 def _tags(node: GraphNode, x: float, y: float) -> tuple[list[str], float]:
-    """What is said before the comment, and how much room that takes."""
+    """Return the tags before the comment, and their width."""
     tags = []
     width = 0.0
     if node.entry.is_head:
@@ -225,7 +225,7 @@ def _number(count: int, noun: str) -> str:
 
 
 def history_dot(graph: Graph, *, title: str = "History") -> str:
-    """Draw a graph in the language of Graphviz, for ``dot -Tsvg``."""
+    """Draw a graph in Graphviz format, for ``dot -Tsvg``."""
     return dot_document("history", _statements(graph, title))
 
 

@@ -1,4 +1,4 @@
-"""Pictures of who hears whom: nodes above, the channels that they share below."""
+"""Diagrams of the topology: nodes above, their shared channels below."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ __all__ = ["Hearing", "Topology", "TopologyNode", "topology_dot", "topology_of",
 
 
 class TopologyNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node; the numbers are as the first of those sees it who were asked."""
+    """A node; the numbers are those of the first queried node."""
 
     origin: str
-    #: Whether it was asked itself.
+    #: True if the node was queried itself.
     is_asked: bool = False
     #: ``both``, ``send`` or ``receive``.
     direction: str = "both"
-    #: Changesets that it lacks, and for how many seconds the oldest of them has been there.
+    #: Changesets that it lacks, and the age in seconds of the oldest one.
     behind: int = 0
     behind_s: float = 0.0
-    #: Changesets that it has and the one who was asked lacks.
+    #: Changesets that it has and the queried node lacks.
     ahead: int = 0
-    #: Seconds since it was heard; ``None`` where it was only heard of.
+    #: Seconds since its last message; ``None`` if it is known only from others.
     heard_s: float | None = None
-    #: What is wrong with its identity or its settings.
+    #: Problems with its identity or its settings.
     warnings: tuple[str, ...] = ()
 
 
 class Hearing(msgspec.Struct, frozen=True):
-    """One node hears another on a channel, without a relay between."""
+    """A node hears another one on a channel without a relay."""
 
     hearer: str
     heard: str
@@ -55,31 +55,30 @@ class Hearing(msgspec.Struct, frozen=True):
 
 
 class Topology(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes and channels, as some of the nodes see them."""
+    """Nodes and channels, as seen by some of the nodes."""
 
     nodes: tuple[TopologyNode, ...]
     channels: tuple[str, ...]
     hearings: tuple[Hearing, ...]
-    #: Which nodes have a connection to which channel, as far as they were asked: node, channel,
-    #: and whether it is there now.
+    #: Known connections of nodes to channels: node, channel, and True if it is up.
     connections: tuple[tuple[str, str, bool], ...] = ()
 
     def channels_of(self, origin: str) -> list[str]:
-        """The channels on which a node is known to be."""
+        """Return the known channels of a node."""
         found = {channel for node, channel, _ in self.connections if node == origin}
         found |= {each.channel for each in self.hearings if each.heard == origin}
         return [channel for channel in self.channels if channel in found]
 
     def is_cut_off(self, origin: str, channel: str) -> bool:
-        """Whether a node says that it has no connection to a channel of its own."""
+        """Return True if a node reports that it is disconnected from one of its channels."""
         return (origin, channel, False) in self.connections
 
 
 def topology_of(statuses: Sequence[Status], *, now: float) -> Topology:
-    """Put together what nodes say of each other; ``now`` is in seconds since 1970.
+    """Combine the statuses of nodes; ``now`` is in seconds since 1970.
 
-    One is enough. Channels of different nodes are the same where their names are, and of one node
-    where it has several of that name by their order.
+    One status is enough. Channels of different nodes are matched by their names, and by their order
+    if a node has several of the same name.
     """
     nodes: dict[str, TopologyNode] = {}
     channels: dict[str, None] = {}
@@ -129,11 +128,11 @@ def _channel_names(names: Sequence[str]) -> list[str]:
     return found
 
 
-# What both kinds say.
+# Facts for both formats.
 
 
 def _facts(node: TopologyNode) -> Iterator[tuple[str, bool]]:
-    """What is said in a node's box, and whether it is bad."""
+    """Yield the lines of a node's box, each with True if it is a problem."""
     if node.direction == "send":
         yield "only sends", False
     if node.direction == "receive":
@@ -153,7 +152,7 @@ def _facts(node: TopologyNode) -> Iterator[tuple[str, bool]]:
 
 
 def _hears(topology: Topology, origin: str) -> str:
-    """Whom a node hears, in words; nothing where it was not asked."""
+    """Return a text that lists the nodes heard by a node; empty if it was not queried."""
     names = labels(node.origin for node in topology.nodes)
     heard = dict.fromkeys(names[h.heard] for h in topology.hearings if h.hearer == origin)
     return "hears " + ", ".join(heard) if heard else ""
@@ -175,7 +174,7 @@ def _description(topology: Topology) -> str:
 
 # SVG.
 
-#: Distances, in the units of the picture: about a pixel each.
+#: Distances in SVG units: about a pixel each.
 _WIDTH: Final = 168
 _GAP: Final = 24
 _MARGIN: Final = 24
@@ -183,17 +182,17 @@ _LINE: Final = 17
 _BUS: Final = 48
 _STUB: Final = 16
 _CELL: Final = 7.2
-#: How much text fits into a box, and beside a channel, in cells and lines.
+#: Space for text in a box, and beside a channel, in cells and lines.
 _CELLS: Final = 22
 _LINES: Final = 3
 _CHANNEL: Final = 24
 
 
 def topology_svg(topology: Topology, *, title: str = "Topology") -> str:
-    """Draw nodes, the channels below them, and a line from each node down to each of its channels.
+    """Draw nodes, the channels below them, and a line from each node to each of its channels.
 
-    An arrow at the channel's end is for a node that sends, one at the node's end for one that
-    receives. Nodes that are known only by what relays carry hang on a dashed line.
+    An arrow at the channel's end means that the node sends, one at the node's end that it receives.
+    Nodes known only through relays are on a dashed line.
     """
     return _Svg(topology).draw(title)
 
@@ -228,7 +227,7 @@ class _Svg:
         return document("topology", right + _MARGIN, bottom + _MARGIN, title, description, content)
 
     def _text(self, node: TopologyNode) -> Iterator[tuple[str, str]]:
-        """The lines in a node's box, each with its style."""
+        """Yield the lines in a node's box, each with its style."""
         for fact, is_bad in _facts(node):
             for line in wrapped(fact, _CELLS, _LINES):
                 yield line, "sk-bad" if is_bad else "sk-dim"
@@ -263,10 +262,10 @@ class _Svg:
         return titled(_title(self._topology, node), parts)
 
     def _stubs(self, node: TopologyNode, x: float, colour: str) -> Iterator[str]:
-        """The lines from a node to its channels."""
+        """Yield the lines from a node to its channels."""
         channels = self._topology.channels_of(node.origin) or [""]
         for place, name in enumerate(channels):
-            # The first channel, which is the nearest, has the line that is farthest to the right.
+            # The first channel is the nearest, and its line is the rightmost.
             at = x + _WIDTH / 2 - (place - (len(channels) - 1) / 2) * _STUB
             y = self._ys[name]
             is_off = self._topology.is_cut_off(node.origin, name)
@@ -287,7 +286,7 @@ class _Svg:
 
 
 def _arrow(x: float, y: float, height: float) -> str:
-    """A tip at a place; a negative height is for one that points down."""
+    """Return the tip of an arrow; a negative height points down."""
     return f"M{x:.1f} {y:.1f}l-4 {height:.1f}h8z"
 
 
@@ -295,7 +294,7 @@ def _arrow(x: float, y: float, height: float) -> str:
 
 
 def topology_dot(topology: Topology, *, title: str = "Topology") -> str:
-    """Draw nodes and channels in the language of Graphviz, for ``dot -Tsvg``."""
+    """Draw nodes and channels in Graphviz format, for ``dot -Tsvg``."""
     return dot_document("topology", _statements(topology, title))
 
 

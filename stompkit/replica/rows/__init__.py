@@ -1,12 +1,11 @@
-"""The state of one row: what survives of all that was ever written to it, anywhere.
+"""Merge state of a row: the surviving parts of all changes by all replicas.
 
-It is a function of the set of changesets that were applied, and not of their order, so long as each
-comes after those that its writer had. What a changeset has written survives until another one that
-knew of it writes the same: a column, members of a set, or whether there is a row. Of what was
-written without knowledge of each other all survives, and rules say which of it is seen.
+The state depends on the set of applied changesets, not on their order, as long as each comes after
+its causal predecessors. A write survives until another one that knew of it writes the same: a
+column, members of a set, or the existence of the row. All concurrent writes survive, and rules
+determine which one is visible.
 
-A row that was deleted keeps its columns: somebody else may have changed it at the same time, which
-can bring it back whole.
+A deleted row keeps its columns: a concurrent change can restore it completely.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from stompkit.replication.values import Value
 
 __all__ = ["Candidate", "Conflict", "RowState", "Stamp"]
 
-#: What octets begin with: the version of their form.
+#: Version byte of the encoded form.
 _FORM: Final = b"1"
 
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
@@ -42,15 +41,15 @@ _place = attrgetter("generations", "origin")
 
 
 class RowState:
-    """What is known of a row.
+    """The merge state of a row.
 
-    The state of one that nobody has ever written is what it begins with.
+    The state of a row that was never written is the initial one.
     """
 
     __slots__ = ("_contributions", "_counters")
 
     def __init__(self) -> None:
-        """Begin with a row that nobody has written."""
+        """Start empty."""
         self._contributions: list[Contribution] = []
         self._counters: dict[str, list[_counters.Share]] = {}
 
@@ -58,11 +57,11 @@ class RowState:
         return f"<RowState {self.encode().decode()}>"
 
     def apply(self, change: RowChange, stamp: Stamp, clock: Vector, rules: TableRules) -> None:
-        """Take in a change of a changeset, after all those that are in its ``clock``.
+        """Apply a change of a changeset, after all changesets in its ``clock``.
 
-        Several changes of one changeset come in their order, with the same stamp. Raises
-        ``ValueError`` for a change that no replica can apply, such as text in a counter; the row is
-        then as it was.
+        Several changes of one changeset come in order, with the same stamp. Raises ``ValueError``
+        for a change that no replica can apply, such as text in a counter; the row is then
+        unchanged.
         """
         effect = Effect(change, rules)
         origin, sequence = stamp.origin, stamp.sequence
@@ -101,7 +100,7 @@ class RowState:
         known = self._generations()
         generations = tuple(sorted(dot for dot in known if covers(clock, dot)))
         if known and not generations:
-            # Others have made the row anew since, and do not know of this.
+            # Others have since recreated the row without knowledge of this change.
             return
         for name, amount in effect.amounts.items():
             self._add(name, _counters.Share(generations, origin, amount, 1))
@@ -115,11 +114,11 @@ class RowState:
         return {each.dot for each in self._contributions if each.is_insert}
 
     def join(self, own: Vector, other: RowState, others: Vector) -> None:
-        """Merge the same row as another replica has it.
+        """Merge the state with that of the same row at another replica.
 
-        ``own`` is exactly what this state has taken in, and ``others`` what the other one has; both
-        have all that is in the past of any of it. What one has taken in and does not show any more
-        was superseded there.
+        ``own`` is exactly the vector applied to this state, and ``others`` that of the other one.
+        Both are causally complete. What one has applied and does not contain any more was
+        superseded there.
         """
         mine = {each.dot: each for each in self._contributions}
         kept: list[Contribution] = []
@@ -149,9 +148,9 @@ class RowState:
         self._counters = joined
 
     def visible(self, rules: TableRules) -> dict[str, Value] | None:
-        """The columns beside the key; ``None`` where there is no row.
+        """Return the columns beside the key; ``None`` if the row does not exist.
 
-        Raises :class:`~stompkit.replica.rules.RuleProblem` of a custom rule.
+        Raises :class:`~stompkit.replica.rules.RuleProblem` from a custom rule.
         """
         if not self._is_there(rules):
             return None
@@ -174,7 +173,7 @@ class RowState:
         return row
 
     def _living(self) -> list[Contribution]:
-        """All, but without those to a row that was deleted where there is another row now."""
+        """Return the contributions, without those to a deleted row that was replaced."""
         living = [each for each in self._contributions if not each.is_deleted]
         is_another = len(living) < len(self._contributions) and any(
             each.is_insert for each in living
@@ -188,9 +187,9 @@ class RowState:
         return True in said
 
     def conflicts(self, rules: TableRules) -> list[Conflict]:
-        """What only rules have decided: about the row, then about columns, sorted.
+        """Return the conflicts decided by rules: first for the row, then for sorted columns.
 
-        Of a row that is not there columns do not matter. Raises as :meth:`visible` does.
+        Columns of a row that does not exist are omitted. Raises as :meth:`visible` does.
         """
         if len(self._contributions) < 2:
             return []
@@ -203,9 +202,9 @@ class RowState:
         return found + column_conflicts(self._living(), rules)
 
     def stamps(self, column: str) -> list[Stamp]:
-        """Who has written what survives of a column, in order; of the row, where it is empty.
+        """Return the sorted stamps of surviving writes of a column; empty name: of the row.
 
-        Of a counter these are the inserts that it counts from.
+        For a counter, these are the inserts that it counts from.
         """
         return sorted(
             each.stamp
@@ -218,12 +217,12 @@ class RowState:
         )
 
     def is_collectable(self, stable: Vector) -> bool:
-        """Whether nobody will ever miss this state: the row is gone, and all writers know it.
+        """Return True if the row is deleted and all writers know of it.
 
-        ``stable`` is what is in the past of every changeset that can still arrive, as
-        :func:`~stompkit.replica.vectors.settled` gives it. What was superseded needs no
-        look: it is in the past of what has superseded it. A row that a rule hides though somebody
-        has changed it is kept until that conflict is resolved.
+        ``stable`` is the common past of all changesets that can still arrive, as returned by
+        :func:`~stompkit.replica.vectors.settled`. Superseded writes are in the past of their
+        successors, so they need no check. A changed row that a rule hides is kept until the
+        conflict is resolved.
         """
         return all(
             each.is_alive is not True and covers(stable, each.dot) for each in self._contributions
@@ -239,12 +238,12 @@ class RowState:
         *,
         less: int | None = None,
     ) -> None:
-        """Call changesets of an origin that are numbered above some number after another one.
+        """Attribute changesets of an origin with numbers above ``above`` to another origin.
 
-        Their numbers get ``less``, by default by that number, so that they begin with 1. Where the
-        table has counters, ``changes`` are those of this row in the changesets in question, in
-        order, with the stamps and clocks that they had, and ``rules`` the table's: the sum of an
-        origin does not tell which part is whose.
+        Their numbers are reduced by ``less``, by default by ``above``, so that they begin with 1.
+        If the table has counters, ``changes`` and ``rules`` are required. ``changes`` are the row's
+        changes in these changesets, in order, with their former stamps and clocks: the sum of an
+        origin does not show its parts.
         """
         moved = RowState()
         moved._contributions = [
@@ -275,7 +274,7 @@ class RowState:
         }
 
     def encode(self) -> bytes:
-        """The state as text; equal states, which have taken in the same, give equal octets."""
+        """Return the state as text; states with equal changesets have equal bytes."""
         self._contributions.sort(key=_dot)
         for shares in self._counters.values():
             shares.sort(key=_place)
@@ -283,7 +282,7 @@ class RowState:
 
     @classmethod
     def decode(cls, octets: bytes) -> RowState:
-        """The reverse of :meth:`encode`; raises ``ValueError`` for octets that it never gives."""
+        """Decode the result of :meth:`encode`; raises ``ValueError`` for other bytes."""
         if not octets.startswith(_FORM):
             raise ValueError(f"this is no state of a row in form {_FORM.decode()}")
         state = cls()

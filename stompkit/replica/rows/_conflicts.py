@@ -1,4 +1,4 @@
-"""Versions that were written without knowledge of each other, and which of them is seen."""
+"""Conflicts of concurrent versions, and their resolution by rules."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _LAST_WRITER: Final = last_writer()
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Versions of the same that differ, none of them written with knowledge of another.
+    """Different concurrent versions of a column, or of the existence of a row.
 
-    It lasts until somebody who has all of them writes the column, or the row.
+    It lasts until a writer that has all of them writes the column, or the row.
     """
 
-    #: Empty where it is about whether there is a row. The value of a version is then ``None`` where
-    #: somebody has deleted it, and else what survives of the columns that were written with it.
+    #: Empty for a conflict about the existence of the row. A version's value is then ``None`` for a
+    #: deletion, and otherwise the surviving columns written with it.
     column: str
-    #: What is seen.
+    #: Visible version.
     winner: Candidate
-    #: Those that say something else, the newest first.
+    #: Versions that differ from it, newest first.
     losers: list[Candidate]
 
 
 def columns(contributions: Sequence[Contribution], rules: TableRules) -> dict[str, Value]:
-    """The columns that are seen, one version of each; raises RuleProblem of a custom rule."""
+    """Return the visible columns, one version of each; raises RuleProblem from a custom rule."""
     found: dict[str, Any] = {}
     for each in contributions:
         found |= each.values
@@ -47,14 +47,14 @@ def columns(contributions: Sequence[Contribution], rules: TableRules) -> dict[st
 
 
 def column_conflicts(contributions: Sequence[Contribution], rules: TableRules) -> list[Conflict]:
-    """What is made of columns whose versions differ, sorted; raises RuleProblem of custom rules."""
+    """Return the sorted conflicts of columns; raises RuleProblem from a custom rule."""
     names = [name for each in contributions for name in each.values]
     if len(set(names)) == len(names):
         return []
     found = []
     for name in sorted({name for name in names if names.count(name) > 1}):
         holders = [each for each in contributions if name in each.values]
-        # Equal is what is the same in JSON: 1 and 1.0 differ.
+        # Values are equal if their JSON is: 1 and 1.0 differ.
         if len({_ENCODER.encode(each.values[name]) for each in holders}) > 1:
             found.append(_column_conflict(name, holders, rules))
     return found
@@ -63,7 +63,7 @@ def column_conflicts(contributions: Sequence[Contribution], rules: TableRules) -
 def _column_conflict(column: str, holders: Iterable[Contribution], rules: TableRules) -> Conflict:
     rule = rules.rule(column)
     if rule.kind != "choice":
-        # What a counter begins with is taken from one insert, as the other columns are.
+        # The initial value of a counter comes from one insert, like the other columns.
         rule = rules.default or _LAST_WRITER
     candidates = [each.candidate(column) for each in _by_stamp(holders)]
     winner = rule.pick(candidates)
@@ -73,7 +73,7 @@ def _column_conflict(column: str, holders: Iterable[Contribution], rules: TableR
 
 
 def row_conflict(contributions: Iterable[Contribution], rules: TableRules) -> Conflict:
-    """What is made of a row that somebody has deleted, and somebody else has written."""
+    """Return the conflict of a row with a concurrent deletion and write."""
     versions = _by_stamp(each for each in contributions if each.is_alive is not None)
     if rules.on_delete == "last-writer":
         is_there = versions[-1].is_alive

@@ -1,4 +1,4 @@
-"""What one changeset has put into a row, as far as it survives."""
+"""The surviving contribution of one changeset to a row."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ __all__ = ["Contribution", "Effect"]
 
 
 class Effect:
-    """What a change does to a row, in the terms of the rules of its table."""
+    """The effect of a change on a row, by the rules of its table."""
 
     __slots__ = ("amounts", "befores", "edits", "is_alive", "is_write", "values")
 
     def __init__(self, change: RowChange, rules: TableRules) -> None:
-        """Read a change.
+        """Analyse a change.
 
-        Raises ValueError for an action that replicas do not have, RuleProblem and ValueProblem for
-        values, which are such errors, too.
+        Raises ValueError for an action that replicas do not have, and its subclasses RuleProblem
+        and ValueProblem for invalid values.
         """
         self.is_write = change.action == "write"
         self.is_alive = change.action != "delete"
-        #: Columns of which there are versions, and what was seen there before, as JSON.
+        #: Columns with versions, and the values seen before, as JSON.
         self.values: dict[str, Any] = {}
         self.befores: dict[str, Any] = {}
-        #: What is added to counters, and what becomes of sets.
+        #: Differences of counters, and edits of sets.
         self.amounts: dict[str, Decimal] = {}
         self.edits: dict[str, _members.Edit] = {}
         if not self.is_alive:
@@ -68,17 +68,17 @@ class Effect:
 
 
 class Contribution(msgspec.Struct, array_like=True, gc=False):
-    """What survives of one changeset."""
+    """The surviving parts of one changeset."""
 
     origin: str
     sequence: int
     hlc: int
-    #: Whether it has left the row there; ``None``: somebody else has said so since.
+    #: True if it has left the row in existence; ``None`` if a later write has decided that.
     is_alive: bool | None
-    #: Whether it has made the row, and nobody who knew that has made it anew.
+    #: True if it has created the row, and no later write that knew of it has recreated the row.
     is_insert: bool
-    #: Whether somebody who knew it has deleted the row since. What is left of it is for those who
-    #: have changed the row at the same time, and of no use where another one was made.
+    #: True if a later write that knew of it has deleted the row. The rest serves concurrent changes
+    #: of the row, and is unused if the row was recreated.
     is_deleted: bool
     values: dict[str, Any]
     befores: dict[str, Any]
@@ -86,27 +86,27 @@ class Contribution(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def dot(self) -> Dot:
-        """Which changeset that is."""
+        """Identity of the changeset."""
         return self.origin, self.sequence
 
     @property
     def stamp(self) -> Stamp:
-        """When it was made, and where."""
+        """Time and origin of the changeset."""
         return Stamp(self.hlc, self.origin, self.sequence)
 
     @property
     def is_left(self) -> bool:
-        """Whether anything survives."""
+        """True if anything survives."""
         return bool(self.is_alive is not None or self.values or self.sets or self.is_insert)
 
     def candidate(self, column: str) -> Candidate:
-        """Its version of a column."""
+        """Return its version of a column."""
         return Candidate(
             self.stamp, from_json(self.values[column]), from_json(self.befores.get(column))
         )
 
     def supersede(self, effect: Effect) -> bool:
-        """Take out what a later change has written; gives whether anything is left."""
+        """Remove the parts that a later change has overwritten; returns True if any is left."""
         if effect.is_write:
             return False
         self.is_alive = None
@@ -125,7 +125,7 @@ class Contribution(msgspec.Struct, array_like=True, gc=False):
         return bool(values or self.sets or self.is_insert)
 
     def keep_befores(self, effect: Effect) -> None:
-        """Have a later change of the same changeset say what was there before both."""
+        """Copy the values before this change into a later change of the same changeset."""
         for name in effect.values:
             if name in self.befores:
                 effect.befores[name] = self.befores[name]
@@ -133,7 +133,7 @@ class Contribution(msgspec.Struct, array_like=True, gc=False):
                 effect.befores.pop(name, None)
 
     def absorb(self, effect: Effect) -> None:
-        """Put in what a change has written."""
+        """Add the effect of a change."""
         self.is_alive = effect.is_alive
         self.is_deleted &= not effect.is_alive
         self.is_insert |= effect.is_write
@@ -148,7 +148,7 @@ class Contribution(msgspec.Struct, array_like=True, gc=False):
                 part.members |= edit.added
 
     def intersect(self, other: Contribution) -> bool:
-        """Leave what survives at two replicas; gives whether that is anything."""
+        """Keep the parts that survive at both replicas; returns True if there are any."""
         if other.is_alive is None:
             self.is_alive = None
         self.is_deleted |= other.is_deleted
@@ -162,13 +162,13 @@ class Contribution(msgspec.Struct, array_like=True, gc=False):
         return self.is_left
 
     def insert(self) -> Contribution:
-        """No more of it than that it has made the row."""
+        """Return a copy reduced to the fact that it has created the row."""
         return Contribution(
             self.origin, self.sequence, self.hlc, None, True, self.is_deleted, {}, {}, {}
         )
 
     def copy(self) -> Contribution:
-        """The same, to be changed by itself."""
+        """Return an independent copy."""
         return Contribution(
             self.origin,
             self.sequence,

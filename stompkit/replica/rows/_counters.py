@@ -1,9 +1,9 @@
-"""Counters: the sum of all differences, of which each counts once wherever rows are merged.
+"""Counters: the sum of all differences, each counted once wherever rows are merged.
 
-A difference belongs to the inserts in its past, which are called generations here: a row that is
-deleted and made anew does not begin with what was added to the one before. So it counts as long as
-one of them is the row's, and those of one origin that belong to the same ones can be one number,
-since they will always go together.
+A difference belongs to the inserts in its past, called generations here. A recreated row does not
+start with the sum of the deleted one. So a difference counts as long as one of its generations is
+the row's. Differences of one origin with equal generations can be added up, since they always stay
+together.
 """
 
 from __future__ import annotations
@@ -20,27 +20,26 @@ from stompkit.replication.values import Value
 
 __all__ = ["Share", "add", "difference", "joined", "number", "reduced", "renamed", "shown"]
 
-#: How many digits a counter may have before its point, and behind it. Whatever can be added up of
-#: such numbers is exact in _EXACT, so that it does not matter in which order that is done.
+#: Maximum number of digits of a counter before and after its decimal point. Every sum of such
+#: numbers is exact in _EXACT, so that the order of additions does not matter.
 _DIGITS: Final = 200
 _EXACT: Final = Context(prec=5 * _DIGITS, traps=[Inexact, InvalidOperation])
 
 
 class Share(msgspec.Struct, array_like=True, frozen=True):
-    """What one origin has added to rows of the same generations."""
+    """The sum that one origin has added to rows of the same generations."""
 
-    #: In order; none as long as no insert of the row is known.
+    #: Sorted generations; empty as long as no insert of the row is known.
     generations: tuple[Dot, ...]
     origin: str
-    #: Without zeros at its end.
+    #: Sum without trailing zeros.
     amount: Decimal
-    #: How many differences these are. They count even if nothing is left of their sum: a counter
-    #: that was NULL is 0 then.
+    #: Number of differences. They count even if their sum is 0: a NULL counter then becomes 0.
     count: int
 
 
 def number(value: Value, column: str) -> Decimal:
-    """What a counter is set to, exactly; NULL is 0. Raises :class:`RuleProblem`."""
+    """Return the exact value of a counter; NULL is 0. Raises :class:`RuleProblem`."""
     places: int | str
     if value is None:
         return Decimal(0)
@@ -62,12 +61,12 @@ def number(value: Value, column: str) -> Decimal:
 
 
 def difference(after: Decimal, before: Decimal) -> Decimal:
-    """What was added."""
+    """Return the difference of two values."""
     return _EXACT.subtract(after, before)
 
 
 def add(shares: Iterable[Share], share: Share) -> list[Share]:
-    """Shares with what one of them has more; one without differences is none."""
+    """Return the shares with one added; a share without differences is dropped."""
     amount, count = share.amount, share.count
     others = []
     for each in shares:
@@ -83,7 +82,7 @@ def add(shares: Iterable[Share], share: Share) -> list[Share]:
 
 
 def reduced(shares: Iterable[Share], is_left: Callable[[Dot], bool]) -> list[Share]:
-    """Those of generations that are left, and of no others, when a row has had an insert."""
+    """Return the shares restricted to generations that are left after an insert."""
     kept: list[Share] = []
     for each in shares:
         left = tuple(filter(is_left, each.generations))
@@ -93,7 +92,7 @@ def reduced(shares: Iterable[Share], is_left: Callable[[Dot], bool]) -> list[Sha
 
 
 def renamed(shares: Iterable[Share], rename: Callable[[Dot], Dot]) -> list[Share]:
-    """The same of generations with other names."""
+    """Return the shares with renamed generations."""
     return [
         Share(tuple(sorted(map(rename, each.generations))), each.origin, each.amount, each.count)
         for each in shares
@@ -101,9 +100,9 @@ def renamed(shares: Iterable[Share], rename: Callable[[Dot], Dot]) -> list[Share
 
 
 def joined(mine: list[Share], own: Vector, theirs: list[Share], others: Vector) -> list[Share]:
-    """Shares of two replicas, both reduced to the same generations.
+    """Return the merged shares of two replicas, both reduced to the same generations.
 
-    Of each origin one of them has all the changesets that the other one has.
+    For each origin, one of them has all the changesets of the other one.
     """
     kept = [each for each in mine if own.get(each.origin, 0) >= others.get(each.origin, 0)]
     kept += [each for each in theirs if own.get(each.origin, 0) < others.get(each.origin, 0)]
@@ -111,7 +110,7 @@ def joined(mine: list[Share], own: Vector, theirs: list[Share], others: Vector) 
 
 
 def shown(initial: Value, shares: Iterable[Share], column: str) -> Value:
-    """The value: what the row was made with, and all that was added since."""
+    """Return the value of the counter: its initial value plus all differences."""
     total = number(initial, column)
     for each in shares:
         total = _EXACT.add(total, each.amount)

@@ -1,7 +1,7 @@
-"""Sets, and lists that are used as sets: members are put in and taken out one by one.
+"""Sets, and lists used as sets, whose members are added and removed individually.
 
-A member is there as long as one of those who have put it in was not followed by somebody who has
-taken it out.
+A member is in the set as long as one of its additions was not followed by a removal that knew of
+it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from stompkit.replication.values import Value
 
 __all__ = ["Edit", "Part", "edit", "shown"]
 
-#: What a writer has left there: somebody else's since, NULL, a set, or a list.
+#: Kinds of a part: superseded, NULL, a set, or a list.
 _NOTHING: Final = 0
 _NULL: Final = 1
 _SET: Final = 2
 _LIST: Final = 3
 
-#: What members of a set can be, and those of a list.
+#: Permitted member types of a set, and of a list.
 _TEXT: Final = (str,)
 _SCALARS: Final = (str, int, float, type(None))
 
@@ -31,32 +31,32 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 class Part(msgspec.Struct, array_like=True):
-    """What survives in a column of what one changeset has put there."""
+    """The surviving part of one changeset in a column."""
 
     kind: int
-    #: As JSON: 1, 1.0 and true are three members.
+    #: Members as JSON: 1, 1.0 and true are three members.
     members: set[str]
 
     def supersede(self, edit: Edit) -> bool:
-        """Take out what a later changeset has written; gives whether anything is left."""
+        """Remove the parts that a later changeset has overwritten; returns True if any is left."""
         self.kind = _NOTHING
         self.members -= edit.removed
         return bool(self.members)
 
     def intersect(self, other: Part) -> bool:
-        """Leave what survives in both; gives whether that is anything."""
+        """Keep the members in both parts; returns True if anything is left."""
         if other.kind == _NOTHING:
             self.kind = _NOTHING
         self.members &= other.members
         return bool(self.members or self.kind)
 
     def copy(self) -> Part:
-        """The same, to be changed by itself."""
+        """Return an independent copy."""
         return Part(self.kind, set(self.members))
 
 
 class Edit(NamedTuple):
-    """What a change does to a set."""
+    """The effect of a change on a set."""
 
     kind: int
     added: set[str]
@@ -64,7 +64,7 @@ class Edit(NamedTuple):
 
 
 def edit(after: Value, before: Value, column: str) -> Edit:
-    """The difference between two sets; raises :class:`RuleProblem`."""
+    """Return the difference between two sets; raises :class:`RuleProblem`."""
     kind, now = _read(after, column)
     _, then = _read(before, column)
     return Edit(kind, now - then, then - now)
@@ -89,7 +89,7 @@ def _read(value: Value, column: str) -> tuple[int, set[str]]:
 
 
 def shown(parts: Iterable[tuple[Stamp, Part]]) -> Value:
-    """The value: all members, in what the last writer has put them."""
+    """Return the value: all members, in the container type of the last writer."""
     found = sorted(parts, key=lambda part: part[0])
     kinds = [part.kind for _, part in found if part.kind != _NOTHING]
     texts = {text for _, part in found for text in part.members}
@@ -103,10 +103,10 @@ def shown(parts: Iterable[tuple[Stamp, Part]]) -> Value:
 
 
 def _rank(member: Any) -> tuple[int, Any, str]:
-    """The order of members of several types, of which each has an order of its own."""
+    """Return the sort key of a member; types sort separately."""
     if member is None:
         return 0, 0, ""
     if isinstance(member, str):
         return 3, member, ""
-    # The last is for 1 and 1.0.
+    # The last item distinguishes 1 and 1.0.
     return (1 if isinstance(member, bool) else 2), member, repr(member)

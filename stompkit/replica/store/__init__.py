@@ -1,7 +1,7 @@
-"""What a replica keeps, in tables beside the application's in its database.
+"""Storage of a replica, in tables beside the application's in the same database.
 
-Every transaction that writes takes a lock first: numbers of changesets have no gaps, and what one
-has read is so until it ends. Needs the extra ``replication``.
+Every write transaction takes a lock first. So changeset numbers have no gaps, and reads in the
+transaction are repeatable. Needs the extra ``replication``.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ __all__ = [
     "row_id",
 ]
 
-#: How often it is tried to make tables that somebody else may be making: each failure is about one
-#: more table or index that is there the next time, and there are fewer of them.
+#: Maximum attempts to create the tables while another process does so: each failure means that at
+#: least one more table or index exists.
 _TRIES: Final = 50
 
 
@@ -71,12 +71,12 @@ class Store:
         lock_wait_s: float = 2.0,
         join_wait_s: float = 30.0,
     ) -> None:
-        """Describe a store; nothing is connected yet.
+        """Describe a store; it connects later.
 
-        The engine stays the caller's, and all names of tables begin with ``prefix``. A transaction
-        of the store waits ``lock_wait_s`` for any lock, that of an application which writes
-        ``join_wait_s`` for the store; in SQLite it is the connection that says how long both wait.
-        Raises ValueError for a database that is not known.
+        The caller owns the engine, and all table names begin with ``prefix``. A transaction of the
+        store waits ``lock_wait_s`` seconds for a lock. A writing application waits ``join_wait_s``
+        seconds for the store. In SQLite, the connection's settings determine both. Raises
+        ValueError for an unsupported database.
         """
         self.engine: Final = engine
         self._tables = Tables(prefix)
@@ -85,11 +85,11 @@ class Store:
 
     @property
     def metadata(self) -> MetaData:
-        """The tables, for those who make tables by migrations."""
+        """Table definitions, for migrations."""
         return self._tables.metadata
 
     def create(self) -> None:
-        """Make what is missing of the tables; others may do so at the same time.
+        """Create missing tables; concurrent calls are harmless.
 
         Raises :class:`StoreBusy` and :class:`StoreUnavailable`, and what SQLAlchemy raises.
         """
@@ -104,24 +104,23 @@ class Store:
 
     @contextmanager
     def transaction(self, prepare: Prepare | None = None) -> Iterator[Tx]:
-        """A transaction, committed at its end, or rolled back when anything is raised in it.
+        """Return a transaction that is committed at its end, or rolled back on an exception.
 
         ``prepare`` is called in it before it has the store's lock.
 
-        It waits for others, and then raises :class:`StoreBusy`, as it does for everything that may
-        succeed when it is tried again; what it waits for may be an application that waits for the
-        store, so that it has to give way. Raises :class:`StoreUnavailable` where the database can't
-        be used. Everything else passes.
+        It waits for other transactions, and then raises :class:`StoreBusy`, as for every error that
+        a retry may resolve. It may be waiting for an application that waits for the store, and then
+        has to give way. Raises :class:`StoreUnavailable` if the database is unusable. Other
+        exceptions pass through.
         """
         with self._errors(), self._locking.writing(prepare) as (connection, state):
             yield Tx(connection, self._statements, state)
 
     def join(self, connection: Connection) -> Tx:
-        """What can be done in somebody else's transaction, who commits it.
+        """Join a transaction that the caller commits.
 
-        Raises as :meth:`transaction` does, but waits longer; what is done with it raises what
-        SQLAlchemy raises. Where that transaction is rolled back to a savepoint, it has to be joined
-        anew.
+        Raises as :meth:`transaction` does, but waits longer; its methods raise SQLAlchemy's errors.
+        After a rollback to a savepoint, the transaction must be joined again.
         """
         with self._errors():
             state = self._locking.join(connection)
@@ -130,16 +129,16 @@ class Store:
 
     @contextmanager
     def reading(self) -> Iterator[Reader]:
-        """What sees one state of the store; raises as :meth:`transaction` does."""
+        """Return a consistent snapshot of the store; raises as :meth:`transaction` does."""
         with self._errors(), self._locking.reading() as connection:
             yield Reader(connection, self._statements)
 
     def generation(self) -> int:
-        """How many transactions have written anything: cheap enough to be asked often."""
+        """Return the number of write transactions; cheap enough for frequent polls."""
         return self._state()[0]
 
     def last_position(self) -> int:
-        """The position of the last changeset, as cheaply; 0 before the first."""
+        """Return the position of the last changeset, as cheaply; 0 before the first."""
         return self._state()[1]
 
     def _state(self) -> tuple[int, int]:
@@ -149,14 +148,14 @@ class Store:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Tell what may pass from the rest."""
+        """Raise transient database errors as :class:`StoreProblem`."""
         try:
             yield
         except DBAPIError as error:
             problem = problem_of(error, self.engine.dialect.name)
             if problem is None:
                 raise
-            # What SQLAlchemy says has parameters in it, which are the application's.
+            # SQLAlchemy's message includes the application's parameters.
             raise problem from None
         except PoolTimeout as error:
             raise StoreBusy(f"the store is in use: {error}") from None

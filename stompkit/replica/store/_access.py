@@ -1,4 +1,4 @@
-"""What reads a store, whatever it reads."""
+"""Common base of the readers of a store."""
 
 from __future__ import annotations
 
@@ -15,52 +15,52 @@ __all__ = ["CHUNK", "Access", "chunks", "from_json", "storable", "to_json"]
 
 _T = TypeVar("_T")
 
-#: How many parameters a statement has; older SQLites take 999.
+#: Maximum number of parameters in a statement; older SQLite versions allow 999.
 CHUNK: Final = 500
 _JSON: Final = msgspec.json.Encoder(order="deterministic")
 _VALUES: Final = msgspec.json.Decoder()
 
 
 class Access:
-    """A connection in a transaction, and what can be asked there."""
+    """A connection in a transaction, with query helpers."""
 
     def __init__(
         self, connection: Connection, statements: Statements, *, reads_latest: bool = False
     ) -> None:
-        """Use a connection; ``reads_latest`` has MySQL look past what its transaction has seen."""
+        """Use a connection; ``reads_latest`` makes MySQL read beyond its snapshot."""
         self.connection: Final = connection
         self._statements: Final = statements
         self._tables: Final[Tables] = statements.tables
         self._reads_latest = reads_latest
 
     def _all(self, statement: Select[Any], **parameters: object) -> Sequence[Any]:
-        """What a query finds."""
+        """Return the rows of a query."""
         if self._reads_latest:
             statement = statement.with_for_update(read=True)
         return self.connection.execute(statement, parameters).all()
 
     def _all_of(self, query: ByKeys, keys: Iterable[object]) -> Iterator[Any]:
-        """What a query for keys finds, in no order."""
+        """Yield the rows of a query by keys, in no order."""
         for some in chunks(list(keys)):
             yield from query.run(self.connection, some, reads_latest=self._reads_latest)
 
 
 def chunks(items: list[_T], size: int = CHUNK) -> Iterator[list[_T]]:
-    """The items, as many at a time as a statement takes."""
+    """Yield slices of the items that fit into a statement."""
     for first in range(0, len(items), size):
         yield items[first : first + size]
 
 
 def to_json(content: object) -> bytes:
-    """What is kept as JSON."""
+    """Encode a value as JSON for the store."""
     return _JSON.encode(content)
 
 
 def from_json(octets: bytes) -> Any:
-    """The reverse of :func:`to_json`."""
+    """Decode a value of :func:`to_json`."""
     return _VALUES.decode(octets)
 
 
 def storable(text: str) -> str:
-    """A text for people as every database takes it."""
+    """Return a text in a form that every database accepts."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}") if "\0" in text else text

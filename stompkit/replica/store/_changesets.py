@@ -1,4 +1,4 @@
-"""The part of a store that keeps changesets, and how far each origin has come."""
+"""The part of a store for changesets and the progress of origins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ChangesetReader(Access):
     """Reads changesets and origins."""
 
     def origins(self) -> dict[str, OriginRecord]:
-        """All origins of which anything was applied, or is known otherwise."""
+        """Return all known origins."""
         return {
             row.origin: OriginRecord(
                 origin=row.origin,
@@ -37,30 +37,30 @@ class ChangesetReader(Access):
         }
 
     def vector(self) -> dict[str, int]:
-        """What has been applied: the last sequence of each origin that has one."""
+        """Return the applied vector: the last sequence of each origin that has one."""
         found = self._all(self._statements.vector)
         return {origin: sequence for origin, sequence in found if sequence}
 
     def floor(self) -> dict[str, int]:
-        """Up to where the changesets of each origin can't be had from here any more."""
+        """Return the last sequence of each origin that is no longer available here."""
         origins = self._tables.origins.c
         query = select(origins.origin, origins.floor).where(origins.floor > 0)
         return {origin: floor for origin, floor in self._all(query)}
 
     def last_position(self) -> int:
-        """The position of the last changeset that was applied; 0 before the first."""
+        """Return the position of the last applied changeset; 0 before the first."""
         found = self._all(self._statements.state)
         return int(found[0].position)
 
     def changeset(self, origin: str, sequence: int) -> ChangesetRecord | None:
-        """A changeset, if it was applied and is kept."""
+        """Return a changeset, if it was applied and is kept."""
         changesets = self._tables.changesets.c
         there = (changesets.origin == origin) & (changesets.sequence == sequence)
         found = self._all(self._changesets(with_body=True).where(there))
         return _record(found[0]) if found else None
 
     def ids_of(self, origin: str, first: int, last: int) -> list[tuple[int, str]]:
-        """The sequences and the ids of changesets that are kept, in order."""
+        """Return the sequences and ids of kept changesets, in order."""
         changesets = self._tables.changesets.c
         query = select(changesets.sequence, changesets.id).where(
             changesets.origin == origin, changesets.sequence.between(first, last)
@@ -68,7 +68,7 @@ class ChangesetReader(Access):
         return [(n, id.hex()) for n, id in self._all(query.order_by(changesets.sequence))]
 
     def by_id(self, prefix: str) -> list[ChangesetRecord]:
-        """The changesets whose id begins so; ValueError for what is not hexadecimal."""
+        """Return the changesets whose id has a hexadecimal prefix; raises ValueError."""
         if not prefix or len(prefix) > 64:
             raise ValueError(f"an id has 1 to 64 hexadecimal digits, not {prefix!r}")
         least, most = bytes.fromhex(prefix.ljust(64, "0")), bytes.fromhex(prefix.ljust(64, "f"))
@@ -86,14 +86,14 @@ class ChangesetReader(Access):
         origin: str | None = None,
         with_body: bool = True,
     ) -> list[ChangesetRecord]:
-        """Changesets by position: those behind ``after``, up to and with ``upto``."""
+        """Return changesets by position: after ``after``, up to ``upto`` inclusive."""
         changesets = self._tables.changesets.c
         query = self._changesets(with_body=with_body).where(changesets.position > after)
         if upto is not None:
             query = query.where(changesets.position <= upto)
         if origin is not None:
             query = query.where(changesets.origin == origin)
-        # Of one origin it is the same order, and there is an index.
+        # For one origin, the order is the same, and there is an index.
         number = changesets.position if origin is None else changesets.sequence
         query = query.order_by(number.desc() if descending else number).limit(limit)
         return [_record(row) for row in self._all(query)]
@@ -101,10 +101,10 @@ class ChangesetReader(Access):
     def ranges(
         self, ranges: Mapping[str, tuple[int, int]], *, limit: int, max_bytes: int
     ) -> list[ChangesetRecord]:
-        """The first changesets of ``{origin: (first, last)}``, in the order of their application.
+        """Return the first changesets of ``{origin: (first, last)}``, in order of application.
 
-        They are up to ``limit``, and as many as have bodies of ``max_bytes`` together; one at least
-        where there is any. No changeset comes before one that it depends on.
+        At most ``limit`` changesets with bodies of ``max_bytes`` together are returned, but at
+        least one if there is any. No changeset comes before its predecessors.
         """
         changesets = self._tables.changesets.c
         found = [
@@ -127,7 +127,7 @@ class ChangesetReader(Access):
         return sorted(map(_record, rows), key=lambda each: each.position)
 
     def touching(self, row_id: bytes, limit: int | None = None) -> list[ChangesetRecord]:
-        """The changesets that have changed a row, the last one first, as far as that was noted."""
+        """Return the changesets recorded as changes of a row, last first."""
         touched, changesets = self._tables.touched.c, self._tables.changesets.c
         query = (
             self._changesets(with_body=True)
@@ -166,11 +166,11 @@ class ChangesetWriter(ChangesetReader):
     """Writes changesets and origins."""
 
     def _write(self) -> None:
-        """Count this transaction as one that writes."""
+        """Count this transaction as a write transaction."""
         raise NotImplementedError
 
     def put_origins(self, origins: Iterable[OriginRecord]) -> None:
-        """Keep origins as they are now."""
+        """Store the state of origins."""
         rows = []
         for each in origins:
             check_name("the name of an origin", each.origin, LONGEST_ORIGIN)
@@ -192,7 +192,7 @@ class ChangesetWriter(ChangesetReader):
         records: Sequence[ChangesetRecord],
         touched: Mapping[int, Iterable[bytes]] | None = None,
     ) -> None:
-        """Add changesets, whose positions follow on the last one; ``touched`` has ids of rows."""
+        """Add changesets with consecutive positions; ``touched`` has ids of rows."""
         if not records:
             return
         for name in {each.origin for each in records} | {each.via for each in records} - {""}:
@@ -219,7 +219,7 @@ class ChangesetWriter(ChangesetReader):
         self.connection.execute(self._statements.set_position, {"last": last})
 
     def drop_changesets(self, upto: Mapping[str, int]) -> int:
-        """Forget the changesets of origins up to a sequence; gives how many there were."""
+        """Remove changesets of origins up to a sequence; returns their number."""
         changesets, touched = self._tables.changesets, self._tables.touched
         count = 0
         for origin, sequence in upto.items():
@@ -232,7 +232,7 @@ class ChangesetWriter(ChangesetReader):
         return count
 
     def remove_changesets(self, origin: str, above: int) -> None:
-        """Forget the changesets of an origin above a sequence, as if they had never been."""
+        """Remove changesets of an origin above a sequence, as if they had never existed."""
         changesets, touched = self._tables.changesets, self._tables.touched
         there = (changesets.c.origin == origin) & (changesets.c.sequence > above)
         positions = select(changesets.c.position).where(there)
@@ -241,16 +241,15 @@ class ChangesetWriter(ChangesetReader):
         self.connection.execute(delete(changesets).where(there))
 
     def drop_origin(self, origin: str) -> None:
-        """Forget an origin, of which nothing is applied any more."""
+        """Remove an origin that has no applied changesets any more."""
         origins = self._tables.origins
         self._write()
         self.connection.execute(delete(origins).where(origins.c.origin == origin))
 
     def drop_bodies(self, upto: Mapping[str, int]) -> int:
-        """Forget the bodies of changesets up to a sequence; gives how many there were.
+        """Remove the bodies of changesets up to a sequence; returns their number.
 
-        They can still be listed, but not sent to anybody: the floor is raised as by
-        :meth:`drop_changesets`.
+        They can still be listed, but not sent: the floor is raised as by :meth:`drop_changesets`.
         """
         changesets = self._tables.changesets
         count = 0

@@ -1,7 +1,7 @@
-"""How a transaction is begun, and the store's lock taken, in each kind of database.
+"""Transactions and the store's lock, for each kind of database.
 
-The lock is a row that every transaction takes first, and that changes with each transaction that
-writes; in SQLite it is that of the whole database.
+The lock is a row that every write transaction locks first and updates; in SQLite, it is the lock of
+the whole database.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from stompkit.replica.store._statements import Statements
 
 __all__ = ["Locking", "Prepare", "locking_of"]
 
-#: How long who joins waits before it looks again, at first and at most, in seconds.
+#: Poll interval in seconds while joining: first and maximum.
 _LOOK_S: Final = 0.001
 _LOOK_MOST_S: Final = 0.01
 
 _COMMITS_BY_ITSELF: Final = "a store can't join a connection that commits each statement by itself"
 
-#: Is called in a transaction before it has the lock.
+#: A function that is called in a transaction before it has the lock.
 Prepare = Callable[[Connection], object]
 #: Generation and position.
 State = tuple[int, int]
@@ -37,13 +37,13 @@ State = tuple[int, int]
 class Locking(ABC):
     """Begins transactions on one kind of database."""
 
-    #: Whether reads in a transaction that others have begun may be of an earlier time.
+    #: True if reads in a joined transaction may use an earlier snapshot.
     reads_are_old: ClassVar[bool] = False
 
     def __init__(
         self, engine: Engine, statements: Statements, lock_wait_s: float, join_wait_s: float
     ) -> None:
-        """Use an engine, which stays the caller's."""
+        """Use an engine, which the caller owns."""
         self.engine: Final = engine
         self._statements: Final = statements
         self._lock_wait_s: Final = lock_wait_s
@@ -53,16 +53,16 @@ class Locking(ABC):
     def writing(
         self, prepare: Prepare | None = None
     ) -> AbstractContextManager[tuple[Connection, State]]:
-        """A transaction that has the lock; it is committed, or rolled back if anything is raised.
+        """Return a transaction with the lock; it is rolled back on an exception.
 
-        What ``prepare`` does is done before the lock is taken.
+        ``prepare`` is called before the lock is taken.
 
-        Raises StoreBusy, and what the driver raises.
+        Raises StoreBusy, and the driver's errors.
         """
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[Connection]:
-        """A transaction that sees one state of everything."""
+        """Return a transaction that reads a consistent snapshot."""
 
     @abstractmethod
     def join(self, connection: Connection) -> State:
@@ -74,10 +74,10 @@ class Locking(ABC):
 
 
 class _SqliteLocking(Locking):
-    """SQLite lets one transaction write at a time.
+    """SQLite permits one write transaction at a time.
 
-    Its driver begins a transaction before the first statement that writes, unless the engine was
-    told otherwise, as SQLAlchemy's documentation advises. Both will do.
+    Its driver begins a transaction before the first write statement, unless the engine is
+    configured otherwise, as SQLAlchemy's documentation advises. Both work.
     """
 
     @contextmanager
@@ -115,12 +115,12 @@ def _in_transaction(connection: Connection) -> bool:
 
 
 def _check_unused(connection: Connection) -> None:
-    """Raise InvalidRequestError where another transaction is on the same connection.
+    """Raise InvalidRequestError if the connection is already in a transaction.
 
-    Pools of databases in memory give everybody the same one, and roll back what is given back.
+    Pools of in-memory databases share one connection, and roll it back when it is returned.
     """
     raw: Any = connection.connection.dbapi_connection
-    # From Python 3.12 on a connection may be in a transaction always.
+    # From Python 3.12 on, a connection may always be in a transaction.
     if raw.in_transaction and getattr(raw, "autocommit", None) is not False:
         raise InvalidRequestError(
             "a transaction was begun on a connection of SQLite that was in another one, which is"
@@ -129,16 +129,16 @@ def _check_unused(connection: Connection) -> None:
 
 
 class _RowLocking(Locking):
-    """PostgreSQL, MariaDB and MySQL lock the row, for as long as the transaction lasts.
+    """PostgreSQL, MariaDB and MySQL lock the row until the end of the transaction.
 
-    To look for a lock without waiting takes MariaDB 10.6 or MySQL 8.
+    Checking a lock without waiting requires MariaDB 10.6 or MySQL 8.
     """
 
     def join(self, connection: Connection) -> State:
         if _commits_by_itself(connection):
             raise InvalidRequestError(_COMMITS_BY_ITSELF)
-        # To wait in the database would count in a deadlock, where the application would lose as
-        # often as the store. Like this it is the store that gives way.
+        # Waiting in the database could cause a deadlock, in which the application would fail as
+        # often as the store. With polling, the store always gives way.
         until = time.monotonic() + self._join_wait_s
         backoff = Backoff(_LOOK_S, _LOOK_MOST_S)
         while True:
@@ -166,7 +166,7 @@ def _commits_by_itself(connection: Connection) -> bool:
 class _PostgresqlLocking(_RowLocking):
     @contextmanager
     def writing(self, prepare: Prepare | None = None) -> Iterator[tuple[Connection, State]]:
-        # Whoever has waited for the lock has to see what the other one has written.
+        # After waiting for the lock, the transaction must see the writes of the previous holder.
         with self._connect("READ COMMITTED") as connection, connection.begin():
             connection.exec_driver_sql(f"SET LOCAL lock_timeout = {self._lock_wait_s * 1000:.0f}")
             if prepare is not None:
@@ -208,7 +208,7 @@ class _MysqlLocking(_RowLocking):
 def locking_of(
     engine: Engine, statements: Statements, lock_wait_s: float, join_wait_s: float
 ) -> Locking:
-    """What begins transactions on an engine; ValueError for a database that is not known."""
+    """Return the locking for an engine; raises ValueError for an unsupported database."""
     kinds: dict[str, type[Locking]] = {
         "sqlite": _SqliteLocking,
         "postgresql": _PostgresqlLocking,

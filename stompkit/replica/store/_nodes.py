@@ -1,4 +1,4 @@
-"""The part of a store that keeps what is not applied yet, who else there is, and settings."""
+"""The part of a store for held changesets, peers, sessions and metadata."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from stompkit.replica.store._records import (
 
 __all__ = ["NodeReader", "NodeWriter"]
 
-#: What the vector of the base is kept under; others can't have a name that begins so.
+#: Prefix of the store's own metadata keys, such as the vector of the base.
 _OWN = "store."
 _BASE_VECTOR = f"{_OWN}base_vector"
-#: How many changesets are looked for in one statement.
+#: Maximum number of changesets to look up in one statement.
 _DOTS = 100
 
 
 class NodeReader(Access):
-    """Reads what is held back, peers, sessions and settings."""
+    """Reads held changesets, peers, sessions and metadata."""
 
     def meta(self, name: str, default: Any = None) -> Any:
-        """What :meth:`NodeWriter.set_meta` has kept under a name."""
+        """Return the value stored by :meth:`NodeWriter.set_meta` under a name."""
         found = self._all(self._statements.meta, wanted=name)
         return from_json(found[0].content) if found else default
 
     def base_vector(self) -> dict[str, int]:
-        """Of which changesets the rows of the base are; empty where history is whole."""
+        """Return the vector of the base; empty if history is complete."""
         found: dict[str, int] = self.meta(_BASE_VECTOR, {})
         return found
 
     def held(self, limit: int | None = None) -> list[HeldRecord]:
-        """What was received and is not applied, by origin and sequence."""
+        """Return changesets that were received and not applied, by origin and sequence."""
         held = self._tables.held
         return [
             _held(row)
@@ -47,11 +47,11 @@ class NodeReader(Access):
         ]
 
     def held_of(self, origin: str, sequence: int) -> HeldRecord | None:
-        """The same of one changeset."""
+        """Return one held changeset, if it is held."""
         return self.held_at([(origin, sequence)]).get((origin, sequence))
 
     def held_at(self, dots: Iterable[tuple[str, int]]) -> dict[tuple[str, int], HeldRecord]:
-        """The same of some changesets; those that are not held are missing."""
+        """Return held changesets; those that are not held are missing."""
         held = self._tables.held
         found: dict[tuple[str, int], HeldRecord] = {}
         for some in chunks(list(dots), _DOTS):
@@ -61,9 +61,9 @@ class NodeReader(Access):
         return found
 
     def held_next(self, vector: Mapping[str, int]) -> list[HeldRecord]:
-        """Of each origin what follows on ``vector``, unless it is in quarantine.
+        """Return the held changeset after ``vector`` of each origin, unless it is quarantined.
 
-        Only that can be ready to be applied.
+        Only these can be ready to apply.
         """
         held = self._tables.held.c
         origins = [each for (each,) in self._all(select(held.origin).distinct())]
@@ -71,20 +71,20 @@ class NodeReader(Access):
         return [each for _, each in sorted(found.items()) if not each.is_quarantined]
 
     def held_dots(self) -> dict[tuple[str, int], bool]:
-        """Which changesets are held, and whether in quarantine."""
+        """Return the held changesets, each with True if it is quarantined."""
         held = self._tables.held.c
         query = select(held.origin, held.sequence, held.is_quarantined)
         return {(row.origin, row.sequence): bool(row.is_quarantined) for row in self._all(query)}
 
     def held_size(self) -> tuple[int, int]:
-        """How many changesets are held, and how many octets their bodies have."""
+        """Return the number of held changesets, and the size of their bodies in bytes."""
         held = self._tables.held
         query = select(func.count(), func.coalesce(func.sum(held.c.size), 0)).select_from(held)
         ((count, octets),) = self._all(query)
         return count, int(octets)
 
     def peers(self) -> dict[str, PeerRecord]:
-        """Other nodes, by origin."""
+        """Return the other nodes, by origin."""
         return {
             row.origin: PeerRecord(
                 origin=row.origin,
@@ -99,7 +99,7 @@ class NodeReader(Access):
         }
 
     def held_numbers(self) -> dict[str, list[int]]:
-        """By origin the sequences of what is held, in order."""
+        """Return the sorted sequences of held changesets, by origin."""
         held = self._tables.held.c
         found: dict[str, list[int]] = {}
         query = select(held.origin, held.sequence).order_by(held.origin, held.sequence)
@@ -108,12 +108,12 @@ class NodeReader(Access):
         return found
 
     def has_session(self, session: str) -> bool:
-        """Whether a session of that id has begun here."""
+        """Return True if a session with that id has begun here."""
         sessions = self._tables.sessions.c
         return bool(self._all(select(sessions.number).where(sessions.session == session)))
 
     def sessions(self) -> list[tuple[str, int]]:
-        """Sessions, the oldest one first: their ids, and the sequence that each began at."""
+        """Return the sessions, oldest first: their ids, and the sequence at which each began."""
         sessions = self._tables.sessions.c
         query = select(sessions.session, sessions.start).order_by(sessions.number)
         return [(id, start) for id, start in self._all(query)]
@@ -134,20 +134,20 @@ def _held(row: Any) -> HeldRecord:
 
 
 class NodeWriter(NodeReader):
-    """Writes what is held back, peers, sessions and settings."""
+    """Writes held changesets, peers, sessions and metadata."""
 
     def _write(self) -> None:
-        """Count this transaction as one that writes."""
+        """Count this transaction as a write transaction."""
         raise NotImplementedError
 
     def set_meta(self, name: str, content: Any) -> None:
-        """Keep something that JSON can hold, under a name that does not begin with ``store.``."""
+        """Store a JSON value under a name that does not begin with ``store.``."""
         if name.startswith(_OWN):
             raise ValueError(f"a name that begins with {_OWN} is the store's own: {name}")
         self._set_meta(name, content)
 
     def set_base_vector(self, vector: Mapping[str, int]) -> None:
-        """Keep of which changesets the rows of the base are."""
+        """Store the vector of the base."""
         self._set_meta(_BASE_VECTOR, vector)
 
     def _set_meta(self, name: str, content: Any) -> None:
@@ -157,7 +157,7 @@ class NodeWriter(NodeReader):
         self.connection.execute(self._statements.put_meta, row)
 
     def hold(self, records: Iterable[HeldRecord]) -> None:
-        """Hold changesets back, each in place of what is held with its origin and sequence."""
+        """Hold changesets; each replaces a held one of the same origin and sequence."""
         rows = []
         for record in records:
             for name in (record.origin, record.via or record.origin):
@@ -181,7 +181,7 @@ class NodeWriter(NodeReader):
             self.connection.execute(self._statements.hold, rows)
 
     def unhold(self, dots: Iterable[tuple[str, int]]) -> None:
-        """Hold changesets no longer; harmless for those that were not."""
+        """Remove held changesets; harmless if they are not held."""
         held = self._tables.held
         for some in chunks(list(dots), _DOTS):
             these = [and_(held.c.origin == one, held.c.sequence == number) for one, number in some]
@@ -189,7 +189,7 @@ class NodeWriter(NodeReader):
             self.connection.execute(delete(held).where(or_(*these)))
 
     def put_peers(self, records: Iterable[PeerRecord]) -> None:
-        """Keep what is known of other nodes."""
+        """Store the state of other nodes."""
         rows = []
         for record in records:
             check_name("the name of an origin", record.origin, LONGEST_ORIGIN)
@@ -209,17 +209,17 @@ class NodeWriter(NodeReader):
             self.connection.execute(self._statements.put_peers, rows)
 
     def put_peer(self, record: PeerRecord) -> None:
-        """Keep what is known of another node."""
+        """Store the state of another node."""
         self.put_peers([record])
 
     def forget_peer(self, origin: str) -> None:
-        """Forget another node; harmless if it was not known."""
+        """Remove another node; harmless if it is unknown."""
         peers = self._tables.peers
         self._write()
         self.connection.execute(delete(peers).where(peers.c.origin == origin))
 
     def add_session(self, session: str, start: int) -> None:
-        """Note that a session begins, behind all others, and with which sequence."""
+        """Add a session after all others, with its start sequence."""
         check_name("the id of a session", session, LONGEST_NAME)
         sessions = self._tables.sessions
         ((last,),) = self._all(select(func.coalesce(func.max(sessions.c.number), 0)))

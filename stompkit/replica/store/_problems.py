@@ -1,4 +1,4 @@
-"""What can go wrong between a store and its database, and passes."""
+"""Transient errors between a store and its database."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ __all__ = ["StoreBusy", "StoreProblem", "StoreUnavailable", "problem_of"]
 
 
 class StoreProblem(Exception):
-    """The database did not do what it was asked, and nothing has changed; ``str()`` says why."""
+    """The database has failed, and nothing has changed; ``str()`` says why."""
 
 
 class StoreBusy(StoreProblem):
-    """Others were in the way: the same may succeed at once."""
+    """Another transaction was in the way; an immediate retry may succeed."""
 
 
 class StoreUnavailable(StoreProblem):
-    """The database can't be used, which may pass."""
+    """The database is unusable, perhaps temporarily."""
 
 
-#: SQLite: somebody else writes.
+#: SQLite: another connection writes.
 _SQLITE_BUSY: Final = frozenset({5, 6})
-#: SQLite: errors of who asks, and constraints. All others are those of files and the machine.
+#: SQLite: errors of the caller, and constraints. All others concern files and the machine.
 _SQLITE_OTHERS: Final = frozenset({1, 18, 19, 20, 21, 25})
-#: PostgreSQL: serialization, deadlock, a lock that was not had in time, a statement that took long.
+#: PostgreSQL: serialization failure, deadlock, lock timeout, cancelled statement.
 _POSTGRESQL_BUSY: Final = frozenset({"40001", "40P01", "55P03", "57014"})
-#: PostgreSQL: the connection, resources, an administrator, the system; a standby.
+#: PostgreSQL: connection, resources, administrator, system; a standby.
 _POSTGRESQL_GONE: Final = ("08", "53", "57", "58", "25006")
-#: MySQL and MariaDB: a lock that was not had in time, or not at once, deadlock, a row that was
-#: changed since this transaction saw it, a statement that was ended.
+#: MySQL and MariaDB: lock timeout, lock not available, deadlock, row changed since the snapshot,
+#: interrupted statement.
 _MYSQL_BUSY: Final = frozenset({1205, 3572, 1213, 1020, 1317})
-#: MySQL and MariaDB: too many connections, shutting down, hosts, quotas, disks, reading only.
+#: MySQL and MariaDB: too many connections, shutdown, hosts, quotas, disks, read-only mode.
 _MYSQL_GONE: Final = frozenset(
     {1021, 1030, 1040, 1042, 1043, 1053, 1114, 1129, 1203, 1226, 1290, 1836, 1927}
 )
-#: And from here to there, errors of the client library: there is no connection.
+#: Error codes of the client library: no connection.
 _MYSQL_CLIENT: Final = range(2000, 3000)
 
 
 def problem_of(error: DBAPIError, dialect: str) -> StoreProblem | None:
-    """What an error of the driver means to a store; ``None`` where it is about what was asked."""
+    """Return the store's error for a driver error; ``None`` if the statement is at fault."""
     said: Any = error.orig
-    # The first line: others can quote whole rows.
+    # Only the first line, because others can quote whole rows.
     reason = str(said.args[-1] if said.args else said).strip().partition("\n")[0]
     if dialect == "sqlite":
         code = getattr(said, "sqlite_errorcode", 1) & 0xFF

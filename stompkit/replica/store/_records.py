@@ -1,4 +1,4 @@
-"""What a replica's store holds, one kind of record for each of its tables."""
+"""Records of a replica's store, one kind for each of its tables."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = [
     "row_id",
 ]
 
-#: How long the names of tables may be, and those of origins, in characters.
+#: Maximum lengths of table names and of origins, in characters.
 LONGEST_NAME: Final = 255
 LONGEST_ORIGIN: Final = 100
 
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
-#: How many octets of a row's id tell its table, and how many tell its key.
+#: Numbers of bytes of a row's id for its table and for its key.
 _TABLE_OCTETS: Final = 4
 _KEY_OCTETS: Final = 12
 
@@ -40,46 +40,46 @@ _KEY_OCTETS: Final = 12
 class ChangesetRecord(msgspec.Struct, kw_only=True):
     """A changeset that was applied."""
 
-    #: In which order it was applied here, from 1.
+    #: Position in the local order of application, from 1.
     position: int
     origin: str
     sequence: int
     #: SHA-256 of the body, in hexadecimal.
     id: str
     hlc: int
-    #: When it was made, in seconds since 1970.
+    #: Creation time in seconds since 1970.
     time: float
     author: str = ""
     comment: str = ""
-    #: How many changes it has.
+    #: Number of changes.
     changes: int = 0
-    #: The node that it came from; empty for an own one.
+    #: Node that it came from; empty for an own one.
     via: str = ""
-    #: How many octets its body has, or had.
+    #: Size of the body in bytes, even if the body is no longer kept.
     size: int = 0
     signature: bytes = b""
-    #: ``None`` where it was not asked for, or is not kept any more.
+    #: ``None`` if it was not requested or is no longer kept.
     body: bytes | None = None
 
 
 class OriginRecord(msgspec.Struct, kw_only=True):
-    """How far the changesets of an origin have been applied."""
+    """The progress of an origin."""
 
     origin: str
-    #: Of its last changeset.
+    #: Sequence of its last changeset.
     sequence: int = 0
-    #: The full vector of its last changeset.
+    #: Full vector of its last changeset.
     clock: dict[str, int] = {}
-    #: Changesets up to here can't be had from this store any more.
+    #: Last sequence that is no longer available from this store.
     floor: int = 0
-    #: The id of its last changeset; empty where that is not known.
+    #: Id of its last changeset; empty if unknown.
     last_id: str = ""
 
 
 class RowRecord:
-    """A row that somebody has written, be it live or not.
+    """A row that was written by any node, live or deleted.
 
-    The state is decoded when it is first asked for, and it may be changed in place.
+    The state is decoded on first use, and may be changed in place.
     """
 
     __slots__ = (
@@ -108,26 +108,26 @@ class RowRecord:
         page: int | None = None,
         problem: str = "",
     ) -> None:
-        """Describe a row; ``state`` may be what :meth:`encoded` has given."""
+        """Describe a row; ``state`` may be a result of :meth:`encoded`."""
         #: See :func:`row_id`.
         self.id = id
         self.table = table
         self.key = key
         self.is_live = is_live
-        #: How many columns have more than one value that survives.
+        #: Number of columns with more than one surviving value.
         self.conflicts = conflicts
-        #: Of what is to be seen of it, 128 bits; 0 where that is nothing.
+        #: 128-bit digest of the visible row; 0 if there is none.
         self.digest = digest
-        #: With which page of a snapshot it came, while that still matters.
+        #: Snapshot page that it came with, while that matters.
         self.page = page
-        #: Why the application's table does not have it so; empty where it has.
+        #: Reason why the application's table differs; empty if it does not.
         self.problem = problem
         self._octets = state if isinstance(state, bytes) else None
         self._state = None if isinstance(state, bytes) else state
 
     @property
     def state(self) -> RowState:
-        """What has become of the row."""
+        """Merge state of the row."""
         if self._state is None:
             assert self._octets is not None
             self._state = RowState.decode(self._octets)
@@ -140,7 +140,7 @@ class RowRecord:
         self._state, self._octets = state, None
 
     def encoded(self) -> bytes:
-        """The state as octets."""
+        """Return the encoded state."""
         if self._state is None:
             assert self._octets is not None
             return self._octets
@@ -160,49 +160,49 @@ class RowRecord:
 
 
 class HeldRecord(msgspec.Struct, kw_only=True):
-    """A changeset that was received and is not applied."""
+    """A changeset that was received and not applied."""
 
     origin: str
     sequence: int
     #: SHA-256 of the body, in hexadecimal.
     id: str
-    #: In seconds since 1970.
+    #: Time of receipt in seconds since 1970.
     received_at: float = 0.0
-    #: The node that it came from.
+    #: Node that it came from.
     via: str = ""
-    #: Why it can't be applied; empty where it only waits for others.
+    #: Reason why it cannot be applied; empty if it is only held for others.
     problem: str = ""
-    #: Whether it is not tried again before somebody says so.
+    #: True if it is not retried before an administrator requests it.
     is_quarantined: bool = False
     signature: bytes = b""
     body: bytes = b""
 
 
 class PeerRecord(msgspec.Struct, kw_only=True):
-    """Another node, as it was last heard of."""
+    """The last known state of another node."""
 
     origin: str
     vector: dict[str, int] = {}
-    #: What it counts up with each message that tells its vector.
+    #: Number of its last announcement.
     counter: int = 0
-    #: In seconds since 1970.
+    #: Time of its last announcement in seconds since 1970.
     heard_at: float = 0.0
-    #: On which ports it was heard directly.
+    #: Channels on which it was heard directly.
     ports: list[int] = []
-    #: The message by which it told its vector, verbatim.
+    #: Message of its last announcement, verbatim.
     body: bytes = b""
     facts: dict[str, Any] = {}
 
 
 def row_id(table: str, key: Mapping[str, Value]) -> bytes:
-    """The 16 octets that stand for a row; rows of one table have ids that begin alike."""
+    """Return the 16-byte id of a row; ids of one table share a prefix."""
     prefix = _table_id(table)
     octets = _ENCODER.encode([table, row_to_json(key)])
     return prefix + blake2b(octets, digest_size=_KEY_OCTETS).digest()
 
 
 def id_range(table: str) -> tuple[bytes, bytes]:
-    """Between which ids all rows of a table are; some of another one may be there, too."""
+    """Return bounds of the ids of a table's rows; rows of other tables may be in between."""
     prefix = _table_id(table)
     return prefix + b"\x00" * _KEY_OCTETS, prefix + b"\xff" * _KEY_OCTETS
 
@@ -213,17 +213,17 @@ def _table_id(table: str) -> bytes:
 
 
 def key_to_octets(key: Mapping[str, Value]) -> bytes:
-    """A key as JSON."""
+    """Encode a key as JSON."""
     return _ENCODER.encode(row_to_json(key))
 
 
 def key_from_octets(octets: bytes) -> dict[str, Value]:
-    """The reverse of :func:`key_to_octets`."""
+    """Decode a key of :func:`key_to_octets`."""
     found: dict[str, Any] = msgspec.json.decode(octets)
     return row_from_json(found)
 
 
 def check_name(what: str, name: str, longest: int) -> None:
-    """Raise ValueError for a name that not every database can store, and find again."""
+    """Raise ValueError for a name that some database cannot store and find again."""
     if not name or len(name) > longest or "\0" in name:
         raise ValueError(f"{what} has 1 to {longest} characters and no NUL, not {name[:300]!r}")

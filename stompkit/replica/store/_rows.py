@@ -1,4 +1,4 @@
-"""The part of a store that keeps the merged state of each row."""
+"""The part of a store for the merge state of rows."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from stompkit.replica.store._tables import HAS_CONFLICTS, HAS_PROBLEM, IS_TOMBST
 
 __all__ = ["RowReader", "RowWriter"]
 
-#: What the digest of a table has of a row: the table, 1 where it is live, and its own digest.
+#: Contribution of a row to the digest of its table: table, 1 if it is live, and its own digest.
 _Share = tuple[str, int, int]
-#: How many rows are read at a time where their octets are counted.
+#: Number of rows read at a time if their bytes are counted.
 _PAGE = 200
 
 
@@ -30,22 +30,22 @@ class RowReader(Access):
     """Reads rows."""
 
     def rows(self, ids: Iterable[bytes]) -> dict[bytes, RowRecord]:
-        """Rows by id; those that nobody has written are missing."""
+        """Return rows by id; those that were never written are missing."""
         found = self._all_of(self._statements.rows, ids)
         return {record.id: record for record in self._records(found)}
 
     def row_page(
         self, after: bytes | None = None, *, limit: int, max_bytes: int | None = None
     ) -> list[RowRecord]:
-        """Rows in the order of their ids, behind ``after``.
+        """Return rows in the order of their ids, after ``after``.
 
-        They are up to ``limit``, and as many as have keys and states of ``max_bytes`` together; one
-        at least where there is any.
+        At most ``limit`` rows with keys and states of ``max_bytes`` together are returned, but at
+        least one if there is any.
         """
         found: list[RowRecord] = []
         octets = 0
         while len(found) < limit:
-            # Those that are one too many are read in vain.
+            # Rows beyond the limit are read and discarded.
             most = limit - len(found) if max_bytes is None else min(limit - len(found), _PAGE)
             rows = self._all(self._page(after, most))
             for row, record in zip(rows, self._records(rows), strict=True):
@@ -61,16 +61,16 @@ class RowReader(Access):
     def rows_of(
         self, table: str, after: bytes | None = None, limit: int | None = None
     ) -> list[RowRecord]:
-        """The rows of a table, in the order of their ids, behind ``after``."""
+        """Return the rows of a table in the order of their ids, after ``after``."""
         return self._found(self._of(table, self._page(after, limit)))
 
     def row_range(self, after: bytes | None, upto: bytes | None) -> list[RowRecord]:
-        """The rows behind one id, up to and with another; ``None`` for no bound."""
+        """Return the rows after one id, up to another inclusive; ``None`` for no bound."""
         query = self._page(after, None)
         return self._found(query if upto is None else query.where(self._tables.rows.c.id <= upto))
 
     def conflict_count(self) -> int:
-        """How many rows have columns that have more than one value."""
+        """Return the number of rows with conflicts."""
         query = select(func.count()).select_from(self._tables.rows)
         ((count,),) = self._all(query.where(text(HAS_CONFLICTS)))
         return int(count)
@@ -78,42 +78,42 @@ class RowReader(Access):
     def with_conflicts(
         self, table: str | None = None, after: bytes | None = None, limit: int | None = None
     ) -> list[RowRecord]:
-        """The rows with columns that have more than one value, in the order of their ids."""
+        """Return the rows with conflicts, in the order of their ids."""
         query = self._page(after, limit).where(text(HAS_CONFLICTS))
         return self._found(query if table is None else self._of(table, query))
 
     def with_problems(
         self, after: bytes | None = None, limit: int | None = None
     ) -> list[RowRecord]:
-        """The rows that the application's tables do not have so, in the order of their ids."""
+        """Return the rows that the application's tables refuse, in the order of their ids."""
         return self._found(self._page(after, limit).where(text(HAS_PROBLEM)))
 
     def tombstones(self, after: bytes | None = None, limit: int | None = None) -> list[RowRecord]:
-        """The rows that are not live, in the order of their ids."""
+        """Return the deleted rows, in the order of their ids."""
         return self._found(self._page(after, limit).where(text(IS_TOMBSTONE)))
 
     def tables(self) -> list[str]:
-        """The tables that anybody has written rows of, by name."""
+        """Return the sorted names of tables with written rows."""
         names = self._tables.digests.c.table_name
         return sorted(name for (name,) in self._all(select(names)))
 
     def digests(self) -> dict[str, tuple[int, int]]:
-        """For each table the digest of its live rows, and how many there are."""
+        """Return the digest and number of the live rows of each table."""
         found = self._all(select(self._tables.digests))
         return {name: (int.from_bytes(digest), live) for name, digest, live in found}
 
     def page_vectors(self) -> dict[int, dict[str, int]]:
-        """What each page of a snapshot had in it."""
+        """Return the vector of each snapshot page."""
         found = self._all(select(self._tables.pages))
         return {page: from_json(vector) for page, vector in found}
 
     def base_rows(self, ids: Iterable[bytes]) -> dict[bytes, RowRecord]:
-        """Rows as they were at the beginning of what history is kept."""
+        """Return rows of the base, by id."""
         found = self._all_of(self._statements.base_rows, ids)
         return {record.id: record for record in map(_base_record, found)}
 
     def base_page(self, after: bytes | None = None, *, limit: int) -> list[RowRecord]:
-        """The same in the order of their ids, behind ``after``."""
+        """Return rows of the base in the order of their ids, after ``after``."""
         base = self._tables.base
         query = select(base).order_by(base.c.id).limit(limit)
         found = self._all(query if after is None else query.where(base.c.id > after))
@@ -159,17 +159,17 @@ def _base_record(row: Any) -> RowRecord:
 
 
 class RowWriter(RowReader):
-    """Writes rows, and keeps the digests of their tables right."""
+    """Writes rows, and maintains the digests of their tables."""
 
-    #: Of rows that were read or written in this transaction: what the digests have of them.
+    #: Contributions to the digests of rows that were read or written in this transaction.
     _known: dict[bytes, _Share]
 
     def _write(self) -> None:
-        """Count this transaction as one that writes."""
+        """Count this transaction as a write transaction."""
         raise NotImplementedError
 
     def rows(self, ids: Iterable[bytes]) -> dict[bytes, RowRecord]:
-        """Rows by id; those that nobody has written are missing."""
+        """Return rows by id; those that were never written are missing."""
         wanted = list(ids)
         found = super().rows(wanted)
         self._known.update((id, _NOTHING) for id in wanted if id not in found)
@@ -181,7 +181,7 @@ class RowWriter(RowReader):
             yield record
 
     def put_rows(self, records: Sequence[RowRecord]) -> None:
-        """Keep rows as they are now; table and key of an id never change."""
+        """Store the state of rows; the table and key of an id never change."""
         last = {record.id: record for record in records}
         rows = []
         shares = self._shares(last)
@@ -197,7 +197,7 @@ class RowWriter(RowReader):
             self._change_digests(shares)
 
     def delete_rows(self, ids: Iterable[bytes]) -> None:
-        """Forget rows, as if nobody had ever written them."""
+        """Remove rows, as if they had never been written."""
         unique = list(dict.fromkeys(ids))
         shares = self._shares(unique)
         if not unique:
@@ -209,7 +209,7 @@ class RowWriter(RowReader):
         self._change_digests(shares)
 
     def _shares(self, ids: Iterable[bytes]) -> list[_Share]:
-        """What the digests have of rows, to be taken out."""
+        """Return the negated contributions of rows to the digests, to subtract them."""
         unknown = [id for id in ids if id not in self._known]
         self._known.update(dict.fromkeys(unknown, _NOTHING))
         for id, table, is_live, digest in self._all_of(self._statements.digests_of_rows, unknown):
@@ -234,20 +234,20 @@ class RowWriter(RowReader):
             self.connection.execute(self._statements.put_digests, rows)
 
     def put_page(self, page: int, vector: Mapping[str, int]) -> None:
-        """Keep what a page of a snapshot had in it."""
+        """Store the vector of a snapshot page."""
         self._write()
         row = {"page": page, "vector": to_json(vector)}
         self.connection.execute(self._statements.put_page, row)
 
     def clear_pages(self) -> None:
-        """Forget the pages of a snapshot, and which rows came with which."""
+        """Remove the pages of a snapshot, and the references of rows to them."""
         rows = self._tables.rows
         self._write()
         self.connection.execute(update(rows).where(rows.c.page.is_not(None)).values(page=None))
         self.connection.execute(delete(self._tables.pages))
 
     def put_base_rows(self, records: Sequence[RowRecord]) -> None:
-        """Keep rows as they are at the beginning of what history is kept."""
+        """Store rows of the base."""
         rows = []
         for record in records:
             check_name("the name of a table", record.table, LONGEST_NAME)
@@ -257,14 +257,14 @@ class RowWriter(RowReader):
             self._statements.put_base_rows.run(self.connection, rows)
 
     def delete_base_rows(self, ids: Iterable[bytes]) -> None:
-        """Forget such rows."""
+        """Remove rows of the base."""
         base = self._tables.base
         self._write()
         for some in chunks(list(ids)):
             self.connection.execute(delete(base).where(base.c.id.in_(some)))
 
 
-#: Of a row that nobody has written.
+#: Contribution of a row that was never written.
 _NOTHING: _Share = ("", 0, 0)
 
 

@@ -1,4 +1,4 @@
-"""The statements of a store, made once; SQLAlchemy compiles each once for a database."""
+"""Statements of a store, built once; SQLAlchemy compiles each once for a database."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ __all__ = ["ByKeys", "Many", "Statements"]
 class Many:
     """A statement for many rows at once.
 
-    It is given to the driver past most of SQLAlchemy, which would look at each value by itself:
-    that takes longer than SQLite does.
+    It is given to the driver without most of SQLAlchemy, whose processing of each value would take
+    longer than SQLite does.
     """
 
     def __init__(self, statement: Executable) -> None:
-        """Describe it; it is compiled when it is first run, for the database as it is then."""
+        """Describe the statement; it is compiled for the database when it is first run."""
         self._statement: Any = statement
         self._sql = ""
         self._names: tuple[str, ...] | None = None
@@ -51,16 +51,16 @@ class Many:
 
 
 class ByKeys:
-    """A query for the rows that have one of many keys, run in the same way."""
+    """A query for the rows with one of many keys, also run without most of SQLAlchemy."""
 
     def __init__(self, key: Column[Any], columns: Sequence[Column[Any]]) -> None:
-        """Describe it."""
+        """Describe the query."""
         self._query = select(*columns)
         self._key = key
         self._sql = ""
 
     def run(self, connection: Connection, keys: list[Any], *, reads_latest: bool) -> Sequence[Any]:
-        """Run it for at least one key; with ``reads_latest`` as MySQL's locking reads do."""
+        """Run it for at least one key; ``reads_latest`` uses MySQL's locking reads."""
         dialect = connection.dialect
         if not self._sql:
             key = dialect.identifier_preparer.format_column(self._key)
@@ -74,7 +74,7 @@ class ByKeys:
 
 
 def _without_views(rows: Sequence[Any]) -> Sequence[Any]:
-    """The rows, with octets in place of views of octets."""
+    """Return the rows with bytes in place of memory views."""
     return [
         tuple(bytes(each) if isinstance(each, memoryview) else each for each in row) for row in rows
     ]
@@ -84,7 +84,7 @@ class Statements:
     """Statements on the tables of one store, in the dialect of one kind of database."""
 
     def __init__(self, tables: Tables, dialect: str) -> None:
-        """Describe them."""
+        """Describe the statements."""
         self.tables = tables
         self.is_mysql = dialect in ("mysql", "mariadb")
         self._insert: Any = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}.get(
@@ -92,7 +92,7 @@ class Statements:
         )
 
     def upsert(self, table: Table, fixed: Sequence[str] = ()) -> Executable:
-        """What inserts a row, or changes all of it but its key and what is ``fixed``."""
+        """Return a statement that inserts or updates a row, except for its ``fixed`` columns."""
         into = self._insert(table)
         keys = [column.name for column in table.primary_key]
         names = [each.name for each in table.columns if each.name not in (*keys, *fixed)]
@@ -106,7 +106,7 @@ class Statements:
 
     @staticmethod
     def by_keys(table: Table, *columns: str) -> ByKeys:
-        """The rows, or some columns of them, whose only key is one of many."""
+        """Return a query of rows, or some of their columns, by primary key."""
         (key,) = table.primary_key
         return ByKeys(key, [table.c[name] for name in columns] or list(table.c))
 
@@ -117,45 +117,45 @@ class Statements:
 
     @cached_property
     def lock(self) -> Executable:
-        """Has SQLite lock the database, without a change."""
+        """Makes SQLite lock the database, without a change."""
         state = self.tables.state
         return update(state).values(generation=state.c.generation)
 
     @cached_property
     def lock_row(self) -> Select[Any]:
-        """The state, whose row is locked."""
+        """Selects the state and locks its row."""
         return self.state.with_for_update()
 
     @cached_property
     def lock_at_once(self) -> Select[Any]:
-        """The same; nothing where somebody else has locked it."""
+        """Selects and locks the state; returns nothing if it is locked."""
         return self.state.with_for_update(skip_locked=True)
 
     @cached_property
     def count_up(self) -> Executable:
-        """Changes the one row that all lock."""
+        """Increments the generation in the lock row."""
         state = self.tables.state
         return update(state).values(generation=state.c.generation + 1)
 
     @cached_property
     def set_position(self) -> Executable:
-        """Keeps the position of the last changeset."""
+        """Stores the position of the last changeset."""
         return update(self.tables.state).values(position=bindparam("last"))
 
     @cached_property
     def meta(self) -> Select[Any]:
-        """The content of a name."""
+        """Selects the value of a metadata name."""
         meta = self.tables.meta.c
         return select(meta.content).where(meta.name == bindparam("wanted"))
 
     @cached_property
     def put_meta(self) -> Executable:
-        """Keeps the content of a name."""
+        """Stores the value of a metadata name."""
         return self.upsert(self.tables.meta)
 
     @cached_property
     def origins(self) -> Select[Any]:
-        """All origins."""
+        """Selects all origins."""
         origins = self.tables.origins.c
         return select(
             origins.origin, origins.sequence, origins.clock, origins.floor, origins.last_id
@@ -163,12 +163,12 @@ class Statements:
 
     @cached_property
     def vector(self) -> Select[Any]:
-        """The last sequence of each origin."""
+        """Selects the last sequence of each origin."""
         return select(self.tables.origins.c.origin, self.tables.origins.c.sequence)
 
     @cached_property
     def put_origins(self) -> Executable:
-        """Keeps origins."""
+        """Stores origins."""
         return self.upsert(self.tables.origins)
 
     @cached_property
@@ -178,27 +178,27 @@ class Statements:
 
     @cached_property
     def add_touched(self) -> Many:
-        """Adds which rows a changeset has changed."""
+        """Adds references from changesets to the rows that they changed."""
         return Many(insert(self.tables.touched))
 
     @cached_property
     def changesets(self) -> ByKeys:
-        """Whole changesets, by position."""
+        """Selects whole changesets, by position."""
         return self.by_keys(self.tables.changesets)
 
     @cached_property
     def rows(self) -> ByKeys:
-        """Whole rows, by id."""
+        """Selects whole rows, by id."""
         return self.by_keys(self.tables.rows)
 
     @cached_property
     def digests_of_rows(self) -> ByKeys:
-        """What of rows is in the digests of their tables."""
+        """Selects the columns of rows that contribute to the digests."""
         return self.by_keys(self.tables.rows, "id", "table_name", "is_live", "digest")
 
     @cached_property
     def put_rows(self) -> Many:
-        """Keeps rows."""
+        """Stores rows."""
         return Many(self.upsert(self.tables.rows, ("table_name", "row_key")))
 
     @cached_property
@@ -209,35 +209,35 @@ class Statements:
 
     @cached_property
     def digests(self) -> ByKeys:
-        """The digests of some tables."""
+        """Selects the digests of some tables."""
         return self.by_keys(self.tables.digests)
 
     @cached_property
     def put_digests(self) -> Executable:
-        """Keeps the digests of tables."""
+        """Stores the digests of tables."""
         return self.upsert(self.tables.digests)
 
     @cached_property
     def put_page(self) -> Executable:
-        """Keeps the vector of a page."""
+        """Stores the vector of a page."""
         return self.upsert(self.tables.pages)
 
     @cached_property
     def base_rows(self) -> ByKeys:
-        """Whole rows of the base, by id."""
+        """Selects whole rows of the base, by id."""
         return self.by_keys(self.tables.base)
 
     @cached_property
     def put_base_rows(self) -> Many:
-        """Keeps rows of the base."""
+        """Stores rows of the base."""
         return Many(self.upsert(self.tables.base, ("table_name", "row_key")))
 
     @cached_property
     def hold(self) -> Executable:
-        """Keeps changesets that are not applied."""
+        """Stores held changesets."""
         return self.upsert(self.tables.held)
 
     @cached_property
     def put_peers(self) -> Executable:
-        """Keeps peers."""
+        """Stores peers."""
         return self.upsert(self.tables.peers)

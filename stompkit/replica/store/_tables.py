@@ -31,35 +31,35 @@ from stompkit.replica.store._records import LONGEST_NAME, LONGEST_ORIGIN
 
 __all__ = ["HAS_CONFLICTS", "HAS_PROBLEM", "IS_TOMBSTONE", "Tables"]
 
-#: Conditions that few rows fulfil. A query has to say the same, without a parameter, to be given an
-#: index that has only such rows.
+#: Conditions for partial indexes. A query must contain exactly the same condition, without a
+#: parameter, to use such an index.
 HAS_CONFLICTS: Final = "conflicts > 0"
 HAS_PROBLEM: Final = "has_problem > 0"
 IS_TOMBSTONE: Final = "is_live = 0"
 
 
 class _Octets(TypeDecorator[bytes]):
-    """Octets that drivers take as they are."""
+    """Binary data that drivers accept unchanged."""
 
     impl = LargeBinary
     cache_ok = True
 
     def __init__(self, length: int | None = None) -> None:
-        """Describe as many octets, or any number."""
+        """Describe bytes of a fixed length, or of any length."""
         super().__init__()
         self.length = length
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """What MySQL calls it, where it is not the same as elsewhere."""
+        """Return the binary type of the dialect; MySQL's differs from the others."""
         if dialect.name not in ("mysql", "mariadb"):
             return LargeBinary()
         return mysql.BINARY(self.length) if self.length else mysql.LONGBLOB()
 
     def bind_processor(self, dialect: Dialect) -> None:
-        """Nothing."""
+        """Return no processor."""
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Any:
-        """Nothing, but for drivers that give views of octets."""
+        """Return no processor, except for drivers that return memory views."""
         return bytes if dialect.driver == "psycopg2" else None
 
 
@@ -69,12 +69,12 @@ _TEXT: Final = Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
 _SHORT: Final = _Octets(16)
 #: Ids of changesets.
 _LONG: Final = _Octets(32)
-#: SQLite takes only a key that is exactly INTEGER for the number of the row.
+#: SQLite uses a key as the row id only if its type is exactly INTEGER.
 _NUMBER: Final = BigInteger().with_variant(Integer(), "sqlite")
 _ORIGIN: Final = String(LONGEST_ORIGIN)
 _NAME: Final = String(LONGEST_NAME)
 
-#: Names that differ by case, or by blanks at their ends, are different names everywhere.
+#: Names that differ in case or in trailing spaces are different in all databases.
 _MARIADB_COLLATION: Final = "utf8mb4_nopad_bin"
 _MYSQL_COLLATION: Final = "utf8mb4_0900_bin"
 _OPTIONS: Final[dict[str, Any]] = {
@@ -87,18 +87,18 @@ _OPTIONS: Final[dict[str, Any]] = {
 
 
 class Tables:
-    """Describes the tables, whose names begin with ``prefix``.
+    """The table definitions, whose names begin with ``prefix``.
 
-    Columns that can be large come last: SQLite need not read them to get at the others.
+    Large columns come last, so that SQLite can read the others without them.
     """
 
     def __init__(self, prefix: str, mysql_collation: str = _MYSQL_COLLATION) -> None:
-        """Describe them."""
+        """Describe the tables."""
         self.prefix: Final = prefix
         self._options: Final = {**_OPTIONS, "mysql_collate": mysql_collation}
         self.metadata: Final = MetaData()
-        #: One row, which every transaction locks first. ``generation`` counts transactions that
-        #: have written something, ``position`` is that of the last changeset.
+        #: The row that every write transaction locks first. ``generation`` counts write
+        #: transactions, ``position`` is that of the last changeset.
         self.state: Final = self._table(
             "state",
             Column("id", SmallInteger, primary_key=True, autoincrement=False),
@@ -152,14 +152,14 @@ class Tables:
             Column("digest", _SHORT, nullable=False),
             Column("page", Integer),
             Column("problem", _TEXT, nullable=False),
-            # MySQL can't index a text that has no bound.
+            # MySQL cannot index a text without a maximum length.
             Column("has_problem", SmallInteger, nullable=False),
             Column("row_key", _OCTETS, nullable=False),
             Column("state", _OCTETS, nullable=False),
         )
         for name, column, condition in _RARE:
             self._index_few(name, column, condition)
-        #: By table: of all rows that are live.
+        #: Digest and number of live rows, by table.
         self.digests: Final = self._table(
             "digests",
             Column("table_name", _NAME, primary_key=True),
@@ -213,26 +213,26 @@ class Tables:
         return Table(f"{self.prefix}{name}", self.metadata, *parts, **self._options, **options)
 
     def _index_few(self, name: str, column: str, condition: str) -> None:
-        """An index of the rows for which a condition holds: only those, where that can be had."""
+        """Add an index of the rows that fulfil a condition; it is partial if possible."""
         where = text(condition)
         partial = Index(
             f"{self.prefix}rows_{name}", self.rows.c.id, sqlite_where=where, postgresql_where=where
         )
         whole = Index(f"{self.prefix}rows_{name}", self.rows.c[column], self.rows.c.id)
-        # Of the two, each kind of database is given one.
+        # Each kind of database gets one of the two.
         partial.ddl_if(callable_=_has_partial)
         whole.ddl_if(callable_=_has_no_partial)
 
     def create(self, connection: Connection) -> None:
-        """Make what is missing."""
+        """Create the missing tables."""
         tables = self
         if connection.dialect.name == "mysql" and getattr(connection.dialect, "is_mariadb", False):
-            # MariaDB, reached by a URL that says MySQL.
+            # MariaDB, reached by a MySQL URL.
             tables = Tables(self.prefix, _MARIADB_COLLATION)
         tables.metadata.create_all(connection)
         for table in tables.metadata.sorted_tables:
             for index in table.indexes:
-                # Those databases that commit each statement may have been interrupted in between.
+                # Databases without transactional DDL may have been interrupted in between.
                 index.create(connection, checkfirst=True)
         if connection.execute(select(self.state.c.id)).one_or_none() is None:
             row = {"id": 1, "generation": 0, "position": 0}
@@ -247,7 +247,7 @@ def _has_no_partial(*_: object, dialect: Dialect, **__: object) -> bool:
     return dialect.name not in ("sqlite", "postgresql")
 
 
-#: Their indexes: name, column and condition.
+#: Partial indexes: name, column and condition.
 _RARE: Final = (
     ("conflicts", "conflicts", HAS_CONFLICTS),
     ("problems", "has_problem", HAS_PROBLEM),

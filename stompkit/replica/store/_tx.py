@@ -1,4 +1,4 @@
-"""What a transaction can do with a store."""
+"""Transactions on a store."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["Reader", "Tx"]
 
 
 class Reader(ChangesetReader, RowReader, NodeReader):
-    """Reads a store, as it was at one moment."""
+    """A reader of one snapshot of a store."""
 
     def generation(self) -> int:
-        """How many transactions have written anything."""
+        """Return the number of write transactions."""
         return int(self._all(self._statements.state)[0].generation)
 
 
 class Tx(ChangesetWriter, RowWriter, NodeWriter, Reader):
-    """Reads and writes a store that nobody else writes meanwhile.
+    """Reads and writes a store, with the exclusive lock for writing.
 
-    What can't be done raises what SQLAlchemy raises; the transaction is of no use then, but behind
-    the :meth:`savepoint` that it was in.
+    Failures raise SQLAlchemy's errors; the transaction is unusable then, except after leaving the
+    enclosing :meth:`savepoint`.
     """
 
     def __init__(
@@ -39,23 +39,23 @@ class Tx(ChangesetWriter, RowWriter, NodeWriter, Reader):
         *,
         reads_latest: bool = False,
     ) -> None:
-        """Go on from ``state``, generation and position, which were read under the lock."""
+        """Continue from ``state``, generation and position, which were read under the lock."""
         super().__init__(connection, statements, reads_latest=reads_latest)
         self._generation, self._position = state
         self._is_counted = False
         self._known = {}
 
     def generation(self) -> int:
-        """How many transactions have written anything, with this one if it has."""
+        """Return the number of write transactions, including this one if it has written."""
         return self._generation
 
     def last_position(self) -> int:
-        """The position of the last changeset; 0 before the first."""
+        """Return the position of the last changeset; 0 before the first."""
         return self._position
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """A part of the transaction that is undone when it raises something."""
+        """Return a context that is rolled back on an exception."""
         before: tuple[Any, ...] = self._generation, self._position, self._is_counted
         try:
             with self.connection.begin_nested():

@@ -76,37 +76,37 @@ def apply_changes(
     changes are sorted first.
 
     ``pipeline``, ``spool``
-        What the fence is kept under: a name, and the spool's id, for ordinals of another spool mean
-        something else.
+        Key of the fence: a name, and the id of the spool, since ordinals of another spool have
+        another meaning.
     ``keys``
-        What identifies rows, for all tables or by ``table`` or ``schema.table``; without it, what
-        the changes themselves call their key.
+        Columns that identify rows, for all tables or by ``table`` or ``schema.table``; by default
+        the key in the changes.
     ``sequence_by``
-        What changes of a row are in order by, where that is not the spool's: a column of ``df``
-        or of the rows. A change that is older than the row has no effect, nor brings it back.
-        The driver does the work then.
+        Order of the changes of a row, if that is not the order of the spool: a column of ``df``
+        or of the rows. A change that is older than the row has no effect, even if the row was
+        deleted. The driver does the work then.
     ``apply_as_deletes``
-        Which changes delete a row: a condition in SQL on the columns of ``df``.
+        SQL condition on the columns of ``df`` for changes that delete a row.
     ``column_list``, ``except_column_list``
-        The columns of the rows that are applied, or those that are not; keys always are.
+        Columns to apply, or to exclude; key columns are always applied.
     ``stored_as_scd_type``
-        2: versions of rows are kept, with the columns ``valid_from_ordinal``, ``valid_from``,
+        2 keeps versions of rows, with the columns ``valid_from_ordinal``, ``valid_from``,
         ``valid_to`` and ``is_current``. The driver does the work then.
     ``ignore_null_updates``
-        Whether an update that sets a column to NULL leaves the column as it is.
+        Ignore updates of a column to NULL.
     ``tables``
-        The tables that are applied, as ``table`` or ``schema.table``; all without it.
+        Tables to apply, as ``table`` or ``schema.table``; by default all.
     ``on_problem``
-        ``"dead-letter"``: changes that can't be applied are written to the table
-        ``stompkit_pipeline_dead_letters`` of the target, and the others are applied.
+        ``"dead-letter"`` writes changes that cannot be applied to the target's table
+        ``stompkit_pipeline_dead_letters``, and applies the others.
     ``span``
-        Where the batch begins and ends in the spool. With it a target that ends before the batch
-        begins is an error, :class:`~stompkit.spark.fence.TargetBehind`.
+        Bounds of the batch in the spool. A target that ends before the batch begins then raises
+        :class:`~stompkit.spark.fence.TargetBehind`.
 
     Raises :class:`~stompkit.replication.sinks.ApplyProblem` for a change that can never be applied,
-    naming it; SchemaProblem where the target lacks something and may not be given it, with what to
-    do; :class:`~stompkit.replication.sinks.sql.SinkUnavailable` and errors of Spark for what is
-    worth another try. Nothing is applied then.
+    and names it. Raises SchemaProblem with a remedy if the target lacks something that must not be
+    created. Raises :class:`~stompkit.replication.sinks.sql.SinkUnavailable` and errors of Spark if
+    a retry may succeed. No change is applied then.
     """
     opened = open_target(target) if isinstance(target, str) else target
     if not 0 < len(pipeline) <= 100:

@@ -1,4 +1,4 @@
-"""Metrics of a pipeline's job, for Prometheus. Needs the extra ``metrics``.
+"""Metrics of a pipeline's job, for Prometheus. Requires the extra ``metrics``.
 
 For a query of your own there is :class:`QueryMetrics`, a listener::
 
@@ -29,7 +29,7 @@ __all__ = ["JobMetrics", "QueryMetrics"]
 
 _PREFIX: Final = "stompkit_pipeline"
 _LABELS: Final = ("pipeline", "job")
-#: What Spark calls the phases of a batch, and what they are called here.
+#: Spark's names of the phases of a batch, and the names of the metrics.
 _PHASES: Final = {
     "latestOffset": "latest_offset",
     "getBatch": "get_batch",
@@ -42,15 +42,15 @@ _PHASES: Final = {
 
 
 class QueryMetrics(StreamingQueryListener):
-    """Counts what Spark tells of a streaming query over the source ``stomp``.
+    """Metrics from Spark's progress events of a streaming query over the source ``stomp``.
 
     ``stompkit_pipeline_batches_total``, ``_rows_total``
-        batches that are done, and rows that these have read.
+        completed batches, and rows that they have read.
     ``stompkit_pipeline_batch_seconds``
-        a summary, with the label ``phase``: ``latest_offset``, ``get_batch``, ``planning``,
+        a summary with the label ``phase``: ``latest_offset``, ``get_batch``, ``planning``,
         ``write_offsets``, ``work``, ``write_commit``, and ``all`` of it.
     ``stompkit_pipeline_last_batch_timestamp_seconds``
-        when the last batch began.
+        start time of the last batch.
 
     All have the labels ``pipeline`` and ``job``.
     """
@@ -63,9 +63,9 @@ class QueryMetrics(StreamingQueryListener):
         *,
         query: str | None = None,
     ) -> None:
-        """Register the metrics; ``query`` is the name of the only query that counts.
+        """Register the metrics; ``query`` is the name of the query to count, by default any.
 
-        Raises ``ValueError`` where the registry has them already.
+        Raises ``ValueError`` if the registry contains them already.
         """
         self._query: Final = query
         labels = (pipeline, job)
@@ -81,7 +81,7 @@ class QueryMetrics(StreamingQueryListener):
         self._seconds = {told: seconds.labels(*labels, phase) for told, phase in _PHASES.items()}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing is counted yet."""
+        """Do nothing: no batch is counted yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Count a batch."""
@@ -96,32 +96,32 @@ class QueryMetrics(StreamingQueryListener):
         self._last.set(datetime.fromisoformat(told.timestamp).timestamp())
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing was there to be done."""
+        """Do nothing: no message has arrived."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """What was counted stays."""
+        """Do nothing: the counts remain."""
 
 
 class _Told(Protocol):
-    """What is used of a pipeline."""
+    """The interface that the metrics need from a pipeline."""
 
     def progress(self) -> Progress:
-        """How far it is."""
+        """Return the progress of the job."""
 
 
 class JobMetrics:
-    """A collector of what the pipeline itself knows of its job.
+    """A collector of the pipeline's own metrics of its job.
 
     ``stompkit_pipeline_changes_total``, ``_dead_letters_total``, ``_late_total``,
     ``_retries_total``
-        since the start of the process: changes that were new, that can't be applied, that came too
-        late to be counted by the job analytics; and how often a batch was tried again.
+        since the start of the process: new changes, changes that cannot be applied, changes too
+        late for the job analytics, and retries of batches.
     ``stompkit_pipeline_restarts_total``
-        how often the job was started before on this machine.
+        number of former starts of the job on this machine.
     ``stompkit_pipeline_lag_messages``
-        messages of the spool that are still to be read, as soon as that is known.
+        messages of the spool still to be read, once known.
     ``stompkit_pipeline_failing``
-        1 while a batch is tried again and again.
+        1 while a batch is being retried.
     """
 
     def __init__(
@@ -132,14 +132,14 @@ class JobMetrics:
         restarts: int,
         registry: CollectorRegistry,
     ) -> None:
-        """Register the metrics; raises ``ValueError`` where the registry has them already."""
+        """Register the metrics; raises ``ValueError`` if the registry contains them already."""
         self._labels: Final = (pipeline, job)
         self._told: Final = told
         self._restarts: Final = restarts
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics as they are now."""
+        """Yield the current metrics."""
         progress = self._told.progress()
         counts = {
             "changes": ("Changes that were new.", progress.changes),

@@ -1,4 +1,4 @@
-"""A Spark session that works where it is started, with nothing but Python packages installed."""
+"""A Spark session that requires only installed Python packages."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from stompkit.spark._java import SparkProblem, cache_folder, find_java_home, put
 
 __all__ = ["SparkProblem", "spark_session"]
 
-#: Of every session; each can be overridden by ``config``.
+#: Configuration of every session; ``config`` overrides it.
 _CONFIG: Final = {
-    # What changesets carry has a zone, and what this machine's is must not matter.
+    # Times in changesets have a zone; the zone of this machine must have no effect.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Half of the time of a small batch is the default manager's, which starts processes for
-    # permissions; this one renames, too.
+    # The default manager takes half of the time of a small batch, since it starts processes for
+    # permissions; this one also renames atomically.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing"
         ".FileSystemBasedCheckpointFileManager"
     ),
 }
-#: Half of the time that the JVM takes to start, at the price of speed later.
+#: Java options that halve the start time of the JVM, and reduce its speed later.
 _QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _TEST_CONFIG: Final = {
     "spark.driver.extraJavaOptions": _QUICK_JAVA,
     "spark.executor.extraJavaOptions": _QUICK_JAVA,
     "spark.log.level": "ERROR",
 }
-#: Spark's own tells how it is set up, and of what it can do without, each time that it starts.
+#: Spark's default configuration logs its setup and missing optional features at each start.
 _LOGGING: Final = """\
 rootLogger.level = warn
 rootLogger.appenderRef.console.ref = console
@@ -60,15 +60,15 @@ def spark_session(
     remote: str | None = None,
     profile: Literal["default", "test"] = "default",
 ) -> SparkSession:
-    """A session, the one that there is or a new one.
+    """Return the existing session or a new one.
 
-    ``master`` is where it runs, ``local[*]`` unless ``spark-submit`` says otherwise; ``remote`` is
-    the URL of a Spark Connect server instead. ``config`` comes last and overrides all. With the
-    profile ``test`` it starts in half of the time and is slower later.
+    ``master`` is the Spark master, by default ``local[*]`` or the choice of ``spark-submit``;
+    ``remote`` is the URL of a Spark Connect server instead. ``config`` overrides all other
+    settings. The profile ``test`` halves the start time, and is slower later.
 
-    What a new session needs is set up, in the environment of this process, too: the Python that
-    runs this one for the workers, a Java (see :class:`SparkProblem`), the loopback interface for a
-    session that is on this machine only, UTC. Raises :class:`SparkProblem` where there is no Java.
+    The setup of a new session includes the environment of this process: its own Python for the
+    workers, a Java (see :class:`SparkProblem`), the loopback interface for a local session, and
+    UTC. Raises :class:`SparkProblem` if there is no Java.
     """
     settings = dict(_CONFIG)
     builder: SparkSession.Builder = SparkSession.builder
@@ -87,18 +87,18 @@ def spark_session(
         if master is not None:
             builder = builder.master(master)
             if master.startswith("local"):
-                # Else Spark binds the address of the machine's name, for all to connect to.
+                # Otherwise Spark listens on the address of the host name, open to all.
                 os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
                 settings |= {
                     "spark.driver.host": _LOOPBACK,
                     "spark.driver.bindAddress": _LOOPBACK,
                 }
-                # By default it is 200 tasks for whatever is shuffled.
+                # The default is 200 tasks for each shuffle.
                 settings["spark.sql.shuffle.partitions"] = str(_cores(master))
     if profile == "test":
         settings |= _TEST_CONFIG
     if remote is not None and not remote.startswith("local"):
-        # All else is decided where the server is started, which would warn of each.
+        # All other settings belong to the server's start; it would warn of each.
         settings = {key: value for key, value in settings.items() if key.startswith("spark.sql.")}
     settings |= config or {}
     for key, value in settings.items():
@@ -107,7 +107,7 @@ def spark_session(
 
 
 def _cores(master: str) -> int:
-    """How many tasks run at a time: the number in ``local[N]``, or one for each processor."""
+    """Return the number of concurrent tasks: that in ``local[N]``, or one for each processor."""
     inside = master.partition("[")[2].partition("]")[0].split(",")
     if all(each.isdecimal() for each in inside):
         # local[tasks,failures], or local-cluster[workers,cores,memory]
@@ -117,16 +117,16 @@ def _cores(master: str) -> int:
 
 
 def _prepare_process() -> None:
-    """Set up the environment from which the JVM is started."""
+    """Set up the environment of the JVM."""
     os.environ["JAVA_HOME"] = str(find_java_home())
     if "SPARK_HOME" not in os.environ:
         os.environ["SPARK_HOME"] = str(_spark_home())
 
 
 def _spark_home() -> Path:
-    """A home for Spark without its copy of PySpark, which workers would compile each time anew.
+    """Return a home for Spark without its copy of PySpark, which workers would recompile each time.
 
-    They take the package that is installed instead, which is the same, and compiled.
+    They import the installed package instead, which is identical and compiled.
     """
     package = Path(pyspark.__file__).parent
     digest = hashlib.sha256(str(package).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Takes stompkit to where Spark runs Python, and it is not installed."""
+"""Sending stompkit to Spark workers on which it is not installed."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ __all__ = ["archive", "is_remote", "ship"]
 
 
 def ship(spark: SparkSession) -> None:
-    """Have the workers of a session, and the processes of its sources, import this stompkit.
+    """Make the workers of a session, and the processes of its sources, import this stompkit.
 
-    The same on a cluster and through Spark Connect, whose server need not have it either. What
-    stompkit needs itself (Twisted, msgspec, pyarrow) has to be installed where it is taken to:
-    that is compiled for a machine. Where that can be installed stompkit can, too, which is better;
-    this is for a version that is not released. Call it before the first query.
+    This works on a cluster and through Spark Connect, whose server need not have stompkit either.
+    The dependencies of stompkit (Twisted, msgspec, pyarrow) must be installed there, since they
+    contain compiled code. A machine that can install them can also install stompkit, which is
+    better; this function is for unreleased versions. Call it before the first query.
 
-    One thing is not reached: a function for ``foreachBatch`` of Spark Connect runs in a process of
-    the server that takes no files, so what it imports has to be installed there.
+    There is one exception: a ``foreachBatch`` function of Spark Connect runs in a server process
+    that accepts no files. The packages that it imports must be installed there.
     """
     made = archive()
     if is_remote(spark):
         spark.addArtifacts(str(made), pyfile=True)
     else:
         spark.sparkContext.addPyFile(str(made))
-    # A source takes with it the files that there are when it is registered.
+    # A source includes the files that exist when it is registered.
     spark.dataSource.register(_shipped(made.name))
 
 
 def archive() -> Path:
-    """The package as a zip file, which Python imports from: also for ``--py-files``."""
+    """Return the package as a zip file that Python can import, also for ``--py-files``."""
     package = Path(stompkit.__file__).parent
     octets = BytesIO()
     with ZipFile(octets, "w", ZIP_DEFLATED) as file:
@@ -51,7 +51,7 @@ def archive() -> Path:
         finder = package.parent / "pyspark_stompkit.py"
         file.write(finder, finder.name)
     content = octets.getvalue()
-    # Executors fetch it for as long as the session lives: no other version may take its place.
+    # Executors fetch it throughout the session: no other version may replace it.
     digest = hashlib.sha256(content).hexdigest()[:16]
     made = cache_folder() / f"stompkit-{stompkit.__version__}-{digest}.zip"
     put(made, content)
@@ -59,23 +59,22 @@ def archive() -> Path:
 
 
 def _shipped(name: str) -> type[StompDataSource]:
-    """The format ``stomp`` for processes that have not been told where a shipped file is.
+    """Return the format ``stomp`` for processes that do not find a shipped file.
 
-    Spark takes the file to all machines, but the process of a streaming source looks into another
-    folder than the file is in, and so do the tasks of a stream of Spark Connect. What is defined
-    in a function is sent as it is, and not as the name of something to import, so it can look
-    around before anything is imported.
+    Spark copies the file to all machines. But the process of a streaming source looks in another
+    folder, and so do the tasks of a Spark Connect stream. A class defined in a function is pickled
+    by value, not as an import, so it can search for the file before any import.
     """
     from stompkit.spark.source import StompDataSource
 
     def restore(options: dict[str, str]) -> StompDataSource:
-        """Make a source where it has been sent to."""
+        """Create a source in the process that receives it."""
         import sys
         from pathlib import Path
 
         from pyspark import SparkFiles
 
-        # Beside the folder that is looked into, above it, or in one that a session has in it.
+        # The file is beside the search folder, above it, or in a session's subfolder.
         root = Path(SparkFiles.getRootDirectory()).resolve()
         for place in (root, root.parent):
             for path in (*place.glob(name), *place.glob(f"*/{name}")):
@@ -86,7 +85,7 @@ def _shipped(name: str) -> type[StompDataSource]:
         return shipped(name)(options)
 
     class Shipped(StompDataSource):
-        """Is restored by the function above."""
+        """A data source that the function above restores."""
 
         def __reduce__(self) -> tuple[Callable[[dict[str, str]], StompDataSource], tuple[Any]]:
             return restore, (self.options,)
@@ -95,5 +94,5 @@ def _shipped(name: str) -> type[StompDataSource]:
 
 
 def is_remote(spark: object) -> bool:
-    """Whether a session is one of Spark Connect, which has no context."""
+    """Return True if the session is one of Spark Connect, which has no context."""
     return type(spark).__module__.startswith("pyspark.sql.connect")

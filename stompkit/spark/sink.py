@@ -1,17 +1,17 @@
 """Rows as messages to a broker.
 
 =================  ==============================================================================
-``body``           or ``value``, text or octets: what is sent
-``destination``    where to; without this column the option ``destination``
-``headers``        a map of texts
+``body``           or ``value``: text or bytes of the message
+``destination``    destination; by default that of the option ``destination``
+``headers``        map of texts
 ``content_type``   by default ``text/plain`` for text
-``event_id``       by which receivers know what they have already
+``event_id``       id by which receivers recognise duplicates
 =================  ==============================================================================
 
-What the columns of the source have beside that is left out, and so are headers that are the
-broker's to give. A task ends when the broker has confirmed all of its messages. One that is tried
-again sends them again, with the same ``event-id``: of a stream by query, batch, task and row; of
-all else a digest of the write, task, row and what is sent. Another write of equal rows has others.
+Other columns of the source are ignored, and so are headers that the broker sets. A task ends when
+the broker has confirmed all of its messages. A retried task sends them again with the same
+``event-id``. For a stream the id consists of query, batch, task and row. Otherwise it is a digest
+of the write, task, row and message. Another write of equal rows has other ids.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ _TYPES: Final[dict[str, tuple[DataType, ...]]] = {
     "content_type": (StringType(),),
     "event_id": (StringType(),),
 }
-#: What the source has, and a message of its own has not.
+#: Columns of the source that a new message does not use.
 _IGNORED: Final = frozenset(("_partition", "_ordinal", "_received", "message_id"))
-#: What a header of this name says is about the message that was received.
+#: Headers that describe the received message, and are not sent.
 _OF_BROKERS: Final = frozenset(
     (
         "ack",
@@ -70,17 +70,17 @@ _OF_BROKERS: Final = frozenset(
         "transaction",
     )
 )
-#: How long a broker is waited for: for a connection, and for the receipts of some messages.
+#: Maximum time in seconds to wait for a connection, and for the receipts of a group.
 _CONNECT_S: Final = 30.0
 _CONFIRM_S: Final = 120.0
-#: How many messages are handed on at a time, and how many such groups wait for receipts.
+#: Number of messages sent together, and maximum number of unconfirmed groups.
 _GROUP: Final = 200
 _MOST_GROUPS: Final = 20
 
 
 @dataclass
 class Sent(WriterCommitMessage):
-    """What a task tells when its messages are confirmed."""
+    """The result of a task whose messages are confirmed."""
 
     messages: int
 
@@ -92,38 +92,39 @@ class _Packet(NamedTuple):
 
 
 class _Names:
-    """Event ids, the same when a task is tried again, and of no other write."""
+    """Event ids that are the same when a task is retried, and unique to a write."""
 
     def __init__(self, write: str) -> None:
-        """``write`` is unique to the write that a task belongs to."""
+        """Start numbering; ``write`` is unique to the write of the task."""
         self._write = write
         context = TaskContext.get()
         self._row = -1
         self._task = 0 if context is None else context.partitionId()
-        # That they are there is no promise of Spark's: they are in nobody's way if not.
+        # Spark does not guarantee these properties; ids fall back to digests without them.
         query = context and context.getLocalProperty("sql.streaming.queryId")
         batch = context and context.getLocalProperty("streaming.sql.batchId")
         self._stream = f"{query}-{batch}" if query and batch else ""
 
     def next(self, destination: str, headers: Mapping[str, str], body: bytes) -> str:
-        """The id of the next row that has none."""
+        """Return the id of the next row without id."""
         self._row += 1
         place = f"{self._task}-{self._row}"
         if self._stream:
             return f"{self._stream}-{place}"
-        # With what is sent: a task that is tried again may get its rows in another order, and none
-        # of them is to be taken for another one.
+        # The digest includes the content: a retried task may receive its rows in another order, and
+        # no row may be mistaken for another one.
         told = repr((self._write, place, destination, sorted(headers.items()))).encode()
         return hashlib.sha256(told + body).hexdigest()[:32]
 
 
 class _Writer:
-    """What both writers do."""
+    """Common code of both writers."""
 
     def __init__(self, options: SinkOptions, schema: StructType, write: str) -> None:
         """Check the columns; raises :class:`~stompkit.spark.session.SparkProblem`.
 
-        ``write`` is unique to the write; empty where each attempt of a task is one of its own.
+        ``write`` is unique to the write; empty if each attempt of a task counts as a separate
+        write.
         """
         self._options: Final = options
         self._write: Final = write
@@ -146,7 +147,7 @@ class _Writer:
         self._body: Final = bodies[0]
 
     def send(self, batches: Iterable[pa.RecordBatch]) -> Sent:
-        """Send rows, and wait until they are confirmed; raises what sending has failed with."""
+        """Send rows, and wait for their confirmation; raises the errors of sending."""
         sent = 0
         names = _Names(self._write or uuid4().hex)
         waiting: deque[Future[None]] = deque()
@@ -165,7 +166,7 @@ class _Writer:
     def _groups(
         self, batches: Iterable[pa.RecordBatch], names: _Names
     ) -> Iterator[tuple[str, list[_Packet]]]:
-        """What can be handed on together."""
+        """Yield groups of consecutive messages with one destination."""
         for batch in batches:
             for at in range(0, batch.num_rows, _GROUP):
                 packets = self._packets(batch.slice(at, _GROUP), names)
@@ -208,8 +209,8 @@ class BatchWriter(DataSourceArrowWriter):
     """Sends a batch."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        """Raises :class:`~stompkit.spark.session.SparkProblem` for columns that can't be sent."""
-        # Made once by the driver, and sent to all tasks and their further attempts.
+        """Check the columns; raises :class:`~stompkit.spark.session.SparkProblem`."""
+        # Created once by the driver, and sent to all tasks and their retries.
         self._writer: Final = _Writer(options, schema, uuid4().hex)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
@@ -221,9 +222,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """Sends a stream."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        """Raises :class:`~stompkit.spark.session.SparkProblem` for columns that can't be sent."""
-        # Without the names that Spark gives batches nothing is known to be the same in another
-        # attempt: better twice than not at all.
+        """Check the columns; raises :class:`~stompkit.spark.session.SparkProblem`."""
+        # Without Spark's batch names duplicates in another attempt cannot be recognised: sending
+        # twice is better than not at all.
         self._writer: Final = _Writer(options, schema, "")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
@@ -231,7 +232,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return self._writer.send(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing is left to do: all that is told was confirmed."""
+        """Do nothing: the tasks have received all confirmations."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """What was sent can't be taken back; what is sent again has the same ids."""
+        """Do nothing: sent messages cannot be withdrawn; a retry uses the same ids."""

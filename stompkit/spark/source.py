@@ -1,42 +1,42 @@
-"""The format ``stomp``: what a spool has as rows, and rows as messages to a broker.
+"""The format ``stomp``: messages of a spool as rows, and rows as messages to a broker.
 
-A stream or a batch reads a spool, by ordinals, so that a batch that is tried again has the same
-rows. With ``spool`` something else fills it, such as ``stompkit spool``. With ``hosts`` and
-``destinations`` a stream fills it itself, as long as it runs, unless somebody else does; a batch
-receives what the broker has.
+A stream or a batch reads a spool by ordinals, so a retried batch has the same rows. With ``spool``
+another process fills the spool, such as ``stompkit spool``. With ``hosts`` and ``destinations`` a
+stream fills the spool while it runs, unless another process does; a batch receives the messages
+present at the broker.
 
 ======================================  =========================================================
-``spool``                               the folder; with hosts by default one below XDG_STATE_HOME
-``hosts``                               ``HOST:PORT``, or several with commas: failover
-``destinations``                        one or several with commas; ``destination`` is the same
+``spool``                               folder; with hosts by default one below XDG_STATE_HOME
+``hosts``                               ``HOST:PORT``, or several separated by commas: failover
+``destinations``                        one or more, separated by commas; also ``destination``
 ``login``, ``passcode``                 of the brokers
 ``virtualHost``
-``tls``, ``tlsCa``                      STOMP over TLS; a folder of certificates of authorities
+``tls``, ``tlsCa``                      STOMP over TLS; folder of CA certificates
 ``selector``, ``durable``, ``ack``      of the subscriptions: see the receiver of the spool
-``receipts``                            ``false`` for brokers that have none
-``headers``                             further ones of SUBSCRIBE, a JSON object
-``partitions``                          of a spool that is made: 1
+``receipts``                            ``false`` for brokers without receipts
+``headers``                             additional headers of SUBSCRIBE, a JSON object
+``partitions``                          number of partitions of a new spool: 1
 ``startingOffsets``                     ``earliest`` (the default), ``latest``, or ordinals
                                         ``{"0": 1200, "1": -2}``; -2 is earliest and -1 latest
 ``startingTimestamp``                   instead: ISO 8601, or milliseconds since 1970
 ``endingOffsets``, ``endingTimestamp``  of a batch; by default ``latest``
-``failOnDataLoss``                      whether what retention has removed is an error: ``true``
-``minPartitions``                       at least so many tasks
-``maxRecordsPerTrigger``                messages of a micro-batch: 100000
-``maxBytesPerTrigger``                  octets of a micro-batch: 67108864, which are 64 MiB
+``failOnDataLoss``                      raise an error for messages lost by retention: ``true``
+``minPartitions``                       minimum number of tasks
+``maxRecordsPerTrigger``                maximum messages per micro-batch: 100000
+``maxBytesPerTrigger``                  maximum bytes per micro-batch: 67108864 (64 MiB)
 ``payload``                             ``raw``, ``changeset``: a row for each change, or
                                         ``ranges``, for ``apply_changes`` alone
-``reader``                              a name, for which retention waits
-``gap``                                 changesets that are missing: ``stop`` with an error,
-                                        ``wait``, or ``skip`` them; not of ``raw``
-``gapTimeout``                          for how long they are waited for, in seconds: 30
-``beginningWait``                       how long number 1 of a new origin is waited for: 2
-``pushFilters``                         of a batch: ``true`` where Spark's configuration has
+``reader``                              name of a reader for which retention keeps messages
+``gap``                                 missing changesets: ``stop`` with an error,
+                                        ``wait``, or ``skip`` them; not with ``raw``
+``gapTimeout``                          maximum wait for them in seconds: 30
+``beginningWait``                       maximum wait for number 1 of a new origin in seconds: 2
+``pushFilters``                         of a batch: ``true`` if Spark's configuration has
                                         ``spark.sql.python.filterPushdown.enabled``, too
 ======================================  =========================================================
 
-The starting options are for a stream without checkpoint only. One with ``latest`` or a time should
-have a ``reader``: else a crash in its first batch moves the start.
+The starting options apply only to a stream without checkpoint. A stream that starts at ``latest``
+or a time should have a ``reader``: otherwise a crash in its first batch moves the start.
 """
 
 from __future__ import annotations
@@ -59,30 +59,30 @@ class StompDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What it is called in ``format()``."""
+        """Return the name for ``format()``."""
         return "stomp"
 
     def schema(self) -> StructType:
-        """The columns of what is read."""
+        """Return the columns of the rows."""
         return _schema(SourceOptions.parse(self.options))
 
     def reader(self, schema: StructType) -> BatchReader:
-        """Of a batch."""
+        """Return the reader of a batch."""
         options = self._source_options(schema)
         return FilteringReader(options) if options.push_filters else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        """Of a stream."""
+        """Return the reader of a stream."""
         return StreamReader(self._source_options(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001  # Spark's
-        """Of a batch."""
+        """Return the writer of a batch."""
         if overwrite:
             raise SparkProblem("what was sent can't be overwritten: use mode('append')")
         return BatchWriter(SinkOptions.parse(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001
-        """Of a stream."""
+        """Return the writer of a stream."""
         return StreamWriter(SinkOptions.parse(self.options), schema)
 
     def _source_options(self, schema: StructType) -> SourceOptions:

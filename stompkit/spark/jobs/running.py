@@ -1,4 +1,4 @@
-"""Runs a job of a pipeline: session, stream, batches, and an end that leaves no batch half done."""
+"""Running a job of a pipeline: session, stream, batches, and a stop between batches."""
 
 from __future__ import annotations
 
@@ -41,27 +41,27 @@ __all__ = ["Pipeline", "Progress"]
 _log: Final = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-#: How often is looked whether the query goes on, and how far it is, in seconds.
+#: Time in seconds between two checks of the query and its progress.
 _LOOK_S: Final = 0.1
 _PROGRESS_S: Final = 0.5
-#: The first and the longest pause before a batch is tried again.
+#: Back-off in seconds before a batch is retried: initial and maximum.
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 15.0
-#: Options that say where a query without checkpoint begins.
+#: Options with the start position of a query without checkpoint.
 _STARTING: Final = ("startingoffsets", "startingtimestamp")
-#: How long Spark may take to write down that a batch is done, before the query is stopped.
+#: Maximum time in seconds to wait for Spark's commit of a batch before the query is stopped.
 _NOTED_S: Final = 10.0
-#: What processes of Spark's have failed with is in the middle of what Spark says.
+#: Pattern of stompkit's own errors within the messages of Spark.
 _OURS: Final = re.compile(r"^stompkit\.[\w.]+: (.+)$", re.MULTILINE)
 _LAST: Final = re.compile(r"^(?:[A-Za-z_][\w.]*(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 
 class _Stopping(Exception):
-    """A batch was about to begin when the job was to end."""
+    """A batch was about to begin during the stop of the job."""
 
 
 class Pipeline:
-    """One job of a pipeline, to be run once."""
+    """One run of a pipeline's job."""
 
     def __init__(
         self,
@@ -73,13 +73,14 @@ class Pipeline:
         spark: SparkSession | None = None,
         log_level: str = "OFF",
     ) -> None:
-        """Describe a run; nothing is opened yet.
+        """Describe a run without opening resources.
 
-        With ``once`` it ends when it has what the spool has at the start; else a batch begins every
-        ``trigger_s`` seconds, by default those of the settings. ``spark`` is a session to use,
-        which stays; without it one is made, whose log has the level ``log_level``.
+        With ``once`` the run ends when it has processed the messages present at its start.
+        Otherwise a batch begins every ``trigger_s`` seconds; the default is that of the settings.
+        ``spark`` is an existing session, which stays open. Without it a session is created, with
+        the log level ``log_level``.
 
-        Raises PipelineProblem where what the job needs is not in the settings.
+        Raises PipelineProblem if the settings lack something that the job requires.
         """
         self.settings: Final = settings
         self.job: Final = job
@@ -97,22 +98,22 @@ class Pipeline:
         self._lock = threading.Lock()
         self._progress = Progress()
         self._metrics: StreamingQueryListener | None = None
-        #: Where metrics are served, as long as it runs.
+        #: Address of the metrics server while it runs.
         self.metrics_address: Address | None = None
 
     def stop(self) -> None:
-        """Have :meth:`run` return when the batch under way is done; also for signal handlers."""
+        """Make :meth:`run` return after the current batch; safe in signal handlers."""
         self._is_stopping = True
 
     def progress(self) -> Progress:
-        """How far it is, from any thread."""
+        """Return the progress; from any thread."""
         return self._progress
 
     def run(self) -> None:
-        """Run until it is stopped, or with ``once`` has what there is.
+        """Run until stopped, or with ``once`` until all present messages are processed.
 
-        Raises PipelineProblem, with what to do, when it can't go on. Whatever has ended it, it can
-        be run again: it goes on where the target is.
+        Raises PipelineProblem, with a remedy, if the job cannot continue. A stopped or failed job
+        can be run again: it resumes from the position of the target.
         """
         try:
             other = "another pipeline has another name"
@@ -136,7 +137,7 @@ class Pipeline:
                     pass
 
     def _goes_on_after_query(self, spark: SparkSession) -> bool:
-        """Run one query to its end; true where another one has to read the spool again."""
+        """Run one query to its end; return True if another one must read the spool again."""
         self._failure = None
         try:
             query = self._begin(spark)
@@ -151,18 +152,18 @@ class Pipeline:
         return isinstance(self._failure, TargetBehind)
 
     def _beginning(self) -> Beginning:
-        """Where the query begins, by the target; raises PipelineProblem."""
+        """Return the start of the query, according to the target; raises PipelineProblem."""
         try:
             reader = self._open()
         except SpoolProblem:
-            return "checkpoint"  # the source makes the spool, or says what is wrong with it
+            return "checkpoint"  # the source creates the spool, or reports the error
         assert self._checkpoint is not None
         batch_id = self._checkpoint.last()
         last = None
         if batch_id is not None:
             last = self._checkpoint.offset(batch_id)
             if last is None or not _is_of(last, reader):
-                return "checkpoint"  # Spark or the source says what is wrong
+                return "checkpoint"  # Spark or the source reports the error
         try:
             fence = self._patiently("the start", lambda: self._work.fence(reader.id))
         except _Stopping:
@@ -181,18 +182,18 @@ class Pipeline:
         return "checkpoint"
 
     def _behind(self, behind: TargetBehind) -> str:
-        """Why counting can't go on, and what to do."""
+        """Return why counting cannot continue, and how to resolve it."""
         return (
             f"{behind}. Bring the results back, or begin anew under another name of the pipeline,"
             " with other results in [analytics]: then the job counts what the spool has"
         )
 
     def _begin(self, spark: SparkSession) -> StreamingQuery:
-        """Start; raises PipelineProblem for what Spark finds wrong with its checkpoint."""
+        """Start the query; raises PipelineProblem if Spark rejects its checkpoint."""
         try:
             return self._start(spark)
         except (PySparkException, Py4JJavaError) as error:
-            # Not everything that Java raises becomes an exception of PySpark.
+            # Not every Java exception is converted to a PySpark exception.
             text = str(getattr(error, "java_exception", error))
             reason = _quoted(text).rstrip(".") + self._advice(text)
             raise PipelineProblem(self.settings.without_secrets(reason)) from error
@@ -223,7 +224,7 @@ class Pipeline:
         return writer.trigger(processingTime=pause).start()
 
     def _follow(self, query: StreamingQuery) -> None:
-        """Return when the query has ended, or was stopped between two batches."""
+        """Wait until the query has ended, or was stopped between two batches."""
         looked = 0.0
         quiet_since: float | None = None
         while query.isActive:
@@ -232,8 +233,8 @@ class Pipeline:
                 looked = now
                 self._note_progress(query)
             if self._is_stopping and not self._is_busy:
-                # No batch begins any more; the last one is to be in the checkpoint, though. Where
-                # it is not, it comes again after the next start, and is left out.
+                # No further batch begins, but the last one should be in the checkpoint. Otherwise
+                # it is repeated after the next start, and skipped.
                 quiet_since = quiet_since or now
                 if not query.status["isTriggerActive"] or now - quiet_since > _NOTED_S:
                     query.stop()
@@ -247,7 +248,7 @@ class Pipeline:
         raise PipelineProblem(self._reason(error)) from (self._failure or error)
 
     def _take(self, df: DataFrame, batch_id: int) -> None:
-        """One batch, called by Spark in a thread of its own."""
+        """Process one batch; called by Spark in a separate thread."""
         self._is_busy = True
         try:
             if self._is_stopping:
@@ -283,7 +284,7 @@ class Pipeline:
             self._is_busy = False
 
     def _patiently(self, what: str, do: Callable[[], _T]) -> _T:
-        """Try until it works, as long as there is hope."""
+        """Retry an operation while its errors may be temporary, until a deadline."""
         deadline = time.monotonic() + self._retry_s
         backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
@@ -310,19 +311,19 @@ class Pipeline:
         if isinstance(error, SinkMisconfigured):
             return False
         passing = self._work.passing
-        # What has happened in a task comes as an error of Spark's that quotes it.
+        # An exception in a task is quoted in an error of Spark.
         return isinstance(error, passing) or any(
             f".{kind.__name__}: " in str(error) for kind in passing if kind is not OSError
         )
 
     def _open(self) -> SpoolReader:
-        """The spool; it is there when a batch is."""
+        """Return the spool, which exists when there is a batch."""
         if self._reader is None:
             self._reader = SpoolReader(self.settings.spool())
         return self._reader
 
     def _note_progress(self, query: StreamingQuery) -> None:
-        """Find out how much is still to be read."""
+        """Update the lag of the query."""
         told = query.lastProgress
         if told is None or not told.sources:
             return
@@ -333,7 +334,7 @@ class Pipeline:
         try:
             head = self._open().head()
         except (OSError, SpoolProblem):
-            return  # the source tells it, if it matters
+            return  # the source reports it, if it matters
         read = offset.get("p", {})
         lag = sum(max(last - read.get(str(number), 0), 0) for number, last in enumerate(head))
         self._update(phase="running", lag=lag)
@@ -342,7 +343,7 @@ class Pipeline:
         with self._lock:
             self._progress = replace(self._progress, **changes)
 
-    # What it was.
+    # The former value.
 
     def _reason(self, error: StreamingQueryException) -> str:
         failure = self._failure
@@ -355,9 +356,9 @@ class Pipeline:
         )
 
     def _advice(self, told: str) -> str:
-        """What to do where Spark can't go on from its checkpoint."""
+        """Return how to proceed if Spark cannot resume from its checkpoint."""
         if self._progress.batches or _OURS.search(told) or "Python worker" in told:
-            # It has gone on, the source says itself what is the matter, or a process is missing.
+            # The query has made progress, the source reports the error, or a process is missing.
             return ""
         where = self.settings.checkpoint_of(self.job)
         if isinstance(self._work, Aggregating):
@@ -377,7 +378,7 @@ class Pipeline:
             return self.settings.without_secrets(_quoted(str(error)))
         return self.settings.without_secrets(self._work.explain(error))
 
-    # What it needs.
+    # Requirements of a run.
 
     @contextmanager
     def _session(self) -> Iterator[SparkSession]:
@@ -393,7 +394,7 @@ class Pipeline:
             config={"spark.log.level": self._log_level, **how.config},
         )
         if is_main:
-            # Spark has one of its own, which would end the batch under way.
+            # Spark installs its own handler, which would abort the current batch.
             signal.signal(signal.SIGINT, before)
         try:
             if how.ship:
@@ -407,7 +408,7 @@ class Pipeline:
 
     @contextmanager
     def _served(self) -> Iterator[StreamingQueryListener | None]:
-        """Serve metrics, where that is wanted; gives what Spark is to tell of batches."""
+        """Serve metrics if configured; yields the listener for batches."""
         given = self.settings.metrics
         if given is None:
             yield None
@@ -427,7 +428,7 @@ class Pipeline:
             raise PipelineProblem(f"[metrics]: {problem}") from None
 
     def _count_start(self) -> int:
-        """How often the job was started before."""
+        """Return the number of former starts of the job, and increment it."""
         path = self.settings.folder() / self.job / "starts"
         try:
             count = int(path.read_text())
@@ -438,7 +439,7 @@ class Pipeline:
 
     @contextmanager
     def _heard(self, spark: SparkSession) -> Iterator[None]:
-        """Have Spark tell of batches, where somebody wants to know."""
+        """Register the listener for batches, if metrics are served."""
         if self._metrics is None:
             yield
             return
@@ -450,14 +451,14 @@ class Pipeline:
 
 
 def _is_of(offset: Offset, reader: SpoolReader) -> bool:
-    """Whether an offset is one of a spool, and not of another one, or of a newer copy."""
+    """Return True if an offset belongs to this spool, and not to another or a newer copy."""
     heads = dict(enumerate(reader.head()))
     is_there = all(end <= heads.get(number, -1) for number, end in offset.ends.items())
     return offset.spool == reader.id and is_there
 
 
 def _quoted(text: str) -> str:
-    """What has happened, out of the traces of several languages that are around it."""
+    """Return the innermost error message from nested stack traces."""
     for pattern in (_OURS, _LAST):
         found = pattern.findall(text)
         if found:

@@ -1,4 +1,4 @@
-"""What pipelines do, as files say it: TOML, a table for each part.
+"""Settings of pipelines from TOML files, with a table for each part.
 
 ::
 
@@ -14,7 +14,7 @@
     path = "/var/lib/shop/events"
 
 The job *replicate* needs ``[target]``, the job *events* ``[events]``, the job *analytics*
-``[analytics]``; a file may have all of them.
+``[analytics]``; a file may contain all of them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 JobName = Literal["replicate", "events", "analytics"]
-#: The jobs that there are, and what each does.
+#: The existing jobs, with descriptions.
 JOBS: Final[dict[JobName, str]] = {
     "replicate": "apply changes to a database",
     "events": "store changes in an event store",
@@ -64,23 +64,23 @@ JOBS: Final[dict[JobName, str]] = {
 }
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
-#: Options of a store that nobody else may know.
+#: Pattern of the names of secret storage options.
 _KEY: Final = re.compile("key|secret|token|password|sas", re.IGNORECASE)
 _TIME: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
-#: Options of the source that are about batches, and ones that a job sets itself.
+#: Source options that concern batch reads, and those that a job sets.
 _NOT_OF_JOBS: Final = {
     "endingoffsets": "a job does not end somewhere; `--once` ends it where the spool does",
     "endingtimestamp": "a job does not end somewhere; `--once` ends it where the spool does",
     "payload": "a job reads changesets; leave it out",
     "pushfilters": "this is for batches; leave it out",
 }
-#: What may be somewhere else than in the file: in a variable, or a file of its own.
+#: Options that may be in an environment variable, or a separate file.
 _SECRET: Final = ("login", "passcode")
 
 
 class PipelineProblem(Exception):
-    """A pipeline can't be run as it is described; ``str()`` has a line for each mistake."""
+    """Invalid pipeline settings; ``str()`` has a line for each error."""
 
 
 class _Table(msgspec.Struct, kw_only=True, frozen=True, rename="kebab"):
@@ -90,7 +90,7 @@ class _Table(msgspec.Struct, kw_only=True, frozen=True, rename="kebab"):
 class TargetSettings(_Table, frozen=True):
     """``[target]``: options of :func:`~stompkit.spark.targets.open_target`."""
 
-    #: ``env:NAME`` is the one in that variable, ``file:PATH`` the one in that file's first line.
+    #: URL; ``env:NAME`` refers to a variable, ``file:PATH`` to the first line of a file.
     url: str
     create: bool = False
     evolve: bool = True
@@ -98,13 +98,13 @@ class TargetSettings(_Table, frozen=True):
     lossy: bool = False
     schema_map: dict[str, str] = {}
     table_map: dict[str, str] = {}
-    #: Of Delta tables: what the package deltalake is to know of the store, such as its keys.
+    #: For Delta tables: options of the package deltalake for the store, such as its keys.
     storage_options: dict[str, str] = {}
-    #: Of Parquet files: how long those are kept that have been replaced.
+    #: For Parquet files: time for which replaced files are kept.
     keep: str = "1h"
 
     def looked_up_storage_options(self) -> dict[str, str]:
-        """``storage_options`` without ``env:`` and ``file:``; raises :class:`PipelineProblem`."""
+        """Return ``storage_options`` with resolved references; raises :class:`PipelineProblem`."""
         return {name: _looked_up(text) for name, text in self.storage_options.items()}
 
 
@@ -127,125 +127,125 @@ class EventsSettings(_Table, frozen=True):
 
     path: str
     namespace: str = "stompkit"
-    #: How long events are kept: such as ``"90d"``, or ``"forever"``.
+    #: Time for which events are kept, such as ``"90d"``, or ``"forever"``.
     ttl: str = "3d"
-    #: Whether whole changesets are kept, too.
+    #: True if whole changesets are kept, too.
     history: bool = False
-    #: How much of that the job *compact* leaves, where it is not to be as much as ``ttl`` says.
+    #: Time for which the job *compact* keeps changesets, if that is less than ``ttl``.
     keep_history: str = "forever"
     tables: list[str] | None = None
-    #: What becomes of messages that are no changesets; ``ignore`` passes over them.
+    #: Handling of messages that are not changesets; ``ignore`` skips them.
     on_problem: Literal["stop", "dead-letter", "ignore"] = "stop"
 
 
 class AnalyticsSettings(_Table, frozen=True):
-    """``[analytics]``: what the job counts into."""
+    """``[analytics]``: storage and parameters of the results."""
 
-    #: A folder, for Parquet files.
+    #: Folder for Parquet files.
     path: str = ""
-    #: A database instead, as that of ``[target]``.
+    #: Database URL instead, as in ``[target]``.
     url: str = ""
-    #: How much older than the newest change one may be to be counted with its minute.
+    #: Maximum age of a change relative to the newest one, to be counted with its minute.
     watermark: str = "10m"
-    #: How many of the most frequent keys are kept of a minute of a table.
+    #: Number of the most frequent keys stored for a minute of a table.
     top_keys: Annotated[int, msgspec.Meta(ge=1, le=100)] = 10
-    #: A file for the report, a page of HTML.
+    #: File for the report, an HTML page.
     report: str = ""
-    #: How much of the past is in the report.
+    #: Time span of the report.
     report_span: str = "2h"
 
 
 class MetricsSettings(_Table, frozen=True):
-    """``[metrics]``: what Prometheus asks."""
+    """``[metrics]``: the endpoint for Prometheus."""
 
     #: ``HOST:PORT``.
     listen: str
 
 
 class VerifySettings(_Table, frozen=True):
-    """``[verify]``: what the job *verify* compares the target with."""
+    """``[verify]``: the source that the job *verify* compares with the target."""
 
-    #: A database, as that of ``[target]``.
+    #: Database URL, as in ``[target]``.
     source: str
-    #: Those that are compared; by default those of ``[apply]``, or all that the source has.
+    #: Tables to compare; by default those of ``[apply]``, or all tables of the source.
     tables: list[str] | None = None
-    #: How long it is waited before rows that differ are looked at again.
+    #: Time to wait before differing rows are compared again.
     settle: str = "5s"
 
 
 class SparkSettings(_Table, frozen=True):
-    """``[spark]``: where it runs."""
+    """``[spark]``: the Spark session of the jobs."""
 
-    #: By default this machine, with all its processors, or what ``spark-submit`` says.
+    #: By default this machine with all its processors, or the choice of ``spark-submit``.
     master: str | None = None
     config: dict[str, str] = {}
-    #: Whether this stompkit is taken to workers where it is not installed.
+    #: True to send this stompkit to workers without an installation.
     ship: bool = False
 
 
 class PipelineSettings(_Table, frozen=True):
-    """A whole file."""
+    """The settings of a pipeline."""
 
-    #: What fences, checkpoints and readers of the spool are kept under.
+    #: Name of the fences, checkpoints and spool readers.
     name: str
-    #: Options of the format ``stomp``, under the names that they have there.
+    #: Options of the format ``stomp``, by the names that they have there.
     source: dict[str, Any]
     target: TargetSettings | None = None
     apply: ApplySettings = ApplySettings()
-    #: Options of the sink ``stomp``: where dead letters are sent, too.
+    #: Options of the sink ``stomp`` for dead letters.
     dead_letter: dict[str, Any] = {}
     events: EventsSettings | None = None
     analytics: AnalyticsSettings | None = None
     metrics: MetricsSettings | None = None
     verify: VerifySettings | None = None
     spark: SparkSettings = SparkSettings()
-    #: How long it is from the begin of a batch to the next; ``"0s"`` for without a pause.
+    #: Interval between the starts of batches; ``"0s"`` for no pause.
     trigger: str = "1s"
-    #: How long it is tried again while a target is out of reach.
+    #: Maximum time of retries while a target is unreachable.
     retry_for: str = "5m"
-    #: Where checkpoints are, by default below ``XDG_STATE_HOME``.
+    #: Folder of the checkpoints, by default below ``XDG_STATE_HOME``.
     state_dir: str = ""
-    #: A URI instead, for a cluster; the name of the job is appended.
+    #: URI of the checkpoints instead, for a cluster; the name of the job is appended.
     checkpoint: str = ""
 
     def folder(self) -> Path:
-        """Where the pipeline has its files on this machine."""
+        """Return the folder of the pipeline's files on this machine."""
         base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
         state = Path(self.state_dir) if self.state_dir else Path(base) / "stompkit" / "pipelines"
         return state.absolute() / self.name
 
     def checkpoint_of(self, job: JobName) -> str:
-        """Where Spark keeps how far a job is."""
+        """Return the location of a job's Spark checkpoint."""
         if self.checkpoint:
             return f"{self.checkpoint.rstrip('/')}/{job}"
         return str(self.folder() / job / "checkpoint")
 
     def source_options(self, job: JobName) -> dict[str, str]:
-        """Of ``spark.readStream.format("stomp")``, secrets included."""
-        # What is applied need not pass through Spark: tasks read the spool themselves.
+        """Return the options for ``spark.readStream.format("stomp")``, including secrets."""
+        # The job does not pass changes through Spark: its tasks read the spool themselves.
         payload = "ranges" if job == "replicate" else "changeset"
         options = {"payload": payload, **_options(self.source)}
         if not any(name.lower() == "reader" for name in options):
-            # Retention waits for it; one that is empty keeps it from that.
+            # Retention keeps messages for this reader; an empty name disables that.
             options["reader"] = f"{self.name}.{job}"
         return options
 
     def spool(self) -> Path:
-        """The folder of the spool that is read."""
+        """Return the folder of the spool to read."""
         return SourceOptions.parse(_options(self.source)).spool
 
     def dead_letter_options(self) -> dict[str, str]:
-        """Of the sink ``stomp``; none where dead letters are sent nowhere."""
+        """Return the options of the sink ``stomp`` for dead letters; empty without such a sink."""
         return _options(self.dead_letter)
 
     def target_url(self) -> str:
-        """The URL of the target, looked up; raises :class:`PipelineProblem` without one."""
+        """Return the resolved URL of the target; raises :class:`PipelineProblem` without one."""
         if self.target is None:
             raise PipelineProblem("[target]: the job replicate needs this table, with its url")
         return _looked_up(self.target.url)
 
     def source_url(self) -> str:
-        """The URL that the target is compared with, looked up; raises :class:`PipelineProblem`."""
+        """Return the resolved URL of the source to compare; raises :class:`PipelineProblem`."""
         if self.verify is None:
             raise PipelineProblem(
                 "[verify]: the job verify needs this table, with its source, or --source URL"
@@ -253,11 +253,11 @@ class PipelineSettings(_Table, frozen=True):
         return _looked_up(self.verify.source)
 
     def analytics_url(self) -> str:
-        """The URL of the database for results, looked up; empty where there is none."""
+        """Return the resolved URL of the database for results; empty if there is none."""
         return _looked_up(self.analytics.url) if self.analytics is not None else ""
 
     def demanded_analytics(self) -> AnalyticsSettings:
-        """``[analytics]``; raises :class:`PipelineProblem` without it."""
+        """Return ``[analytics]``; raises :class:`PipelineProblem` without it."""
         if self.analytics is None:
             raise PipelineProblem(
                 "[analytics]: the job analytics needs this table, with its path or its url"
@@ -265,7 +265,7 @@ class PipelineSettings(_Table, frozen=True):
         return self.analytics
 
     def demand(self, job: JobName) -> None:
-        """Raise :class:`PipelineProblem` where what a job needs is not in the file."""
+        """Raise :class:`PipelineProblem` if the settings lack a requirement of the job."""
         if job == "replicate":
             self.target_url()
         elif job == "analytics":
@@ -276,9 +276,9 @@ class PipelineSettings(_Table, frozen=True):
     def with_options(
         self, job: JobName, *, report: Path | None = None, metrics: str | None = None
     ) -> PipelineSettings:
-        """These, with what a command line says in place of the file.
+        """Return these settings with overrides from the command line.
 
-        Raises :class:`PipelineProblem` for a report of a job that makes none.
+        Raises :class:`PipelineProblem` for a report of a job without report.
         """
         settings = self
         if metrics is not None:
@@ -291,7 +291,7 @@ class PipelineSettings(_Table, frozen=True):
         return settings
 
     def jobs(self) -> list[JobName]:
-        """The jobs that the file describes."""
+        """Return the jobs that the file configures."""
         found: list[JobName] = []
         if self.target is not None:
             found.append("replicate")
@@ -302,8 +302,8 @@ class PipelineSettings(_Table, frozen=True):
         return found
 
     def without_secrets(self, text: str) -> str:
-        """A text in which no password of these settings is left."""
-        # Each by itself: what can't be looked up is in no text, and must not keep the others there.
+        """Return a text without any password in these settings."""
+        # Individually: a secret that cannot be resolved must not prevent the removal of the others.
         found = [
             _known(options["passcode"])
             for options in (self.source, self.dead_letter)
@@ -323,7 +323,7 @@ class PipelineSettings(_Table, frozen=True):
 
 
 def _known(text: str) -> str:
-    """What a text stands for; empty where that is not to be had."""
+    """Return the resolved text; empty if that fails."""
     try:
         return _looked_up(text)
     except PipelineProblem:
@@ -331,7 +331,7 @@ def _known(text: str) -> str:
 
 
 def load(path: str | os.PathLike[str]) -> PipelineSettings:
-    """Read a file; raises :class:`PipelineProblem` with all of its mistakes."""
+    """Read a file; raises :class:`PipelineProblem` with all of its errors."""
     try:
         return parse(read_toml(path))
     except ConfigurationError as error:
@@ -342,7 +342,7 @@ def load(path: str | os.PathLike[str]) -> PipelineSettings:
 
 
 def parse(found: Mapping[str, Any]) -> PipelineSettings:
-    """The same of what is read already; the mistakes are ``PLACE: what is wrong``."""
+    """Parse decoded settings; errors have the form ``PLACE: error``."""
     mistakes: list[str] = []
     settings = convert(found, PipelineSettings, mistakes)
     name = found.get("name")
@@ -395,7 +395,7 @@ def parse(found: Mapping[str, Any]) -> PipelineSettings:
 
 
 def seconds(text: str) -> float:
-    """A time such as ``500ms``, ``1s``, ``5m``, ``12h`` or ``7d``; raises PipelineProblem."""
+    """Return the seconds in a time such as ``500ms``, ``1s`` or ``7d``; raises PipelineProblem."""
     found = _TIME.fullmatch(text.strip())
     if found is None:
         raise PipelineProblem("this is a time such as 500ms, 1s, 5m, 12h or 7d")
@@ -403,7 +403,7 @@ def seconds(text: str) -> float:
 
 
 def life(text: str) -> float | None:
-    """How long something is kept, in seconds; ``None`` for ever. Raises PipelineProblem."""
+    """Return a retention time in seconds; ``None`` for ever. Raises PipelineProblem."""
     if text.strip() == "forever":
         return None
     try:
@@ -416,7 +416,7 @@ def life(text: str) -> float | None:
 
 
 def _try(place: str, check: Any, found: Any, mistakes: list[str]) -> None:
-    """Note what a check finds; what is of another type is noted already."""
+    """Record the error of a check; a wrong type is recorded elsewhere."""
     if not isinstance(found, (str, dict)):
         return
     try:
@@ -457,7 +457,7 @@ def _check_address(found: str) -> None:
 
 
 def _options(found: Mapping[str, Any]) -> dict[str, str]:
-    """Values of TOML as Spark's options have them."""
+    """Return TOML values as Spark options."""
     return {
         name: _looked_up(_text(name, value)) if name in _SECRET else _text(name, value)
         for name, value in found.items()

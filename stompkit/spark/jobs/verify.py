@@ -1,4 +1,4 @@
-"""The job *verify*: whether a replica is as its source is. Needs the extra ``sql``.
+"""The job *verify*: comparing a replica with its source. Requires the extra ``sql``.
 
 ::
 
@@ -32,57 +32,57 @@ from stompkit.spark.ship import ship
 
 __all__ = ["Difference", "Verdict", "verify"]
 
-#: How many differences of a table are told; and about how many rows are compared one by one at a
-#: time, which bounds memory.
+#: Maximum number of reported differences of a table, and approximate number of rows compared
+#: individually at a time, which limits memory.
 _MOST: Final = 1000
 _MOST_ROWS: Final = 100_000
-#: How often rows that differ are looked at again, as long as they change.
+#: Maximum number of comparisons of differing rows while they change.
 _LOOKS: Final = 3
-#: A table of more rows is read by tasks, about so many rows each.
+#: Approximate number of rows per task; larger tables are read by tasks.
 _RANGE_ROWS: Final = 500_000
-#: Tables that stompkit itself keeps in databases.
+#: Prefix of stompkit's own tables in databases.
 _OWN: Final = "stompkit_"
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """A row that is not the same."""
+    """A row that differs."""
 
     table: str
-    #: The values of the key as JSON has them; of a table without a key all columns.
+    #: Values of the key as JSON; for a table without key, all columns.
     key: dict[str, Any]
-    #: ``missing``: the replica has no such row. ``extra``: the source has none.
+    #: ``missing``: the replica lacks the row. ``extra``: the source lacks it.
     kind: Literal["missing", "extra", "different"]
-    #: Those that differ.
+    #: Columns that differ.
     columns: list[str] = []
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What was found of one table."""
+    """Result for one table."""
 
     name: str
-    #: How many rows there are; ``None`` where there is no such table.
+    #: Number of rows; ``None`` if the table does not exist.
     source_rows: int | None
     target_rows: int | None
     differences: list[Difference] = []
-    #: Whether there are more differences than are told.
+    #: True if there are more differences than reported.
     has_more: bool = False
 
     @property
     def is_equal(self) -> bool:
-        """Whether there is no difference."""
-        # A table that never had a row need not have come to the replica.
+        """True if there is no difference."""
+        # A table that never had a row may be missing in the replica.
         is_there = self.target_rows is not None or self.source_rows == 0
         return is_there and self.source_rows is not None and not self.differences
 
 
 class _Pair(NamedTuple):
-    """A table at both sides."""
+    """A table on both sides."""
 
     name: str
     columns: tuple[str, ...]
     keys: int
     sides: tuple[Side, Side]
-    #: The values of the key's first column, where these are whole numbers.
+    #: Range of the key's first column, if it contains integers.
     bounds: tuple[int, int] | None
     rows: int
 
@@ -98,20 +98,20 @@ def verify(
     range_rows: int = _RANGE_ROWS,
     on_progress: Callable[[str], None] | None = None,
 ) -> list[Verdict]:
-    """Compare the tables of a source with those of a replica, by what their values mean.
+    """Compare the tables of a source with those of a replica, by normalised values.
 
-    Rows are compared by digests, in groups; where a group differs, row by row. Tables of more than
-    ``range_rows`` rows, with a whole number as the first column of their key, are read by tasks of
-    Spark, each a range of keys: with ``spark``, or with a session that is made.
+    Rows are compared by digests of groups; differing groups are compared row by row. Tables of more
+    than ``range_rows`` rows with an integer as the first key column are read by Spark tasks, each a
+    range of keys. They use ``spark``, or a new session.
 
-    Rows that differ are looked at again after ``settle_s`` seconds. They are no difference if the
-    replica has then got to where the source was, so the source may change meanwhile. ``source``,
-    ``url`` (of the replica), ``tables`` and ``settle_s`` are those of the settings by default; also
-    the names of tables, keys and columns that the settings say are followed. Columns that only the
-    replica has do not matter; one that it lacks counts as NULL.
+    Differing rows are compared again after ``settle_s`` seconds. They are equal if the replica has
+    by then reached the former state of the source, so the source may change meanwhile. ``source``,
+    ``url`` (of the replica), ``tables`` and ``settle_s`` default to the settings. The names of
+    tables, keys and columns in the settings apply as well. Columns that exist only in the replica
+    are ignored; a missing one counts as NULL.
 
-    At most 1000 differences of each table are told. Raises PipelineProblem for what can't be
-    compared, and SinkUnavailable.
+    At most 1000 differences of each table are reported. Raises PipelineProblem for data that cannot
+    be compared, and SinkUnavailable.
     """
     given = settings.target
     if given is None and url is None:
@@ -149,7 +149,7 @@ def verify(
 
 
 def _names(url: str, wanted: Sequence[str] | None) -> list[tuple[str, str]]:
-    """The schemas and names of the tables that are compared; a schema that goes without saying."""
+    """Return the schemas and names of the tables to compare; a default schema is empty."""
     with closing(Tables(url, None, "the source")) as tables, tables.transaction() as connection:
         inspector = inspect(connection)
         default = inspector.default_schema_name or ""
@@ -162,13 +162,13 @@ def _names(url: str, wanted: Sequence[str] | None) -> list[tuple[str, str]]:
 
 
 def _named_as_they_are(names: Sequence[tuple[str, str]]) -> TargetSettings:
-    """The source's own names, where they are looked for with their schemas."""
+    """Return settings that map tables to the source's own names, with their schemas."""
     full = [f"{schema}.{table}" for schema, table in names if schema]
     return TargetSettings(url="", table_map=dict(zip(full, full, strict=True)))
 
 
 class _Pairs:
-    """Finds what is to be compared with what."""
+    """Matching of the tables and columns to compare."""
 
     def __init__(
         self, settings: PipelineSettings, one: Tables, other: Tables, urls: tuple[str, str]
@@ -185,7 +185,7 @@ class _Pairs:
         )
 
     def look(self, schema: str, name: str) -> _Pair | Verdict:
-        """A table at both sides, or what is to be said where it is at one side only."""
+        """Return a table on both sides, or a verdict if it exists on one side only."""
         full = f"{schema}.{name}" if schema else name
         with self._one.transaction() as connection:
             source = self._one.find(connection, schema, name)
@@ -197,7 +197,7 @@ class _Pairs:
         with self._other.transaction() as connection:
             target = self._other.find(connection, schema, name)
             if target is None:
-                # Publishers that know no schemas tell none.
+                # Publishers without schemas send none.
                 target = self._other.find(connection, "", name)
             if target is None:
                 return Verdict(full, count, None)
@@ -273,21 +273,21 @@ def _compare(
 
 
 class _Look:
-    """Compares the rows in some buckets, one by one."""
+    """Comparison of the rows in some buckets, one by one."""
 
     def __init__(self, pair: _Pair, buckets: Sequence[int]) -> None:
         self._pair: Final = pair
         self._buckets: Final = buckets
 
     def differences(self, settle_s: float) -> list[Difference]:
-        """What differs, and goes on to differ."""
+        """Return the differences that persist."""
         source, target = self._read()
         keys = [
             key
             for key in dict.fromkeys([*source, *target])
             if _values(source, key) != _values(target, key)
         ]
-        # What the source was: the replica may be as late as that.
+        # Former states of the source: the replica may lag by that much.
         past = {key: {_values(source, key)} for key in keys}
         for _ in range(_LOOKS if settle_s else 0):
             if not keys:
@@ -308,7 +308,7 @@ class _Look:
         return [self._difference(source.get(key), target.get(key)) for key in keys]
 
     def _read(self) -> tuple[dict[Key, Found], dict[Key, Found]]:
-        """The replica first: what it has was in the source before."""
+        """Read the replica first: its rows were in the source before."""
         one, other = self._pair.sides
         target = other.rows(self._buckets)
         return one.rows(self._buckets), target

@@ -1,4 +1,4 @@
-"""The work of each kind of job."""
+"""Creation of jobs by name."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["Aggregating", "Done", "Work", "work_of"]
 
 
 def work_of(settings: PipelineSettings, job: JobName) -> Work:
-    """The job; raises :class:`~stompkit.spark.jobs.settings.PipelineProblem`.
+    """Create a job; raises :class:`~stompkit.spark.jobs.settings.PipelineProblem`.
 
-    Nothing is connected to yet.
+    No connection is opened yet.
     """
     settings.demand(job)
     if job == "replicate":

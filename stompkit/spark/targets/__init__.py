@@ -1,4 +1,4 @@
-"""Where a pipeline applies changes to: databases, and tables in files, by URL."""
+"""Targets of pipelines by URL: databases, and tables in files."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ __all__ = [
 
 
 def open_target(url: str, **options: Any) -> Target:
-    """The target of a URL such as ``postgresql://USER@HOST/DATABASE`` or ``sqlite:///copy.sqlite``.
+    """Return the target of a URL, such as ``postgresql://USER@HOST/DATABASE``.
 
-    Also ``mysql://`` and ``mariadb://``; ``postgresql+psycopg://`` and the like name the driver.
-    ``delta:///FOLDER``, ``delta+s3://BUCKET/PATH`` and the like are Delta tables, and
-    ``parquet:///FOLDER`` is Parquet files. Options are those of
-    :class:`~stompkit.spark.targets.sql.SqlTarget`,
+    Other schemes are ``sqlite:///copy.sqlite``, ``mysql://`` and ``mariadb://``;
+    ``postgresql+psycopg://`` and similar schemes also name the driver. ``delta:///FOLDER``,
+    ``delta+s3://BUCKET/PATH`` and similar URLs are Delta tables, and ``parquet:///FOLDER`` is
+    Parquet files. Options are those of :class:`~stompkit.spark.targets.sql.SqlTarget`,
     :class:`~stompkit.spark.targets.delta.DeltaTarget` and
     :class:`~stompkit.spark.targets.parquet.ParquetTarget`. Raises ``ValueError`` for any other URL,
-    and ``ModuleNotFoundError`` where the extra ``sql`` or ``delta`` is not installed.
+    and ``ModuleNotFoundError`` if the extra ``sql`` or ``delta`` is not installed.
     """
     kind = url.partition("://")[0]
     if kind == "parquet":

@@ -1,4 +1,4 @@
-"""How new rows are, where changes are in the order of something else than the spool."""
+"""Versions of rows, for changes in another order than that of the spool."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 
 __all__ = ["Ages"]
 
-#: How long a key may be that is stored as it is, in characters.
+#: Maximum length in characters of a key that is stored unchanged.
 _LONGEST: Final = 200
 _DOCUMENTS: Final = ("after", "before", "key")
 
 
 class Ages:
-    """Sorts changes, and keeps out those that are older than what is known of their rows."""
+    """Sorts changes, and rejects those older than the known version of their row."""
 
     def __init__(self, job: Job) -> None:
-        """Begin without changes."""
+        """Start without changes."""
         self._job = job
         self._of: dict[Place, Any] = {}
-        #: By table and key.
+        #: Known versions by table and key.
         self._known: dict[str, dict[str, Any]] = {}
         self._new: dict[str, dict[str, tuple[str, int, bool]]] = defaultdict(dict)
         self.conflicts = 0
 
     def sort(self, batches: Sequence[pa.RecordBatch], tally: Tally) -> list[pa.RecordBatch]:
-        """The changes from the oldest to the newest, those that tell how old they are."""
+        """Return the changes with a version, from the oldest to the newest."""
         if not batches:
             return []
         table = pa.Table.from_batches(batches).combine_chunks()
@@ -70,7 +70,7 @@ class Ages:
         return sorted_batches
 
     def _age(self, row: dict[str, Any]) -> Any:
-        """What a change is in order by; ``None`` where it does not tell."""
+        """Return the version of a change; ``None`` if it has none."""
         name = self._job.sequence_by
         if name in row:
             return row[name]
@@ -87,7 +87,7 @@ class Ages:
         batches: Sequence[pa.RecordBatch],
         rules: Callable[[str, str], TableRules],
     ) -> Admit:
-        """Find out how new all rows are that changes are about; return who lets changes in."""
+        """Look up the versions of all rows in the changes; return the filter for changes."""
         asked: dict[str, dict[str, None]] = defaultdict(dict)
 
         def ask(source: tuple[str, str], key: Document, place: Place, *, is_gone: bool) -> bool:
@@ -124,7 +124,7 @@ class Ages:
         return True
 
     def store(self, connection: Connection, books: PipelineTables) -> None:
-        """Write down how new the rows are now, and forget what has been gone for long."""
+        """Store the new versions of rows, and expire old tombstones."""
         for name, rows in self._new.items():
             books.remember(connection, self._job.pipeline, name, rows, self._known.get(name, {}))
         books.expire(connection, self._job.pipeline, self._job.tombstones_s)
@@ -140,7 +140,7 @@ def _name(source: tuple[str, str]) -> str:
 
 
 def _text(key: Document) -> str:
-    """A key as it is stored."""
+    """Return the stored form of a key."""
     text = msgspec.json.encode([key[name] for name in sorted(key)]).decode()
     if len(text) <= _LONGEST:
         return text

@@ -1,4 +1,4 @@
-"""Tables in files, described as those of databases are: what their columns hold, and take."""
+"""Tables in files, described like database tables: the types of their columns."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from stompkit.spark.targets.base import NewColumn
 
 __all__ = ["BACKEND", "arrow_type", "described", "field_of"]
 
-#: What these tables are called where databases are told apart.
+#: Backend name of these tables.
 BACKEND: Final = "arrow"
 
-#: Digits of a number that nobody has told more of, and how many of them are behind the point.
+#: Default precision and scale of a decimal.
 _DIGITS: Final = (38, 18)
-#: By the names that changes of schemas have for types. What files have no type for is text.
+#: Arrow types by the type names of schema changes. Types unknown to files become text.
 _TYPES: Final[dict[str, pa.DataType]] = {
     "bool": pa.bool_(),
     "int": pa.int64(),
@@ -38,7 +38,7 @@ _TYPES: Final[dict[str, pa.DataType]] = {
 
 
 def arrow_type(column: NewColumn) -> pa.DataType:
-    """The type of a new column; raises SchemaProblem for one with too many digits."""
+    """Return the type of a new column; raises SchemaProblem for too many digits."""
     precision = column.precision
     if column.type == "decimal" or (column.type == "int" and (precision or 0) > 18):
         if precision is None:
@@ -51,18 +51,18 @@ def arrow_type(column: NewColumn) -> pa.DataType:
             )
         return pa.decimal128(precision, scale)
     if column.type == "interval" and column.is_clock:
-        # Microseconds. Other intervals have months, or days, which are not 24 hours.
+        # Microseconds. Other intervals have months, or days, which are not always 24 hours.
         return pa.int64()
     return _TYPES.get(column.type, pa.string())
 
 
 def field_of(column: NewColumn) -> pa.Field:
-    """A new column; those of the key are never NULL."""
+    """Return a new column; key columns are never NULL."""
     return pa.field(column.name, arrow_type(column), nullable=not column.key)
 
 
 def described(name: str, schema: pa.Schema, key: Iterable[str] = ()) -> TargetTable:
-    """A table as those are described that changes are planned for."""
+    """Return the description of a table for planning changes."""
     primary_key = tuple(key)
     table = TargetTable(
         None,
@@ -100,7 +100,7 @@ def _column(field: pa.Field) -> TargetColumn:
 
 
 def _sql_type(kind: pa.DataType) -> tuple[types.TypeEngine[Any], str, set[type]]:
-    """What adapts values, under the name of the database that does it so; what needs none."""
+    """Return the adapter type of values, its backend, and Python types that need no adapter."""
     if pa.types.is_boolean(kind):
         return types.Boolean(), "postgresql", {bool}
     if pa.types.is_integer(kind):
@@ -142,7 +142,7 @@ def _is_known(kind: pa.DataType) -> bool:
 
 
 def _checked(value: Any, kind: pa.DataType) -> object:
-    """A value that the type holds exactly; no database is there to say so later."""
+    """Return a value if the type represents it exactly; no database checks it later."""
     try:
         held = pa.scalar(value, kind).as_py()
     except (pa.ArrowInvalid, OverflowError):

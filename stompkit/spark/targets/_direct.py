@@ -1,4 +1,4 @@
-"""Changes applied by the driver itself: one by one, or in an order that is not the spool's."""
+"""Applying changes in the driver: one by one, or in another order than that of the spool."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ Rules = Callable[[str, str], TableRules]
 
 
 class Lacks(Exception):
-    """The target lacks columns or tables; nothing is done."""
+    """The target lacks columns or tables; no change is applied."""
 
     def __init__(self, lacking: Lacking) -> None:
-        """Keep what is lacking."""
+        """Store the missing columns."""
         super().__init__(lacking)
         self.lacking = lacking
 
@@ -46,7 +46,7 @@ def apply(
     job: Job,
     rules: Rules,
 ) -> Committed:
-    """Apply changes that are new one by one, in the order that the job wants."""
+    """Apply new changes one by one, in the order of the job."""
     tally = Tally(job)
     admit = None
     ages: Ages | None = None
@@ -73,7 +73,7 @@ def apply(
                     for op in plan.ops:
                         session.do(connection, op)
         except Stale as stale:
-            # The tables are looked at again when the batch is tried again.
+            # The tables are read again when the batch is retried.
             raise SinkUnavailable(f"the tables have become others: {stale}") from None
         except Rejected as rejected:
             problems = problems_of(step, str(rejected))
@@ -89,7 +89,7 @@ def apply(
 def _unless_wider(
     connection: Connection, session: Session, step: Step, problems: Sequence[Problem]
 ) -> Sequence[Problem]:
-    """Problems that stay, with what to do; raises :class:`Lacks` for those of narrow columns."""
+    """Return the remaining problems with advice; raises :class:`Lacks` for narrow columns."""
     table = session.find(connection, *step.table)
     if table is None:
         return problems
@@ -112,7 +112,7 @@ def _unless_wider(
 
 
 def problems_of(step: Step, reason: str, own: Iterable[Problem] = ()) -> list[Problem]:
-    """One for each row of a step that is refused as a whole; ``own`` are those that are known."""
+    """Return a problem for each row of a rejected step; ``own`` are the known problems."""
     if not step.states:
         return [_problem_of(step, reason)]
     known = {problem.place: problem for problem in own}
@@ -138,8 +138,8 @@ def _problem_of(step: Step, reason: str) -> Problem:
 def plan_all(
     connection: Connection, session: Session, collapse: Collapse, job: Job
 ) -> list[tuple[Step, Plan]]:
-    """Each step with its plan; raises :class:`Lacks`."""
-    # First all together, for that tells all that is lacking.
+    """Return each step with its plan; raises :class:`Lacks`."""
+    # All steps together first, which finds everything that is missing.
     steps = collapse.steps()
     lacking = session.lacking(session.plan(connection, steps, collapse))
     if lacking:

@@ -1,4 +1,4 @@
-"""Columns and tables that a target lacks: found in changes, and made; columns made wider."""
+"""Schema evolution of a target: missing tables and columns, and wider columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stompkit.spark.targets.base import Lacking, NewColumn
 
 __all__ = ["evolve", "merged", "type_of"]
 
-#: What the one member of an object in place of a value says about the column.
+#: Column types by the tag of a tagged JSON value.
 _TAGS: Final = {
     "$decimal": "decimal",
     "$date": "date",
@@ -37,14 +37,14 @@ _TAGS: Final = {
     "$float": "float",
 }
 _TYPES: Final[Mapping[type, str]] = {bool: "bool", int: "int", float: "float", str: "text"}
-#: Two types of which the second one holds the values of the first, too.
+#: Pairs of types of which the second one also holds the values of the first.
 _WIDER: Final = frozenset(
     {("int", "decimal"), ("bool", "int"), ("date", "datetime"), ("datetime", "datetimez")}
 )
 
 
 def type_of(values: Iterable[Any]) -> str:
-    """The narrowest type that holds all values of a column; text where nothing else does."""
+    """Return the narrowest type for all values of a column; text if no other fits."""
     found = ""
     for value in values:
         if value is not None:
@@ -70,7 +70,7 @@ def _wider(one: str, other: str) -> str:
 
 
 def merged(parts: Iterable[Lacking]) -> dict[tuple[str, str], dict[str, NewColumn]]:
-    """What is lacking in any part, in the type that holds the values of all."""
+    """Return everything missing in any part, with types that hold the values of all parts."""
     made: dict[tuple[str, str], dict[str, NewColumn]] = {}
     for part in parts:
         for table, columns in part.items():
@@ -81,9 +81,9 @@ def merged(parts: Iterable[Lacking]) -> dict[tuple[str, str], dict[str, NewColum
 
 
 def _merged(known: NewColumn, column: NewColumn) -> NewColumn:
-    """A column that holds what two do; what the source has told of it stays."""
+    """Return a column that holds the values of both; a declared type takes precedence."""
     if known.is_told != column.is_told:
-        # Values may look like less than the column holds, or like more.
+        # Values may suggest a narrower type than the declared one, or a wider one.
         kept = known if known.is_told else column
         return msgspec.structs.replace(kept, key=known.key or column.key)
     wider = known.type if known.type == column.type else _wider(known.type, column.type)
@@ -100,9 +100,9 @@ def evolve(
     create: bool,
     add_columns: bool,
 ) -> None:
-    """Make tables and columns, those that are still lacking.
+    """Create tables and columns that are still missing.
 
-    Raises :class:`~stompkit.replication.sinks.sql.SchemaProblem` with what to do to go on.
+    Raises :class:`~stompkit.replication.sinks.sql.SchemaProblem` with a remedy.
     """
     for source, columns in lacking.items():
         name = ".".join(filter(None, source))
@@ -167,7 +167,7 @@ def _rename(
     *,
     may: bool,
 ) -> TargetTable | None:
-    """Give columns the names that the source gives them; gives the table as it is then."""
+    """Rename columns as in the source; return the table afterwards."""
     renamed = {each.was: each.name for each in columns.values() if each.was}
     if not renamed:
         return table
@@ -202,7 +202,7 @@ def _widen(connection: Connection, table: TargetTable, columns: Iterable[Wider])
         except DBAPIError as error:
             if error.connection_invalidated or error.orig is None:
                 raise
-            # Servers say it in several lines, and some drivers with a number in front.
+            # Servers report errors in several lines, and some drivers prefix a number.
             reason = " ".join(str(error.orig.args[-1]).split())
             shown = statement.replace("%%", "%")
             raise SchemaProblem(

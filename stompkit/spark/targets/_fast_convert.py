@@ -1,7 +1,8 @@
-"""Values of JSON as columns take them, by the shortest way.
+"""Fast conversion of JSON values to column values.
 
-Each function here gives what :func:`~stompkit.replication.values.from_json` and the column's own
-adapter would give, or text that the database reads as the same, or nothing where it is not sure.
+Each function returns the result of :func:`~stompkit.replication.values.from_json` and the column's
+adapter, or text that the database reads as the same value. It returns None if it cannot guarantee
+that.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from stompkit.replication.sinks.sql.parts import TargetColumn
 
 __all__ = ["quick"]
 
-#: Makes a column's values of the texts that objects with a type's name hold: the same array where
-#: they stay as they are, and ``None`` for what the long way is for. Raises errors of Arrow, too.
+#: Function that converts the texts in tagged values to column values. It returns the same array for
+#: unchanged texts, and ``None`` for the slow path. It may raise Arrow errors.
 _Convert = Callable[[pa.Array], Sequence[object] | pa.Array | None]
 
 _NUMBER: Final = "^-?(?:0|[1-9][0-9]{0,99})"
@@ -32,7 +33,7 @@ _DICTS: Final = frozenset({dict, type(None)})
 
 
 def quick(column: TargetColumn, values: Sequence[Any], backend: str) -> Sequence[object] | None:
-    """The values of a column as the driver takes them; ``None`` where it takes the long way."""
+    """Return the driver's values of a column; ``None`` for the slow path."""
     kinds = set(map(type, values))
     if kinds <= column.plain:
         return values
@@ -45,20 +46,20 @@ def quick(column: TargetColumn, values: Sequence[Any], backend: str) -> Sequence
         if kinds <= _INTS and column.family == "int":
             return values if min(is_told) in _INT64 and max(is_told) in _INT64 else None
         if kinds <= _FLOATS and column.family == "float":
-            # JSON has no others than finite ones.
+            # JSON contains only finite numbers.
             return values
     return None
 
 
 def _is_any_text(column: TargetColumn) -> bool:
-    """Whether a column takes text of any length, as it is."""
+    """Return True if a column stores text of any length unchanged."""
     return column.type_.__visit_name__ == "TEXT" and getattr(column.type_, "length", None) is None
 
 
 def _of_one_type(
     column: TargetColumn, values: Sequence[Any], backend: str
 ) -> Sequence[object] | None:
-    """Values that are objects with one type's name."""
+    """Return the converted values of objects with one type tag."""
     told = [value for value in values if value is not None]
     name = next(iter(told[0]), "")
     convert = _converter(column, name, backend)
@@ -69,7 +70,7 @@ def _of_one_type(
         array = pa.array(texts, pa.string())
         made = convert(array)
     except (KeyError, TypeError, ValueError, pa.ArrowException):
-        # The long way says what is wrong with it.
+        # The slow path reports the error.
         return None
     if made is array:
         return texts
@@ -78,7 +79,7 @@ def _of_one_type(
 
 
 def _converter(column: TargetColumn, name: str, backend: str) -> _Convert | None:
-    """How values of a type get into a column."""
+    """Return the conversion of a type's values for a column."""
     if backend not in ("sqlite", "postgresql"):
         return None
     found = _CONVERTERS.get((backend, column.family, name))
@@ -95,7 +96,7 @@ def _converter(column: TargetColumn, name: str, backend: str) -> _Convert | None
 
 
 def _sqlite_numbers(texts: pa.Array) -> Sequence[object] | None:
-    """Numbers that floating-point numbers say exactly."""
+    """Return numbers that floating point represents exactly."""
     if _numbers(None)(texts) is None:
         return None
     made: list[object] = []
@@ -105,7 +106,7 @@ def _sqlite_numbers(texts: pa.Array) -> Sequence[object] | None:
             number = float(text)
             said = repr(number)
             if said != text:
-                # Zeros at the end say nothing.
+                # Trailing zeros are not significant.
                 short = text.rstrip("0").rstrip(".") if "." in text else text
                 if said not in (short, f"{short}.0"):
                     return None
@@ -114,7 +115,7 @@ def _sqlite_numbers(texts: pa.Array) -> Sequence[object] | None:
 
 
 def _numbers(scale: int | None) -> _Convert:
-    """Numbers as text, with so many digits behind the point at most."""
+    """Return a conversion that accepts numbers as text, with at most *scale* decimal places."""
     pattern = f"{_NUMBER}{_FRACTION % scale}" if scale else f"{_NUMBER}$"
     if scale is None or scale > _MOST_DIGITS:
         pattern = f"{_NUMBER}{_FRACTION % _MOST_DIGITS}"
@@ -122,19 +123,19 @@ def _numbers(scale: int | None) -> _Convert:
 
 
 def _sqlite_times(texts: pa.Array) -> pa.Array | None:
-    """Times without a zone, as SQLite has them."""
+    """Return times without zone, in SQLite's format."""
     times = pc.cast(texts, pa.timestamp("us"))
     return pc.cast(times, pa.string()) if _have_years(texts) else None
 
 
 def _without_zone(texts: pa.Array) -> pa.Array | None:
-    """Times without a zone, as text; beyond six digits of a second PostgreSQL would round."""
+    """Return times without zone as text; PostgreSQL rounds more than six digits of a second."""
     pc.cast(texts, pa.timestamp("us"))
     return texts if _have_years(texts) else None
 
 
 def _with_zone(texts: pa.Array) -> pa.Array | None:
-    """Times with a zone of hours and minutes, as text."""
+    """Return times with a zone of hours and minutes, as text."""
     pc.cast(texts, pa.timestamp("us", "UTC"))
     return texts if _have_years(texts) else None
 
@@ -149,7 +150,7 @@ def _uuids(texts: pa.Array) -> pa.Array | None:
 
 
 def _have_years(texts: pa.Array) -> bool:
-    """Whether dates are in years from 1 to 9999, written with four digits."""
+    """Return True if all years are from 1 to 9999, written with four digits."""
     return _all(pc.match_substring_regex(texts, "^[0-9]{4}-")) and not _any(
         pc.starts_with(texts, "0000")
     )

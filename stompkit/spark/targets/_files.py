@@ -1,4 +1,4 @@
-"""What targets in files have in common: tasks plan, and the driver rewrites files."""
+"""Common code of targets in files: tasks plan changes, and the driver rewrites files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from stompkit.spark.targets.base import (
 __all__ = ["DEAD_LETTERS", "LETTERS", "FileTarget", "Held", "in_order"]
 
 DEAD_LETTERS: Final = "stompkit_pipeline_dead_letters"
-#: The columns of the table of dead letters.
+#: Columns of the table of dead letters.
 LETTERS: Final = pa.schema(
     [
         ("pipeline", pa.string()),
@@ -56,34 +56,34 @@ LETTERS: Final = pa.schema(
         ("at", pa.timestamp("us", "UTC")),
     ]
 )
-#: How many changes are collapsed at once: what bounds a task's memory.
+#: Maximum number of changes collapsed at once, which limits a task's memory.
 _MOST_CHANGES: Final = 200_000
 
 Source = tuple[str, str]
-#: Where tables are whose commits are ahead of the pipeline's: a crash was between two of them.
+#: Positions of tables whose commits are ahead of the pipeline, after a crash between two commits.
 Ahead = Mapping[Source, Fence]
 
 
 @dataclass(frozen=True)
 class Held:
-    """A table as it is at the moment."""
+    """The current state of a table."""
 
     name: str
     schema: pa.Schema
     key: tuple[str, ...]
     files: Sequence[File]
     folder: pa_fs.FileSystem
-    #: What else whoever has it needs to know.
+    #: Additional data of the file format.
     more: Any = None
     table: TargetTable = field(init=False)
 
     def __post_init__(self) -> None:
-        """Describe it for those who plan."""
+        """Create the description for planning."""
         object.__setattr__(self, "table", described(self.name, self.schema, self.key))
 
 
 class FileTarget(ABC):
-    """Tables in files below one place, each of which is a table of the source."""
+    """Tables in files below one location, one for each table of the source."""
 
     def __init__(
         self,
@@ -95,12 +95,12 @@ class FileTarget(ABC):
         table_map: Mapping[str, str] | None = None,
         **more: Any,
     ) -> None:
-        """Describe a target; nothing is looked at yet.
+        """Describe a target without accessing it.
 
         ``create``
-            Whether tables are made that the target lacks, by what changes tell of them.
+            Create missing tables, from the columns in changes.
         ``evolve``
-            Whether columns are added that the target lacks; none is ever dropped.
+            Add missing columns; columns are never dropped.
         """
         self.url = url
         self._settings: dict[str, Any] = {
@@ -122,34 +122,34 @@ class FileTarget(ABC):
         self._found: dict[str, Held | None] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What a task needs of it."""
+        """Return the pickled form for tasks."""
         return _make, (type(self), self.url, self._settings)
 
-    # What each kind of files does in its own way.
+    # Implemented by each file format.
 
     @abstractmethod
     def prepare(self) -> None:
-        """Make what pipelines need, and sweep what crashes have left."""
+        """Create what pipelines need, and remove remains of crashes."""
 
     @abstractmethod
     def _load(self, pipeline: str, spool: str) -> dict[int, int]:
-        """The fence; empty where nothing is there yet."""
+        """Return the fence; empty if there is none."""
 
     @abstractmethod
     def _open(self, name: str) -> Held | None:
-        """A table as it is now."""
+        """Return the current state of a table."""
 
     @abstractmethod
     def _exclusive(self) -> AbstractContextManager[object]:
-        """Keep others out who would commit at the same time, as far as files can be locked."""
+        """Lock out concurrent commits, as far as files can be locked."""
 
     @abstractmethod
     def _ahead_of(self, held: Held, job: Job) -> Fence:
-        """Where a table is beyond the pipeline's fence."""
+        """Return the positions in which a table is beyond the pipeline's fence."""
 
     @abstractmethod
     def _make_table(self, name: str, schema: pa.Schema, key: tuple[str, ...]) -> None:
-        """Make a table without rows."""
+        """Create an empty table."""
 
     @abstractmethod
     def _add_columns(self, held: Held, columns: Sequence[pa.Field]) -> None:
@@ -163,21 +163,21 @@ class FileTarget(ABC):
         letters: Sequence[dict[str, Any]],
         ends: Fence,
     ) -> bool:
-        """Write rows and dead letters, and move the fence; ``False`` to begin anew."""
+        """Write rows and dead letters, and move the fence; return False to restart the batch."""
 
     @abstractmethod
     def dead_letters(self, pipeline: str, spool: str) -> list[dict[str, Any]]:
-        """The rows of the table of dead letters, in the order of the spool."""
+        """Return the rows of the table of dead letters, in the order of the spool."""
 
-    # What the driver does.
+    # Called by the driver.
 
     def fence(self, pipeline: str, spool: str) -> dict[int, int]:
-        """The ordinal of the last message that is applied, by partition; it makes nothing."""
+        """Return the ordinal of the last applied message, by partition, without side effects."""
         self._found.clear()
         return self._load(pipeline, spool)
 
     def evolve(self, lacking: Lacking) -> None:
-        """Make tables and columns; raises SchemaProblem where that is not allowed."""
+        """Create tables and columns; raises SchemaProblem if that is not allowed."""
         self._found.clear()
         with self._exclusive():
             for source, columns in lacking.items():
@@ -214,7 +214,7 @@ class FileTarget(ABC):
         self._add_columns(held, [pa.field(each.name, arrow_type(each)) for each in new])
 
     def commit(self, parts: Sequence[Staged], job: Job) -> Committed | None:
-        """Apply parts in their order, and move the fence."""
+        """Apply parts in order, and move the fence."""
         with self._exclusive():
             if self.fence(job.pipeline, job.spool) != job.fence:
                 return None
@@ -265,7 +265,7 @@ class FileTarget(ABC):
             return self._write(ops, tally.problems, ends, job)
 
     def _with_advice(self, step: Step, reason: str, own: Sequence[Problem]) -> list[Problem]:
-        """Problems of a step, with what to do where columns can't hold values."""
+        """Return the problems of a step, with advice about columns that reject values."""
         problems = problems_of(step, reason, own)
         held = self._held(*step.table)
         columns = [] if held is None else other_kinds(held.table, step.states, BACKEND)
@@ -296,7 +296,7 @@ class FileTarget(ABC):
         return Committed(written, deleted, len(letters))
 
     def bury(self, problems: Iterable[Problem], *, pipeline: str, spool: str) -> int:
-        """Write down dead letters that are not there yet, and nothing else; gives how many."""
+        """Store only those dead letters that are not stored yet; return their number."""
         self.prepare()
         with self._exclusive():
             job = Job(pipeline, spool, fence=self.fence(pipeline, spool))
@@ -324,17 +324,17 @@ class FileTarget(ABC):
         return overlay
 
     def discard(self, parts: Iterable[Staged]) -> None:
-        """Forget the tables: that is all that tasks leave, who write no files."""
+        """Clear the cached tables: tasks write no files, so no other data remains."""
         self._found.clear()
 
     def close(self) -> None:
-        """Forget the tables."""
+        """Clear the cached tables."""
         self._found.clear()
 
-    # What tasks do.
+    # Called by tasks.
 
     def stage(self, batches: Iterable[pa.RecordBatch], job: Job) -> Iterator[Staged]:
-        """Plan what is committed later."""
+        """Plan changes for a later commit."""
         self._found.clear()
         for chunk in chunks(batches, _MOST_CHANGES):
             yield self._stage(chunk, job)
@@ -362,10 +362,10 @@ class FileTarget(ABC):
             staged.work = pickle.dumps((plan.ops, ahead), pickle.HIGHEST_PROTOCOL)
         return staged
 
-    # What both need.
+    # Used by both.
 
     def _plan(self, steps: Iterable[Step], collapse: Collapse | None = None) -> Plan:
-        """What is done; with ``collapse`` also what tables are to have by its changes."""
+        """Return the plan of steps; with ``collapse`` also the declared columns of tables."""
         plan = Plan(self._table, BACKEND)
         for step in steps:
             plan.add(step)
@@ -377,9 +377,9 @@ class FileTarget(ABC):
         return plan
 
     def _rename(self, collapse: Collapse) -> None:
-        """See that the new names of columns can be followed, which files have no place for.
+        """Check that renames of columns can be followed, which files do not support.
 
-        Where rows are told again a column of the new name is as good.
+        If rows are sent again, a new column is equivalent.
         """
         for source, renamed in collapse.renamed.items():
             held = self._held(*source)
@@ -413,7 +413,7 @@ class FileTarget(ABC):
         return TableRules()
 
     def _ahead(self, sources: Iterable[Source], job: Job) -> dict[Source, dict[int, int]]:
-        """Where the tables of sources are, those that are beyond the fence, and the others."""
+        """Return for each source table the positions beyond the fence."""
         made = {}
         for source in sources:
             held = self._held(*source)
@@ -433,25 +433,25 @@ class FileTarget(ABC):
         return self._found[name]
 
     def _name(self, schema: str, table: str) -> str | None:
-        """What the target calls a source's table; ``None`` where its changes go nowhere."""
+        """Return the target's name of a source table; ``None`` if its changes are ignored."""
         wanted = self._catalog.wanted(schema, table)
         name = ".".join(filter(None, wanted or ()))
         return None if name in ("", DEAD_LETTERS) else name
 
 
 def in_order(rows: Iterable[dict[str, Any]], pipeline: str, spool: str) -> list[dict[str, Any]]:
-    """The dead letters of one pipeline and spool, in the order of the spool."""
+    """Return the dead letters of one pipeline and spool, in the order of the spool."""
     own = [row for row in rows if (row["pipeline"], row["spool"]) == (pipeline, spool)]
     return sorted(own, key=lambda row: (row["partition_no"], row["ordinal"], row["change_no"]))
 
 
 def _make(kind: type[FileTarget], url: str, settings: Mapping[str, Any]) -> FileTarget:
-    """A target in a task."""
+    """Create a target in a task."""
     return kind(url, **settings)
 
 
 def _refused(ops: Iterable[Op]) -> Iterator[ApplyProblem]:
-    """What files are no good for."""
+    """Yield the errors of operations that files do not support."""
     for op in ops:
         try:
             RowChangeset(".".join(filter(None, op.table))).do(op)
@@ -460,7 +460,7 @@ def _refused(ops: Iterable[Op]) -> Iterator[ApplyProblem]:
 
 
 def _sources(batches: Iterable[pa.RecordBatch]) -> list[Source]:
-    """The tables that changes are about."""
+    """Return the tables of the changes."""
     found: dict[Source, None] = {}
     for batch in batches:
         names = [batch.column(name).dictionary_encode().to_pylist() for name in ("schema", "table")]
@@ -470,7 +470,7 @@ def _sources(batches: Iterable[pa.RecordBatch]) -> list[Source]:
 
 
 def _without(batch: pa.RecordBatch, ahead: Ahead) -> pa.RecordBatch:
-    """The rows that the tables do not have yet."""
+    """Return the rows that the tables do not contain yet."""
     if not any(ahead.values()):
         return batch
     names = ("schema", "table", "_partition", "_ordinal")

@@ -1,4 +1,4 @@
-"""Versions of rows, each with when it was: slowly changing dimensions of type 2."""
+"""Versions of rows with their validity periods: slowly changing dimensions of type 2."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HISTORY_COLUMNS", "History"]
 
-#: The columns of a version, beside those of its row.
+#: Columns of a version, besides those of its row.
 HISTORY_COLUMNS: Final = {
     "valid_from_ordinal": NewColumn("valid_from_ordinal", "int", key=True),
     "valid_from": NewColumn("valid_from", "datetimez"),
@@ -37,14 +37,14 @@ _NO_CAUSE: Final[Any] = None
 
 
 class History:
-    """Keeps the version that a row had, and makes the one that it has.
+    """Ends the current version of a row, and creates the next one.
 
-    A version begins with the ordinal of the message, and with the time of its changeset; several
-    changes of a row in one message make one version.
+    A version begins with the ordinal of the message, and with the time of its changeset. Several
+    changes of a row in one message create one version.
     """
 
     def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Keep when the changes were made."""
+        """Store the times of the changes."""
         self._times: dict[Place, datetime | None] = {}
         for batch in batches:
             places = zip(
@@ -57,7 +57,7 @@ class History:
             self._times.update(zip(places, times, strict=True))
 
     def do(self, connection: Connection, session: Session, step: Step, plan: Plan) -> None:
-        """Do one step; raises SchemaProblem where the table has no room for versions."""
+        """Apply one step; raises SchemaProblem if the table has no columns for versions."""
         table = session.find(connection, *step.table)
         if table is None or not step.states:
             raise Rejected("rows can't all go at once where versions are kept")
@@ -78,7 +78,7 @@ class History:
 
 
 class _Version:
-    """What one change makes of one row's versions."""
+    """The changes of one row's versions by one change."""
 
     def __init__(
         self,
@@ -106,24 +106,24 @@ class _Version:
         self._at = self._begin.adapt(time)
 
     def end(self, key: tuple[str, ...], values: tuple[object, ...]) -> int:
-        """A row's version is the current one no more; return how many there were."""
+        """End the current version of a row; return the number of ended versions."""
         return self._close(key, values, "")
 
     def write(self, op: Op, values: tuple[object, ...]) -> None:
-        """A row is another from now on."""
+        """Create a version with changed columns."""
         key, others = values[: len(op.key)], values[len(op.key) :]
         self._copy(op.key, key)
         self._lay_over(op, key, others)
 
     def move(self, op: Op, rows: Sequence[tuple[object, ...]]) -> None:
-        """Rows have other keys from now on, all at once."""
+        """Change the keys of rows, all at once."""
         size = len(op.key)
         left = [row[:size] for row in rows]
         aside: set[tuple[object, ...]] = set()
         for row in rows:
             old, new, others = left.pop(0), row[size : 2 * size], row[2 * size :]
             if new in left and new not in aside:
-                # One that is still to go, and stays what it is until then.
+                # A row whose key changes later keeps its state until then.
                 self._copy(op.key, new)
                 if self._rename(op.key, new, (), (), self._ordinal, self._aside):
                     aside.add(new)
@@ -137,7 +137,7 @@ class _Version:
 
     @property
     def _aside(self) -> int:
-        """What a version begins with that is out of the way: no message has such an ordinal."""
+        """Return a temporary start of versions, which is the ordinal of no message."""
         return -1 - self._ordinal
 
     def _rename(
@@ -149,7 +149,7 @@ class _Version:
         begun: int,
         begins: int,
     ) -> int:
-        """Change the version of a row that this message has begun; return how many there were."""
+        """Change the version that this message has created; return the number of changed rows."""
         sets = [f"{self._table.columns[name].quoted} = {self._mark}" for name in names]
         sets.append(f"{self._from.quoted} = {begins}")
         return self._run(
@@ -167,7 +167,7 @@ class _Version:
         )
 
     def _copy(self, key: tuple[str, ...], values: tuple[object, ...]) -> None:
-        """Begin a version as the one before was, which ends; unless this message has begun it."""
+        """Create a version as a copy of the former one, unless this message has created one."""
         before = f" AND {self._from.quoted} < {self._ordinal}"
         if not self._close(key, values, before):
             return
@@ -185,7 +185,7 @@ class _Version:
         )
 
     def _lay_over(self, op: Op, key: tuple[object, ...], others: tuple[object, ...]) -> None:
-        """Write what is told to the version that this message has begun, or begin it."""
+        """Write columns to the version that this message has created, or create it."""
         columns = [self._table.columns[name] for name in op.others]
         row = (*key, self._ordinal, *others, self._at, None, self._current.adapt(True))
         named: tuple[TargetColumn, ...] = (*columns, self._begin, self._end, self._current)

@@ -1,4 +1,4 @@
-"""What a pipeline keeps in the target's own database: fence, tombstones, dead letters."""
+"""Tables of pipelines in the target's own database: fence, tombstones, dead letters."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from stompkit.spark.targets.base import letters_of
 
 __all__ = ["PipelineTables", "Version"]
 
-#: The row of a pipeline's fence that is locked; no partition has that number.
+#: Partition number of the row that locks a pipeline's fence; no partition has it.
 _ANCHOR: Final = -1
-#: How many keys are asked for at once.
+#: Maximum number of keys in one query.
 _MOST_KEYS: Final = 500
 
-#: How new a row is: what the changes are in order by, as text that sorts alike.
+#: Version of a row: the value that orders changes, as text with the same sort order.
 Version = str
 
 
 class PipelineTables:
-    """The tables of all pipelines into one database.
+    """The tables of all pipelines with one target database.
 
-    ``stompkit_pipeline_fence``: the ordinal of the last message that is applied.
-    ``stompkit_pipeline_tombstones``: of pipelines in the order of something else than ordinals, how
-    new each row is, also of those that are gone. ``stompkit_pipeline_dead_letters``: changes that
-    could not be applied.
+    ``stompkit_pipeline_fence``: the ordinal of the last applied message.
+    ``stompkit_pipeline_tombstones``: the versions of rows, including deleted ones, for pipelines
+    that do not order changes by ordinals. ``stompkit_pipeline_dead_letters``: changes that could
+    not be applied.
     """
 
     def __init__(self) -> None:
@@ -65,11 +65,11 @@ class PipelineTables:
             data,
             Column("pipeline", String(100), primary_key=True),
             Column("table_name", String(200), primary_key=True),
-            # JSON, or a digest of one that is longer.
+            # JSON, or a digest of longer JSON.
             Column("key", String(200), primary_key=True),
             Column("version", String(100), nullable=False),
             Column("ordinal", BigInteger, nullable=False),
-            # UTC; NULL for a row that is there.
+            # UTC; NULL for an existing row.
             Column("deleted_at", DateTime),
         )
         self.dead_letters = Table(
@@ -90,19 +90,19 @@ class PipelineTables:
         self._tables = tuple(data.tables.values())
 
     def missing(self, connection: Connection) -> bool:
-        """Whether one of the tables is not there."""
+        """Return True if one of the tables is missing."""
         there = set(inspect(connection).get_table_names())
         return any(table.name not in there for table in self._tables)
 
     def create(self, connection: Connection) -> None:
-        """Make those that are not there."""
+        """Create missing tables."""
         for each in self._tables:
             table = each.to_metadata(MetaData())
             table.dialect_kwargs.update(table_options(connection))
             table.create(connection, checkfirst=True)
 
     def load(self, connection: Connection, pipeline: str, spool: str) -> dict[int, int]:
-        """The fence, as far as transactions are committed."""
+        """Return the committed fence."""
         column = self.fence.c
         found = select(column.partition_no, column.ordinal).where(
             column.pipeline == pipeline, column.spool == spool, column.partition_no != _ANCHOR
@@ -110,7 +110,7 @@ class PipelineTables:
         return {int(number): int(ordinal) for number, ordinal in connection.execute(found)}
 
     def lock(self, connection: Connection, pipeline: str, spool: str) -> dict[int, int]:
-        """The same, where nobody else moves it before the end of this transaction."""
+        """Return the fence, and lock it until the end of this transaction."""
         row = {"pipeline": pipeline, "spool": spool, "partition_no": _ANCHOR, "ordinal": -1}
         column = self.fence.c
         anchor = (
@@ -123,7 +123,7 @@ class PipelineTables:
             .with_for_update()
         )
         dialect = connection.dialect.name
-        # SQLite locks the whole database, when the first statement is one that writes.
+        # SQLite locks the whole database at the first statement that writes.
         if dialect == "sqlite":
             connection.execute(sqlite.insert(self.fence).on_conflict_do_nothing(), row)
         elif connection.execute(anchor).one_or_none() is None:
@@ -142,7 +142,7 @@ class PipelineTables:
         before: Mapping[int, int],
         after: Mapping[int, int],
     ) -> None:
-        """Move the fence, which is locked."""
+        """Move the locked fence."""
         column = self.fence.c
         for number, ordinal in after.items():
             row = {"pipeline": pipeline, "spool": spool, "partition_no": number}
@@ -163,7 +163,7 @@ class PipelineTables:
     def bury(
         self, connection: Connection, pipeline: str, spool: str, problems: Iterable[Problem]
     ) -> int:
-        """Write down changes that can't be applied; return how many."""
+        """Store changes that cannot be applied; return their number."""
         rows = letters_of(pipeline, spool, problems, datetime.now(UTC).replace(tzinfo=None))
         if rows:
             connection.execute(insert(self.dead_letters), rows)
@@ -172,7 +172,7 @@ class PipelineTables:
     def versions(
         self, connection: Connection, pipeline: str, table: str, keys: Sequence[str]
     ) -> dict[str, Version]:
-        """How new rows are that this pipeline has written or deleted."""
+        """Return the versions of rows that this pipeline has written or deleted."""
         column = self.tombstones.c
         found: dict[str, Version] = {}
         for begin in range(0, len(keys), _MOST_KEYS):
@@ -192,7 +192,7 @@ class PipelineTables:
         rows: Mapping[str, tuple[Version, int, bool]],
         known: Iterable[str],
     ) -> None:
-        """Write down versions, ordinals, and whether rows are gone, by their keys."""
+        """Store versions, ordinals, and deletions of rows by key."""
         column = self.tombstones.c
         stale = [key for key in known if key in rows]
         for begin in range(0, len(stale), _MOST_KEYS):
@@ -219,7 +219,7 @@ class PipelineTables:
             connection.execute(insert(self.tombstones), made)
 
     def expire(self, connection: Connection, pipeline: str, age_s: float) -> int:
-        """Forget rows that are gone for longer than that many seconds; return how many."""
+        """Remove tombstones older than that many seconds; return their number."""
         column = self.tombstones.c
         before = datetime.now(UTC).replace(tzinfo=None) - timedelta(seconds=age_s)
         return connection.execute(

@@ -1,4 +1,4 @@
-"""From what is left of rows to what is done to a target's tables, column by column."""
+"""Planning: from the final states of rows to operations on a target's tables and columns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from stompkit.spark.targets.base import NewColumn
 __all__ = ["Op", "Plan"]
 
 Columns = tuple[TargetColumn, ...]
-#: The values of one column.
+#: Values of one column.
 Values = Sequence[object]
 
 _LISTS: Final = frozenset({dict, list})
@@ -32,71 +32,71 @@ _LISTS: Final = frozenset({dict, list})
 
 @dataclass(slots=True)
 class Op:
-    """Something that is done to many rows of a table; made by a task, done by the driver."""
+    """An operation on many rows of a table, planned by a task and run by the driver."""
 
     kind: Kind
-    #: Schema and name, as the source has them.
+    #: Schema and name in the source.
     table: tuple[str, str]
-    #: As the target calls them.
+    #: Names in the target.
     key: tuple[str, ...]
     others: tuple[str, ...]
-    #: How many rows there are.
+    #: Number of rows.
     count: int
-    #: The values of each column, of the key first; of ``move``, the old key comes before it.
-    #: Empty where they are in a table.
+    #: Values of each column, the key first; for ``move``, the former key precedes it. Empty if the
+    #: values are in a staging table.
     values: list[Values]
-    #: The table that the values are in; empty where they are here.
+    #: Staging table of the values; empty if they are here.
     stage: str = ""
-    #: Of a table with values: the server that it is on, and a checksum of its rows.
+    #: For a staging table: its server, and a checksum of its rows.
     server: str = ""
     checksum: str = ""
 
     def rows(self) -> list[tuple[object, ...]]:
-        """The values of each row."""
+        """Return the values of each row."""
         return list(zip(*self.values, strict=True)) if self.values else [()] * self.count
 
 
 @dataclass(slots=True)
 class _Shape:
-    """Where the columns that states tell of are stored."""
+    """Target columns for the columns in states."""
 
     kind: Kind
     key: Columns
     others: Columns
-    #: Their places among the columns that are told.
+    #: Their positions among the columns of the state.
     key_at: tuple[int, ...]
     others_at: tuple[int, ...]
 
 
 @dataclass(slots=True)
 class Plan:
-    """Makes operations of steps.
+    """Plans the operations of steps.
 
-    What columns a target lacks is collected, with the values of the first rows that have one.
+    It collects the columns that a target lacks, with the values of the first rows that have them.
     """
 
     find: Callable[[str, str], TargetTable | None]
     backend: str
     ops: list[Op] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
-    #: Columns that a table lacks, or those of a table that is lacking, and values of theirs.
+    #: Missing columns by table, or those of a missing table, with sample values.
     lacking: dict[tuple[str, str], dict[str, list[Any]]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    #: Columns that a source says its tables have, of which the target lacks some.
+    #: Columns declared by the source, of which the target lacks some.
     schemas: dict[tuple[str, str], dict[str, NewColumn]] = field(default_factory=dict)
-    #: What the target calls columns that the source calls otherwise now, by table and that name.
+    #: Former names, in the target, of columns renamed in the source, by table and new name.
     renamed: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
-    #: The keys of those tables.
+    #: Keys of these tables.
     keys: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
     def rename(
         self, source: tuple[str, str], renamed: Mapping[str, tuple[str, ...]], told: Iterable[str]
     ) -> None:
-        """Have columns of a table get the names that the source gives them.
+        """Rename columns of a table as in the source.
 
-        ``told`` are the columns that it has in the end. Raises SchemaProblem where the target has
-        both names, and not both are the source's.
+        ``told`` are the final columns of the source. Raises SchemaProblem if the target has both
+        names, but the source does not.
         """
         table = self.find(*source)
         for new, names in renamed.items() if table is not None else ():
@@ -113,7 +113,7 @@ class Plan:
                 )
 
     def add(self, step: Step) -> None:
-        """Take a step; what can't be done is among the ``problems``."""
+        """Plan a step; errors are added to ``problems``."""
         table = self.find(*step.table)
         if table is None:
             self._miss_table(step)
@@ -153,7 +153,7 @@ class Plan:
             self._add_op(step, table, "upsert", key, names, states, images)
 
     def _add_moves(self, step: Step, table: TargetTable) -> None:
-        """Rows that get other keys, with the columns that all tell; then what else each tells."""
+        """Plan changes of keys with the columns that all rows contain, then the other columns."""
         key = tuple(step.states[0].key)
         told = [state.columns or {} for state in step.states]
         names = tuple(name for name in told[0] if all(name in each for each in told))
@@ -163,7 +163,7 @@ class Plan:
                 continue
             later = [each for each in step.states[at + 1 :] if each.old == state.key]
             if later and later[0].key != state.old:
-                # Either one row goes on, or another one was there: what is told is of which?
+                # It is ambiguous whether one row continues or another one was replaced.
                 reason = (
                     "rows get its key and give it up in one transaction, and tell of different"
                     " columns: which row is which can't be known"
@@ -188,7 +188,7 @@ class Plan:
                 self._add_op(step, table, "upsert", key, (*key, *rest), states, more)
 
     def _add_loose(self, step: Step, table: TargetTable, state: State) -> None:
-        """A row without a key."""
+        """Plan a change of a row without a key."""
         old, new = state.old or {}, state.columns or {}
         if step.kind == "insert":
             self._add_op(step, table, "insert", (), tuple(new), [state], [new])
@@ -217,7 +217,7 @@ class Plan:
         states: Sequence[State],
         images: Sequence[Document],
     ) -> None:
-        """Do the same to many rows whose images have the same columns."""
+        """Plan one operation for rows with the same columns."""
         columns = list(zip(*[image.values() for image in images], strict=True))
         try:
             shape = self._shape(step, table, kind, key, names, columns)
@@ -255,14 +255,14 @@ class Plan:
         names: tuple[str, ...],
         values: Sequence[Values],
     ) -> _Shape | None:
-        """Where the columns go; ``None`` where there are some that the target lacks."""
+        """Return the target columns; ``None`` if the target lacks some."""
         keys: list[tuple[TargetColumn, int]] = []
         others: list[tuple[TargetColumn, int]] = []
         lacks = False
         for at, name in enumerate(names):
             column = table.column(name)
             if column is None:
-                # NULL is what a column has that is not there.
+                # A missing column is equivalent to NULL.
                 told = [value for value in values[at] if value is not None]
                 if told or name in key:
                     self.lacking[step.table].setdefault(name, []).extend(told)
@@ -289,10 +289,10 @@ class Plan:
         )
 
     def _kind(self, table: TargetTable, key: frozenset[str], written: set[str]) -> Kind:
-        """Whether rows can be written in one statement.
+        """Return the kind of operation: rows may be writable in one statement.
 
-        MySQL takes any key for the one that a new row clashes with; and all databases look at what
-        a new row lacks before they find that it is there already.
+        MySQL accepts any unique key as the one that a new row conflicts with. All databases check
+        missing values of a new row before they detect the conflict.
         """
         lacks = any(
             column.is_required and not column.is_generated and column.name not in written
@@ -309,7 +309,7 @@ class Plan:
         name: str,
         values: Values,
     ) -> None:
-        """Find the rows whose values a column can't have."""
+        """Find the rows whose values a column rejects."""
         for state, value in zip(states, values, strict=True):
             try:
                 _adapted(column, (value,), self.backend)
@@ -328,7 +328,7 @@ class Plan:
 
 
 def _adapted(column: TargetColumn, values: Values, backend: str) -> Values:
-    """Values of JSON as the driver takes them; raises CannotStore and ValueProblem."""
+    """Return JSON values for the driver; raises CannotStore and ValueProblem."""
     made = quick(column, values, backend)
     if made is not None:
         return made

@@ -1,9 +1,9 @@
-"""Many rows at once into PostgreSQL: by COPY into a table of their own, and from there.
+"""Bulk writes to PostgreSQL: COPY into staging tables, and from there to the target.
 
-These tables are unlogged, which saves half of the writing. PostgreSQL empties such tables, and says
-nothing, when it recovers from a crash and when a standby is promoted. So each task notes the number
-of rows, a checksum of them and the server, and the transaction that copies them compares all three.
-The server is known by a token in another unlogged table, which is lost whenever rows are.
+Staging tables are unlogged, which halves the write load. PostgreSQL empties unlogged tables
+silently when it recovers from a crash, and when a standby is promoted. Therefore each task records
+the number of rows, their checksum and the server, and the transaction that copies them compares all
+three. A token in another unlogged table identifies the server; it is lost whenever rows are.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from stompkit.spark.targets.base import StagingLost
 
 __all__ = ["apply_staged", "check", "drop", "server_of", "stage", "sweep"]
 
-#: From how many rows on a table is worth it.
+#: Minimum number of rows for which a staging table is worthwhile.
 LEAST_ROWS: Final = 1000
-#: How old a table is that nobody will ask for, in seconds.
+#: Age in seconds after which a staging table is considered abandoned.
 _ORPHAN_S: Final = 6 * 3600
 
 _PREFIX: Final = "stompkit_stage_"
-#: The table with the server's token.
+#: Table with the server's token.
 _SERVER: Final = "stompkit_pipeline_server"
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -42,7 +42,7 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-#: How values of a column are written in CSV; the other families have no one form.
+#: CSV formats of values by column family; other families have no unique format.
 _WRITERS: Final[Mapping[str, Callable[[Any], str]]] = {
     "int": _text,
     "float": repr,
@@ -56,9 +56,9 @@ _WRITERS: Final[Mapping[str, Callable[[Any], str]]] = {
     "uuid": _text,
     "json": _text,
 }
-#: From this version on PostgreSQL hashes whole rows.
+#: Lowest PostgreSQL version that hashes whole rows.
 _HASHES_RECORDS: Final = (14,)
-#: Families of types of which each can be hashed; of others the text is.
+#: Type families that can be hashed; other values are hashed as text.
 _HASHED: Final = frozenset(
     {"bool", "int", "float", "decimal", "bytes", "date", "time", "datetime", "interval", "uuid"}
 )
@@ -68,7 +68,7 @@ _STRS: Final = frozenset({str, type(None)})
 
 
 def stage(connection: Connection, table: TargetTable, op: Op) -> bool:
-    """Copy the rows of an operation into a table of their own, if that can be done."""
+    """Copy the rows of an operation into a staging table, if possible."""
     raw = connection.connection.driver_connection
     if op.count < LEAST_ROWS or op.kind not in ("upsert", "merge", "insert", "delete"):
         return False
@@ -79,12 +79,12 @@ def stage(connection: Connection, table: TargetTable, op: Op) -> bool:
         return False
     names = ", ".join(column.quoted for column in columns)
     if "%" in names or "%" in table.quoted:
-        # It is doubled for statements of the driver, and COPY is none of them.
+        # The percent sign is doubled for driver statements, but COPY does not use those.
         return False
     try:
         arrays = [_array(column, values) for column, values in zip(columns, op.values, strict=True)]
     except (UnicodeError, pa.ArrowException):
-        # The driver tells what is wrong with it.
+        # The driver reports the error.
         return False
     name = f"{_PREFIX}{int(time.time())}_{uuid4().hex[:16]}"
     connection.exec_driver_sql(
@@ -97,10 +97,10 @@ def stage(connection: Connection, table: TargetTable, op: Op) -> bool:
 
 
 def server_of(connection: Connection) -> str:
-    """The token of the server: another one after a crash, and on a standby that was promoted."""
+    """Return the server's token, which changes after a crash and on a promoted standby."""
     found = _token(connection)
     if found is None:
-        # Several at once would get different tokens, or fail to make the table.
+        # Concurrent calls would get different tokens, or fail to create the table.
         _run(connection, f"SELECT pg_advisory_xact_lock(hashtext('{_SERVER}'))")
         _run(connection, f"CREATE UNLOGGED TABLE IF NOT EXISTS {_SERVER} (token text NOT NULL)")
         connection.execute(
@@ -116,7 +116,7 @@ def server_of(connection: Connection) -> str:
 
 
 def _token(connection: Connection) -> str | None:
-    """The token that the server has."""
+    """Return the server's current token."""
     if not _is_there(connection, _SERVER):
         return None
     found: str | None = connection.exec_driver_sql(f"SELECT min(token) FROM {_SERVER}").scalar()
@@ -124,7 +124,7 @@ def _token(connection: Connection) -> str | None:
 
 
 def _is_there(connection: Connection, name: str) -> bool:
-    """Whether a table exists."""
+    """Return True if a table exists."""
     found = text("SELECT to_regclass(:name) IS NOT NULL")
     return bool(connection.execute(found, {"name": name}).scalar())
 
@@ -132,9 +132,9 @@ def _is_there(connection: Connection, name: str) -> bool:
 def _checksum(
     connection: Connection, name: str, columns: Sequence[TargetColumn]
 ) -> tuple[int, str]:
-    """The number of rows of a table, and the sum of their hashes: it is the same in any order."""
+    """Return the number of rows of a table, and the order-independent sum of their hashes."""
     if (connection.dialect.server_version_info or ()) >= _HASHES_RECORDS:
-        # A fifth of the time that it takes to write them all as text.
+        # A fifth of the time of converting them all to text.
         values = ", ".join(
             each.quoted if each.family in _HASHED else f"{each.quoted}::text" for each in columns
         )
@@ -148,7 +148,7 @@ def _checksum(
 
 
 def check(connection: Connection, table: TargetTable, op: Op) -> None:
-    """Raise :class:`StagingLost` unless the rows that a task has staged are all there."""
+    """Raise :class:`StagingLost` unless all rows staged by a task are present."""
     what = f"the rows of {'.'.join(filter(None, op.table))!r} that a task has staged in {op.stage}"
     if not _is_there(connection, op.stage):
         raise StagingLost(f"{what} are lost: the server has no such table")
@@ -173,12 +173,12 @@ def _copy(raw: psycopg.Connection[Any], statement: str, arrays: Sequence[pa.Arra
         with raw.cursor() as cursor, cursor.copy(statement) as copy:
             copy.write(octets.getbuffer())
     except psycopg.Error as error:
-        # As if SQLAlchemy had run it: whoever catches its errors looks at what has caused them.
+        # As if SQLAlchemy had run it: handlers of its errors examine the cause.
         raise DBAPIError(statement, None, error, connection_invalidated=raw.closed) from error
 
 
 def _array(column: TargetColumn, values: Sequence[Any]) -> pa.Array:
-    """The values of a column, in types that CSV has one form for."""
+    """Return the values of a column, in types with a unique CSV format."""
     kinds = set(map(type, values))
     if column.family == "bool":
         return pa.array(values, pa.bool_())
@@ -194,16 +194,16 @@ def _array(column: TargetColumn, values: Sequence[Any]) -> pa.Array:
 
 
 def apply_staged(connection: Connection, table: TargetTable, op: Op) -> int:
-    """Do an operation whose rows are in a table; return how many rows it had.
+    """Run an operation with staged rows; return their number.
 
-    Raises :class:`StagingLost` where they are not.
+    Raises :class:`StagingLost` if they are missing.
     """
     check(connection, table, op)
     key = [table.columns[name].quoted for name in op.key]
     others = [table.columns[name].quoted for name in op.others]
     names = ", ".join((*key, *others))
     same = " AND ".join(f"t.{name} = s.{name}" for name in key)
-    # The source has given numbers already that the target would give.
+    # The source has already assigned the numbers of identity columns.
     insert = (
         f"INSERT INTO {table.quoted} ({names}) OVERRIDING SYSTEM VALUE"
         f" SELECT {names} FROM {op.stage} s"
@@ -231,13 +231,13 @@ def _run(connection: Connection, statement: str) -> int:
 
 
 def drop(connection: Connection, tables: Sequence[str]) -> None:
-    """Drop tables of :func:`stage`, those that are there."""
+    """Drop existing tables of :func:`stage`."""
     if tables:
         connection.exec_driver_sql(f"DROP TABLE IF EXISTS {', '.join(tables)}")
 
 
 def sweep(connection: Connection, age_s: float = _ORPHAN_S) -> int:
-    """Drop tables that crashes have left, older than so many seconds; return how many."""
+    """Drop tables left by crashes, older than that many seconds; return their number."""
     found = connection.execute(
         text(
             "SELECT tablename FROM pg_tables"

@@ -1,7 +1,7 @@
-"""Parquet files of a table, rewritten where rows of theirs have become others: copy on write.
+"""Copy-on-write rewriting of a table's Parquet files.
 
-A file is never changed: what is left of it goes to a new one. Memory is bounded by what a batch
-touches, and by a group of rows.
+A file is never changed: its remaining rows are copied to a new file. Memory is limited by the rows
+of a batch, and by a row group.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from stompkit.spark.targets._row_changeset import Key, RowChangeset
 
 __all__ = ["File", "Rewrite"]
 
-#: How many rows a file has, and a group of them.
+#: Maximum number of rows in a file, and in a row group.
 MOST_ROWS: Final = 250_000
 _GROUP_ROWS: Final = 50_000
-#: How many files there are with less than a quarter of that, before they are made into one.
+#: Maximum number of files below a quarter of that size before they are merged.
 MOST_SMALL: Final = 8
-#: How long a text is that says in which range a file's keys are.
+#: Maximum length of text bounds of a file's keys.
 _LONGEST_BOUND: Final = 32
-#: Characters of a row that are shown.
+#: Maximum number of characters of a row in messages.
 _SHOWN: Final = 200
 
 
@@ -37,20 +37,20 @@ _SHOWN: Final = 200
 class File:
     """A file of a table."""
 
-    #: Below the folder of the table.
+    #: Path below the folder of the table.
     path: str
     rows: int
-    #: Octets.
+    #: Size in bytes.
     size: int
-    #: The lowest and the highest value of columns, where they are known.
+    #: Minimum and maximum of columns, if known.
     bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
 
 
 class Rewrite:
-    """Makes of the files of a table those that it has after a batch."""
+    """Rewrites the files of a table for a batch."""
 
     def __init__(self, folder: pa_fs.FileSystem, schema: pa.Schema) -> None:
-        """Take the table's folder, and the columns that rows have."""
+        """Start with the table's folder, and the columns of its rows."""
         self._folder = folder
         self._schema = schema
         self.removed: list[File] = []
@@ -59,7 +59,7 @@ class Rewrite:
     def find(
         self, files: Iterable[File], names: tuple[str, ...], keys: set[Key]
     ) -> dict[Key, dict[str, Any] | None]:
-        """The rows under keys; ``None`` where there is none."""
+        """Return the rows with the given keys; ``None`` for a missing row."""
         found: dict[Key, dict[str, Any] | None] = dict.fromkeys(keys)
         for file in _touched(files, names, keys):
             for batch in self._read(file):
@@ -70,13 +70,13 @@ class Rewrite:
         return found
 
     def rows(self, files: Iterable[File]) -> Iterator[dict[str, Any]]:
-        """All rows."""
+        """Yield all rows."""
         for file in files:
             for batch in self._read(file):
                 yield from batch.to_pylist()
 
     def run(self, files: Sequence[File], overlay: RowChangeset) -> None:
-        """Write new files; ``removed`` and ``added`` say what has become of which."""
+        """Write new files; ``removed`` and ``added`` contain the result."""
         out = _Writer(self._folder, self._schema, overlay.names)
         try:
             if overlay.is_emptied:
@@ -88,7 +88,7 @@ class Rewrite:
             self.added = out.close()
 
     def _copy(self, files: Sequence[File], overlay: RowChangeset, out: _Writer) -> None:
-        """Copy what stays of files that have rows that don't, and of files that are too small."""
+        """Copy the unchanged rows of files with changed rows, and of files that are too small."""
         small = [file for file in files if file.rows < MOST_ROWS // 4]
         merged = {file.path for file in small} if len(small) >= MOST_SMALL else set()
         names, keys = overlay.names, overlay.keys()
@@ -108,7 +108,7 @@ class Rewrite:
         return any(_mask(batch, names, keys) is not None for batch in self._read(file, names))
 
     def _read(self, file: File, names: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows, with the columns that the table has now, or some of them."""
+        """Yield the rows with the current columns of the table, or some of them."""
         with self._folder.open_input_file(file.path) as source, pq.ParquetFile(source) as parquet:
             schema = self._schema
             if names is not None:
@@ -120,7 +120,7 @@ class Rewrite:
 
 
 class _Writer:
-    """Writes files, as many as it takes."""
+    """Writes rows to as many files as needed."""
 
     def __init__(self, folder: pa_fs.FileSystem, schema: pa.Schema, names: tuple[str, ...]) -> None:
         self._folder = folder
@@ -150,7 +150,7 @@ class _Writer:
             self._end()
 
     def write_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Append rows that say their columns; what they don't say is NULL."""
+        """Append rows as mappings; a missing column is NULL."""
         chunk: list[Mapping[str, Any]] = []
         for row in rows:
             for name in self._required:
@@ -184,13 +184,13 @@ class _Writer:
         self._parquet, self._rows, self._bounds = None, 0, {}
 
     def close(self) -> list[File]:
-        """End the last file; return all."""
+        """Finish the last file; return all files."""
         self._end()
         return self._files
 
 
 def _touched(files: Iterable[File], names: tuple[str, ...], keys: Iterable[Key]) -> Iterator[File]:
-    """The files in whose range one of the keys is."""
+    """Yield the files whose bounds contain one of the keys."""
     ordered: dict[str, list[Any]] = {}
     for at, name in enumerate(names):
         try:
@@ -215,7 +215,7 @@ def _is_in(values: Sequence[Any], low: Any, high: Any) -> bool:
 
 
 def _mask(batch: pa.RecordBatch, names: tuple[str, ...], keys: set[Key]) -> pa.Array | None:
-    """Which rows have one of the keys; ``None`` where none has."""
+    """Return a mask of the rows with one of the keys; ``None`` if there is none."""
     if not names or not keys or not batch.num_rows:
         return None
     if len(names) == 1:
@@ -228,7 +228,7 @@ def _mask(batch: pa.RecordBatch, names: tuple[str, ...], keys: set[Key]) -> pa.A
 
 
 def _aligned(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns that a table has now; files that are older may lack some."""
+    """Return a batch with the current columns of the table; older files may lack some."""
     arrays = []
     for each in schema:
         at = batch.schema.get_field_index(each.name)
@@ -243,7 +243,7 @@ def _aligned(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _wider_bounds(
     known: tuple[Any, Any] | None, batch: pa.RecordBatch, name: str, all_known: Mapping[str, Any]
 ) -> tuple[Any, Any] | None:
-    """The lowest and the highest value; ``None`` where they are nothing to find files by."""
+    """Return the extended bounds of a column; ``None`` for types without useful bounds."""
     if name in all_known and known is None:
         return None
     column = batch.column(name)

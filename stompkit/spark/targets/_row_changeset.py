@@ -1,4 +1,4 @@
-"""What a batch makes of the rows of one table, before anybody looks at the table's files."""
+"""The changes of a batch to the rows of one table, independent of the table's files."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class _State:
-    """What has become of one row."""
+    """The final state of one row."""
 
-    #: The columns that are told; ``None`` for a row that is gone.
+    #: Columns to write; ``None`` for a deleted row.
     columns: Row | None
-    #: Whether the row that the files have does not matter.
+    #: True if the row in the files is irrelevant.
     is_whole: bool
 
 
 def moved_keys(ops: Iterable[Op]) -> dict[tuple[str, ...], set[Key]]:
-    """The keys that rows give up or get, by the columns of the keys: what :meth:`know` is for."""
+    """Return the former and new keys of moved rows by key columns, as input of :meth:`know`."""
     keys: dict[tuple[str, ...], set[Key]] = {}
     for op in ops:
         if op.kind == "move":
@@ -39,32 +39,32 @@ def moved_keys(ops: Iterable[Op]) -> dict[tuple[str, ...], set[Key]]:
 
 
 class RowChangeset:
-    """Takes operations in their order; only what is left of each row is kept."""
+    """Collects operations in order; only the final state of each row is kept."""
 
     def __init__(self, name: str) -> None:
-        """Begin without any, for the table of that name."""
+        """Start empty, for the table of that name."""
         self._table = name
         self._states: dict[Key, _State] = {}
         self._loose: list[Row] = []
-        #: The columns of the key; empty as long as no operation has told them.
+        #: Key columns; empty until an operation contains them.
         self.names: tuple[str, ...] = ()
-        #: Whether all rows that the files have are gone.
+        #: True if all rows in the files are deleted.
         self.is_emptied = False
         self.written = 0
         self.deleted = 0
 
     def know(self, names: tuple[str, ...], found: Mapping[Key, Row | None]) -> None:
-        """Take rows as the files have them, ``None`` where there is none under a key."""
+        """Add rows from the files, ``None`` for a key without row."""
         at = [names.index(name) for name in self._agree(names)]
         for key, row in found.items():
             self._states[tuple(key[each] for each in at)] = _State(row, True)
 
     def append(self, rows: Iterable[Row]) -> None:
-        """Take rows that are new, and have no key."""
+        """Add new rows without key."""
         self._loose += rows
 
     def do(self, op: Op) -> None:
-        """Take an operation; raises ApplyProblem for one that files are no good for."""
+        """Add an operation; raises ApplyProblem for one that files do not support."""
         rows = op.rows()
         if op.kind in ("delete", "delete_one"):
             self.deleted += op.count
@@ -109,7 +109,7 @@ class RowChangeset:
                 self._write(key, dict(zip(names, row, strict=True)))
 
     def _agree(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """The columns of the key, of which there is one order."""
+        """Return the key columns in their fixed order."""
         if not self.names:
             self.names = names
         elif set(self.names) != set(names):
@@ -133,7 +133,7 @@ class RowChangeset:
         return state is not None and state.columns is not None
 
     def _move(self, left: dict[Key, tuple[Key, Row]]) -> None:
-        """Rows get other keys at once: each when the place is free that it goes to."""
+        """Change the keys of rows at once: each row moves when its new key is free."""
         while left:
             path = [next(iter(left))]
             while path:
@@ -143,7 +143,7 @@ class RowChangeset:
                     del left[path.pop()]
                     self._move_one(old, new, columns)
                 elif new in path:
-                    # They change places: each row stays where it is, and gets another's values.
+                    # A cycle: each row stays in place, and receives another row's values.
                     for each in path[path.index(new) :]:
                         self._write(*left.pop(each))
                     del path[path.index(new) :]
@@ -151,7 +151,7 @@ class RowChangeset:
                     path.append(new)
 
     def _move_one(self, old: Key, new: Key, columns: Row) -> None:
-        """Move a row; one that is under the new key stays, and gets its values."""
+        """Move a row; an existing row with the new key stays, and receives its values."""
         if old != new and not self._is_taken(new):
             state = self._states.get(old)
             told = state.columns if state is not None and state.columns is not None else {}
@@ -160,26 +160,26 @@ class RowChangeset:
             self._states[old] = _State(None, True)
         self._write(new, columns)
 
-    # What the files are asked for, and given.
+    # Interface to the files.
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is to be done."""
+        """Return True if there is no change."""
         return not (self._states or self._loose or self.is_emptied)
 
     def keys(self) -> set[Key]:
-        """The keys of all rows that have become something else."""
+        """Return the keys of all changed rows."""
         return set(self._states)
 
     def meet(self, key: Key, row: Row) -> None:
-        """A row that the files have; it is left out there."""
+        """Merge a row of the files into its changes; the file copy omits it."""
         state = self._states[key]
         if not state.is_whole and state.columns is not None:
             state.columns = {**row, **state.columns}
             state.is_whole = True
 
     def rows(self) -> Iterator[Row]:
-        """The rows that there are now in place of those, once :meth:`meet` has seen all."""
+        """Yield the new rows, after :meth:`meet` was called for all former ones."""
         for state in self._states.values():
             if state.columns is not None:
                 yield state.columns

@@ -1,4 +1,4 @@
-"""What is used while a process works with a target in an SQL database."""
+"""Resources of a process that works with a target in an SQL database."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _NAMES_SEPARATOR: Final = "\0"
 
 
 class Session:
-    """What is used while a process works with a target."""
+    """Resources of a process that works with a target."""
 
     def __init__(self, url: str, settings: Mapping[str, Any]) -> None:
-        """Describe it; nothing is connected to yet."""
+        """Start unconnected."""
         self._settings = settings
         self.database = Database(url, settings["foreign_keys"])
         self.books = PipelineTables()
@@ -59,13 +59,13 @@ class Session:
             self.copies = _postgres
 
     def find(self, connection: Connection, schema: str, table: str) -> TargetTable | None:
-        """The target's table."""
+        """Return the target's table."""
         return self.catalog.find(connection, schema, table)
 
     def rules(
         self, connection: Connection, batches: Iterable[pa.RecordBatch]
     ) -> Callable[[str, str], TableRules]:
-        """What collapsing has to know of the tables that changes are about."""
+        """Return the collapsing rules of the tables in the changes."""
         sources = _sources(batches)
         found = {source: self.find(connection, *source) for source in sources}
         tables = {table.identity: table for table in found.values() if table is not None}
@@ -85,13 +85,13 @@ class Session:
         return lambda schema, table: made.get((schema, table), TableRules())
 
     def plan_step(self, connection: Connection, step: Step) -> Plan:
-        """What is done for one step, in terms of the target."""
+        """Return the plan of one step for the target."""
         plan = Plan(lambda schema, table: self.find(connection, schema, table), self.backend)
         plan.add(step)
         return plan
 
     def plan(self, connection: Connection, steps: Iterable[Step], collapse: Collapse) -> Plan:
-        """What is done, in terms of the target."""
+        """Return the plan of all steps for the target."""
         plan = Plan(lambda schema, table: self.find(connection, schema, table), self.backend)
         for step in steps:
             plan.add(step)
@@ -115,12 +115,12 @@ class Session:
 
     @property
     def evolves(self) -> bool:
-        """Whether tables may get other columns than they have."""
+        """True if columns may be added or widened."""
         return bool(self._settings["evolve"])
 
     @staticmethod
     def lacking(plan: Plan) -> dict[tuple[str, str], dict[str, NewColumn]]:
-        """The columns that the target lacks; what the source says of them goes before values."""
+        """Return the columns that the target lacks; declared types take precedence over values."""
         made: dict[tuple[str, str], dict[str, NewColumn]] = {}
         for source, columns in plan.lacking.items():
             key = plan.keys.get(source, ())
@@ -139,7 +139,7 @@ class Session:
         return {source: columns for source, columns in made.items() if columns}
 
     def do(self, connection: Connection, op: Op) -> int:
-        """Do an operation; return how many rows it is about."""
+        """Run an operation; return the number of its rows."""
         table = self.catalog.known(*op.table)
         if table is None:
             raise ApplyProblem(f"the target has no table {'.'.join(filter(None, op.table))!r}")
@@ -154,7 +154,7 @@ class Session:
         return op.count
 
 
-#: What a batch began with is nothing that changes of rows know of.
+#: The error context of a batch does not concern changes of rows.
 _NO_CAUSE: Final[Any] = None
 
 
@@ -163,14 +163,14 @@ def rank_of(
     tables: Mapping[tuple[str | None, str], TargetTable],
     seen: frozenset[tuple[str | None, str]] = frozenset(),
 ) -> int:
-    """How many tables there are that rows have to be in before."""
+    """Return the number of tables that must be written before this one."""
     others = [tables[each] for each in table.related if each in tables and each not in seen]
     seen |= {table.identity}
     return 1 + max((rank_of(each, tables, seen) for each in others if each is not table), default=0)
 
 
 def _sources(batches: Iterable[pa.RecordBatch]) -> list[tuple[str, str]]:
-    """The tables that changes are about."""
+    """Return the tables of the changes."""
     found: set[str] = set()
     for batch in batches:
         filled = [pc.fill_null(batch.column(name), "") for name in ("schema", "table")]

@@ -19,10 +19,10 @@ __all__ = ["Tally"]
 
 
 class Tally:
-    """Counts what is done, and keeps what can't be."""
+    """Counts operations, and collects changes that cannot be applied."""
 
     def __init__(self, job: Job) -> None:
-        """Begin with nothing."""
+        """Start with zero counts."""
         self._job = job
         self.written = 0
         self.deleted = 0
@@ -30,14 +30,14 @@ class Tally:
         self.problems: list[Problem] = []
 
     def refuse(self, problems: Iterable[Problem]) -> None:
-        """Keep changes for the dead letters, or stop because of them."""
+        """Store changes as dead letters, or stop with an error."""
         for problem in problems:
             if not self._job.dead_letters:
                 raise ApplyProblem(str(problem))
             self.problems.append(problem)
 
     def count(self, plan: Plan) -> None:
-        """Count what a plan has done."""
+        """Count the operations of a plan."""
         for op in plan.ops:
             if op.kind in ("delete", "delete_one"):
                 self.deleted += op.count
@@ -45,7 +45,7 @@ class Tally:
                 self.written += op.count
 
     def done(self, connection: Connection, session: Session) -> Committed:
-        """Write the dead letters, and tell what is done."""
+        """Write the dead letters, and return the counts."""
         job = self._job
         letters = session.books.bury(connection, job.pipeline, job.spool, self.problems)
         return Committed(self.written, self.deleted, letters, self.conflicts)

@@ -1,7 +1,7 @@
-"""Columns that are too narrow for a value, and wider types of the same kind that hold it.
+"""Columns that are too narrow for a value, and wider types of the same kind.
 
-Whatever a column holds, the wider type holds, too: whole numbers become larger ones, and then
-numbers with any digits; text becomes longer; numbers and times get more digits.
+A wider type holds every value of the former one: integers become larger integers, and then
+decimals; text becomes longer; numbers and times get more digits.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from stompkit.spark.targets.base import NewColumn
 
 __all__ = ["Wider", "made_anew", "narrow", "other_kinds", "statement_of", "told"]
 
-#: The octets of whole numbers.
+#: Sizes of integers in bytes.
 _INTS: Final = {"TINYINT": 1, "SMALLINT": 2, "MEDIUMINT": 3, "INTEGER": 4, "BIGINT": 8}
-#: How many octets of text there is room for.
+#: Sizes of texts in bytes.
 _TEXTS: Final = {"TINYTEXT": 2**8 - 1, "TEXT": 2**16 - 1, "MEDIUMTEXT": 2**24 - 1}
 _BLOBS: Final = {"TINYBLOB": 2**8 - 1, "BLOB": 2**16 - 1, "MEDIUMBLOB": 2**24 - 1}
 _LARGEST_REAL: Final = 3.4028234e38
-#: The digits of whole numbers of 64 bits, with or without a sign.
+#: Number of digits of 64-bit integers, with or without sign.
 _INT64_DIGITS: Final = 19
 _UINT64_DIGITS: Final = 20
-#: What MySQL's numbers have: digits in all, and behind the point.
+#: MySQL's maximum precision and scale.
 _MYSQL_DIGITS: Final = (65, 30)
-#: How long a text is that MySQL keeps in the row.
+#: Maximum length of a text that MySQL stores in the row.
 _MYSQL_ROW: Final = 2048
 
 
 class Wider(NewColumn, frozen=True):
-    """What a column that is there has to hold."""
+    """The requirements of an existing column."""
 
 
 def narrow(table: TargetTable, states: Iterable[State], backend: str) -> dict[str, Wider]:
-    """The columns that are too narrow for values of rows, and could be wider."""
+    """Return the columns that are too narrow for values of rows, and can be widened."""
     made: dict[str, Wider] = {}
     if backend == "sqlite":
-        # Its columns hold whatever there is.
+        # SQLite columns hold values of any size.
         return made
     for state in states:
         for name, document in {**state.key, **(state.columns or {})}.items():
@@ -63,7 +63,7 @@ def narrow(table: TargetTable, states: Iterable[State], backend: str) -> dict[st
 
 
 def other_kinds(table: TargetTable, states: Iterable[State], backend: str) -> list[Wider]:
-    """Columns that refuse values of another kind, and what a person could make them."""
+    """Return columns that reject values of another kind, with types that accept them."""
     made: dict[str, Wider] = {}
     for state in states:
         for name, document in {**state.key, **(state.columns or {})}.items():
@@ -81,12 +81,12 @@ def other_kinds(table: TargetTable, states: Iterable[State], backend: str) -> li
 
 
 def _kind_for(column: TargetColumn, value: Any, backend: str) -> str:
-    """A kind of column that takes a value which this column refuses."""
+    """Return a kind of column for a value that this column rejects."""
     if column.family == "date" and isinstance(value, datetime):
         return "datetime"
     if backend == "postgresql":
         if isinstance(value, str) and "\0" in value:
-            # It has no text with that character, of whatever type.
+            # PostgreSQL text of any type excludes this character.
             return "bytes"
         if isinstance(value, (timedelta, Interval)) and column.family in ("int", "time"):
             return "interval"
@@ -94,7 +94,7 @@ def _kind_for(column: TargetColumn, value: Any, backend: str) -> str:
 
 
 def made_anew(columns: Iterable[Wider]) -> str:
-    """What a person can do about columns whose types can't be changed; empty for none."""
+    """Return advice about columns whose types cannot be changed; empty for none."""
     names = ", ".join(repr(each.name) for each in columns)
     return names and f"make the table anew with {names} as text"
 
@@ -110,7 +110,7 @@ def _both(one: Wider | None, other: Wider) -> Wider:
 
 
 def _need(column: TargetColumn, value: Any, backend: str) -> Wider | None:
-    """What a column has to be for a value; ``None`` where it is, or is of another kind."""
+    """Return the type that a value requires; ``None`` if it fits, or is of another kind."""
     match column.family, value:
         case _, None | bool():
             return None
@@ -165,7 +165,7 @@ def _need_decimal(column: TargetColumn, value: Decimal) -> Wider | None:
 
 
 def _digits(value: Decimal) -> tuple[int, int]:
-    """The digits before and behind the point, without zeros that say nothing."""
+    """Return the digits before and after the decimal point, without insignificant zeros."""
     _, numerals, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     if not any(numerals):
@@ -190,7 +190,7 @@ def _need_room(column: TargetColumn, kind: str, value: Sequence[Any], backend: s
 
 
 def told(connection: Connection, table: TargetTable, columns: Iterable[Wider]) -> str:
-    """What a person can do about columns that are too narrow; empty where that is nothing."""
+    """Return advice about columns that are too narrow; empty if there is none."""
     try:
         statements = [statement_of(connection, table, each) for each in columns]
     except DBAPIError:
@@ -200,7 +200,7 @@ def told(connection: Connection, table: TargetTable, columns: Iterable[Wider]) -
 
 
 def statement_of(connection: Connection, table: TargetTable, wider: Wider) -> str | None:
-    """What makes a column wider; ``None`` where no type is wide enough, or the column is by now."""
+    """Return the statement that widens a column; ``None`` if impossible or no longer needed."""
     column = table.columns.get(wider.name)
     if column is None:
         return None
@@ -221,7 +221,7 @@ def _postgresql_type(column: TargetColumn, wider: Wider) -> str:
     if wider.type == "bytes":
         return f"BYTEA USING convert_to({column.quoted}::text, 'UTF8')"
     if wider.type == "interval":
-        # Whole numbers are microseconds.
+        # Integers are microseconds.
         number = f" USING {column.quoted} * INTERVAL '1 microsecond'"
         return f"INTERVAL{number if column.family == 'int' else ''}"
     return {"int": "BIGINT", "decimal": "NUMERIC", "float": "DOUBLE PRECISION"}.get(
@@ -243,7 +243,7 @@ def _mysql_type(column: TargetColumn, wider: Wider) -> str | None:
             length = wider.length or 0
             if not _kind(column).startswith("VAR") or length > _MYSQL_ROW:
                 return large
-            # Twice as long as before, that it does not come to this with every text.
+            # Twice the former length, to avoid repeated widening.
             return f"{kind}({max(length, min(2 * column.type_.length, _MYSQL_ROW))})"  # type: ignore[attr-defined]
         case "datetime" | "time":
             own = _kind(column)
@@ -256,7 +256,7 @@ def _mysql_type(column: TargetColumn, wider: Wider) -> str | None:
 def _definition(
     connection: Connection, table: TargetTable, column: TargetColumn, type_: str
 ) -> str | None:
-    """A column as MySQL has it, with whatever else it says of it, and another type."""
+    """Return MySQL's definition of a column with all attributes, and another type."""
     shown = connection.exec_driver_sql(f"SHOW CREATE TABLE {table.quoted}").one()[1]
     name = "`" + column.name.replace("`", "``") + "`"
     line = re.compile(
@@ -264,5 +264,5 @@ def _definition(
         re.MULTILINE,
     )
     found = line.search(shown)
-    # The driver takes the statement as it is: what it would take for a parameter is doubled.
+    # The driver uses the statement unchanged: percent signs of parameters are doubled.
     return found and f"{name} {type_}{found[1]}".replace("%", "%%")

@@ -1,4 +1,4 @@
-"""What every target can do, and what tasks and driver tell each other about it."""
+"""The interface of targets, and the data exchanged by tasks and driver."""
 
 from __future__ import annotations
 
@@ -28,99 +28,99 @@ __all__ = [
 
 
 class StagingLost(Exception):
-    """The target does not have what tasks have staged there; nothing is applied.
+    """Data staged by tasks is missing in the target; no change is applied.
 
-    ``str()`` says what is lost. The batch is staged again.
+    ``str()`` describes the lost data. The batch is staged again.
     """
 
 
 class NewColumn(msgspec.Struct, frozen=True):
-    """A column that a target lacks, as changes tell of it."""
+    """A column that a target lacks, as described by changes."""
 
     name: str
-    #: As changes with the operation ``schema`` have it: ``int``, ``text``, ``decimal``...
+    #: Type name of changes with the operation ``schema``: ``int``, ``text``, ``decimal``...
     type: str
     key: bool = False
     precision: int | None = None
     scale: int | None = None
     length: int | None = None
-    #: Whether the source says so; else it is a guess, from values.
+    #: True if the source declares the column; otherwise its type is inferred from values.
     is_told: bool = False
-    #: Whether an interval is one of time only, such as MySQL's TIME.
+    #: True for an interval of time only, such as MySQL's TIME.
     is_clock: bool = False
-    #: What the target calls it, where the source has given it another name since.
+    #: Current name in the target, if the source has renamed the column.
     was: str = ""
 
 
-#: The columns that tables lack, by schema and name of the source.
+#: Missing columns of tables, by schema and name of the source.
 Lacking = Mapping[tuple[str, str], Mapping[str, NewColumn]]
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is done with the changes of one batch."""
+    """Parameters for applying one batch."""
 
-    #: What the fence is kept under: 1 to 100 characters.
+    #: Name of the fence: 1 to 100 characters.
     pipeline: str
-    #: The spool's id.
+    #: Id of the spool.
     spool: str = ""
     choice: Choice = field(default_factory=Choice)
-    #: Whether changes that can't be applied are written down, and the others are applied.
+    #: True if failing changes are stored as dead letters, and the others are applied.
     dead_letters: bool = False
-    #: What changes of a row are in order by: ordinals, or a column of the changes or of the rows.
+    #: Order of the changes of a row: ordinals, or a column of the changes or of the rows.
     sequence_by: str = "_ordinal"
-    #: 1: rows are as they are now. 2: what they were is kept, too.
+    #: 1: only current rows are kept. 2: their former versions are kept, too.
     scd_type: Literal[1, 2] = 1
-    #: How long it is remembered that a row is gone, where older changes can come late; seconds.
+    #: Time in seconds for which tombstones of deleted rows are kept, in case older changes arrive.
     tombstones_s: float = 30 * 86_400.0
-    #: Where the pipeline has been when the batch was begun.
+    #: Fence of the pipeline at the start of the batch.
     fence: Fence = field(default_factory=dict)
-    #: Where the batch begins and ends in the spool, as far as that is known.
+    #: Bounds of the batch in the spool, if known.
     span: Span = field(default_factory=Span)
 
     def moved(self, parts: Iterable[Ranges] = ()) -> dict[int, int]:
-        """The fence when the batch is applied, of which these parts have rows."""
+        """Return the fence after the batch is applied; *parts* are the ranges with rows."""
         return self.span.moved(moved(self.fence, parts))
 
     @property
     def is_plain(self) -> bool:
-        """Whether tasks can do the work: rows are as they are now, in the order of ordinals."""
+        """True if tasks can do the work: only current rows, ordered by ordinals."""
         return self.scd_type == 1 and self.sequence_by == "_ordinal"
 
 
 @dataclass
 class Staged:
-    """What a task has made of some changes that follow each other."""
+    """The result of a task for consecutive changes."""
 
-    #: The first and the last change of each partition.
+    #: Positions of the first and the last change of each partition.
     ranges: dict[int, tuple[Point, Point]]
-    #: Whether the changes came in their order; nothing is made of others.
+    #: True if the changes were in order; unordered changes are not staged.
     in_order: bool = True
     rows: int = 0
-    #: Rows that are applied already.
+    #: Number of rows applied before.
     fenced: int = 0
     changes: int = 0
-    #: What the target understands.
+    #: Work in the target's own format.
     work: bytes = b""
-    #: Tables of the target that hold some of it.
+    #: Staging tables in the target.
     tables: list[str] = field(default_factory=list)
-    #: Changes that nobody can understand; nothing was made of them.
+    #: Changes that cannot be decoded; they are not staged.
     problems: list[Problem] = field(default_factory=list)
-    #: What is left of rows that the target can't hold; nothing was made of anything then.
+    #: Rows that the target rejects; in that case nothing is staged.
     failures: list[Problem] = field(default_factory=list)
-    #: Whether columns get other names in it: what comes before has to be read with what comes
-    #: behind, so the driver does it. Nothing was made of anything then.
+    #: True if columns are renamed. Earlier changes then depend on later ones, so the driver applies
+    #: the batch, and nothing is staged.
     is_renamed: bool = False
-    #: Columns that the target lacks; nothing was made of anything then.
+    #: Missing columns of the target; in that case nothing is staged.
     lacking: dict[tuple[str, str], dict[str, NewColumn]] = field(default_factory=dict)
 
     def dump(self) -> bytes:
-        """As octets, for :meth:`load` in another process of the same job."""
+        """Return the pickled form, for :meth:`load` in another process of the same job."""
         return pickle.dumps(self, pickle.HIGHEST_PROTOCOL)
 
     @staticmethod
     def load(octets: bytes) -> Staged:
-        """The reverse of :meth:`dump`."""
+        """Return the unpickled result; the reverse of :meth:`dump`."""
         staged = pickle.loads(octets)
         assert isinstance(staged, Staged)
         return staged
@@ -128,61 +128,60 @@ class Staged:
 
 @dataclass(frozen=True)
 class Committed:
-    """What a commit has done."""
+    """Result of a commit."""
 
-    #: Rows that were written, each counted once for each time that it had to be.
+    #: Number of row writes; a row written several times counts each time.
     written: int = 0
     deleted: int = 0
     dead_letters: int = 0
-    #: Changes that came too late: the row was newer.
+    #: Number of changes dropped because the row was newer.
     conflicts: int = 0
 
 
 class Target(Protocol):
-    """A store that batches of changes are applied to.
+    """A store to which batches of changes are applied.
 
-    It is pickled to be used in tasks: connections are made when they are needed. ``prepare``,
-    ``fence``, ``evolve``, ``commit``, ``apply`` and ``discard`` are called by the driver, ``stage``
-    by tasks.
+    It is pickled for use in tasks, and connects on demand. The driver calls ``prepare``, ``fence``,
+    ``evolve``, ``commit``, ``apply`` and ``discard``; tasks call ``stage``.
     """
 
     def prepare(self) -> None:
-        """Make what the pipeline needs in the target, and sweep what crashes have left."""
+        """Create what the pipeline needs in the target, and remove remains of crashes."""
 
     def fence(self, pipeline: str, spool: str) -> dict[int, int]:
-        """The ordinal of the last message that is applied, by partition."""
+        """Return the ordinal of the last applied message, by partition."""
 
     def stage(self, batches: Iterable[pa.RecordBatch], job: Job) -> Iterator[Staged]:
-        """Make of changes what is committed later; nobody sees any of it yet."""
+        """Stage changes for a later commit, invisible to readers."""
 
     def evolve(self, lacking: Lacking) -> None:
-        """Make tables and columns; raises SchemaProblem where that is not allowed."""
+        """Create tables and columns; raises SchemaProblem if that is not allowed."""
 
     def commit(self, parts: Sequence[Staged], job: Job) -> Committed | None:
-        """Apply parts in their order, and move the fence, in one transaction.
+        """Apply parts in order, and move the fence, in one transaction.
 
-        Returns ``None`` where the fence is not where ``job`` has it: somebody else was at work, and
-        nothing is done. Raises :class:`StagingLost` where not all that tasks have staged is there,
-        :class:`~stompkit.replication.sinks.ApplyProblem` where the target refuses something, and
-        any other exception for what may pass.
+        Returns ``None`` without any change if the fence differs from that of ``job``: another
+        process has moved it. Raises :class:`StagingLost` if staged data is missing,
+        :class:`~stompkit.replication.sinks.ApplyProblem` if the target rejects a change, and other
+        exceptions for errors that may be temporary.
         """
 
     def apply(self, batches: Iterable[pa.RecordBatch], job: Job) -> Committed | Lacking | None:
         """Apply changes one by one, and move the fence, in one transaction.
 
-        The way for what tasks can't do, and to find out which change is refused. Returns what the
-        target lacks, having done nothing, where that is something; else as :meth:`commit`.
+        This is for work that tasks cannot do, and to identify a rejected change. Returns the
+        missing columns of the target, without any change; otherwise as :meth:`commit`.
         """
 
     def discard(self, parts: Iterable[Staged]) -> None:
-        """Drop what was staged and is not going to be committed."""
+        """Discard staged data that will not be committed."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
 
 
 def chunks(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[list[pa.RecordBatch]]:
-    """Batches in groups of so many changes, about; each has some."""
+    """Yield batches in non-empty groups of about *most* changes."""
     chunk: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -199,7 +198,7 @@ def chunks(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[list[pa.Rec
 def letters_of(
     pipeline: str, spool: str, problems: Iterable[Problem], at: datetime
 ) -> list[dict[str, Any]]:
-    """The rows of a table of dead letters, one for each change."""
+    """Return the rows for a table of dead letters, one for each change."""
     rows = {
         each.place: {
             "pipeline": pipeline,

@@ -1,8 +1,8 @@
-"""Targets in Delta Lake: a table of the source is a Delta table. Needs the extra ``delta``.
+"""Targets in Delta Lake: a Delta table for each table of the source. Requires the extra ``delta``.
 
-A commit to a table carries, as transactions of the application, how far the pipeline is in it, so a
-table that is ahead of the others after a crash leaves out what it has. The table of dead letters is
-there in any case, and its last commit carries how far the pipeline is in all.
+A commit to a table contains the pipeline's position in it, as application transactions. So a table
+that is ahead of the others after a crash skips changes that it already contains. The table of dead
+letters always exists, and its last commit contains the position of the whole pipeline.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from stompkit.spark.targets.base import Job
 
 __all__ = ["DeltaTarget"]
 
-#: What columns of the key are known by, among what Delta keeps of columns.
+#: Metadata field that marks key columns.
 _KEY: Final = "stompkit.key"
-#: Every commit of ours carries this one: of two at the same time one begins anew.
+#: Application transaction in every commit of stompkit: of two concurrent commits one is restarted.
 _OURS: Final = "stompkit"
-#: Versions of a table between two looks for files that nobody needs any more.
+#: Number of table versions between two removals of obsolete files.
 _VACUUM: Final = 100
-#: Properties that ask more of writers than these files are.
+#: Table properties that require more from writers than these files provide.
 _REFUSED: Final = {
     "delta.appendOnly": "only takes new rows",
     "delta.enableChangeDataFeed": "keeps a feed of its changes",
@@ -49,10 +49,10 @@ _FEATURES: Final = frozenset({"timestampNtz", "appendOnly", "invariants", "chang
 
 
 class DeltaTarget(FileTarget):
-    """Delta tables, by `delta-rs <https://delta-io.github.io/delta-rs/>`__, each in its folder.
+    """Delta tables by `delta-rs <https://delta-io.github.io/delta-rs/>`__, each in its folder.
 
-    ``delta:///FOLDER``, or ``delta+s3://BUCKET/PATH`` and whatever else the package deltalake has
-    a store for. ``storage_options`` are those of the package.
+    ``delta:///FOLDER``, ``delta+s3://BUCKET/PATH``, or any other store of the package deltalake.
+    ``storage_options`` are those of the package.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class DeltaTarget(FileTarget):
         table_map: Mapping[str, str] | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
-        """Describe a target; raises ``ValueError`` for a URL that says no place."""
+        """Describe a target; raises ``ValueError`` for a URL without location."""
         super().__init__(
             url,
             create=create,
@@ -83,7 +83,7 @@ class DeltaTarget(FileTarget):
     # The fence, and tables.
 
     def prepare(self) -> None:
-        """Make the table of dead letters, which has the fence, too."""
+        """Create the table of dead letters, which also contains the fence."""
         with _errors():
             if self._delta(DEAD_LETTERS) is None:
                 self._make(DEAD_LETTERS, Schema.from_arrow(LETTERS))
@@ -149,7 +149,7 @@ class DeltaTarget(FileTarget):
             held.more.alter.add_columns(Schema.from_arrow(pa.schema(columns)).fields)
 
     def _exclusive(self) -> AbstractContextManager[object]:
-        # Delta itself finds two commits that know nothing of each other.
+        # Delta itself detects concurrent commits.
         return nullcontext()
 
     def _ahead_of(self, held: Held, job: Job) -> Fence:
@@ -174,13 +174,13 @@ class DeltaTarget(FileTarget):
                     self._write_table(held, overlay, job, ends)
                 self._close_batch(job, ends)
         except CommitFailedError:
-            # Somebody else has committed: what that was is looked at first.
+            # Another process has committed: its changes are read first.
             self._found.clear()
             return False
         return True
 
     def _write_table(self, held: Held, overlay: RowChangeset, job: Job, ends: Fence) -> None:
-        """Commit the rows of one table, and how far it is."""
+        """Commit the rows of one table, and its position."""
         rewrite = Rewrite(held.folder, held.schema)
         rewrite.run(held.files, overlay)
         now = round(time.time() * 1000)
@@ -188,7 +188,7 @@ class DeltaTarget(FileTarget):
         self._commit_one(held, [*map(_add_action, rewrite.added), *removed], job, "table", ends)
 
     def _bury(self, job: Job, letters: Sequence[dict[str, Any]], ends: Fence) -> None:
-        """Commit the dead letters that are not there yet."""
+        """Commit the dead letters that are not stored yet."""
         held = self._open(DEAD_LETTERS)
         assert held is not None
         if not letters:
@@ -202,7 +202,7 @@ class DeltaTarget(FileTarget):
             self._write_table(held, overlay, job, ends)
 
     def _close_batch(self, job: Job, ends: Fence) -> None:
-        """Commit that all tables have the batch."""
+        """Commit the position of the batch, which all tables now contain."""
         held = self._open(DEAD_LETTERS)
         assert held is not None
         if _fence(held.more, job.pipeline, job.spool, "") != job.fence:
@@ -213,7 +213,7 @@ class DeltaTarget(FileTarget):
         delta: DeltaTable = held.more
         ends = _furthest(_fence(delta, job.pipeline, job.spool, what), ends)
         marks = [
-            # Without a gap, so that they can be counted.
+            # Numbered without gaps, so that they can be counted.
             Transaction(_mark(job.pipeline, job.spool, number, what), ends.get(number, -1))
             for number in range(max(ends, default=-1) + 1)
         ]
@@ -229,7 +229,7 @@ class DeltaTarget(FileTarget):
             delta.vacuum(dry_run=False)
 
     def dead_letters(self, pipeline: str, spool: str) -> list[dict[str, Any]]:
-        """The rows of the table of dead letters, in the order of the spool."""
+        """Return the rows of the table of dead letters, in the order of the spool."""
         with _errors():
             held = self._open(DEAD_LETTERS)
             if held is None:
@@ -238,7 +238,7 @@ class DeltaTarget(FileTarget):
 
 
 def _place(letter: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Which change a dead letter is about."""
+    """Return the position of a dead letter's change."""
     return tuple(letter[name] for name in ("partition_no", "ordinal", "change_no"))
 
 
@@ -247,7 +247,7 @@ def _mark(pipeline: str, spool: str, number: int, what: str) -> str:
 
 
 def _fence(delta: DeltaTable, pipeline: str, spool: str, what: str) -> dict[int, int]:
-    """The ordinals that a table's commits carry."""
+    """Return the ordinals in a table's commits."""
     fence: dict[int, int] = {}
     number = 0
     while (last := delta.transaction_version(_mark(pipeline, spool, number, what))) is not None:
@@ -262,7 +262,7 @@ def _furthest(one: Fence, other: Fence) -> Fence:
 
 
 def _supported(name: str, delta: DeltaTable) -> list[Field]:
-    """The columns of a table; raises SchemaProblem for one that others have to write to."""
+    """Return the columns of a table; raises SchemaProblem for unsupported features."""
     metadata, protocol = delta.metadata(), delta.protocol()
     settings = metadata.configuration
     reasons = [
@@ -293,11 +293,11 @@ def _supported(name: str, delta: DeltaTable) -> list[Field]:
 
 
 def _file(row: Mapping[str, Any]) -> File:
-    """A file of a table, as Delta has it."""
+    """Return a file of a table from Delta's metadata."""
     bounds = {
         column.removeprefix("min."): (low, row[f"max.{column.removeprefix('min.')}"])
         for column, low in row.items()
-        # Times and numbers with a point are cut, or rounded, by those who write statistics.
+        # Writers truncate or round times and decimals in statistics.
         if column.startswith("min.")
         and type(low) in (int, str)
         and type(row.get(f"max.{column.removeprefix('min.')}")) in (int, str)
@@ -317,7 +317,7 @@ def _add_action(file: File) -> AddAction:
 
 @contextmanager
 def _errors(*passed: type[Exception]) -> Iterator[None]:
-    """What fails in the store may pass, and so may what somebody else commits."""
+    """Convert errors of the store and of concurrent commits to retryable ones."""
     try:
         yield
     except (OSError, DeltaError) as error:

@@ -1,9 +1,8 @@
-"""Targets in plain Parquet files: a folder with a folder for each table, and a manifest.
+"""Targets in plain Parquet files: a folder with a subfolder for each table, and a manifest.
 
-``manifest.json`` says which files belong to which table, and how far pipelines are; it is replaced
-all at once, so a batch is there in all tables or in none. Files are never changed. Those that have
-been replaced stay for a while, for whoever has read the manifest before; what is in the folders
-beside those of the manifest is nobody's business.
+``manifest.json`` lists the files of each table and the positions of pipelines. It is replaced
+atomically, so a batch is visible in all tables or in none. Files are never changed. Replaced files
+stay for a while, for readers of the former manifest. Other files in the folders must be ignored.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ __all__ = ["ParquetTarget", "files_of"]
 
 _MANIFEST: Final = "manifest.json"
 _FORMAT: Final = 1
-#: How many versions there are between two looks for files that crashes have left.
+#: Number of versions between two removals of files left by crashes.
 _SWEEP: Final = 100
 
 
 class _File(msgspec.Struct, frozen=True):
-    """A file, below the folder of its table."""
+    """A file below the folder of its table."""
 
     path: str
     rows: int
@@ -50,42 +49,41 @@ class _File(msgspec.Struct, frozen=True):
 class _Table(msgspec.Struct, frozen=True):
     """A table."""
 
-    #: The name of its folder.
+    #: Name of its folder.
     folder: str
-    #: Names of columns, and what Arrow calls their types: for people.
+    #: Column names and Arrow type names, for users.
     columns: dict[str, str]
     key: list[str]
-    #: The same as Arrow's own message, in base64.
+    #: The Arrow schema message, in base64.
     schema: str
     files: list[_File] = []
 
 
 class _Gone(msgspec.Struct, frozen=True):
-    """A file that no table has any more."""
+    """A file that no table contains any more."""
 
-    #: With its folder.
+    #: Path including its folder.
     path: str
-    #: Since when, in seconds since 1970.
+    #: Time of the replacement in seconds since 1970.
     at: float
 
 
 class _Manifest(msgspec.Struct, frozen=True):
-    """What there is."""
+    """The content of a target."""
 
     format: int = _FORMAT
-    #: Greater by one with each that replaces another.
+    #: Version, incremented with each replacement.
     version: int = 0
     tables: dict[str, _Table] = {}
-    #: By pipeline, spool and partition.
+    #: Fences by pipeline, spool and partition.
     fences: dict[str, dict[str, dict[str, int]]] = {}
     gone: list[_Gone] = []
 
 
 class ParquetTarget(FileTarget):
-    """Parquet files below a folder of this machine, or of one that machines share.
+    """Parquet files below a folder, local or shared between machines.
 
-    ``parquet:///FOLDER``. ``keep_s`` is how long files are kept that have been replaced, in
-    seconds.
+    ``parquet:///FOLDER``. ``keep_s`` is the time in seconds for which replaced files are kept.
     """
 
     def __init__(
@@ -98,7 +96,7 @@ class ParquetTarget(FileTarget):
         table_map: Mapping[str, str] | None = None,
         keep_s: float = 3600.0,
     ) -> None:
-        """Describe a target; raises ``ValueError`` for a URL that says no folder."""
+        """Describe a target; raises ``ValueError`` for a URL without folder."""
         super().__init__(
             url,
             create=create,
@@ -117,7 +115,7 @@ class ParquetTarget(FileTarget):
     # The fence, and tables.
 
     def prepare(self) -> None:
-        """Make the folder."""
+        """Create the folder."""
         with _errors():
             self._root.mkdir(parents=True, exist_ok=True)
 
@@ -151,7 +149,7 @@ class ParquetTarget(FileTarget):
             self._replace(manifest, {held.name: msgspec.structs.replace(made, files=there.files)})
 
     def _ahead_of(self, held: Held, job: Job) -> Fence:
-        # One manifest has them all.
+        # One manifest contains all tables.
         return {}
 
     @contextmanager
@@ -198,7 +196,7 @@ class ParquetTarget(FileTarget):
     def _write_table(
         self, name: str, table: _Table, overlay: RowChangeset
     ) -> tuple[_Table, list[str]]:
-        """Write files, which belong to the table as soon as the manifest says so."""
+        """Write files, which belong to the table once the manifest lists them."""
         held = self._held_of(name, table)
         held.more.mkdir(exist_ok=True)
         rewrite = Rewrite(held.folder, held.schema)
@@ -216,7 +214,7 @@ class ParquetTarget(FileTarget):
     def _replace(
         self, manifest: _Manifest, changed: Mapping[str, _Table], gone: Sequence[str] = ()
     ) -> None:
-        """Put another manifest in the place of the one that is there; drop files that are old."""
+        """Replace the manifest, and remove old files."""
         now = time.time()
         old = [each for each in manifest.gone if each.at <= now - self._keep_s]
         kept = [each for each in manifest.gone if each.at > now - self._keep_s]
@@ -234,7 +232,7 @@ class ParquetTarget(FileTarget):
             self._sweep(made)
 
     def _sweep(self, manifest: _Manifest) -> None:
-        """Remove files that a crash has left, and nobody knows of."""
+        """Remove unlisted files left by a crash."""
         known = {each.path for each in manifest.gone}
         for table in manifest.tables.values():
             known.update(f"{table.folder}/{each.path}" for each in table.files)
@@ -245,7 +243,7 @@ class ParquetTarget(FileTarget):
                     path.unlink(missing_ok=True)
 
     def dead_letters(self, pipeline: str, spool: str) -> list[dict[str, Any]]:
-        """The rows of the table of dead letters, in the order of the spool."""
+        """Return the rows of the table of dead letters, in the order of the spool."""
         held = self._open(DEAD_LETTERS)
         if held is None:
             return []
@@ -254,10 +252,10 @@ class ParquetTarget(FileTarget):
 
 
 def files_of(folder: str | os.PathLike[str], table: str) -> list[str]:
-    """The files of a table of a :class:`ParquetTarget`, as they are now; none without a table.
+    """Return the current files of a table of a :class:`ParquetTarget`; empty without a table.
 
-    They stay for as long as the target keeps files that have been replaced: by default an hour.
-    Raises ``OSError`` and :class:`~stompkit.replication.sinks.sql.SinkUnavailable`.
+    They stay for as long as the target keeps replaced files: by default an hour. Raises ``OSError``
+    and :class:`~stompkit.replication.sinks.sql.SinkUnavailable`.
     """
     root = Path(folder)
     found = _read(root).tables.get(table)
@@ -284,7 +282,7 @@ def _with(manifest: _Manifest, tables: Mapping[str, _Table]) -> _Manifest:
 
 
 def _described(name: str, schema: pa.Schema, key: Sequence[str]) -> _Table:
-    # No file is called with a dot in front, nor with a slash in it.
+    # The name contains no slash, and no leading dot.
     folder = quote(name, safe=" ")
     folder = f"%2E{folder[1:]}" if folder.startswith(".") else folder
     octets = schema.serialize().to_pybytes()
@@ -294,7 +292,7 @@ def _described(name: str, schema: pa.Schema, key: Sequence[str]) -> _Table:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """A disk that is full may be so no longer."""
+    """Convert errors of the disk, such as a full one, to retryable ones."""
     try:
         yield
     except OSError as error:

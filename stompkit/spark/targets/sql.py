@@ -1,4 +1,4 @@
-"""Targets in SQL databases: PostgreSQL, SQLite, MariaDB and MySQL. Needs the extra ``sql``."""
+"""Targets in SQL databases: PostgreSQL, SQLite, MariaDB and MySQL. Requires the extra ``sql``."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from stompkit.spark.targets.base import Committed, Job, Lacking, Staged, chunks
 
 __all__ = ["SqlTarget"]
 
-#: How many changes are collapsed at once: what bounds a task's memory.
+#: Maximum number of changes collapsed at once, which limits a task's memory.
 _MOST_CHANGES: Final = 200_000
 
 
 class SqlTarget:
     """Tables of an SQL database.
 
-    Values are stored as the columns of the target have them, exactly or not at all, and columns
-    that no change tells stay as they are: as :class:`~stompkit.replication.sinks.sql.SqlSink` does
-    it, whose arguments of the same names these are.
+    Values are stored exactly as the target's columns represent them, or rejected. Columns that a
+    change does not contain are kept. This is the behaviour of
+    :class:`~stompkit.replication.sinks.sql.SqlSink`, whose arguments have the same names.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class SqlTarget:
         schema_map: Mapping[str, str] | None = None,
         table_map: Mapping[str, str] | None = None,
     ) -> None:
-        """Describe a target; nothing is connected to yet.
+        """Describe a target without connecting to it.
 
         ``create``
-            Whether tables are made that the target lacks, by what changes tell of them.
+            Create missing tables, from the columns in changes.
         ``evolve``
-            Whether columns are added that the target lacks; none is ever dropped.
+            Add missing columns; columns are never dropped.
 
-        Raises ``ValueError`` for a URL that can't be read, or another kind of database.
+        Raises ``ValueError`` for an invalid URL, or an unsupported kind of database.
         """
         self.url = url
         self._settings: dict[str, Any] = {
@@ -65,19 +65,19 @@ class SqlTarget:
             "table_map": dict(table_map or {}),
         }
         self._used: Session | None = None
-        #: What tasks know the target's tables by: a new one has them look again.
+        #: Token of the cached tables in tasks: after a change they read the tables again.
         self._look = uuid4().hex
-        # To say at once what is wrong with the URL.
+        # Report an invalid URL immediately.
         Database(url, foreign_keys).close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What a task needs of it: no connection."""
+        """Return the pickled form for tasks, without connection."""
         return _make, (self.url, self._settings, self._look)
 
-    # What the driver does.
+    # Called by the driver.
 
     def prepare(self) -> None:
-        """Make the tables that pipelines need, and sweep what crashes have left."""
+        """Create the tables that pipelines need, and remove remains of crashes."""
         session = self._session
         with session.database.transaction() as connection:
             is_missing = session.books.missing(connection)
@@ -86,7 +86,7 @@ class SqlTarget:
                 with session.database.transaction() as connection:
                     session.books.create(connection)
             except (Rejected, SinkUnavailable):
-                # Another pipeline may have made them in between.
+                # Another pipeline may have created them meanwhile.
                 with session.database.transaction() as connection:
                     if session.books.missing(connection):
                         raise
@@ -96,13 +96,13 @@ class SqlTarget:
                 session.copies.server_of(connection)
 
     def fence(self, pipeline: str, spool: str) -> dict[int, int]:
-        """The ordinal of the last message that is applied, by partition."""
+        """Return the ordinal of the last applied message, by partition."""
         session = self._session
         with session.database.transaction() as connection:
             return session.books.load(connection, pipeline, spool)
 
     def evolve(self, lacking: Lacking) -> None:
-        """Make tables and columns; raises SchemaProblem where that is not allowed."""
+        """Create tables and columns; raises SchemaProblem if that is not allowed."""
         session = self._session
         self._forget()
         try:
@@ -118,11 +118,11 @@ class SqlTarget:
             self._forget()
 
     def commit(self, parts: Sequence[Staged], job: Job) -> Committed | None:
-        """Apply parts in their order, and move the fence, in one transaction."""
+        """Apply parts in order, and move the fence, in one transaction."""
         try:
             return self._commit(parts, job)
         except (ApplyProblem, SinkUnavailable):
-            # The tables may have become others since they were looked at.
+            # The tables may have changed since they were read.
             self._forget()
             raise
 
@@ -169,29 +169,29 @@ class SqlTarget:
             return lacks.lacking
 
     def discard(self, parts: Iterable[Staged]) -> None:
-        """Drop what was staged and is not going to be committed."""
+        """Discard staged data that will not be committed."""
         tables = _tables(parts)
         if tables and self._session.copies is not None:
             with self._session.database.transaction() as connection:
                 self._session.copies.drop(connection, tables)
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         if self._used is not None:
             self._used.database.close()
             self._used = None
 
-    # What tasks do.
+    # Called by tasks.
 
     def stage(self, batches: Iterable[pa.RecordBatch], job: Job) -> Iterator[Staged]:
-        """Make of changes what is committed later; nobody sees any of it yet."""
+        """Stage changes for a later commit, invisible to readers."""
         for chunk in chunks(batches, _MOST_CHANGES):
             yield self._stage(chunk, job)
 
     def _stage(self, batches: Sequence[pa.RecordBatch], job: Job) -> Staged:
         ranges, in_order = ranges_of(batches)
         rows = sum(batch.num_rows for batch in batches)
-        # Together: what changes of a row come to in the end is read once then.
+        # Together, so that the final states of rows are read once.
         table = pa.Table.from_batches(batches).combine_chunks()
         new = [beyond(batch, job.fence) for batch in table.to_batches()]
         staged = Staged(ranges, in_order, rows, rows - sum(batch.num_rows for batch in new))
@@ -199,7 +199,7 @@ class SqlTarget:
             with _without_gc():
                 self._make(staged, new, job)
             if staged.failures or staged.lacking:
-                # The tables may have become others since they were looked at.
+                # The tables may have changed since they were read.
                 self._session.catalog.forget()
                 self._make(staged, new, job)
         return staged
@@ -229,7 +229,7 @@ class SqlTarget:
         staged.work = pickle.dumps(plan.ops, pickle.HIGHEST_PROTOCOL)
 
     def _forget(self) -> None:
-        """Look at the tables again, here and in tasks."""
+        """Read the tables again, here and in tasks."""
         self._session.catalog.forget()
         self._look = uuid4().hex
 
@@ -242,7 +242,7 @@ class SqlTarget:
 
 @contextmanager
 def _without_gc() -> Iterator[None]:
-    """Don't look for garbage among very many new objects: it takes longer than to make them."""
+    """Disable garbage collection while very many objects are created, which it would slow down."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -256,13 +256,13 @@ def _tables(parts: Iterable[Staged]) -> list[str]:
     return [name for part in parts for name in part.tables]
 
 
-#: Sessions of the tasks of this process, and what they know tables by: looking at tables takes
+#: Sessions of tasks in this process, with their tokens of cached tables: reading the tables takes
 #: longer than a small batch.
 _SESSIONS: Final[dict[str, tuple[Session, str]]] = {}
 
 
 def _make(url: str, settings: Mapping[str, Any], look: str) -> SqlTarget:
-    """A target in a task."""
+    """Create a target in a task."""
     target = SqlTarget(url, **settings)
     name = repr((url, sorted(settings.items())))
     session, last = _SESSIONS.get(name) or (Session(url, settings), "")

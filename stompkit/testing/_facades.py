@@ -187,7 +187,7 @@ class ThreadedBroker(ABC):
         return self.run(self.blocking.fill_disk)
 
     def free_disk(self) -> Awaitable[None]:
-        """Let the broker write to files again."""
+        """Allow the broker to write to files again."""
         return self.run(self.blocking.free_disk)
 
     def reset(self) -> Awaitable[None]:

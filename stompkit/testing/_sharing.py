@@ -1,4 +1,4 @@
-"""Brokers that tests share: each finds them as they were launched, whatever the one before did."""
+"""Brokers shared by tests: each test finds them as they were launched."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ _State = dict[RunningBroker, tuple[str, ...]]
 
 
 class StompBrokerWarning(pytest.PytestWarning):
-    """A test has left a shared broker in a state that other tests can't use."""
+    """A test has left a shared broker in a state that other tests cannot use."""
 
 
 class Sharing:
-    """Hooks of pytest.
+    """pytest hooks that repair shared brokers.
 
     A test that leaves a shared broker stopped, killed, paused, cut off or with a full disk gets a
-    :class:`StompBrokerWarning`, and the broker is repaired before the next test that uses one. To
-    move its clock is no mistake of a test's; the clock is put right as well. What a fixture of a
-    class, a module or the session did stands until that fixture is torn down.
+    :class:`StompBrokerWarning`, and the broker is repaired before the next test that uses one. A
+    test may move the clock without a warning; the clock is reset as well. Changes made by a fixture
+    of a class, a module or the session remain until that fixture is torn down.
     """
 
     def __init__(self) -> None:
-        """Begin without brokers."""
+        """Start without brokers."""
         self._brokers: list[RunningBroker] = []
-        #: The test that has left a broker with defects.
+        #: The test that has left each broker with defects.
         self._culprits: dict[RunningBroker, str] = {}
-        #: Fixtures of a wider scope than a test's that have changed the state of a broker.
+        #: Active fixtures of a wider scope than a test's that have changed the state of a broker.
         self._held: set[object] = set()
 
     @contextmanager
     def share(self, broker: RunningBroker) -> Iterator[RunningBroker]:
-        """Share a broker among tests for the time being."""
+        """Register a broker as shared within the context."""
         broker.share()
         self._brokers.append(broker)
         try:
@@ -50,9 +50,9 @@ class Sharing:
             broker.unshare()
 
     def repair(self) -> None:
-        """Repair what tests have left; raises ``pytest.fail.Exception`` where that is not possible.
+        """Repair the shared brokers; raises ``pytest.fail.Exception`` if that is impossible.
 
-        Nothing is done while a fixture of a wider scope wants it so.
+        Nothing is done while a fixture of a wider scope has changed a broker.
         """
         __tracebackhide__ = True
         if self._held:
@@ -69,14 +69,14 @@ class Sharing:
                 ) from None
 
     def _state(self) -> _State:
-        """The shared brokers that have defects."""
+        """Return the shared brokers that have defects."""
         return {broker: broker.defects for broker in self._brokers if broker.defects}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(
         self, fixturedef: pytest.FixtureDef[Any]
     ) -> Generator[None, object, object]:
-        """Note a fixture of a wider scope that changes the state of a broker."""
+        """Record a fixture of a wider scope that changes the state of a broker."""
         if fixturedef.scope == "function":
             return (yield)
         before = self._state()
@@ -87,12 +87,12 @@ class Sharing:
                 self._held.add(fixturedef)
 
     def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
-        """Let go of what such a fixture has changed."""
+        """Forget the changes of such a fixture."""
         self._held.discard(fixturedef)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, None, None]:
-        """Warn of what a test has left, when all its fixtures are torn down."""
+        """Warn about defects that a test has left, after the teardown of its fixtures."""
         try:
             return (yield)
         finally:

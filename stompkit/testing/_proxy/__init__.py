@@ -1,1 +1,1 @@
-"""What the proxy does to what passes through it."""
+"""Internals of the proxy: rules and the traffic that they change."""

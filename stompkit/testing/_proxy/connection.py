@@ -1,4 +1,4 @@
-"""One connection through the proxy: its beginning, what rules do to the whole of it, its end."""
+"""One connection through the proxy: its start, the rules that act on all of it, and its end."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ if TYPE_CHECKING:  # asyncio takes a while to import, and the server makes conne
 
 __all__ = ["Connection"]
 
-#: How long the broker may take to accept a connection, in seconds.
+#: Timeout in seconds for the connection to the broker.
 _CONNECT_S: Final = 10.0
 
 
 class Connection:
-    """A client, the broker, and what passes between them."""
+    """A client connection, its connection to the broker, and the traffic between them."""
 
     def __init__(self, server: Server, number: int, client: socket.socket) -> None:
-        """Begin with a client that the server has accepted; ``connect`` comes next."""
+        """Take a client that the server has accepted; ``connect`` comes next."""
         self.number = number
         self.server = server
         self.is_over = False
         self._sockets: dict[End, socket.socket] = {"client": client}
         self._addresses = deque(server.upstream)
         self._timer: TimerHandle | None = None
-        #: Why and by whom it is ended, as far as that is known.
+        #: The known reason for the end, and which end caused it.
         self._cause: tuple[str, End | None] = "", None
-        #: The rule by which one of its ends is gone, without the other one's knowledge.
+        #: The rule that disconnected one end without notifying the other one.
         self._half_open_by: Rule | None = None
         self._stops: dict[Rule, End] = {}
-        #: Rules that are to take effect as soon as the broker has accepted the connection.
+        #: Rules that take effect as soon as the broker has accepted the connection.
         self._postponed: list[Rule] = []
         self._reader = Reader()
         self._flows: dict[Direction, Flow] = {
@@ -102,13 +102,13 @@ class Connection:
 
     @property
     def _is_through(self) -> bool:
-        """Whether the broker has accepted it."""
+        """True if the broker has accepted the connection."""
         return self._timer is None
 
     # Faults.
 
     def strike(self, rule: Rule) -> None:
-        """Have a rule about connections take effect, if it means this one."""
+        """Apply a rule about connections if it matches this one."""
         if self.is_over or rule.act_on is None or rule.match.connection not in (None, self.number):
             return
         if not self._is_through and (rule.later or rule.kind == "half_open"):
@@ -118,32 +118,32 @@ class Connection:
             rule.act_on(self, rule)
 
     def heal(self, rule: Rule) -> None:
-        """Undo what a rule about connections has done."""
+        """Undo the effect of a rule about connections."""
         self._stops.pop(rule, None)
         if rule is self._half_open_by:
             self.end("reset", rule)
 
     def change(self) -> None:
-        """Go by the rules of the proxy as they are now."""
+        """Apply the current rules of the proxy."""
         for flow in self._flows.values():
             flow.change(self.server.rules)
 
     def stop_reading(self, side: End, why: Rule) -> None:
-        """Read nothing any more that is sent to ``side``."""
+        """Stop reading the data that is sent to ``side``."""
         self._stops[why] = side
 
     def is_stopped(self, reader: End) -> bool:
-        """Whether one end seems not to read."""
+        """Return True if reading for this end is stopped."""
         return reader in self._stops.values()
 
     def inject(self, injection: Injection) -> None:
-        """Put something in."""
+        """Inject a frame or bytes."""
         self._flows[injection.direction].lane.inject(injection.octets(self._reader.version))
 
     # The end.
 
     def ended(self, sender: End, *, is_reset: bool) -> None:
-        """Know that one end has closed its direction, or has cut everything off."""
+        """Handle the end of one direction, or a reset."""
         if self._cause == ("", None):
             self._cause = "reset" if is_reset else "", sender
         if is_reset:
@@ -153,7 +153,7 @@ class Connection:
             self.over()
 
     def lost(self, end: End) -> None:
-        """Know that one end takes nothing any more; what it has said before is still read."""
+        """Handle an end that accepts no more data; its earlier data is still read."""
         self._flow_to(end).discard()
         self._flow_to(OTHER[end]).break_off()
 
@@ -161,12 +161,12 @@ class Connection:
         return self._flows["received" if end == "broker" else "sent"]
 
     def passed_end(self) -> None:
-        """Know that one end has got the end of what the other one sent."""
+        """Handle the delivery of an end of stream to the other end."""
         if all(flow.is_finished for flow in self._flows.values()):
             self.over()
 
     def end(self, ending: Ending, why: Rule | None = None) -> None:
-        """End it, or one of its sides."""
+        """End the connection, or one of its sides."""
         if self.is_over:
             return
         if why is not None:
@@ -185,7 +185,7 @@ class Connection:
         self.over()
 
     def over(self, reason: str | None = None) -> None:
-        """Let go of everything."""
+        """Release all resources and report the end."""
         if self.is_over:
             return
         self.is_over = True
@@ -198,7 +198,7 @@ class Connection:
         self.server.forget(self, *((cause, by) if reason is None else (reason, None)))
 
     def _close(self, end: End, ending: Ending | None) -> None:
-        """Close one socket: by a reset, or with patience, or simply."""
+        """Close one socket: by a reset, after lingering, or directly."""
         closed = self._sockets.pop(end, None)
         if closed is None:
             return

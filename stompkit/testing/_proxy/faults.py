@@ -1,4 +1,4 @@
-"""Faults as those who made them see them: to be waited for, and to be removed."""
+"""Handles of faults, used to wait for them and to remove them."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ class FaultNotSeen(AssertionError):
 
 
 class Fault:
-    """A fault that is in force until it is removed.
+    """A fault that is active until it is removed.
 
-    A context manager: leaving it removes the fault. All methods can be called from any thread.
+    As a context manager, it is removed on exit. All methods are thread-safe.
     """
 
     def __init__(
         self, rule: Rule, remove: Callable[[Rule], None], frames: FrameLog | None = None
     ) -> None:
-        """Made by the methods of a proxy; ``frames`` has what comes to it, if anything does."""
+        """Created by the methods of a proxy; ``frames`` logs its incoming traffic, if set."""
         self._rule = rule
         self._remove = remove
         self._frames = frames
 
     @property
     def kind(self) -> str:
-        """The name of the method that made it."""
+        """Name of the method that created the fault."""
         return self._rule.kind
 
     @property
     def match(self) -> Match:
-        """What it is about; for whole connections only ``connection`` says something."""
+        """Condition of the fault; for whole connections only ``connection`` is used."""
         return self._rule.match
 
     @property
     def count(self) -> int:
-        """How often it has happened."""
+        """Number of times that the fault has occurred."""
         return self._rule.count
 
     def wait(self, count: int = 1, timeout_s: float = 5.0) -> None:
-        """Wait until it has happened ``count`` times in all.
+        """Wait until the fault has occurred ``count`` times in all.
 
-        Raises FaultNotSeen when ``timeout_s`` seconds have passed.
+        Raises FaultNotSeen after ``timeout_s`` seconds.
         """
         rule = self._rule
         with rule.changed:
@@ -64,14 +64,14 @@ class Fault:
         )
 
     def _seen(self) -> str:
-        """What came to the proxy instead, as more lines of a message."""
+        """Return the traffic that reached the proxy instead, as more lines of a message."""
         if self._frames is None:
             return ""
         text = self._frames.text(_SHOWN_FRAMES)
         return f"\nwhat came to the proxy:\n{text}" if text else "\nnothing came to the proxy"
 
     def remove(self) -> None:
-        """Have it happen no more; what it holds or delays goes out. Harmless the second time."""
+        """Remove the fault; held or delayed data goes out. Harmless the second time."""
         self._remove(self._rule)
 
     def __enter__(self) -> Self:
@@ -88,9 +88,9 @@ class Fault:
         self.remove()
 
     def __str__(self) -> str:
-        """In words."""
+        """Return the fault in words."""
         return str(self._rule)
 
     def __repr__(self) -> str:
-        """In words, and how often it has happened."""
+        """Return the fault in words, and how often it has occurred."""
         return f"<Fault {self}: happened {self.count} times>"

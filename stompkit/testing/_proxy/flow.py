@@ -1,4 +1,4 @@
-"""One direction of a connection through the proxy: reading, waiting as rules want it, writing."""
+"""One direction of a connection through the proxy: reading, delaying by rules, writing."""
 
 from __future__ import annotations
 
@@ -24,31 +24,32 @@ if TYPE_CHECKING:  # asyncio takes a while to import, and a connection makes its
 
 __all__ = ["OTHER", "SENDER", "Flow"]
 
-#: What one direction of a connection keeps, because it is delayed or held, before it reads no more.
+#: Maximum number of delayed or held bytes in one direction of a connection; above it, reading
+#: stops.
 _MOST_KEPT_BYTES: Final = 16 * 1024 * 1024
-#: How long all octets that ``bandwidth`` allows to go out at once may take, in seconds.
+#: Duration in seconds of the largest chunk of bytes that ``bandwidth`` sends at once.
 _SLICE_S: Final = 0.05
-#: Who sends what goes this way.
+#: The sender of each direction.
 SENDER: Final[dict[Direction, End]] = {"received": "client", "sent": "broker"}
 OTHER: Final[dict[End, End]] = {"client": "broker", "broker": "client"}
 
 
 @dataclass(slots=True, eq=False)
 class _Item:
-    """What waits to go out."""
+    """Data that waits to be written."""
 
     octets: memoryview
-    """What has not gone out yet."""
+    """The bytes not yet written."""
     passage: Passage
-    """How it goes, and what comes then."""
+    """The delays of the data, and the actions after it."""
     came: float = 0.0
-    """When it came, by the clock of the loop."""
+    """Time of arrival, by the clock of the loop."""
     due: float = 0.0
-    """When it may go."""
+    """Earliest time of departure."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether it can go out together with others."""
+        """True if it can be written together with other items."""
         return not self.due and not self.passage.slice_bytes and self.passage.ending is None
 
 
@@ -56,7 +57,7 @@ class Flow:
     """One direction of a connection, from one socket to the other."""
 
     def __init__(self, connection: Connection, direction: Direction, reader: Reader) -> None:
-        """Wait for ``start``; ``reader`` reads both directions of the connection."""
+        """Wait for ``start``; ``reader`` parses both directions of the connection."""
         server = connection.server
         self.is_finished = False  # the end has been passed on
         self.lane = Lane(
@@ -89,13 +90,13 @@ class Flow:
         self._free_at = 0.0  # when the bandwidth allows more
 
     def start(self, source: socket.socket, target: socket.socket) -> None:
-        """Begin to pass octets."""
+        """Start to forward bytes."""
         self._source, self._target = source, target
         self._pump()
         self._choose_reading()
 
     def change(self, rules: Sequence[Rule]) -> None:
-        """Go on with these rules."""
+        """Apply these rules from now on."""
         self._rates = [
             rule
             for rule in rules
@@ -113,7 +114,7 @@ class Flow:
         self._choose_reading()
 
     def discard(self) -> None:
-        """Lose all that is on the way, and all that still comes."""
+        """Discard all pending data, and all data that still comes."""
         self._is_discarding = True
         self._queue.clear()
         self._queued_bytes = 0
@@ -125,7 +126,7 @@ class Flow:
         self._choose_reading()
 
     def stop(self) -> None:
-        """Touch the sockets no more."""
+        """Stop using the sockets."""
         self._has_ended = True
         self.discard()
         self._source = None
@@ -133,7 +134,7 @@ class Flow:
     # Reading.
 
     def _choose_reading(self) -> None:
-        """Read if there is a reason to, and none not to."""
+        """Start or stop reading, as the state requires."""
         if self._source is None:
             return
         wants = (
@@ -177,7 +178,7 @@ class Flow:
             self.lane.finish("reset" if is_reset else "eof")
 
     def break_off(self) -> None:
-        """Know that the source is gone; it may have said something before."""
+        """Handle the loss of the source; data that it sent before is still read."""
         self._is_broken = True
         if self._has_ended and self._source is not None:
             self._end(is_reset=True)
@@ -197,7 +198,7 @@ class Flow:
             self._pump()
 
     def _pump(self) -> None:
-        """Let out what may go."""
+        """Write the items that are due."""
         self._stop_timer()
         while self._queue and self._target is not None and not self._is_blocked:
             item = self._queue[0]
@@ -220,7 +221,7 @@ class Flow:
         self._choose_reading()
 
     def _join(self) -> None:
-        """Make one item of the first ones, as far as they can go out together."""
+        """Join the first items into one, as far as they can be written together."""
         plain = list(takewhile(lambda item: item.is_plain, self._queue))
         if len(plain) > 1:
             for _ in plain:
@@ -229,7 +230,7 @@ class Flow:
             self._queue.appendleft(_Item(octets, Passage(b"")))
 
     def _write(self, item: _Item, target: socket.socket) -> bool:
-        """Write octets of an item, and tell whether any have gone."""
+        """Write bytes of an item, and return True if any were written."""
         octets = item.octets
         rate = min((rule.bytes_per_s for rule in self._rates), default=0.0)
         if rate:
@@ -261,7 +262,7 @@ class Flow:
         self._pump()
 
     def _conclude(self, passage: Passage) -> None:
-        """Do what comes after an item."""
+        """Perform the actions after an item."""
         ending = passage.ending
         if ending == "eof":
             self.is_finished = True
@@ -279,6 +280,6 @@ class Flow:
 
 
 def _due(item: _Item) -> float:
-    """When an item may go by its delays."""
+    """Return the time at which the delays of an item are over."""
     delays = item.passage.delays
     return item.came + sum(delays.values()) if delays else 0.0

@@ -1,4 +1,4 @@
-"""One direction of a connection without a socket: octets come, rules act on them, octets go."""
+"""One direction of a connection without a socket: takes bytes, applies rules, returns passages."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ _SETTLE_VERSION: Final = (b"CONNECT", b"STOMP")
 
 
 class Lane:
-    """One direction of a connection: takes octets, lets rules act on them, hands passages on.
+    """One direction of a connection: takes bytes, applies rules and hands passages on.
 
-    While no rule needs to know where frames begin and end, octets are handed on as they come, and
-    read afterwards, or before if there is a log: whoever gets a frame finds it in there.
+    While no rule depends on frame boundaries, bytes are handed on as they come. They are parsed
+    afterwards, or before if there is a log, so that the log contains each frame before its receiver
+    gets it.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class Lane:
         inject: Callable[[Injection], None],
         struck: Callable[[Rule], None],
     ) -> None:
-        """Begin without rules; ``out`` and ``inject`` do what comes of them, ``struck`` is told."""
+        """Start without rules; ``out``, ``inject`` and ``struck`` are called with the results."""
         self._direction: Direction = direction
         self._connection = connection
         self._reader = reader
@@ -52,13 +53,13 @@ class Lane:
         self._randoms: dict[Rule, Random] = {}
         self._overtaken: list[Passage] = []  # frames that let others pass
         self._held: list[Passage] = []
-        #: How many octets are kept back by rules.
+        #: Number of bytes held back by rules.
         self.kept_bytes = 0
         self._is_over = False  # a fault has ended the connection
         self._between: list[bytes] = []  # to be put in where the frame ends that is under way
 
     def change(self, rules: Iterable[Rule]) -> None:
-        """Go on with these rules; what only others held is handed on."""
+        """Apply these rules from now on; data that only other rules held is handed on."""
         self._rules = [rule for rule in rules if rule.concerns(self._direction, self._connection)]
         self._randoms = {rule: r for rule, r in self._randoms.items() if rule in self._rules}
         held, self._held = self._held, []
@@ -76,7 +77,7 @@ class Lane:
         self._choose_mode()
 
     def feed(self, octets: bytes) -> None:
-        """Take octets."""
+        """Process bytes."""
         if self._is_over:
             return
         if not self._is_raw:
@@ -96,7 +97,7 @@ class Lane:
         self._ahead = self._splitter.pending_bytes
 
     def finish(self, ending: Ending) -> None:
-        """Take the end of the stream, which is handed on behind all octets."""
+        """Process the end of the stream, which is handed on after all bytes."""
         if self._is_over:
             return
         self._flush()
@@ -112,7 +113,7 @@ class Lane:
         self._dispatch(end)
 
     def inject(self, octets: bytes) -> None:
-        """Hand octets on that nobody sent, where no frame is under way."""
+        """Hand injected bytes on, once no frame is in progress."""
         if self._ahead and not self._splitter.is_lost:
             self._between.append(octets)
             self._choose_mode()
@@ -126,7 +127,7 @@ class Lane:
             self._flush()
 
     def _flush(self) -> None:
-        """Hand on what is pending."""
+        """Hand pending bytes on."""
         if self._is_over:
             return
         pending = self._splitter.pending[self._ahead :]
@@ -135,7 +136,7 @@ class Lane:
             self._through(pending)
 
     def _take(self, piece: Piece) -> None:
-        """Take one piece while there are rules about pieces."""
+        """Process one piece while there are rules about pieces."""
         frame = self._read(piece)
         octets = piece.octets[self._ahead :]
         if self._ahead:  # it began before the rules
@@ -149,7 +150,7 @@ class Lane:
                 self._out(Passage(each))
 
     def _read(self, piece: Piece) -> Frame | None:
-        """Note a piece in the log, and return its frame if that is of interest."""
+        """Record a piece in the log, and return its frame if a rule needs it."""
         log = self._log
         if piece.is_beat:
             if log is not None:
@@ -169,7 +170,7 @@ class Lane:
         return frame
 
     def _through(self, octets: bytes, frame: Frame | None = None, *, is_beat: bool = False) -> None:
-        """Let the rules act on octets, and hand on what becomes of them."""
+        """Apply the rules to bytes, and hand the result on."""
         passage = Passage(octets, is_frame=frame is not None)
         for rule in self._rules:
             is_meant = rule.takes(self._direction, self._connection, frame, is_beat=is_beat)
@@ -187,7 +188,7 @@ class Lane:
         self._dispatch(passage)
 
     def random(self, rule: Rule) -> Random:
-        """The numbers of one rule in this lane, which no other traffic has an influence on."""
+        """Return the random numbers of one rule in this lane, independent of other traffic."""
         if rule not in self._randoms:
             place = f"{self._seed}/{rule.number}/{self._connection}/{self._direction}"
             self._randoms[rule] = Random(place)

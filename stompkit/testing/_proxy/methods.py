@@ -1,4 +1,4 @@
-"""The faults that there are: what can go wrong between clients and a broker."""
+"""The available faults between clients and a broker."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ _DIRECTIONS: Final = get_args(Direction)
 
 
 class FaultMethods:
-    """The faults, each a method.
+    """The faults, one method each.
 
-    ``command`` and ``**where`` say which frames are meant, as ``Match.of`` takes them: ``headers``,
-    ``body``, ``direction``, ``connection``, and further keywords are headers, with ``_`` for
-    ``-``. Of those frames ``nth`` takes only one, counted from 1, ``every`` every second, third,
-    ..., ``probability`` each with a probability from 0 to 1, and ``times`` so many at most. Counted
-    are the frames of all connections together, unless ``connection`` names one.
+    ``command`` and ``**where`` select frames, as ``Match.of`` does: ``headers``, ``body``,
+    ``direction``, ``connection``, and further keywords are headers, with ``_`` for ``-``. Of those
+    frames ``nth`` selects only one, counted from 1, ``every`` selects every second, third, ...,
+    ``probability`` each with a probability from 0 to 1, and ``times`` limits their number. The
+    frames of all connections are counted together, unless ``connection`` names one.
 
-    All raise ValueError or TypeError for what makes no sense. Faults act in the order in which
-    they were made, each on what the earlier ones left of a frame.
+    All raise ValueError or TypeError for invalid arguments. Faults act in the order in which they
+    were created, each on the result of the earlier ones.
     """
 
     def _put(self, rule: Rule) -> Fault:
-        """Put a rule in force."""
+        """Activate a rule."""
         raise NotImplementedError
 
     # What happens to frames.
 
     def drop(self, command: str | None = None, **where: Any) -> Fault:
-        """Lose frames. Heart-beats pass; ``hold`` keeps everything back."""
+        """Drop frames. Heart-beats pass; ``hold`` keeps everything back."""
         return self._put(rule_of_frames("drop", _lose, command, where))
 
     def duplicate(self, command: str | None = None, *, copies: int = 1, **where: Any) -> Fault:
-        """Deliver frames once more, or ``copies`` times more, one right after the other."""
+        """Deliver frames once more, or ``copies`` times more, immediately one after the other."""
         check_whole(1, copies=copies)
 
         def act(passage: Passage, rule: Rule, random: Random) -> None:
@@ -60,10 +60,10 @@ class FaultMethods:
         return self._put(rule_of_frames("duplicate", act, command, where, f"{copies} more"))
 
     def reorder(self, command: str | None = None, *, by: int = 1, **where: Any) -> Fault:
-        """Let frames be overtaken by the next frame, or the next ``by`` frames.
+        """Deliver frames after the next frame, or after the next ``by`` frames.
 
-        Those that overtake one are not held up by the same fault. A frame that nothing overtakes
-        goes when the sender closes the connection, or when the fault is removed.
+        Frames that overtake one are not held by the same fault. A frame that is not overtaken goes
+        out when the sender closes the connection, or when the fault is removed.
         """
         check_whole(1, by=by)
 
@@ -74,7 +74,7 @@ class FaultMethods:
         return self._put(rule_of_frames("reorder", act, command, where, f"behind the next {by}"))
 
     def corrupt(self, command: str | None = None, *, octets: int = 1, **where: Any) -> Fault:
-        """Change ``octets`` octets of frames, anywhere between command and NUL, both included."""
+        """Change ``octets`` bytes of frames, anywhere from command to NUL, both included."""
         check_whole(1, octets=octets)
 
         def act(passage: Passage, rule: Rule, random: Random) -> None:
@@ -88,7 +88,7 @@ class FaultMethods:
     def truncate(
         self, command: str | None = None, *, octets: int | None = None, **where: Any
     ) -> Fault:
-        """Deliver the first ``octets`` octets of a frame, by default half, and close both sides."""
+        """Deliver the first ``octets`` bytes of a frame, by default half, and close both sides."""
         check_whole(0, octets=octets)
 
         def act(passage: Passage, rule: Rule, random: Random) -> None:
@@ -106,13 +106,13 @@ class FaultMethods:
         direction: Direction = "sent",
         **where: Any,
     ) -> Fault:
-        """Put in a frame, or octets as they are, that nobody sent; between two frames.
+        """Inject a frame, or raw bytes, that nobody sent; between two frames.
 
-        ``direction`` is where it goes: ``sent`` to the client, ``received`` by the broker. Without
-        anything else that happens at once, on the open connections (``connection``: only on this
-        one). With ``command`` and so on it happens after each frame that they mean, whichever way
-        that goes. Other faults don't act on it. Raises LocalProtocolError for a frame that can't
-        be sent on all versions of STOMP: give octets then.
+        ``direction`` is its direction: ``sent`` to the client, ``received`` by the broker. Without
+        further conditions this happens immediately, on the open connections (``connection``: only
+        on this one). With ``command`` and other conditions it happens after each frame that
+        matches, in either direction. Other faults do not act on it. Raises LocalProtocolError for a
+        frame that cannot be encoded for all versions of STOMP: pass bytes then.
         """
         check_word(_DIRECTIONS, direction=direction)
         if isinstance(what, Frame):
@@ -139,9 +139,9 @@ class FaultMethods:
     def delay(
         self, seconds: float, command: str | None = None, *, jitter_s: float = 0.0, **where: Any
     ) -> Fault:
-        """Have frames take ``seconds`` longer, plus up to ``jitter_s``; later ones wait for them.
+        """Delay frames by ``seconds``, plus up to ``jitter_s``; later frames wait for them.
 
-        Without anything that says which frames it is about all octets, as they come.
+        Without conditions on frames, the delay applies to all bytes as they come.
         """
         check_number(0, None, seconds=seconds, jitter_s=jitter_s)
 
@@ -154,9 +154,9 @@ class FaultMethods:
     def split(
         self, command: str | None = None, *, octets: int = 1, pause_s: float = 0.001, **where: Any
     ) -> Fault:
-        """Deliver frames in pieces of ``octets`` octets, ``pause_s`` seconds apart.
+        """Deliver frames in pieces of ``octets`` bytes, ``pause_s`` seconds apart.
 
-        Without anything that says which frames it is about all octets.
+        Without conditions on frames, it applies to all bytes.
         """
         check_whole(1, octets=octets)
         check_number(0, None, pause_s=pause_s)
@@ -171,8 +171,8 @@ class FaultMethods:
     def hold(self, command: str | None = None, **where: Any) -> Fault:
         """Keep frames back until the fault is removed; then they go out in their order.
 
-        Without anything that says which frames it is about all octets, heart-beats and the end of
-        the stream included: a network that transports nothing, which neither end is told.
+        Without conditions on frames, it applies to all bytes, including heart-beats and the end of
+        the stream: this simulates a network that drops everything without a notice to either end.
         """
 
         def act(passage: Passage, rule: Rule, random: Random) -> None:
@@ -181,13 +181,13 @@ class FaultMethods:
         return self._put(rule_of_frames("hold", act, command, where, octets=True))
 
     def withhold_receipts(self, **where: Any) -> Fault:
-        """Keep back RECEIPT frames, or those that are meant: ``hold("RECEIPT", ...)``."""
+        """Keep RECEIPT frames back, or those that match: ``hold("RECEIPT", ...)``."""
         return self.hold("RECEIPT", **where)
 
     def swallow_heart_beats(
         self, direction: Direction | None = None, *, connection: int | None = None
     ) -> Fault:
-        """Lose the line ends between frames, in one direction or both."""
+        """Drop the line ends between frames, in one direction or both."""
         match = Match(direction=direction, connection=connection)
         return self._put(Rule(kind="swallow_heart_beats", match=match, about="beats", act=_lose))
 
@@ -198,9 +198,9 @@ class FaultMethods:
         direction: Direction | None = None,
         connection: int | None = None,
     ) -> Fault:
-        """Let so many octets pass in a second in each direction of each connection, no more.
+        """Limit the bytes per second in each direction of each connection.
 
-        It happens whenever octets have to wait for that.
+        The fault counts an occurrence whenever bytes have to wait.
         """
         check_number(1, None, bytes_per_s=bytes_per_s)
         return self._put(
@@ -218,19 +218,19 @@ class FaultMethods:
     def close(
         self, command: str | None = None, *, after: bool = False, later: bool = False, **where: Any
     ) -> Fault:
-        """Close both sides, in the orderly way.
+        """Close both sides in order.
 
-        With ``command`` and so on that happens in place of a frame that they mean, or ``after`` it.
-        Without, it happens at once to the open connections (``connection``: only to this one); with
-        ``later=True`` to those that come later as well, as soon as they have got through to the
-        broker, and ``nth`` and so on count connections.
+        With ``command`` or other conditions this replaces a frame that matches, or follows it with
+        ``after``. Without conditions, it applies immediately to the open connections
+        (``connection``: only to this one). ``later=True`` applies it to later connections as well,
+        as soon as they are connected to the broker, and ``nth`` and so on count connections.
         """
         return self._end("close", command, where, after=after, later=later)
 
     def reset(
         self, command: str | None = None, *, after: bool = False, later: bool = False, **where: Any
     ) -> Fault:
-        """Cut both sides off, with a TCP reset; when, and what it takes, is as for ``close``."""
+        """Reset both sides (TCP reset); conditions and timing are as for ``close``."""
         return self._end("reset", command, where, after=after, later=later)
 
     def half_open(
@@ -242,10 +242,10 @@ class FaultMethods:
         later: bool = False,
         **where: Any,
     ) -> Fault:
-        """Cut one side off and leave the other without knowing; when is as for ``close``.
+        """Disconnect one side without notifying the other; conditions are as for ``close``.
 
-        The side that seems ``gone`` to the other gets a reset. The other one stays connected: what
-        it sends goes nowhere, and nothing comes. When the fault is removed it gets a reset, too.
+        The side that is ``gone`` gets a reset. The other one stays connected: data that it sends is
+        discarded, and no data comes. When the fault is removed it gets a reset, too.
         """
         check_word(_ENDS, gone=gone)
         ending: Ending = "broker gone" if gone == "broker" else "client gone"
@@ -254,10 +254,10 @@ class FaultMethods:
     def stop_reading(
         self, side: End = "client", *, connection: int | None = None, later: bool = False
     ) -> Fault:
-        """Have one side seem not to read any more: what is sent to it stays where it is.
+        """Stop reading on one side: data that is sent to it stays in the buffers.
 
-        ``client`` is a consumer that hangs: the broker can send until all buffers on the way are
-        full. This happens at once to the open connections; ``later`` is as for ``close``.
+        ``client`` simulates a consumer that hangs: the broker can send until all buffers on the way
+        are full. This applies immediately to the open connections; ``later`` is as for ``close``.
         """
         check_word(_ENDS, side=side)
 
@@ -271,8 +271,9 @@ class FaultMethods:
     def refuse(self, times: int | None = None) -> Fault:
         """Refuse new connections.
 
-        With ``times`` that many are accepted and reset. Without it nobody listens any more until
-        the fault is removed, so that the system refuses connections (``ECONNREFUSED``).
+        With ``times``, this number of connections is accepted and reset. Without it the proxy stops
+        listening until the fault is removed, so that the system refuses connections
+        (``ECONNREFUSED``).
         """
         return self._put(Rule(kind="refuse", match=Match(), about="listening", times=times))
 
@@ -285,7 +286,7 @@ class FaultMethods:
         after: bool,
         later: bool,
     ) -> Fault:
-        """End connections, at once or at a frame."""
+        """End connections, immediately or at a frame."""
         kind, details = (ending, "") if ending in ("close", "reset") else ("half_open", ending)
 
         def act(passage: Passage, rule: Rule, random: Random) -> None:

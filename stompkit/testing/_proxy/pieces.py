@@ -1,4 +1,4 @@
-"""A stream of octets in pieces that rules act on: where each ends, and which frame it is."""
+"""Splits a stream of bytes into the pieces that rules act on, and parses their frames."""
 
 from __future__ import annotations
 
@@ -25,42 +25,43 @@ _CR: Final = 13
 _NUL: Final = 0
 _COMMANDS: Final = tuple(name.encode() for name in COMMANDS)
 _LONGEST_COMMAND: Final = max(map(len, _COMMANDS))
-#: The first one counts (1.2, "Repeated Header Entries"); 1.0 may have blanks around both parts.
+#: The first content-length counts (1.2, "Repeated Header Entries"); 1.0 allows blanks around name
+#: and value.
 _CONTENT_LENGTH: Final = re.compile(rb"\n[ \t]*content-length[ \t]*:[ \t]*([0-9]{1,19})[ \t\r]*\n")
-#: What a head may have, all lines together: no broker takes more.
+#: Maximum size in bytes of a head, all lines together: no broker accepts more.
 _MOST_HEAD_BYTES: Final = 1024 * 1024
-#: Between frames: one too many, as some peers send.
+#: Superfluous NULs between frames, as some peers send them.
 _NULS: Final = re.compile(rb"\0+")
 
 
 class Piece(NamedTuple):
-    """Octets that belong together: a frame, the end of a line between frames, or the rest."""
+    """Bytes that belong together: a frame, a line end between frames, or the rest."""
 
     octets: bytes
-    """The octets, exactly as they came."""
+    """The bytes, exactly as they came."""
     is_frame: bool = False
-    """Whether they are a frame, from its command to its NUL."""
+    """True for a frame, from its command to its NUL."""
     is_beat: bool = False
-    """Whether they are an end of line between frames: a heart-beat.
+    """True for a line end between frames: a heart-beat.
 
-    The line feed that came together with a frame, behind its NUL, is none.
+    A line feed that came together with a frame, after its NUL, does not count.
     """
 
 
 class _NoFrame(Exception):
-    """What stands where a frame should is none."""
+    """The bytes at the position of a frame are not a frame."""
 
 
 class Splitter:
-    """Cuts one direction of a connection into pieces, whose octets are those that came.
+    """Splits one direction of a connection into pieces, without changing the bytes.
 
-    A frame is cut off when it is complete; until then its octets are pending. What can't be the
-    beginning of a frame ends that: it is the rest, and so is all that follows. So is a frame that
-    is larger than what our own decoder takes, which bounds what is pending.
+    A frame is returned when it is complete; until then its bytes are pending. Bytes that cannot
+    start a frame end the parsing: they and all later bytes are the rest. The same applies to a
+    frame that is larger than the limit of stompkit's decoder, which limits the pending bytes.
     """
 
     def __init__(self) -> None:
-        """Start where a frame may begin."""
+        """Start at a position where a frame may begin."""
         self._pending = bytearray()
         self._is_lost = False
         self._forget_progress()
@@ -72,25 +73,25 @@ class Splitter:
 
     @property
     def pending(self) -> bytes:
-        """The beginning of a frame that is not complete."""
+        """The start of an incomplete frame."""
         return bytes(self._pending)
 
     @property
     def pending_bytes(self) -> int:
-        """How many octets are pending."""
+        """Number of pending bytes."""
         return len(self._pending)
 
     @property
     def is_lost(self) -> bool:
-        """Whether frames have given way to something else."""
+        """True if the stream no longer consists of frames."""
         return self._is_lost
 
     def lose(self) -> None:
-        """Take all that follows, and what is pending, for the rest."""
+        """Treat all pending and later bytes as the rest."""
         self._is_lost = True
 
     def feed(self, octets: bytes) -> list[Piece]:
-        """Take octets and return the pieces that are complete with them."""
+        """Process bytes and return the pieces that are complete."""
         pieces: list[Piece] = []
         start = 0
         is_behind_frame = False
@@ -121,7 +122,7 @@ class Splitter:
         return pieces
 
     def _end_of_eol(self, start: int) -> int:
-        """Where an end of line ends that begins at ``start``; 0 for none, or not yet."""
+        """Return the end of a line end that begins at ``start``; 0 if there is none, or not yet."""
         octet = self._pending[start]
         if octet == _LF:
             return start + 1
@@ -130,7 +131,7 @@ class Splitter:
         return 0
 
     def _end_of_frame(self, start: int) -> int:
-        """Where the frame ends that begins at ``start``; 0 while it is not complete."""
+        """Return the end of the frame that begins at ``start``; 0 while it is incomplete."""
         pending = self._pending
         if not self._need and not self._body_start:
             self._find_body(start)
@@ -148,7 +149,7 @@ class Splitter:
         return end
 
     def _find_body(self, start: int) -> None:
-        """Look for the blank line, and for the size of the body."""
+        """Find the blank line and the length of the body."""
         pending = self._pending
         self._check_command(start)
         begin = start + max(self._searched - 2, 0)  # a blank line may have begun there
@@ -173,7 +174,7 @@ class Splitter:
                 raise _NoFrame
 
     def _check_command(self, start: int) -> None:
-        """Make sure that a frame may begin at ``start``."""
+        """Check that a frame may begin at ``start``."""
         line, end, _ = self._pending[start : start + _LONGEST_COMMAND + 2].partition(b"\n")
         command = bytes(line).removesuffix(b"\r")
         if command not in _COMMANDS and (
@@ -183,11 +184,11 @@ class Splitter:
 
 
 class Reader:
-    """Reads the frames of one connection, by the rules of the version that it turns out to have."""
+    """Parses the frames of one connection, by the rules of its negotiated version."""
 
     def __init__(self) -> None:
         """Start before CONNECT."""
-        #: What CONNECTED says, or before it the best that CONNECT offers.
+        #: The version in CONNECTED, or before it the highest that CONNECT offers.
         self.version: Version = "1.2"
         self._decoders: dict[Direction, FrameDecoder] = {
             direction: FrameDecoder(limits=AFTER_LOGIN, tolerance=Tolerance.LENIENT)
@@ -195,7 +196,7 @@ class Reader:
         }
 
     def read(self, direction: Direction, octets: bytes) -> Frame | None:
-        """Read one whole frame; ``None`` for what is none."""
+        """Parse one whole frame; return ``None`` for bytes that are not a frame."""
         decoder = self._decoders[direction]
         try:
             frames = decoder.feed(octets)

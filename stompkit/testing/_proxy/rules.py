@@ -1,4 +1,4 @@
-"""Rules: what is to happen to what passes, to what of it, and when."""
+"""Rules: actions on traffic, with their conditions."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ __all__ = [
 ]
 
 _RECEIVED: Final = [name for name, row in COMMANDS.items() if row.sender is Role.CLIENT]
-#: The keywords that say which of the matches are meant.
+#: The keywords that select some of the matches.
 _CONDITIONS: Final = ("nth", "every", "times", "probability")
 
-#: How the way on ends: one direction, both ends in order, both cut off, or one of them cut off
-#: without the other one's knowledge.
+#: Kinds of endings: end of one direction, orderly close of both ends, reset of both, or reset of
+#: one end without notifying the other.
 Ending = Literal["eof", "close", "reset", "client gone", "broker gone"]
-#: What a rule acts on: frames, ends of line between them, whatever passes, how fast it does, whole
-#: connections, or those that want to become one.
+#: Objects that a rule acts on: frames, line ends between them, all bytes, their rate, whole
+#: connections, or connection attempts.
 About = Literal["frames", "beats", "octets", "rate", "connections", "listening"]
 
 
 class Injection(NamedTuple):
-    """What nobody sent."""
+    """Data injected by a rule."""
 
     direction: Direction
-    """Which way it goes."""
+    """The direction of the data."""
     what: Frame | bytes
-    """A frame, or octets that are put on the wire as they are."""
+    """A frame, or bytes that are sent unchanged."""
 
     def octets(self, version: str) -> bytes:
-        """What goes over a connection of a version."""
+        """Return the bytes for a connection of a version."""
         if isinstance(self.what, bytes):
             return self.what
         return encode(self.what, next((each for each in VERSIONS if each == version), None))
@@ -53,101 +53,101 @@ class Injection(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Passage:
-    """What becomes of a piece on its way; rules change it."""
+    """A piece of traffic with the effects of the rules on it."""
 
     octets: bytes
-    """What goes out; nothing of a frame that is dropped."""
+    """The bytes to write; empty for a dropped frame."""
     is_frame: bool = False
-    """Whether the piece was a frame."""
+    """True if the piece was a frame."""
     delays: dict[Rule, float] = field(default_factory=dict)
-    """How long it takes by each rule, and with it whatever comes later, in seconds."""
+    """Delay in seconds by each rule; all later traffic is delayed, too."""
     slice_bytes: int = 0
-    """How many octets go out at once; 0: all."""
+    """Maximum number of bytes written at once; 0: all."""
     pause_s: float = 0.0
-    """How long the way is free of octets between two slices, in seconds."""
+    """Pause in seconds between two slices."""
     behind: int = 0
-    """How many frames it lets pass before it goes itself."""
+    """Number of frames that overtake it."""
     behind_rule: Rule | None = None
-    """The rule that says so."""
+    """The rule that set ``behind``."""
     holders: set[Rule] = field(default_factory=set)
-    """The rules that keep it back."""
+    """The rules that hold it back."""
     injections: list[Injection] = field(default_factory=list)
-    """What goes out after it."""
+    """Data to write after it."""
     ending: Ending | None = None
-    """What happens to the connection after it."""
+    """The ending of the connection after it."""
     ended_by: Rule | None = None
-    """The rule that says so."""
+    """The rule that set ``ending``."""
     is_over: bool = False
-    """Whether no other rule sees it."""
+    """True if no further rule applies."""
 
     def end(self, ending: Ending, octets: bytes, by: Rule) -> None:
-        """Have the connection end, with these octets as the last ones."""
+        """End the connection after these bytes."""
         self.octets = octets
         self.ending = ending
         self.ended_by = by
         self.is_over = True
 
 
-#: What a rule does to a piece, with numbers that are random, but the same in every run.
+#: Action of a rule on a piece, with random numbers that are the same in every run.
 Act = Callable[[Passage, "Rule", Random], object]
 
 
 class Breakable(Protocol):
-    """What a rule can do to a whole connection."""
+    """Actions of a rule on a whole connection."""
 
     def end(self, ending: Ending, why: Rule) -> None:
-        """End it."""
+        """End the connection."""
 
     def stop_reading(self, side: End, why: Rule) -> None:
-        """Have one of its ends seem not to read any more, until the rule is removed."""
+        """Stop reading on one side until the rule is removed."""
 
     def inject(self, injection: Injection) -> None:
-        """Put something in."""
+        """Inject a frame or bytes."""
 
 
-#: What a rule does to a connection.
+#: Action of a rule on a connection.
 ActOn = Callable[[Breakable, "Rule"], object]
 
 
 @dataclass(eq=False, kw_only=True)
 class Rule:
-    """What is to happen, to what, and when."""
+    """An action with its conditions."""
 
     kind: str
-    """The name of the method that makes it."""
+    """Name of the method that creates the rule."""
     match: Match
-    """The frames, or whatever else it is about; of anything else only direction and connection."""
+    """Condition of the rule; for traffic other than frames only direction and connection count."""
     about: About
-    """What it acts on."""
+    """Kind of traffic that the rule acts on."""
     details: str = ""
-    """What exactly is to happen, as the end of a sentence."""
+    """Description of the action, as the end of a sentence."""
     nth: int | None = None
-    """Which of the matches it is that it happens to; ``None``: all that the rest allows."""
+    """Number of the only match it acts on, counted from 1; ``None``: all that the rest allows."""
     every: int | None = None
-    """Of how many matches it happens to the last."""
+    """Interval of matches: it acts on the last of this number of matches."""
     times: int | None = None
-    """How often it happens at most."""
+    """Maximum number of times it acts."""
     probability: float | None = None
-    """How likely it happens, from 0 to 1."""
+    """Probability of each action, from 0 to 1."""
     later: bool = False
-    """Whether it happens to connections that come later, too."""
+    """True if it also acts on later connections."""
     bytes_per_s: float = 0.0
-    """How much passes at most in each direction of a connection."""
+    """Maximum rate in bytes per second in each direction of a connection."""
     act: Act | None = None
-    """What happens to a piece."""
+    """Action on a piece."""
     act_on: ActOn | None = None
-    """What happens to a whole connection."""
+    """Action on a whole connection."""
     number: int = 0
-    """Its place among all rules that there have been, from 1."""
+    """Sequence number among all rules ever added, from 1."""
     matched: int = 0
-    """How often it could have happened, but for nth, every, times and probability."""
+    """Number of matches, regardless of nth, every, times and probability."""
     count: int = 0
-    """How often it has happened."""
+    """Number of times it has acted."""
     changed: threading.Condition = field(default_factory=threading.Condition)
-    """Held while ``count`` is changed, and notified then."""
+    """Condition that is held while ``count`` changes, and notified afterwards."""
 
     def __post_init__(self) -> None:
-        """Take the direction from the command if there is one."""
+        """Derive the direction from the command, if there is one."""
         self.direction: Direction | None = self.match.direction
         if self.direction is None and self.match.command is not None:
             self.direction = "received" if self.match.command in _RECEIVED else "sent"
@@ -155,7 +155,7 @@ class Rule:
         check_number(0, 1, probability=self.probability)
 
     def concerns(self, direction: Direction, connection: int) -> bool:
-        """Whether it is about what goes this way on this connection."""
+        """Return True if it acts on traffic in this direction on this connection."""
         return (
             self.about in ("frames", "beats", "octets")
             and self.direction in (None, direction)
@@ -165,13 +165,13 @@ class Rule:
     def takes(
         self, direction: Direction, connection: int, frame: Frame | None, *, is_beat: bool
     ) -> bool:
-        """Whether it is about this piece of what it concerns."""
+        """Return True if it acts on this piece of the traffic that it concerns."""
         if self.about == "frames":
             return frame is not None and self.match(direction, connection, frame)
         return is_beat or self.about == "octets"
 
     def strikes(self, random: Random, *, may_strike: bool = True) -> bool:
-        """Count a match, and decide whether it happens."""
+        """Count a match, and return True if the rule acts on it."""
         self.matched += 1
         is_likely = self.probability is None or random.random() < self.probability
         if (
@@ -186,13 +186,13 @@ class Rule:
         return True
 
     def happened(self) -> None:
-        """Count that it has happened."""
+        """Count an action."""
         with self.changed:
             self.count += 1
             self.changed.notify_all()
 
     def __str__(self) -> str:
-        """In words."""
+        """Return the rule in words."""
         words = [f"{self.kind}: {self._object()}".removesuffix(": ")]
         if self.details:
             words.append(self.details)
@@ -236,7 +236,7 @@ def rule_of_frames(
     *,
     octets: bool = False,
 ) -> Rule:
-    """A rule about frames, or if it may be and nothing says which frames about all octets."""
+    """Return a rule about frames; with *octets* and no condition, about all bytes."""
     names = {name: value for name, value in where.items() if name not in _CONDITIONS}
     match = Match.of(command, **names)
     is_any = where.keys() <= {"connection", "direction"} and command is None
@@ -253,7 +253,7 @@ def rule_of_frames(
 def rule_of_connections(
     kind: str, act_on: ActOn, where: Mapping[str, Any], details: str, *, later: bool = False
 ) -> Rule:
-    """A rule about whole connections."""
+    """Return a rule about whole connections."""
     others = where.keys() - {"connection", *_CONDITIONS}
     if others:
         raise ValueError(f"{min(others)} means a frame, and later connections: not both")
@@ -269,5 +269,5 @@ def rule_of_connections(
 
 
 def is_about_connections(command: str | None, where: Mapping[str, Any]) -> bool:
-    """Whether nothing says which frame is meant."""
+    """Return True if no condition selects frames."""
     return command is None and where.keys() <= {"connection"}

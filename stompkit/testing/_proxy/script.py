@@ -34,11 +34,11 @@ from stompkit.testing._proxy.rules import Rule
 
 __all__ = ["FaultScript", "FaultScriptError"]
 
-#: What can be said in ``do``.
+#: Valid values of ``do``.
 _KINDS: Final = tuple(
     name for name in vars(FaultMethods) if not name.startswith("_") and name.islower()
 )
-#: The keywords of a method that takes ``**where``, but for headers, which stand in a table.
+#: The keywords of a method with ``**where``, except headers, which are a table.
 _WHERE: Final = (
     "headers", "body", "direction", "connection", "nth", "every", "times", "probability",
 )  # fmt: skip
@@ -49,26 +49,26 @@ _TOML_LINE: Final = re.compile(r"(.*) \(at line (\d+), column (\d+)\)")
 
 
 class FaultScriptError(ValueError):
-    """A script that can't be used; ``problems`` says all that is wrong with it."""
+    """An invalid script; ``problems`` lists all errors in it."""
 
     def __init__(self, problems: list[str]) -> None:
-        """Keep one sentence for each mistake."""
+        """Store one sentence for each error."""
         super().__init__("\n".join(problems))
         self.problems = problems
 
 
 @dataclass(frozen=True)
 class FaultScript:
-    """Faults that have been read from a file, and found to make sense."""
+    """Faults that were read from a file and validated."""
 
     faults: tuple[tuple[str, Mapping[str, Any]], ...] = ()
-    """The faults: the name of the method, and the keywords that it is called with."""
+    """The faults: the method name, and the keywords for the call."""
     seed: int | None = None
     """The seed, if the script has one."""
 
     @staticmethod
     def load(path: Path) -> FaultScript:
-        """Read a file; raises OSError, and FaultScriptError that tells all mistakes."""
+        """Read a file; raises OSError, and FaultScriptError with all errors."""
         octets = path.read_bytes()
         try:
             text = octets.decode()
@@ -79,7 +79,7 @@ class FaultScript:
 
     @staticmethod
     def parse(text: str, name: str = "script") -> FaultScript:
-        """Read a text; raises FaultScriptError that tells all mistakes, each with its place."""
+        """Parse a text; raises FaultScriptError with all errors and their positions."""
         try:
             document = tomllib.loads(text)
         except (ValueError, RecursionError) as error:
@@ -87,7 +87,7 @@ class FaultScript:
         return _Reading(text, name, document).script()
 
     def apply(self, proxy: FaultMethods) -> list[Fault]:
-        """Put the faults in force, in their order; the seed is for whoever makes the proxy."""
+        """Activate the faults in their order; the seed is for the code that creates the proxy."""
         return [getattr(proxy, kind)(**keywords) for kind, keywords in self.faults]
 
 
@@ -99,7 +99,7 @@ def _not_toml(name: str, reason: str) -> str:
 
 
 class _Mistake(Exception):
-    """What is wrong with the value of a key; without a key with the whole fault."""
+    """An error in the value of a key, or in the whole fault if there is no key."""
 
     def __init__(self, key: str, what: str) -> None:
         super().__init__(what)
@@ -108,7 +108,7 @@ class _Mistake(Exception):
 
 
 class _Checking(FaultMethods):
-    """Makes faults that are nowhere in force."""
+    """Creates faults without activating them, to validate them."""
 
     def __init__(self) -> None:
         self.rules: list[Rule] = []
@@ -119,7 +119,7 @@ class _Checking(FaultMethods):
 
 
 class _Reading:
-    """A document, and the mistakes found in it."""
+    """A document, and the errors found in it."""
 
     def __init__(self, text: str, name: str, document: dict[str, Any]) -> None:
         self._lines = text.split("\n")
@@ -129,7 +129,7 @@ class _Reading:
         self._problems: list[tuple[int, str]] = []
 
     def script(self) -> FaultScript:
-        """The script; raises FaultScriptError."""
+        """Return the script; raises FaultScriptError."""
         document = self._document
         for key in document.keys() - {"seed", "fault"}:
             self._add(self._line(key), f"{key}: there is only seed and [[fault]]")
@@ -146,7 +146,7 @@ class _Reading:
         return FaultScript(tuple(filter(None, faults)), seed)
 
     def _fault(self, number: int, table: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
-        """Read one fault; ``None`` if there is a mistake, which is noted."""
+        """Read one fault; return ``None`` after recording an error."""
         begin = self._begins[number - 1] if number <= len(self._begins) else 0
         end = self._begins[number] if number < len(self._begins) else len(self._lines) + 1
         try:
@@ -165,7 +165,7 @@ class _Reading:
         self._problems.append((line, f"{where}: {problem}"))
 
     def _line(self, key: str, begin: int = 1, end: int | None = None) -> int:
-        """The number of the line where a key stands, from ``begin`` on; 0 for not found."""
+        """Return the line number of a key, searched from ``begin`` on; 0 if not found."""
         if not key:
             return 0
         written = re.compile(rf"""\s*\[*\s*["']?{re.escape(key)}\b""")
@@ -175,7 +175,7 @@ class _Reading:
         return 0
 
     def _tables(self) -> Iterator[int]:
-        """The numbers of the lines where the faults begin."""
+        """Yield the line numbers of the faults."""
         found = 0
         for number, line in enumerate(self._lines, 1):
             if not _TABLE.match(line):
@@ -199,7 +199,7 @@ def _kind(table: Mapping[str, Any]) -> str:
 
 
 def _keywords(kind: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords for the method; raises _Mistake."""
+    """Return the keywords for the method; raises _Mistake."""
     parameters = dict(inspect.signature(getattr(FaultMethods, kind)).parameters)
     del parameters["self"]
     known = {"frame" if name == "command" else name: name for name in parameters}
@@ -216,7 +216,7 @@ def _keywords(kind: str, table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(key: str, value: Any) -> Any:
-    """The value of a key as the method takes it; raises _Mistake."""
+    """Return the value of a key in the form that the method takes; raises _Mistake."""
     if key == "headers":
         if not isinstance(value, dict):
             raise _Mistake(key, f"is {value!r}, not a table of headers")
@@ -232,7 +232,7 @@ def _value(key: str, value: Any) -> Any:
 
 
 def _wanted(key: str, value: Any, header: str = "") -> str | re.Pattern[str] | None:
-    """What a header or the body must be; raises _Mistake."""
+    """Return the condition for a header or the body; raises _Mistake."""
     if isinstance(value, str):
         return value
     if header and value == {"absent": True}:
@@ -248,7 +248,7 @@ def _wanted(key: str, value: Any, header: str = "") -> str | re.Pattern[str] | N
 
 
 def _injected(value: Any) -> Frame | bytes:
-    """What is to be injected; raises _Mistake."""
+    """Return the data to inject; raises _Mistake."""
     if isinstance(value, str):
         return value.encode()
     parts = value if isinstance(value, dict) else {}
@@ -265,7 +265,7 @@ def _injected(value: Any) -> Frame | bytes:
 
 
 def _check(kind: str, keywords: Mapping[str, Any]) -> None:
-    """Make a fault that is nowhere in force; raises _Mistake."""
+    """Create a fault without activating it; raises _Mistake."""
     checking = _Checking()
     try:
         getattr(checking, kind)(**keywords)

@@ -1,4 +1,4 @@
-"""Where the connections of the proxy arrive, and the rules that are in force for all of them."""
+"""The listener of the proxy, and the rules that apply to all connections."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ if TYPE_CHECKING:  # it takes a while to import, and only a proxy that runs need
 
 __all__ = ["Server"]
 
-#: Rules about arrivals leave nothing to chance.
+#: Rules about new connections do not use random numbers.
 _NO_RANDOM: Final = Random(0)
-#: How long a connection that was closed is still read from: to close it with something unread would
-#: turn the close into a reset.
+#: Time in seconds for which a closed connection is still read: unread data would turn the close
+#: into a reset.
 _LINGER_S: Final = 2.0
 _BACKLOG: Final = 128
 
 
 class Server:
-    """Where connections arrive. Once started, only the thread of the loop touches it."""
+    """The listener of the proxy. After the start, only the thread of the loop uses it."""
 
     loop: AbstractEventLoop
 
     def __init__(
         self, seed: int, frames: FrameLog | None, told: Callable[[str], None] | None
     ) -> None:
-        """Start without rules; ``upstream`` is to be set before somebody connects."""
+        """Start without rules; set ``upstream`` before a client connects."""
         self.seed = seed
         self.frames = frames
         self.upstream: Sequence[Address] = ()
         self.rules: list[Rule] = []
-        #: The first thing that went wrong in a callback.
+        #: The first error in a callback.
         self.failure: BaseException | None = None
         self._told = told
         self._made = 0  # rules so far
@@ -52,7 +52,7 @@ class Server:
         self._address: Address | None = None
 
     def start(self, loop: AbstractEventLoop, host: str, port: int) -> None:
-        """Listen, unless a rule says not to; raises OSError where that is not possible."""
+        """Listen, unless a rule forbids it; raises OSError on failure."""
         self.loop = loop
         loop.set_exception_handler(self._failed)
         self._address = resolved(host, port)[0]
@@ -60,7 +60,7 @@ class Server:
             self._listen()
 
     def stop(self) -> None:
-        """Close everything, and stop the loop."""
+        """Close all connections, and stop the loop."""
         self._address = None
         self._stop_listening()
         for connection in list(self._connections.values()):
@@ -70,12 +70,12 @@ class Server:
         self.loop.stop()
 
     def _failed(self, loop: AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Keep an error that nobody would see otherwise."""
+        """Keep an error that would go unnoticed otherwise."""
         failure = context.get("exception") or RuntimeError(context["message"])
         self.failure = self.failure or failure
 
     def tell(self, line: str) -> None:
-        """Call ``told``, if there is one; what it raises is kept in ``failure``."""
+        """Call ``told``, if there is one; an exception that it raises is kept in ``failure``."""
         if self._told is not None:
             try:
                 self._told(line)
@@ -111,7 +111,7 @@ class Server:
             self._listener = None
 
     def accept(self) -> None:
-        """Take the clients that have connected."""
+        """Accept the clients that have connected."""
         while self._listener is not None:
             try:
                 client, _ = self._listener.accept()
@@ -139,7 +139,7 @@ class Server:
         connection.connect()
 
     def forget(self, connection: Connection, reason: str, by: End | None) -> None:
-        """Let go of a connection that has ended."""
+        """Remove a connection that has ended."""
         del self._connections[connection.number]
         by_whom = f" by the {by}" if by is not None else ""
         self.tell(f"#{connection.number} closed{by_whom}" + f": {reason}" * bool(reason))
@@ -149,7 +149,7 @@ class Server:
     # Rules.
 
     def put(self, rule: Rule) -> None:
-        """Put a rule in force."""
+        """Activate a rule."""
         self.accept()  # who has connected is there, even if nobody has looked yet
         self._made += 1
         rule.number = self._made
@@ -163,14 +163,14 @@ class Server:
         self._changed()
 
     def remove(self, rule: Rule) -> None:
-        """Put a rule out of force."""
+        """Deactivate a rule."""
         if rule in self.rules:
             self.accept()
             self.rules.remove(rule)
             self._removed([rule])
 
     def remove_all(self) -> None:
-        """Put all rules out of force."""
+        """Deactivate all rules."""
         self.accept()
         removed, self.rules = self.rules, []
         self._removed(removed)
@@ -188,13 +188,13 @@ class Server:
             connection.change()
 
     def struck(self, rule: Rule, connection: int | None = None) -> None:
-        """Tell that a rule has had its effect."""
+        """Report that a rule has acted."""
         self.tell(f"#{connection} {rule}" if connection is not None else str(rule))
 
     # Connections that were closed, and whose other end has not seen that yet.
 
     def linger(self, closed: socket.socket) -> None:
-        """Close a socket once the other end has, or after a while."""
+        """Close a socket after the other end has closed it, or after a timeout."""
         with suppress(OSError):
             closed.shutdown(socket.SHUT_WR)
         timer = self.loop.call_later(_LINGER_S, self._stop_lingering, closed)

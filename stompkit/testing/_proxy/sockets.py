@@ -1,4 +1,4 @@
-"""What the proxy does with sockets that no library does for it."""
+"""Socket helpers of the proxy."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any, Final
 
 __all__ = ["READ_BYTES", "Address", "is_loop", "reset", "resolved"]
 
-#: Family and address, as ``socket.getaddrinfo`` gives them.
+#: Family and address, as ``socket.getaddrinfo`` returns them.
 Address = tuple[socket.AddressFamily, Any]
 
-#: How much is read at once.
+#: Maximum number of bytes per read.
 READ_BYTES: Final = 65_536
-#: Linger for no time: close() sends a reset.
+#: Linger time of zero: close() sends a reset.
 _NO_LINGER: Final = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
 
 
 def resolved(host: str, port: int) -> list[Address]:
-    """The addresses of a host, each to be tried."""
+    """Return the addresses of a host, in the order in which to try them."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [(family, address) for family, _, _, _, address in found]
 
 
 def is_loop(connection: socket.socket) -> bool:
-    """Whether a socket is connected to itself, as one can be where nobody listens."""
+    """Return True if a socket is connected to itself, which is possible without a listener."""
     with suppress(OSError):
         return bool(connection.getsockname() == connection.getpeername())
     return False

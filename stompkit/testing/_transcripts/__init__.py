@@ -1,1 +1,1 @@
-"""What was seen, as text, compared and replayed."""
+"""Recorded traffic as text: comparison and replay."""

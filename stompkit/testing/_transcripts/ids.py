@@ -1,4 +1,4 @@
-"""Which headers hold ids, and how ids of a recording become those of a replay."""
+"""Headers that contain ids, and the mapping of recorded ids to those of a replay."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stompkit.frames import Frame
 
 __all__ = ["Ids", "id_kind"]
 
-#: What the value of a header names, whatever the command.
+#: Kind of id in a header, for headers that are the same in all commands.
 _KINDS: Final = {
     "message-id": "message-id",
     "receipt": "receipt",
@@ -17,7 +17,7 @@ _KINDS: Final = {
     "subscription": "subscription",
     "transaction": "transaction",
 }
-#: What a header names that depends on the command.
+#: Kind of id in a header, for headers whose meaning depends on the command.
 _KINDS_BY_COMMAND: Final = {
     ("SUBSCRIBE", "id"): "subscription",
     ("UNSUBSCRIBE", "id"): "subscription",
@@ -25,9 +25,9 @@ _KINDS_BY_COMMAND: Final = {
     ("NACK", "id"): "ack",
     ("MESSAGE", "ack"): "ack",
 }
-#: Where the broker makes up a destination, and where clients use it.
+#: The frame with a destination that the broker generates, and the frame in which clients use it.
 _DESTINATIONS: Final = frozenset({("MESSAGE", "reply-to"), ("SEND", "destination")})
-#: Where an id is given; everywhere else it is used.
+#: Frames that define an id; all others refer to one.
 _GIVEN: Final = frozenset(
     {("SUBSCRIBE", "id"), ("BEGIN", "transaction"), ("CONNECTED", "session")}
     | {("MESSAGE", name) for name in ("message-id", "ack", "subscription", "reply-to")}
@@ -35,19 +35,19 @@ _GIVEN: Final = frozenset(
 
 
 def id_kind(command: str, name: str) -> str | None:
-    """What the value of a header is an id of; ``None`` for a header that holds no id."""
+    """Return the kind of id in a header; ``None`` for a header without an id."""
     return _KINDS_BY_COMMAND.get((command, name)) or _KINDS.get(name)
 
 
 class Ids:
-    """The ids that one connection of a recording had, and what they are in its replay."""
+    """The recorded ids of one connection, mapped to those of its replay."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Start empty."""
         self._new: dict[tuple[str, str], str] = {}
 
     def learn(self, recorded: Frame, actual: Frame) -> None:
-        """Learn from a frame that somebody else has sent in the place of a recorded one."""
+        """Learn the ids from the peer's frame that corresponds to a recorded one."""
         for name, old in recorded.headers.items():
             kind = _kind(recorded.command, name)
             new = actual.headers.get(name)
@@ -57,14 +57,14 @@ class Ids:
                 self._new[kind, old] = new
 
     def translated(self, recorded: Frame) -> Frame:
-        """A frame of the recording with the ids of the replay."""
+        """Return a recorded frame with the ids of the replay."""
         headers = {
             name: self.value(recorded.command, name, old) for name, old in recorded.headers.items()
         }
         return Frame(recorded.command, headers, recorded.body, recorded.repeated)
 
     def value(self, command: str, name: str, old: str) -> str:
-        """The value of one header of the recording with the ids of the replay."""
+        """Return the value of one recorded header with the ids of the replay."""
         kind = _kind(command, name)
         if kind is None:
             return old

@@ -1,4 +1,4 @@
-"""Taking out of a transcript what differs from one run to the next."""
+"""Normalisation: removes values from a transcript that differ between runs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from stompkit.testing._transcripts.ids import id_kind
 
 __all__ = ["normalised", "replaced"]
 
-#: Ids that mean the same on every connection; the others belong to theirs.
+#: Kinds of ids that are shared by all connections; the others belong to one connection.
 _GLOBAL: Final = frozenset({"message-id", "session"})
-#: Headers whose value says nothing that a test could expect.
+#: Headers whose value no test can predict.
 _PLACEHOLDERS: Final = {"server": "server", "timestamp": "time", "expires": "time"}
 
 
@@ -45,7 +45,7 @@ def replaced(events: Iterable[Event], replacements: Mapping[str, str]) -> tuple[
 
 
 def normalised(events: Iterable[Event]) -> tuple[Event, ...]:
-    """Put placeholders for ids, and leave out times and reasons."""
+    """Replace ids by placeholders, and remove times and reasons."""
     placeholders = _Placeholders()
     disconnected = set()
     changed: list[Event] = []
@@ -64,14 +64,14 @@ def normalised(events: Iterable[Event]) -> tuple[Event, ...]:
 
 
 class _Placeholders:
-    """What stands for the ids that have been seen so far."""
+    """Placeholders of the ids seen so far."""
 
     def __init__(self) -> None:
         self._names: dict[tuple[str, int, str], str] = {}
         self._counts: dict[str, int] = {}
 
     def put_into(self, connection: int, frame: Frame) -> Frame:
-        """A frame with placeholders."""
+        """Return a frame with placeholders."""
 
         def value_of(name: str, value: str) -> str:
             kind = id_kind(frame.command, name)
@@ -95,7 +95,7 @@ class _Placeholders:
 
 
 def _changed(frame: Frame, value_of: Callable[[str, str], str], body: bytes) -> Frame:
-    """A frame with another body, and with other values of headers, given name and value."""
+    """Return a frame with another body, and with header values from ``value_of(name, value)``."""
     headers = {name: value_of(name, value) for name, value in frame.headers.items()}
     repeated = tuple((name, value_of(name, value)) for name, value in frame.repeated)
     return Frame(frame.command, headers, body, repeated)

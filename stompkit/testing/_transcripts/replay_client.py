@@ -1,4 +1,4 @@
-"""Replaying what clients did, against a broker."""
+"""Replay of the clients of a transcript against a broker."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ def play_client(
     timeout_s: float = 5.0,
     receipts: bool = True,
 ) -> Transcript:
-    """Do to a broker what the clients did in a transcript, and return what happened this time.
+    """Replay the clients of a transcript against a broker, and return the new events.
 
-    What the clients sent is sent, on as many connections and in the same order, and before
-    anything is sent that came after a frame of the broker, that frame is waited for: RECEIPT by
-    its ``receipt-id``, MESSAGE by its subscription (by its destination where the broker had named
-    the subscription), ERROR and CONNECTED by the command. Ids that the broker chose (those of
-    messages, of acknowledgements and of the session, destinations for replies) are replaced by
-    those that it chooses now.
+    The frames of the clients are sent on the same number of connections and in the same order.
+    Before a frame that was sent after a frame of the broker, the replay waits for that frame. It
+    recognises RECEIPT by its ``receipt-id``, MESSAGE by its subscription (by its destination if the
+    broker had named the subscription), and ERROR and CONNECTED by the command. Ids that the broker
+    chose (of messages, acknowledgements and the session, and destinations for replies) are replaced
+    by those that it chooses now.
 
-    What is returned has the frames of the broker in the place where they were in ``transcript``,
-    and at the end of each connection those that were not in it; so comparing the two, normalised,
-    shows what is different.
+    The result has the frames of the broker at the same positions as in ``transcript``; additional
+    ones come at the end of each connection. The comparison of both, normalised, therefore shows the
+    differences.
 
-    ``login``, ``passcode`` and ``vhost`` replace what CONNECT had; a passcode that was masked is
-    left out if there is none to replace it. No heart-beats are agreed upon. Where the transcript
-    goes on with another connection a frame without ``receipt`` gets one, so that the broker has
-    dealt with it; ``receipts=False`` is for brokers that don't send RECEIPT.
+    ``login``, ``passcode`` and ``vhost`` replace those of CONNECT; a masked passcode without a
+    replacement is left out. No heart-beats are negotiated. If the transcript continues with another
+    connection, a frame without ``receipt`` gets one, so that the replay knows when the broker has
+    processed it; ``receipts=False`` is for brokers without RECEIPT.
 
-    Raises ReplayFailed where a frame does not come within ``timeout_s`` seconds, ValueError for a
-    transcript that is not complete or in which the broker sent what is no frame, OSError where
-    nobody listens, and LocalProtocolError for a frame that STOMP can't express.
+    Raises ReplayFailed if a frame does not come within ``timeout_s`` seconds. Raises ValueError for
+    an incomplete transcript, or one in which the broker sent invalid frames. Raises OSError if no
+    broker listens, and LocalProtocolError for a frame that STOMP cannot encode.
     """
     check_replayable(transcript, "sent")
     connect = {"login": login, "passcode": passcode, "host": vhost}
@@ -84,7 +84,7 @@ class _Player:
         self.happened: list[Event] = []
         self._events = events
         self._versions = versions_in(events)
-        #: Connections on which ERROR is an answer as good as any.
+        #: Connections on which ERROR is a valid answer.
         self._refused = {
             event.connection
             for event in events
@@ -100,7 +100,7 @@ class _Player:
         self._began = time.monotonic()
 
     def play(self) -> None:
-        """Go through all events, and end all connections."""
+        """Replay all events, and end all connections."""
         for index, event in enumerate(self._events):
             match event:
                 case Opened():
@@ -117,7 +117,7 @@ class _Player:
             self._end(number, None)
 
     def close(self) -> None:
-        """Close what is still open."""
+        """Close the connections that are still open."""
         for connection in self._connections.values():
             connection.socket.close()
 
@@ -133,7 +133,7 @@ class _Player:
         return round(time.monotonic() - self._began, 6)
 
     def _note(self, direction: Direction, connection: _Connection, frame: Frame) -> None:
-        """Add a frame to what has happened."""
+        """Add a frame to the new events."""
         masked = self._secrets.frame(frame)
         self.happened.append(SeenFrame(direction, connection.number, self._now(), masked))
 
@@ -155,7 +155,7 @@ class _Player:
             self._confirm(connection, receipt, event)
 
     def _handshake(self, recorded: dict[str, str]) -> dict[str, str]:
-        """The headers of CONNECT for this broker."""
+        """Return the headers of CONNECT for this broker."""
         headers = {**recorded, **self._connect}
         if "heart-beat" in headers:
             headers["heart-beat"] = "0,0"
@@ -178,7 +178,7 @@ class _Player:
             raise self._failure(event, "the broker has closed", connection) from None
 
     def _confirm(self, connection: _Connection, receipt: str, event: SeenFrame) -> None:
-        """Wait until the broker has dealt with a frame: it sends RECEIPT or ERROR, or closes."""
+        """Wait until the broker has processed a frame: it sends RECEIPT or ERROR, or closes."""
         deadline = time.monotonic() + self._timeout_s
         while not connection.ended:
             for frame in connection.arrived:
@@ -193,7 +193,7 @@ class _Player:
     # Receiving.
 
     def _wait_for(self, connection: _Connection, event: SeenFrame) -> None:
-        """Wait for a frame like one of the transcript, and learn what the ids are now."""
+        """Wait for a frame that corresponds to a recorded one, and learn the new ids."""
         deadline = time.monotonic() + self._timeout_s
         wants_error = event.connection in self._refused
         while (frame := connection.taken(event.frame)) is None:
@@ -208,7 +208,7 @@ class _Player:
     def _receive(
         self, connection: _Connection, deadline: float, event: Event, problem: str
     ) -> None:
-        """Take in what the broker sends."""
+        """Process the data that the broker sends."""
         try:
             connection.receive_until(deadline)
         except TimeoutError:
@@ -221,7 +221,7 @@ class _Player:
     # Ending.
 
     def _end(self, number: int, event: Closed | None) -> None:
-        """End a connection as it ended before."""
+        """End a connection in the same way as in the transcript."""
         connection = self._connections.pop(number, None)
         if connection is None:
             return
@@ -249,7 +249,7 @@ class _Player:
             self.happened.append(Closed(number, self._now(), event.by))
 
     def _failure(self, event: Event | None, problem: str, connection: _Connection) -> ReplayFailed:
-        """Say what did not go as before."""
+        """Return the error that explains the deviation from the transcript."""
         lines = [problem if event is None else f"replaying {event}: {problem}"]
         if connection.arrived:
             lines.append("what came and was not waited for:")
@@ -260,7 +260,7 @@ class _Player:
 
 
 def _turns(events: Sequence[Event]) -> frozenset[int]:
-    """Where frames are after which another client is the next to send something."""
+    """Return the indexes of the frames after which another client sends."""
     turns = set()
     latest: tuple[int, SeenFrame | Octets] | None = None
     for index, event in enumerate(events):
@@ -280,11 +280,11 @@ class _Connection(ReplayPeer):
         self, number: int, address: tuple[str, int], timeout_s: float, recorded: Version | None
     ) -> None:
         super().__init__(number, socket.create_connection(address, timeout_s), recorded)
-        #: The ids that the client has chosen for its subscriptions.
+        #: Ids that the client has chosen for its subscriptions.
         self.chosen: set[str] = set()
 
     def receive_until(self, deadline: float) -> None:
-        """Take in what comes next; raises TimeoutError, RemoteProtocolError."""
+        """Receive the next data; raises TimeoutError and RemoteProtocolError."""
         remaining_s = deadline - time.monotonic()
         if remaining_s <= 0:
             raise TimeoutError
@@ -292,7 +292,7 @@ class _Connection(ReplayPeer):
         self.receive()
 
     def taken(self, recorded: Frame) -> Frame | None:
-        """Take the frame that stands for a recorded one; ``None`` if it has not come yet."""
+        """Take the frame that corresponds to a recorded one; ``None`` if it has not come yet."""
         wanted = self.ids.translated(recorded)
         candidates = [frame for frame in self.arrived if self._stands_for(frame, wanted, recorded)]
         if not candidates:

@@ -15,9 +15,9 @@ _RECEIVE_BYTES: Final = 65_536
 
 
 class ReplayPeer:
-    """A connection to whoever takes part in a replay: its socket, frames and ids.
+    """A connection to the peer of a replay: its socket, frames and ids.
 
-    ``recorded`` is the version that this connection had in the transcript.
+    ``recorded`` is the version of this connection in the transcript.
     """
 
     def __init__(self, number: int, connected: socket.socket, recorded: Version | None) -> None:
@@ -26,23 +26,23 @@ class ReplayPeer:
         self.socket = connected
         # Frames go out when they are written: whoever waits for one has nothing else to do.
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        #: Frames that nobody has waited for yet.
+        #: Frames that were received and not yet taken.
         self.arrived: list[Frame] = []
         self.ids = Ids()
-        #: Whether the other end sends nothing any more.
+        #: True if the peer has closed its direction.
         self.ended = False
         self._recorded = recorded
         self._decoder = FrameDecoder(None, limits=AFTER_LOGIN, tolerance=Tolerance.LENIENT)
 
     @property
     def version(self) -> Version | None:
-        """The version that was settled; before that, the one that the transcript came to."""
+        """The negotiated version; before that, the one of the transcript."""
         return self._decoder.version or self._recorded
 
     def receive(self) -> list[Frame]:
-        """Take in what comes next, add it to ``arrived`` and return it.
+        """Receive data, add its frames to ``arrived`` and return them.
 
-        Raises RemoteProtocolError for what is no frame, and TimeoutError if the socket does.
+        Raises RemoteProtocolError for invalid frames, and TimeoutError if the socket does.
         """
         try:
             octets = self.socket.recv(_RECEIVE_BYTES)
@@ -59,15 +59,15 @@ class ReplayPeer:
         return received
 
     def _settle(self, frame: Frame) -> None:
-        """End the handshake, if this frame does."""
+        """Finish the handshake if this frame is CONNECTED."""
         if frame.command == "CONNECTED":
             self._decoder.negotiated(version_of(frame))
         elif frame.command in ("CONNECT", "STOMP") and self._recorded is not None:
             self._decoder.negotiated(self._recorded)
 
     def send(self, frame: Frame) -> None:
-        """Send a frame, as a broker does, with a line feed behind it.
+        """Send a frame as a broker does, followed by a line feed.
 
-        Raises OSError, and LocalProtocolError for what STOMP can't express.
+        Raises OSError, and LocalProtocolError for a frame that STOMP cannot encode.
         """
         self.socket.sendall(wire_octets(frame, self.version) + b"\n")

@@ -1,4 +1,4 @@
-"""Replaying what a broker did, to clients."""
+"""Replay of the broker of a transcript to clients."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BACKLOG: Final = 50
 
 
 class _Differs(Exception):
-    """The client did what the transcript can't go on from; the message says what."""
+    """The client deviated so that the replay cannot continue; the message says how."""
 
     def __init__(self, problem: str, peer: ReplayPeer | None = None) -> None:
         super().__init__(problem)
@@ -40,28 +40,27 @@ class _Differs(Exception):
 class ReplayServer:
     """A server that answers as the broker of a transcript did; it listens on a free port.
 
-    It goes through the transcript in its order: it waits for what a client sent, and sends what the
-    broker sent, with the receipts, subscriptions and transactions that the client names now. The
-    first client to connect is connection 1 of the transcript. No heart-beats are agreed upon.
+    It follows the order of the transcript: it waits for the frames of the client, and sends those
+    of the broker, with the receipts, subscriptions and transactions that the client uses now. The
+    first client to connect is connection 1 of the transcript. No heart-beats are negotiated.
 
-    What a client does differently is told by ``differences``. A header or a body that is not the
-    same, apart from ids and the passcode, changes nothing else; ``ignore`` names headers that may
-    differ. After another command than the recorded one, or none, there is no going on: the client
-    gets an ERROR that says what was expected, and all connections end.
+    ``differences`` lists the deviations of the client. A different header or body, apart from ids
+    and the passcode, is only recorded; ``ignore`` names headers that may differ. If the command
+    differs or a frame is missing, the replay cannot continue: the client gets an ERROR with the
+    expected command, and all connections end.
 
-    A context manager, which leaves nobody listening, and raises ReplayFailed at its end if there
-    were differences, or if within ``timeout_s`` seconds from then not all that is recorded has
-    happened.
+    As a context manager, it stops listening on exit. It then raises ReplayFailed if there were
+    differences, or if not all recorded events have happened within ``timeout_s`` seconds.
     """
 
     host: str
-    """The address that it listens on."""
+    """The address to listen on."""
     port: int
-    """The TCP port that it listens on; 0 before ``start``."""
+    """The TCP port to listen on; 0 before ``start``."""
     frames: FrameLog
-    """What happens this time."""
+    """Log of the replayed events."""
     differences: list[str]
-    """What was different so far, one line each."""
+    """Differences so far, one line each."""
 
     def __init__(
         self,
@@ -72,10 +71,10 @@ class ReplayServer:
         ignore: Collection[str] = (),
         timeout_s: float = 5.0,
     ) -> None:
-        """Prepare; ``port`` 0 takes a free one.
+        """Prepare the server; ``port`` 0 selects a free one.
 
-        Raises ValueError for a transcript that is not complete, or in which clients sent what is no
-        frame, and LocalProtocolError for a frame that STOMP can't express.
+        Raises ValueError for an incomplete transcript, or one in which clients sent invalid frames,
+        and LocalProtocolError for a frame that STOMP cannot encode.
         """
         check_replayable(transcript, "received")
         self.host = host
@@ -84,7 +83,7 @@ class ReplayServer:
         self.differences = []
         self._events = transcript.events
         self._versions = versions_in(transcript.events)
-        #: The connections that are still to come, in the order in which they do.
+        #: Numbers of the connections still to come, in their order.
         self._expected = list(dict.fromkeys(event.connection for event in transcript.events))
         self._ignored = frozenset(ignore)
         self._timeout_s = timeout_s
@@ -98,7 +97,7 @@ class ReplayServer:
         self._thread: threading.Thread | None = None
 
     def start(self) -> Self:
-        """Listen; raises OSError where that is not possible, and RuntimeError the second time."""
+        """Listen; raises OSError on failure, and RuntimeError the second time."""
         if self._thread is not None or self._stop_at is not None:
             raise RuntimeError("a replay can be started once only: make another one")
         self._listener = socket.create_server((self.host, self.port), backlog=_BACKLOG)
@@ -113,22 +112,21 @@ class ReplayServer:
         return self
 
     def stop(self) -> None:
-        """End when all that is recorded has happened, or when that takes too long.
+        """Stop after all recorded events have happened, or after the timeout.
 
-        Nothing happens the second time. Raises RuntimeError if something has gone wrong in the
-        server itself.
+        Nothing happens the second time. Raises RuntimeError after an internal error of the server.
         """
         self._stop_within(self._timeout_s)
 
     def check(self) -> None:
-        """Stop, and raise ReplayFailed if something was different."""
+        """Stop, and raise ReplayFailed if there were differences."""
         self.stop()
         if self.differences:
             lines = ["not as in the transcript:", *self.differences, "what happened:"]
             raise ReplayFailed("\n".join([*lines, self.frames.text(20)]), self.differences)
 
     def __enter__(self) -> Self:
-        """Start."""
+        """Start the server."""
         return self.start()
 
     def __exit__(
@@ -137,14 +135,14 @@ class ReplayServer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Stop and tell differences; where there is an error already, only stop, at once."""
+        """Stop and raise the differences; after another error only stop, immediately."""
         if kind is None:
             self.check()
         else:
             self._stop_within(0)
 
     def _stop_within(self, timeout_s: float) -> None:
-        """End the thread."""
+        """Wait for the thread to end, within the timeout."""
         if self._thread is None:
             return
         self._stop_at = time.monotonic() + timeout_s
@@ -176,7 +174,7 @@ class ReplayServer:
             self._selector.close()
 
     def _play(self) -> None:
-        """Go through the transcript."""
+        """Follow the transcript."""
         for event in self._events:
             while event.connection not in self._peers:
                 self._wait_for(event)
@@ -194,7 +192,7 @@ class ReplayServer:
                     self._compare(peer, event)
 
     def _give_up(self, differs: _Differs) -> None:
-        """Note what can't be gone on from, tell the client, and end all connections."""
+        """Record the fatal difference, send it to the client, and end all connections."""
         problem = str(differs)
         self.differences.append(problem)
         self._is_over = True
@@ -206,7 +204,7 @@ class ReplayServer:
             self._close_writing(peer)
 
     def _stay(self) -> None:
-        """Notice what is more than the transcript has, until it is time to stop."""
+        """Record events that the transcript does not have, until the server is stopped."""
         while True:
             try:
                 for peer in self._peers.values():
@@ -222,14 +220,14 @@ class ReplayServer:
                     self._give_up(differs)
 
     def _wait_for(self, event: Event) -> None:
-        """Take in something while an event has not happened."""
+        """Process incoming data until an event can happen."""
         remaining_s = None if self._stop_at is None else self._stop_at - time.monotonic()
         late = remaining_s is not None and remaining_s <= 0
         if late or not self._take_in(remaining_s):
             raise _Differs(f"has not happened: {event}")
 
     def _take_in(self, timeout_s: float | None) -> bool:
-        """Wait for connections and octets, and take them; ``False``: there were none in time."""
+        """Wait for connections and data, and process them; return False after the timeout."""
         ready = self._selector.select(timeout_s)
         for key, _ in ready:
             if key.fileobj is self._woken:
@@ -298,7 +296,7 @@ class ReplayServer:
             self._send(peer, Frame("RECEIPT", {"receipt-id": asked}))
 
     def _answer(self, peer: ReplayPeer, event: SeenFrame) -> None:
-        """Send a frame of the broker, unless it answers what this client has not asked."""
+        """Send a frame of the broker, unless it answers a request that this client did not make."""
         if (peer.number, event.headers.get("receipt-id")) in self._unasked:
             return
         frame = peer.ids.translated(event.frame)
@@ -309,7 +307,7 @@ class ReplayServer:
         self._send(peer, frame)
 
     def _close(self, peer: ReplayPeer, event: Closed) -> None:
-        """End a connection, or wait for the client to do it, as it was."""
+        """End a connection, or wait for the client to end it, as recorded."""
         if event.by != "broker" and peer.number not in self._leaving:
             while not peer.ended:
                 self._expect_nothing(peer)
@@ -317,7 +315,7 @@ class ReplayServer:
         self._close_writing(peer)
 
     def _expect_nothing(self, peer: ReplayPeer) -> None:
-        """Take what comes without being in the transcript for a difference."""
+        """Record further frames as differences: the transcript does not have them."""
         arrived, peer.arrived = peer.arrived, []
         if arrived and not self._is_over:
             what = shown_frame(arrived[0])
@@ -338,7 +336,7 @@ class ReplayServer:
             peer.socket.sendall(event.octets)
 
     def _close_writing(self, peer: ReplayPeer) -> None:
-        """Say that nothing more comes; the client need not have read everything yet."""
+        """Close the sending direction; the client may still read earlier data."""
         with contextlib.suppress(OSError):
             peer.socket.shutdown(socket.SHUT_WR)
         self._note_end(peer, "broker")

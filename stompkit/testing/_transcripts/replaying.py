@@ -1,4 +1,4 @@
-"""What both ways of replaying a transcript need."""
+"""Helpers shared by both replays."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ __all__ = [
 
 
 class ReplayFailed(AssertionError):
-    """The other side did not do what it does in the transcript; the message tells the difference.
+    """The peer deviated from the transcript; the message contains the differences.
 
-    ``differences`` has one line for each thing that was different.
+    ``differences`` has one line for each of them.
     """
 
     def __init__(self, message: str, differences: Iterable[str] = ()) -> None:
-        """Keep both."""
+        """Store the message and the differences."""
         super().__init__(message)
         self.differences = list(differences)
 
 
 def check_replayable(transcript: Transcript, theirs: Direction) -> None:
-    """Raise ValueError for a transcript that can't be replayed.
+    """Raise ValueError for a transcript that cannot be replayed.
 
-    ``theirs`` is the direction in which the other side sends. Raises LocalProtocolError for a
-    frame of this side that STOMP can't express.
+    ``theirs`` is the direction in which the peer sends. Raises LocalProtocolError for a frame of
+    this side that STOMP cannot encode.
     """
     versions = versions_in(transcript.events)
     if transcript.forgotten:
@@ -59,7 +59,7 @@ def check_replayable(transcript: Transcript, theirs: Direction) -> None:
 
 
 def versions_in(events: Iterable[Event]) -> dict[int, Version]:
-    """The versions that connections have settled on; those that got no CONNECTED are not in it."""
+    """Return the negotiated version of each connection that got CONNECTED."""
     return {
         event.connection: version_of(event.frame)
         for event in events
@@ -68,15 +68,15 @@ def versions_in(events: Iterable[Event]) -> dict[int, Version]:
 
 
 def version_of(connected: Frame) -> Version:
-    """The version that a CONNECTED frame announces: 1.0 where it announces none that is known."""
+    """Return the version of a CONNECTED frame: 1.0 if it has no known version."""
     announced = connected.headers.get("version")
     return next((version for version in VERSIONS if version == announced), "1.0")
 
 
 def differences(wanted: Frame, was: Frame, ignored: Collection[str]) -> list[str]:
-    """What is different between two frames of the same command, one line for each header.
+    """Return the differences between two frames of the same command, one line for each header.
 
-    Nothing is said of the headers that are ``ignored``, nor of what is masked.
+    Headers in ``ignored`` and masked values are not compared.
     """
     lines = []
     for name in {**wanted.headers, **was.headers}:
@@ -92,10 +92,10 @@ def differences(wanted: Frame, was: Frame, ignored: Collection[str]) -> list[str
 
 
 def wire_octets(frame: Frame, version: Version | None) -> bytes:
-    """Encode a frame as it was, with a content-length only where it has one.
+    """Encode a frame as recorded, with a content-length only if it has one.
 
-    What a length is about may have been masked or replaced, so it is counted anew. Raises
-    LocalProtocolError for what can't be put on the wire.
+    The length is computed again, since the body may have been masked or replaced. Raises
+    LocalProtocolError for a frame that cannot be encoded.
     """
     headers = dict(frame.headers)
     counted = "content-length" in headers

@@ -1,4 +1,4 @@
-"""One connection to a broker in memory, seen from the client."""
+"""The client's end of a connection to a broker in memory."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ __all__ = ["MemoryClient", "named"]
 
 
 def named(headers: Mapping[str, str]) -> dict[str, str]:
-    """Headers given as keyword arguments, which can't have a hyphen."""
+    """Return headers given as keyword arguments, with hyphens for underscores."""
     return {name.replace("_", "-"): value for name, value in headers.items()}
 
 
 class MemoryClient:
-    """One connection to a :class:`MemoryBroker`, seen from the client.
+    """The client's end of a connection to a :class:`MemoryBroker`.
 
-    What the broker answers is read at once, unless :meth:`stop_reading` was called. ``octets``
-    is all that has been read, ``frames`` the same as frames, and :meth:`take` gives the frames
-    that are new.
+    Data from the broker is read immediately, unless :meth:`stop_reading` was called. ``octets`` is
+    all data read so far, ``frames`` the same as frames, and :meth:`take` returns the new frames.
     """
 
     def __init__(
@@ -34,11 +33,12 @@ class MemoryClient:
         *,
         eol_after_frames: bool = True,
     ) -> None:
-        """Connect; :meth:`MemoryBroker.connect` does it.
+        """Connect; called by :meth:`MemoryBroker.connect`.
 
-        ``eol_after_frames`` is the broker's setting: such a line feed is no heart-beat.
+        ``eol_after_frames`` is the broker's setting: such a line feed does not count as a
+        heart-beat.
         """
-        #: The transport, for what has no method here.
+        #: The transport, for operations without a method here.
         self.transport = transport
         self._octets = bytearray()
         self._frames: list[Frame] = []
@@ -60,31 +60,31 @@ class MemoryClient:
     ) -> None:
         """Send one frame.
 
-        Headers are given by mapping, by keyword with ``_`` for ``-``, or both; the encoder adds
-        ``content-length`` to a body and refuses what the version can't express.
+        Headers are given by mapping, by keyword with ``_`` for ``-``, or both. The encoder adds
+        ``content-length`` to a body and rejects frames that the version cannot express.
         """
         entries = dict(headers or {}) | named(more)
         self.write(encode(Frame(command, entries, body), self.version))
 
     def publish(self, destination: str, /, body: bytes = b"", **headers: str) -> None:
-        """Send SEND."""
+        """Send a SEND frame."""
         self.send("SEND", {"destination": destination}, body, **headers)
 
     def subscribe(
         self, destination: str, /, id: str | None = "0", ack: str = "auto", **headers: str
     ) -> None:
-        """Send SUBSCRIBE; only 1.0 can do without an ``id``."""
+        """Send SUBSCRIBE; only 1.0 allows it without an ``id``."""
         entries = {"destination": destination, "ack": ack}
         if id is not None:
             entries["id"] = id
         self.send("SUBSCRIBE", entries, **headers)
 
     def ack(self, message: Frame, /, **headers: str) -> None:
-        """Send ACK of a MESSAGE, named as the session's version wants it."""
+        """Send ACK of a MESSAGE, identified by the headers of the session's version."""
         self.send("ACK", self._name_of(message), **headers)
 
     def nack(self, message: Frame, /, **headers: str) -> None:
-        """Send NACK of a MESSAGE, named as the session's version wants it."""
+        """Send NACK of a MESSAGE, identified by the headers of the session's version."""
         self.send("NACK", self._name_of(message), **headers)
 
     def _name_of(self, message: Frame) -> dict[str, str]:
@@ -94,7 +94,7 @@ class MemoryClient:
         return {name: message.headers[name] for name in names}
 
     def write(self, data: bytes) -> None:
-        """Send octets, whatever they are; the broker gets each call's as one chunk."""
+        """Send raw bytes; the broker gets the bytes of each call as one chunk."""
         self.transport.deliver(data)
 
     def close(self) -> None:
@@ -102,33 +102,34 @@ class MemoryClient:
         self.transport.lose(ConnectionDone())
 
     def end(self) -> None:
-        """Close the client's end only: it sends no more, and reads what still comes."""
+        """Close the client's direction only: it sends no more, but still reads."""
         self.transport.end()
 
     def drop(self) -> None:
-        """Have the network fail."""
+        """Simulate a failure of the network."""
         self.transport.lose(ConnectionLost())
 
     # Reading.
 
     def stop_reading(self, room_bytes: int = 0) -> None:
-        """Leave what the broker writes in the transport's buffer from now on.
+        """Leave data from the broker in the transport's buffer from now on.
 
-        The buffer is full, and the broker told so, when it holds ``room_bytes``; with 0 at once.
+        The buffer is full, and the broker is notified, when it holds ``room_bytes``; with 0
+        immediately.
         """
         self.transport.stop_reading(room_bytes)
 
     def read_waiting(self) -> None:
-        """Read what waits in the transport's buffer now, and no more."""
+        """Read the data that is in the transport's buffer now, and no more."""
         self.transport.read_waiting()
 
     def start_reading(self) -> None:
-        """Read all that waits and all that will come."""
+        """Read all buffered data and all later data."""
         self.transport.start_reading()
 
     @property
     def octets(self) -> bytes:
-        """All octets read so far."""
+        """All bytes read so far."""
         self._read()
         return bytes(self._octets)
 
@@ -139,19 +140,19 @@ class MemoryClient:
         return list(self._frames)
 
     def take(self, command: str | None = None) -> list[Frame]:
-        """The frames read since the last call; of those, the ones of ``command`` if it is given."""
+        """Return the frames read since the last call; with ``command``, only its frames."""
         self._read()
         new = self._frames[self._given :]
         self._given = len(self._frames)
         return [frame for frame in new if command is None or frame.command == command]
 
     def bodies(self) -> list[bytes]:
-        """The bodies of the MESSAGE frames read since the last call of this or of take()."""
+        """Return the bodies of the MESSAGE frames read since the last call of this or take()."""
         return [frame.body for frame in self.take("MESSAGE")]
 
     @property
     def beats(self) -> int:
-        """Line ends read between frames that are not the end of one: heart-beats."""
+        """Number of heart-beats read: line ends between frames that do not end a frame."""
         self._read()
         return self._decoder.eols - len(self._frames) * self._has_eol
 
@@ -189,15 +190,15 @@ class MemoryClient:
 
     @property
     def eof(self) -> bool:
-        """Whether the end of the broker's stream has been read."""
+        """True if the end of the broker's stream has been read."""
         return self.transport.eof
 
     @property
     def lost(self) -> bool:
-        """Whether the connection is gone, both ways."""
+        """True if the connection is closed in both directions."""
         return self.transport.lost
 
     @property
     def aborted(self) -> bool:
-        """Whether the broker has cut it."""
+        """True if the broker has aborted the connection."""
         return self.transport.aborted

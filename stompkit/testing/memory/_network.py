@@ -1,4 +1,4 @@
-"""A network in memory between programs on Twisted and brokers; nothing in it moves by itself."""
+"""An in-memory network between Twisted programs and brokers; it moves only when told to."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ __all__ = ["ADDRESS", "ClientTransport", "MemoryEndpoint", "MemoryNetwork", "out
 
 _T = TypeVar("_T")
 
-#: The address that everybody seems to have.
+#: The address of all peers.
 ADDRESS = IPv4Address("TCP", "127.0.0.1", 61613)
 
 
 @implementer(ITransport, IPushProducer)
 class ClientTransport:
-    """The client's end of a stream, as Twisted's transports are."""
+    """The client's end of a stream, with the interface of Twisted's transports."""
 
     disconnecting = False
 
     def __init__(self, clock: Clock) -> None:
-        """Open a stream that has room for everything."""
+        """Open a stream whose buffer is not full."""
         self.outgoing = bytearray()
         self.incoming = bytearray()
         self.protocol: IProtocol | None = None
-        #: Whether it has room for no more.
+        #: True if the buffer is full.
         self.is_full = False
         self.lost = False
         self.aborted = False
@@ -53,16 +53,16 @@ class ClientTransport:
     # The network's side.
 
     def reads(self) -> bool:
-        """Whether the client reads."""
+        """Return True if the client reads."""
         return self._is_read
 
     def open(self, protocol: IProtocol) -> None:
-        """Tell the client's protocol that it is connected."""
+        """Notify the client's protocol of the connection."""
         self.protocol = protocol
         protocol.makeConnection(self)
 
     def deliver(self) -> bool:
-        """Give the client what has come, if it reads; false if there was nothing to give."""
+        """Deliver received data to the client, if it reads; return False if there was none."""
         if not self.incoming or not self._is_read or self.protocol is None:
             return False
         data = bytes(self.incoming)
@@ -71,19 +71,19 @@ class ClientTransport:
         return True
 
     def stop_taking(self) -> None:
-        """Let the transport's buffer be full."""
+        """Mark the transport's buffer as full."""
         self.is_full = True
         if self._producer is not None:
             self._producer.pauseProducing()
 
     def start_taking(self) -> None:
-        """Let the transport's buffer be empty."""
+        """Mark the transport's buffer as empty."""
         self.is_full = False
         if self._producer is not None:
             self._producer.resumeProducing()
 
     def lose(self, reason: Exception) -> None:
-        """End the connection, both ways."""
+        """Close the connection in both directions."""
         protocol, self.protocol = self.protocol, None
         if protocol is not None:
             self.lost = True
@@ -93,33 +93,33 @@ class ClientTransport:
     # The client's side.
 
     def write(self, data: bytes) -> None:
-        """Take octets, even when full: it is for the producer to heed that."""
+        """Buffer bytes, even if the buffer is full: the producer must respect that."""
         if not self.lost and not self.disconnecting:
             self.outgoing += data
 
     def writeSequence(self, data: list[bytes]) -> None:  # type: ignore[override]  # fewer types
-        """Take several pieces."""
+        """Write several pieces."""
         self.write(b"".join(data))
 
     def loseConnection(self) -> None:
-        """Close once all is written; not as long as a producer may have more."""
+        """Close once all data is written and no producer is registered."""
         self.disconnecting = True
         if self._producer is None:
             self._clock.callLater(0, self.lose, ConnectionDone())
 
     def abortConnection(self) -> None:
-        """Close at once."""
+        """Close immediately."""
         self.disconnecting = self.aborted = True
         self.outgoing.clear()
         self._clock.callLater(0, self.lose, ConnectionAborted())
 
     def registerProducer(self, producer: IPushProducer, streaming: bool) -> None:  # noqa: FBT001 (Twisted's)
-        """Have a producer paused while the transport is full."""
+        """Register a producer, which is paused while the buffer is full."""
         assert streaming
         self._producer = producer
 
     def unregisterProducer(self) -> None:
-        """Pause nobody any more."""
+        """Unregister the producer."""
         self._producer = None
         if self.disconnecting:
             self._clock.callLater(0, self.lose, ConnectionDone())
@@ -137,22 +137,22 @@ class ClientTransport:
         self.loseConnection()
 
     def getPeer(self) -> IPv4Address:
-        """A made-up address."""
+        """Return a fixed address."""
         return ADDRESS
 
     def getHost(self) -> IPv4Address:
-        """A made-up address."""
+        """Return a fixed address."""
         return ADDRESS
 
 
 @implementer(IStreamClientEndpoint)
 class MemoryEndpoint:
-    """Where a program connects to a broker in memory: an endpoint, as ``HostnameEndpoint`` is."""
+    """An endpoint for connections to a broker in memory, used as ``HostnameEndpoint`` is."""
 
     def __init__(self, network: MemoryNetwork, broker: MemoryBroker) -> None:
-        """Wait for clients."""
+        """Create an endpoint of a broker."""
         self.broker = broker
-        #: Where connections are refused.
+        #: True if connections are refused.
         self.is_down = False
         self.lines: list[tuple[ClientTransport, MemoryClient]] = []
         self._network = network
@@ -171,7 +171,7 @@ class MemoryEndpoint:
         return succeed(protocol)
 
     def carry(self) -> bool:
-        """Carry octets, both ways."""
+        """Transfer data in both directions; return True if there was any."""
         moved = False
         for transport, far in list(self.lines):
             if transport.outgoing and not transport.is_full and not far.lost:
@@ -188,7 +188,7 @@ class MemoryEndpoint:
         return moved
 
     def drop(self) -> None:
-        """Have the network fail: what was on its way is lost."""
+        """Simulate a failure of the network: data in transit is lost."""
         for transport, far in list(self.lines):
             self._part(transport, far)
 
@@ -199,26 +199,26 @@ class MemoryEndpoint:
 
 
 class MemoryNetwork:
-    """Everything between programs and brokers, and the time of both.
+    """The connections between programs and brokers, and their clocks.
 
-    Nothing moves by itself: octets are carried, and what was to happen now happens, in :meth:`run`,
-    :meth:`advance` and :meth:`wait`.
+    Data is transferred, and calls that are due are made, only in :meth:`run`, :meth:`advance` and
+    :meth:`wait`.
     """
 
     def __init__(self) -> None:
-        """Start with nobody connected."""
-        #: The time of everybody; give it to a program as its reactor.
+        """Start without connections."""
+        #: The clock of all participants; pass it to a program as its reactor.
         self.clock = Clock()
         self.clocks = [self.clock]
-        #: What moves octets; each says whether there were any.
+        #: Functions that transfer data; each returns True if there was any.
         self.carriers: list[Callable[[], bool]] = []
 
     def broker(self, broker: MemoryBroker | None = None) -> MemoryEndpoint:
-        """Add a broker, by default one of the usual settings, and give the way to it."""
+        """Add a broker, by default one with default settings, and return its endpoint."""
         return MemoryEndpoint(self, MemoryBroker(clock=self.clock) if broker is None else broker)
 
     def run(self) -> None:
-        """Carry octets until there are none, and let happen what was to happen now."""
+        """Transfer data until there is none, and make the calls that are due."""
         moved = True
         while moved:
             for clock in self.clocks:
@@ -226,7 +226,7 @@ class MemoryNetwork:
             moved = any([carry() for carry in self.carriers])
 
     def advance(self, seconds: float, step_s: float = 1 / 16) -> None:
-        """Let so much time pass at least, in small steps, which a float counts exactly."""
+        """Advance the clocks by at least *seconds*, in small steps that a float can represent."""
         self.run()
         for _ in range(math.ceil(seconds / step_s)):
             for clock in self.clocks:
@@ -234,7 +234,7 @@ class MemoryNetwork:
             self.run()
 
     def wait(self, deferred: Deferred[_T]) -> _T:
-        """Carry octets, and give what the Deferred fires with then, or raise its error.
+        """Transfer data and return the result of the Deferred, or raise its error.
 
         Raises AssertionError if it has not fired.
         """
@@ -246,7 +246,7 @@ class MemoryNetwork:
 
 
 def outcome_of(deferred: Deferred[_T]) -> _T | Failure:
-    """What has become of a Deferred, which must have fired; an error counts as seen then."""
+    """Return the result of a Deferred that has fired; an error counts as handled."""
     outcomes: list[_T | Failure] = []
 
     def keep(outcome: _T | Failure) -> _T | None:

@@ -26,14 +26,14 @@ __all__ = ["HalfCloseableTransport", "MemoryTransport"]
 class MemoryTransport:
     """The broker's end of a client's stream.
 
-    It has two buffers, as a socket has: octets from the broker that the client has not read,
-    and octets from the client that the broker does not want to read now.
+    It has two buffers, as a socket has: data from the broker that the client has not read, and data
+    from the client that the broker does not read now.
     """
 
     disconnecting = False
 
     def __init__(self, clock: Clock, peer: IPv4Address) -> None:
-        """Open a stream whose client reads all that comes."""
+        """Open a stream whose client reads all data."""
         self._clock = clock
         self._peer = peer
         self._protocol: IProtocol | None = None
@@ -47,30 +47,30 @@ class MemoryTransport:
         self._delivering = False
         self._is_ending = False
         self._read_closed = False
-        #: Whether the broker reads what the client sends.
+        #: True if the broker reads the client's data.
         self.is_read = True
-        #: Whether the client has read the end of the broker's stream.
+        #: True if the client has read the end of the broker's stream.
         self.eof = False
-        #: Whether the connection is gone, both ways, and whether it was the broker that cut it.
+        #: True if the connection is closed in both directions, and True if the broker aborted it.
         self.lost = False
         self.aborted = False
-        #: How often the broker has handed octets to the transport.
+        #: Number of writes of the broker to the transport.
         self.writes = 0
 
     # The client's side.
 
     @property
     def unread_bytes(self) -> int:
-        """Octets written by the broker that the client has not read."""
+        """Number of bytes written by the broker that the client has not read."""
         return len(self._waiting)
 
     def open(self, protocol: IProtocol) -> None:
-        """Tell the broker's protocol that it is connected."""
+        """Notify the broker's protocol of the connection."""
         self._protocol = protocol
         protocol.makeConnection(self)
 
     def deliver(self, data: bytes) -> None:
-        """Take octets from the client, and hand on what the broker wants to read."""
+        """Take data from the client, and pass it to the broker if it reads."""
         self._inbound += data
         if self._delivering:
             return
@@ -88,23 +88,23 @@ class MemoryTransport:
             self._end_read(self._protocol)
 
     def end(self) -> None:
-        """Have the broker see the end of what the client sends, behind all of it."""
+        """Deliver the end of the client's stream to the broker, after all its data."""
         self._is_ending = not self._read_closed
         self.deliver(b"")
 
     def take(self) -> bytes:
-        """The octets that the client has read since the last call."""
+        """Return the bytes that the client has read since the last call."""
         data = bytes(self._taken)
         self._taken.clear()
         return data
 
     def stop_reading(self, room_bytes: int) -> None:
-        """Read no more; ``room_bytes`` waiting octets fill the transport."""
+        """Stop reading; the transport is full with ``room_bytes`` unread bytes."""
         self._room_bytes = room_bytes
         self._pause_if_full()
 
     def read_waiting(self) -> None:
-        """Read all that waits, which empties the transport's buffer."""
+        """Read all buffered data, which empties the transport's buffer."""
         self._taken += self._waiting
         self._waiting.clear()
         if self._producer is not None and self._producer_paused:
@@ -116,12 +116,12 @@ class MemoryTransport:
         self.deliver(b"")
 
     def start_reading(self) -> None:
-        """Read all that waits and all that comes."""
+        """Read all buffered data and all later data."""
         self._room_bytes = None
         self.read_waiting()
 
     def lose(self, reason: Exception) -> None:
-        """End the connection now, both ways."""
+        """Close the connection in both directions immediately."""
         protocol, self._protocol = self._protocol, None
         if protocol is None:
             return
@@ -133,7 +133,7 @@ class MemoryTransport:
         protocol.connectionLost(Failure(reason))  # type: ignore[no-untyped-call]  # Twisted's
 
     def _end_read(self, protocol: IProtocol) -> None:
-        """Tell the protocol that nothing more comes: here, that both ways are closed."""
+        """Notify the protocol of the end of the stream: here both directions are closed."""
         self.lose(ConnectionDone())
 
     def _pause_if_full(self) -> None:
@@ -144,7 +144,7 @@ class MemoryTransport:
             self._producer.pauseProducing()
 
     def _ended(self) -> None:
-        """Let the client see the end of the stream, once it has read what was before it."""
+        """Deliver the end of the stream to the client, after the data before it."""
         self.eof = True
         if self.disconnecting or self._read_closed:
             self._lose_soon(ConnectionDone())
@@ -156,7 +156,7 @@ class MemoryTransport:
     # The broker's side: what Twisted's transports have.
 
     def write(self, data: bytes) -> None:
-        """Buffer octets for the client; pauses the producer before it returns if that is full."""
+        """Buffer data for the client; pauses the producer before it returns if this is full."""
         if self.lost or self.eof or not data:
             return
         self.writes += 1
@@ -171,7 +171,7 @@ class MemoryTransport:
         self.write(b"".join(data))
 
     def loseConnection(self) -> None:
-        """Close both ways once the client has read what was written."""
+        """Close both directions once the client has read the data."""
         self.disconnecting = True
         self.is_read = False
         if self.eof:
@@ -180,7 +180,7 @@ class MemoryTransport:
             self._close_write()
 
     def abortConnection(self) -> None:
-        """Close both ways at once."""
+        """Close both directions immediately."""
         if not self.lost:
             self.disconnecting = self.aborted = True
             self._waiting.clear()
@@ -193,12 +193,12 @@ class MemoryTransport:
                 self._ended()
 
     def registerProducer(self, producer: IProducer, streaming: bool) -> None:  # noqa: FBT001 (Twisted's)
-        """Have a producer paused while the transport is full."""
+        """Register a producer, which is paused while the buffer is full."""
         assert streaming, "only push producers"
         self._producer = cast("IPushProducer", producer)
 
     def unregisterProducer(self) -> None:
-        """Pause nobody any more."""
+        """Unregister the producer."""
         self._producer = None
 
     def pauseProducing(self) -> None:
@@ -206,7 +206,7 @@ class MemoryTransport:
         self.is_read = False
 
     def resumeProducing(self) -> None:
-        """Read on; what has waited comes in a turn of its own, as from a real transport."""
+        """Resume reading; buffered data comes in a later iteration, as from a real transport."""
         if not self.is_read and (self._inbound or self._is_ending):
             self._clock.callLater(0, self.deliver, b"")
         self.is_read = True
@@ -216,28 +216,28 @@ class MemoryTransport:
         self.loseConnection()
 
     def getPeer(self) -> IPv4Address:
-        """The client's address, a made-up one."""
+        """Return the client's address, a fixed one."""
         return self._peer
 
     def getHost(self) -> IPv4Address:
-        """The broker's address, a made-up one."""
+        """Return the broker's address, a fixed one."""
         return IPv4Address("TCP", "127.0.0.1", 61613)
 
 
 @implementer(IHalfCloseableDescriptor)
 class HalfCloseableTransport(MemoryTransport):
-    """A stream of which one direction can be closed."""
+    """A stream whose directions can be closed separately."""
 
     def loseWriteConnection(self) -> None:
-        """Close the direction to the client once it has read what was written."""
+        """Close the direction to the client once it has read the data."""
         self._close_write()
 
     def _end_read(self, protocol: IProtocol) -> None:
-        """Tell the protocol, which has to close the other direction, as with Twisted's."""
+        """Notify the protocol, which must close the other direction, as with Twisted."""
         IHalfCloseableProtocol(protocol).readConnectionLost()
 
     def readConnectionLost(self, reason: Failure) -> None:
-        """Not called: this is what Twisted's reactor tells a transport."""
+        """Not called: Twisted's reactor notifies a transport by it."""
 
     def writeConnectionLost(self, reason: Failure) -> None:
-        """Not called: nobody closes only the client's end of this direction."""
+        """Not called: the client's end of this direction is never closed alone."""

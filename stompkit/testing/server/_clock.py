@@ -1,4 +1,4 @@
-"""The time of a broker that tests launch: the real one, and what they have put on top of it."""
+"""The clock of a broker launched by tests: the real time plus an offset set by tests."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _log: Final = Logger()
 
 @implementer(IReactorTime)
 class ShiftedClock:
-    """Goes as a reactor's clock does, and can be moved forward.
+    """A reactor clock that can be moved forward.
 
-    All that waits is moved along: it happens in order, with :meth:`seconds` at its time, as if
-    the time had passed.
+    Pending calls are made in order, with :meth:`seconds` at their due time, as if the time had
+    passed.
     """
 
     def __init__(self, reactor: IReactorTime) -> None:
-        """Begin with the time of ``reactor``."""
+        """Start with the time of ``reactor``."""
         self._reactor = reactor
-        #: How far it is ahead, in seconds.
+        #: Offset from the real time in seconds.
         self.offset_s = 0.0
-        #: The time while it is being moved.
+        #: The current time during a move; otherwise None.
         self._held_at: float | None = None
-        #: A call is in it once more for each time that it has been moved forward to.
+        #: Heap of pending calls; a call is in it once more for each time that it was moved forward.
         self._calls: list[tuple[float, int, DelayedCall]] = []
         self._numbers = count()
         self._alarm: IDelayedCall | None = None
@@ -40,7 +40,7 @@ class ShiftedClock:
     # What Twisted's reactors have.
 
     def seconds(self) -> float:
-        """Seconds since the epoch, by this clock."""
+        """Return the seconds since the epoch, by this clock."""
         if self._held_at is not None:
             return self._held_at
         return self._reactor.seconds() + self.offset_s
@@ -48,7 +48,7 @@ class ShiftedClock:
     def callLater(
         self, delay: float, callable: Callable[..., Any], *args: object, **kwargs: object
     ) -> DelayedCall:
-        """Have a function called after a delay in seconds."""
+        """Schedule a call after a delay in seconds."""
         at = self.seconds() + delay
         call = DelayedCall(
             at, callable, args, kwargs, lambda _: None, self._enter, seconds=self.seconds
@@ -57,13 +57,13 @@ class ShiftedClock:
         return call
 
     def getDelayedCalls(self) -> Sequence[IDelayedCall]:
-        """All calls that wait."""
+        """Return all pending calls."""
         return list({id(call): call for _, _, call in self._calls if call.active()}.values())
 
     # What tests do.
 
     async def advance(self, seconds: float, settle: Callable[[], Awaitable[None]]) -> None:
-        """Let time pass, all at once; ``settle`` is awaited after each moment that had calls."""
+        """Advance the clock; ``settle`` is awaited after each time at which calls were made."""
         until = self.seconds() + seconds
         try:
             while (at := self._next()) is not None and at <= until:
@@ -76,7 +76,7 @@ class ShiftedClock:
             self._set_alarm()
 
     def reset(self) -> None:
-        """Go back to the real time; what waits does so for as long as it would have."""
+        """Return to the real time; pending calls keep their remaining time."""
         calls = self.getDelayedCalls()
         self._calls.clear()
         for call in calls:
@@ -89,14 +89,14 @@ class ShiftedClock:
     # Calling.
 
     def _enter(self, call: DelayedCall) -> None:
-        """Note the time of a call that is new, or is to be made earlier than was said."""
+        """Record the time of a new call, or of one that was moved forward."""
         entry = (call.getTime(), next(self._numbers), call)
         heapq.heappush(self._calls, entry)
         if self._calls[0] is entry:
             self._set_alarm()
 
     def _next(self) -> float | None:
-        """The time of the next call, if there is one."""
+        """Return the time of the next call, if there is one."""
         while self._calls:
             at, _, call = self._calls[0]
             if call.active() and call.getTime() <= at:
@@ -108,7 +108,7 @@ class ShiftedClock:
         return None
 
     def _set_alarm(self) -> None:
-        """Have the reactor tell when the next call is due."""
+        """Schedule the alarm of the reactor for the next due call."""
         if self._alarm is not None and self._alarm.active():
             self._alarm.cancel()
         self._alarm = None
@@ -122,7 +122,7 @@ class ShiftedClock:
         self._set_alarm()
 
     def _call_due(self) -> None:
-        """Make the calls that are due; those that they ask for have to wait for the next time."""
+        """Make the calls that are due; calls that they schedule wait for the next round."""
         now = self.seconds()
         due: list[DelayedCall] = []
         while (at := self._next()) is not None and at <= now:

@@ -1,4 +1,4 @@
-"""The socket by which tests have a say in a broker that they have launched.
+"""The socket by which tests control a broker that they have launched.
 
 A request is one line with a JSON object, and so is its answer; requests are answered in order,
 those of several connections one after the other::
@@ -11,11 +11,11 @@ those of several connections one after the other::
     {"do": "connections"}                   {"ok": true, "connections": [{"peer": ...}, ...]}
     {"do": "dance"}                         {"error": "..."}
 
-Times are seconds, ``now`` since the epoch. What is listed has the fields that
-:mod:`stompkit.server.inspection` names. All that a request brings about has happened in the
-broker when it is answered, and is on its way to the clients; what a client has sent before may
-still be on its way to the broker, unless a receipt has come for it. To move the clock is to have
-clients say nothing meanwhile: those that have promised heart-beats break their promise.
+Times are in seconds, ``now`` since the epoch. The listed objects have the fields of
+:mod:`stompkit.server.inspection`. When a request is answered, all its effects are complete in the
+broker, and on their way to the clients. Frames that a client sent before may still be on their way
+to the broker, unless a receipt has come for them. A move of the clock counts as silence of all
+clients: those with heart-beats miss them.
 """
 
 from __future__ import annotations
@@ -50,25 +50,25 @@ class _Request(
     tag=str.lower,
     forbid_unknown_fields=True,
 ):
-    """What a test asks for."""
+    """A request of a test."""
 
 
 class Reset(_Request, frozen=True):
-    """Be as new: no clients, no messages, and the real time."""
+    """Reset the broker: no clients, no messages, and the real time."""
 
 
 class Advance(_Request, frozen=True):
-    """Let time pass."""
+    """Advance the clock."""
 
     seconds: Annotated[float, msgspec.Meta(ge=0)]
 
 
 class RealTime(_Request, frozen=True):
-    """Go back to the real time, and be as before otherwise."""
+    """Return to the real time, and keep everything else."""
 
 
 class Now(_Request, frozen=True):
-    """Tell the time."""
+    """Return the time."""
 
 
 class Destinations(_Request, frozen=True):
@@ -85,19 +85,19 @@ _DECODER: Final = msgspec.json.Decoder(
 
 
 class Control:
-    """Does what tests ask for, one thing after the other."""
+    """Executes the requests of tests, one after the other."""
 
     def __init__(
         self, factory: BrokerFactory, clock: ShiftedClock, runner: IdleRunner | None
     ) -> None:
-        """Take a broker that goes by ``clock``, and what runs the calls of its store, if any."""
+        """Control a broker that uses ``clock``; *runner* runs the calls of its store, if any."""
         self._factory = factory
         self._clock = clock
         self._runner = runner
         self._lock = DeferredLock()
 
     def ask(self, line: bytes) -> Deferred[bytes]:
-        """Do what a line asks for; fires with the line to answer by."""
+        """Execute the request in a line; the Deferred fires with the line of the answer."""
 
         def start() -> Deferred[bytes]:
             return Deferred.fromCoroutine(self._answer(line))
@@ -148,7 +148,7 @@ class Control:
         return reset
 
     async def _settled(self) -> None:
-        """Wait for the store, so that nothing of what happened is still under way."""
+        """Wait for the store, so that all effects of a request are complete."""
         if self._runner is not None:
             await self._runner.settle()
 
@@ -159,23 +159,23 @@ class _Protocol(LineOnlyReceiver):
     delimiter = b"\n"
 
     def __init__(self, ask: Callable[[bytes], Deferred[bytes]]) -> None:
-        """Have requests answered by ``ask``."""
+        """Answer requests by ``ask``."""
         self._ask = ask
 
     def lineReceived(self, line: bytes) -> None:
-        """Answer a request, once those before it have been."""
+        """Answer a request, after all earlier ones."""
         self._ask(line).addCallback(self.sendLine)
 
 
 class ControlFactory(Factory):
-    """Takes the connections of tests."""
+    """Accepts the connections of tests."""
 
     noisy = False
 
     def __init__(self, control: Control) -> None:
-        """Have requests answered by ``control``."""
+        """Answer requests by ``control``."""
         self._control = control
 
     def buildProtocol(self, addr: IAddress | None) -> _Protocol:
-        """Make the protocol of one connection."""
+        """Create the protocol of one connection."""
         return _Protocol(self._control.ask)

@@ -1,4 +1,4 @@
-"""When a store has done what it was asked for."""
+"""Detection of a store without pending calls."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["IdleRunner"]
 
 _T = TypeVar("_T")
 
-#: How often to wait for the store again. What is done leads to more, as a message that is due is
-#: read, put into its queue and delivered; but where clients go on sending there is no end to it.
+#: Maximum number of rounds of waiting for the store. Completed calls cause more, as a due message
+#: is read, enqueued and delivered. While clients keep sending, this never ends.
 _ROUNDS: Final = 10
 
 
 class IdleRunner:
-    """Has the calls of a store run by another runner, and knows when none is left."""
+    """Runs the calls of a store by another runner, and counts the pending ones."""
 
     def __init__(self, runner: StoreRunner) -> None:
-        """Begin with nothing asked for."""
+        """Start without pending calls."""
         self._runner = runner
         self._under_way = 0
 
@@ -33,16 +33,16 @@ class IdleRunner:
         done: Callable[[object], None],
         failed: Callable[[StoreError], None],
     ) -> None:
-        """Have ``work`` called, then one of the others."""
+        """Run ``work``, and then one of the callbacks."""
         self._under_way += 1
         self._runner.run(work, self._counted(done), self._counted(failed))
 
     def stop(self) -> None:
-        """Wait for what has been asked for; take no more."""
+        """Wait for pending calls; accept no more."""
         self._runner.stop()
 
     async def settle(self) -> None:
-        """Wait until what was asked for has been done, and what the broker asks for thereupon."""
+        """Wait until all pending calls, and those that they cause, are complete."""
         for _ in range(_ROUNDS):
             if not self._under_way:
                 return

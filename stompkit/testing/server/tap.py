@@ -23,7 +23,7 @@ __all__ = ["ControlService", "Options", "TestedBrokerService", "makeService"]
 
 
 class Options(broker_tap.Options):
-    """The command line: all that ``twist stompkit`` takes, and more."""
+    """The command line: all options of ``twist stompkit``, and more."""
 
     longdesc = (
         "The broker that tests launch: all that twist stompkit does, with a clock that tests can"
@@ -43,7 +43,7 @@ class Options(broker_tap.Options):
     ]
 
     def postOptions(self) -> None:
-        """Check everything, so that a mistake is told before anything listens."""
+        """Validate the options, so that an error is reported before anything listens."""
         super().postOptions()
         if self["control"] is not None:
             from twisted.internet import reactor
@@ -71,22 +71,22 @@ class Options(broker_tap.Options):
 
 
 class ControlService(Service):
-    """Listens for the requests of tests, at a Unix socket of its user's only."""
+    """Listens for the requests of tests, at a Unix socket that only its user can open."""
 
     def __init__(self, reactor: IReactorUNIX, path: Path, control: Control) -> None:
-        """Describe a service at ``path``; a socket that a killed process has left is replaced."""
+        """Describe a service at ``path``; a socket left by a killed process is replaced."""
         self._reactor = reactor
         self._path = path
         self._factory = ControlFactory(control)
         self._port: IListeningPort | None = None
 
     def privilegedStartService(self) -> None:
-        """Listen, as the broker may begin to in its turn: twistd calls this, twist does not."""
+        """Listen, once the broker may listen: twistd calls this method, twist does not."""
         super().privilegedStartService()
         self._listen()
 
     def startService(self) -> None:
-        """Listen, unless that has been done. Raises SystemExit where it can't."""
+        """Listen, unless done already. Raises SystemExit on failure."""
         super().startService()
         self._listen()
 
@@ -102,25 +102,25 @@ class ControlService(Service):
             raise SystemExit(f"stompkit: can't listen on {self._path}: {error}") from error
 
     def stopService(self) -> Deferred[None]:
-        """Listen no more."""
+        """Stop listening."""
         super().stopService()
         port, self._port = self._port, None
         return (port and port.stopListening()) or succeed(None)
 
 
 class TestedBrokerService(MultiService):
-    """A broker, and what tests have a say in it by."""
+    """A broker, and its control socket for tests."""
 
-    #: No test of pytest's, whatever its name.
+    #: Not a test of pytest's, despite the name.
     __test__ = False
 
     def __init__(self, options: Options) -> None:
-        """Make both."""
+        """Create the broker and the control socket."""
         from twisted.internet import reactor
 
         super().__init__()
         self._log = options["log"]
-        #: The clock that the broker goes by.
+        #: The clock of the broker.
         self.clock = clock = ShiftedClock(cast("IReactorTime", reactor))
         self._options = options
         self._runner: IdleRunner | None = None
@@ -137,11 +137,11 @@ class TestedBrokerService(MultiService):
 
     @property
     def factory(self) -> BrokerFactory:
-        """What makes the protocol of each client."""
+        """The factory for the protocol of each client."""
         return self._broker.factory
 
     def setServiceParent(self, parent: object) -> None:
-        """Become a part of an application, whose log begins after that."""
+        """Join an application, whose log starts after that."""
         super().setServiceParent(parent)
         self._log.serve(parent)
 
@@ -153,7 +153,7 @@ class TestedBrokerService(MultiService):
         runner: StoreRunner | None,
         **rest: Any,
     ) -> BrokerFactory:
-        """Make the broker, which may be a quirky one."""
+        """Create the broker, possibly with quirks."""
         from twisted.internet import reactor
 
         if runner is not None:
@@ -171,5 +171,5 @@ class TestedBrokerService(MultiService):
 
 
 def makeService(options: Options) -> TestedBrokerService:
-    """Make the service that twist runs."""
+    """Create the service that twist runs."""
     return TestedBrokerService(options)

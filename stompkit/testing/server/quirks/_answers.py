@@ -1,4 +1,4 @@
-"""What a connection with quirks sends, and what it does about errors."""
+"""Outgoing frames and error handling of a connection with quirks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from stompkit.testing.server.quirks._wire import changed, decoded, encoded
 
 __all__ = ["ECHO", "Answering"]
 
-#: What the names of headers begin with that are to come out of a queue as they went in, although
-#: the broker does not pass on those of that name.
+#: Prefix of headers that must leave a queue unchanged, although the broker does not forward headers
+#: of that name.
 ECHO: Final = "stompkit-echo-"
-#: Codes of errors that end a connection even where others do not.
+#: Codes of errors that end a connection even if other errors do not.
 _FATAL: Final = frozenset(
     {
         "bad-heart-beat",
@@ -37,27 +37,27 @@ _TIMEOUTS: Final = frozenset({"heart-beat-timeout", "login-timeout"})
 
 
 class Answering(Connection):
-    """Has each frame that is sent go through :meth:`outgoing`, and goes on after errors."""
+    """Passes each outgoing frame through :meth:`outgoing`, and may continue after errors."""
 
     quirks: ClassVar[Quirks] = Quirks(())
 
     def __init__(self, broker: Broker, outlet: Outlet, now: float) -> None:
-        """Begin with nothing received."""
+        """Start with nothing received."""
         super().__init__(broker, outlet, now)
         self._is_refused = False
 
     def emit(self, *pieces: bytes) -> None:
-        """Write a frame of the strict connection, as it looks with the rules that hold."""
+        """Write a frame of the strict connection, changed by the active rules."""
         self.post(decoded(b"".join(pieces), self.version))
 
     def post(self, frame: Frame) -> None:
-        """Write a frame, as it looks with the rules that hold, or nothing."""
+        """Write a frame, changed by the active rules, or drop it."""
         out = self.outgoing(frame)
         if out is not None:
             self.write(out)
 
     def write(self, frame: Frame) -> None:
-        """Write a frame as it is, unless the connection has been refused."""
+        """Write a frame unchanged, unless the connection has been refused."""
         if frame.command == "ERROR" and frame.body:
             if "content-length-not-added" not in self.quirks:
                 frame = changed(frame, content_length=str(len(frame.body)))
@@ -67,11 +67,11 @@ class Answering(Connection):
 
     @property
     def escapes(self) -> Version:
-        """The version whose escapes are written."""
+        """The version whose escapes are used for writing."""
         return "1.2" if "escapes-1.0" in self.quirks and self.version == "1.0" else self.version
 
     def outgoing(self, frame: Frame) -> Frame | None:
-        """What to send in the place of a frame; ``None`` for nothing."""
+        """Return the frame to send instead of *frame*; ``None`` for nothing."""
         if frame.command == "MESSAGE":
             return self._message(frame)
         if frame.command == "ERROR":
@@ -98,7 +98,7 @@ class Answering(Connection):
         return Frame("MESSAGE", headers, frame.body)
 
     def fail(self, message: str, code: str, *, receipt: str | None = None) -> None:
-        """Send ERROR, and close unless the rules say otherwise."""
+        """Send ERROR, and close unless a rule forbids it."""
         error = refusal(message, code, receipt=receipt)
         if self.is_silent(code):
             self.refuse(RemoteProtocolError(message, code=code))
@@ -108,12 +108,12 @@ class Answering(Connection):
             self.refuse(error)
 
     def refuse(self, error: RemoteProtocolError) -> None:
-        """Close, with the ERROR frame that is the error's reply, if it has one; write no more."""
+        """Send the ERROR frame of the error, if it has one, and close; write nothing afterwards."""
         super().refuse(error)
         self._is_refused = True
 
     def is_forgiven(self, code: str) -> bool:
-        """Whether the connection goes on after an error."""
+        """Return True if the connection continues after an error."""
         if code in _OF_CONNECT and "failed-connect-stays-open" in self.quirks:
             return True
         stays = "error-stays-open" in self.quirks or (
@@ -122,7 +122,7 @@ class Answering(Connection):
         return stays and code not in _FATAL
 
     def is_silent(self, code: str) -> bool:
-        """Whether the connection is closed without a word."""
+        """Return True if the connection is closed without an ERROR."""
         if code == "bad-escape":
             return "malformed-closes-silently" in self.quirks
         return code in _TIMEOUTS and "timeouts-close-silently" in self.quirks

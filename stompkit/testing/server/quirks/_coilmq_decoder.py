@@ -1,4 +1,4 @@
-"""CoilMQ's way from octets to frames."""
+"""CoilMQ's frame decoder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stompkit.testing.server.quirks._rules.rule import Quirks
 
 __all__ = ["FRAMING", "CoilMQDecoder"]
 
-#: The rules that are kept here.
+#: The rules implemented here.
 FRAMING: Final = (
     "eol-wedges",
     "split-frame-closes",
@@ -20,15 +20,15 @@ FRAMING: Final = (
     "header-last-wins",
     "no-escapes",
 )
-#: What CoilMQ reads at a time, in octets.
+#: Size of a read of CoilMQ, in bytes.
 _READ_BYTES: Final = 4096
 
 
 class CoilMQDecoder:
-    """Reads frames by the rules of CoilMQ that hold, and otherwise as one would expect."""
+    """Decodes frames by the active rules of CoilMQ, and by the specification otherwise."""
 
     def __init__(self, quirks: Quirks, limits: Limits) -> None:
-        """Begin with nothing read."""
+        """Start with nothing read."""
         self._quirks = quirks
         self._limits = limits
         self._version: Version | None = None
@@ -36,12 +36,12 @@ class CoilMQDecoder:
         self._reads: deque[bytes] = deque()
 
     def negotiated(self, version: Version, limits: Limits | None = None) -> None:
-        """Read what follows by the rules of a version."""
+        """Decode the following frames by the rules of a version."""
         self._version = version
         self._limits = limits or self._limits
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The next frame, if it is complete; raises RemoteProtocolError for what can't be one."""
+        """Return the next frame, if it is complete; raises RemoteProtocolError on bad bytes."""
         self._reads += [data[at : at + _READ_BYTES] for at in range(0, len(data), _READ_BYTES)]
         while True:
             frame = self._next()
@@ -52,7 +52,7 @@ class CoilMQDecoder:
             self._pending += self._reads.popleft()
 
     def _next(self) -> Frame | None:
-        """Take the frame that the pending octets begin with; ``None`` while more are to come."""
+        """Take the frame at the start of the pending bytes; ``None`` while it is incomplete."""
         if "eol-wedges" not in self._quirks:
             self._pending = self._pending.lstrip(b"\r\n")
         elif self._pending.startswith((b"\r", b"\n")):
@@ -84,7 +84,7 @@ class CoilMQDecoder:
         return frame
 
     def _parts(self) -> tuple[bytes, bytes | None]:
-        """The head, and what is behind its blank line, if that has come."""
+        """Return the head, and the bytes after its blank line, if that has come."""
         pending = self._pending
         gaps = [(pending.find(gap), len(gap)) for gap in (b"\n\n", b"\n\r\n")]
         found = [each for each in gaps if each[0] >= 0]
@@ -128,7 +128,7 @@ class CoilMQDecoder:
 
 
 def _length(headers: dict[str, str]) -> int | None:
-    """The length of the body; ``None`` where nothing, or something negative, says it."""
+    """Return the length of the body; ``None`` if it is missing or negative."""
     try:
         length = int(headers.get("content-length", "-1"))
     except ValueError:

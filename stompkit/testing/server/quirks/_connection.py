@@ -1,4 +1,4 @@
-"""What the profiles have in common: a connection that hands each frame to methods to override."""
+"""The base of all profiles: a connection that passes each frame to methods to override."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from stompkit.testing.server.quirks._wire import changed
 
 __all__ = ["Quirky"]
 
-#: Looks in a row that find nothing of a client before it is given up.
+#: Number of consecutive checks without data after which a client counts as dead.
 _CHECKS: Final = 2
 
 
@@ -45,32 +45,32 @@ def _hand_on(connection: Connection, frame: Frame) -> None:
 
 
 class _ToldLedger(PendingAcks):
-    """Tells of each delivery, ahead of the MESSAGE frame."""
+    """A PendingAcks that reports each delivery before the MESSAGE frame is sent."""
 
     def __init__(self, version: Version, delivered: Callable[[MessageReference], None]) -> None:
-        """Make an empty ledger."""
+        """Start empty."""
         super().__init__(version)
         self._delivered = delivered
 
     def add(self, entry: MessageReference, subscription: Subscription) -> str:
-        """Enter a delivery."""
+        """Add a delivery."""
         lines = super().add(entry, subscription)
         self._delivered(entry)
         return lines
 
 
 class Quirky(Answering):
-    """Does what a strict connection does, except for the rules that hold.
+    """Behaves as a strict connection, except for the active rules.
 
-    A frame that comes goes through the method named after its command, and one that is sent
-    through :meth:`outgoing`; profiles override these, and go on with those of ``super()``. They
-    are all bases of one class, so what is a profile's own has two underscores in front.
+    An incoming frame goes through the method named after its command, and an outgoing one through
+    :meth:`outgoing`; profiles override these and call ``super()``. All profiles are bases of one
+    class, so private names of a profile start with two underscores.
     """
 
     handlers: ClassVar[Mapping[str, Handler]] = dict.fromkeys(COMMANDS, _hand_on)
 
     def __init__(self, broker: Broker, outlet: Outlet, now: float) -> None:
-        """Begin with nothing received."""
+        """Start with nothing received."""
         super().__init__(broker, outlet, now)
         config = broker.config
         tolerance = config.effective_tolerance
@@ -87,15 +87,15 @@ class Quirky(Answering):
         )
         self.loose.is_silent = "malformed-closes-silently" in self.quirks
         self.session = self.loose
-        #: Whether there has been a DISCONNECT.
+        #: True after a DISCONNECT.
         self.is_leaving = False
-        #: The SUBSCRIBE frame that is being dealt with.
+        #: The SUBSCRIBE frame that is being processed.
         self.subscribing = Frame("SUBSCRIBE")
 
     # What comes in.
 
     def take(self, frame: Frame) -> None:
-        """Do what a frame asks for; raises :class:`Refused` where that can't be."""
+        """Process a frame; raises :class:`Refused` if it is rejected."""
         if self.is_leaving:
             # Without the rule it is only the store that the end still waits for.
             if "disconnect-stays-open" in self.quirks:
@@ -131,7 +131,7 @@ class Quirky(Answering):
         return Frame(frame.command, headers, frame.body)
 
     def check(self, frame: Frame) -> None:
-        """Raise :class:`Refused` for a frame that the version does not know as it is."""
+        """Raise :class:`Refused` for a frame that is invalid in the version."""
         command = frame.command
         required = self.required(command)
         if required is None or COMMANDS[command].sender is Role.SERVER:
@@ -141,15 +141,15 @@ class Quirky(Answering):
                 raise Refused(f"{command} needs the header {' or '.join(names)}", "missing-header")
 
     def required(self, command: str) -> Sequence[Sequence[str]] | None:
-        """The headers that a frame needs, of each entry one; ``None``: there is no such frame."""
+        """Return the required headers, as groups of alternatives; ``None``: unknown command."""
         return COMMANDS[command].required.get(self.version)
 
     def plain(self, frame: Frame) -> None:
-        """Do what a strict connection does with a frame."""
+        """Process a frame as a strict connection does."""
         Connection.handlers[frame.command](self, frame)
 
     def connect(self, frame: Frame) -> None:
-        """Settle version and heart-beats, and let the client in."""
+        """Negotiate version and heart-beats, and log the client in."""
         self.loose.version = self.negotiated(frame)
         try:
             agreement = self.agreement(frame.headers.get("heart-beat"))
@@ -160,7 +160,7 @@ class Quirky(Answering):
         self.plain(frame)
 
     def negotiated(self, frame: Frame) -> Version:
-        """The version to speak; raises :class:`Refused` if there is none in common."""
+        """Return the negotiated version; raises :class:`Refused` if there is none in common."""
         words = frame.headers.get("accept-version", "1.0").split(",")
         if "spaces-hide-versions" not in self.quirks:
             words = [word.strip() for word in words]
@@ -170,7 +170,7 @@ class Quirky(Answering):
         raise Refused("supported protocol versions are 1.0 1.1 1.2", "no-common-version")
 
     def agreement(self, header: str | None) -> Agreement:
-        """What to make of the heart-beats in CONNECT; ValueError for what are no numbers."""
+        """Return the heart-beats negotiated from CONNECT; raises ValueError for invalid numbers."""
         offer, version = self.broker.config.heart_beat_ms, self.loose.version
         if version == "1.0":
             return Agreement()
@@ -183,14 +183,14 @@ class Quirky(Answering):
         self.ledger = _ToldLedger(self.version, self.delivered)
 
     def connect_again(self, frame: Frame) -> None:
-        """Deal with a CONNECT of a client that has been let in."""
+        """Process a repeated CONNECT of a client that is logged in."""
         if "second-connect-answered" not in self.quirks:
             raise Refused("the client is connected already", "unexpected-frame")
         headers = {"version": self.version, "session": self.broker.new_session()}
         self.post(Frame("CONNECTED", headers))
 
     def send(self, frame: Frame) -> None:
-        """Put a message into its destination, or into a transaction."""
+        """Add a message to its destination, or to a transaction."""
         echoed = {
             ECHO + name: frame.headers[name]
             for name in ("receipt", "transaction")
@@ -214,7 +214,7 @@ class Quirky(Answering):
 
     @property
     def is_browsing(self) -> bool:
-        """Whether the SUBSCRIBE that is being dealt with only wants to look."""
+        """True if the SUBSCRIBE that is being processed only browses."""
         return self.subscribing.headers.get("browser", "").lower() == "true"
 
     def unsubscribe(self, frame: Frame) -> None:
@@ -232,11 +232,11 @@ class Quirky(Answering):
             self.broker.give_back(back)
 
     def ack(self, frame: Frame) -> None:
-        """Settle deliveries as consumed."""
+        """Acknowledge deliveries as consumed."""
         self.plain(frame)
 
     def nack(self, frame: Frame) -> None:
-        """Settle deliveries as not consumed."""
+        """Reject deliveries."""
         self.plain(frame)
 
     def begin(self, frame: Frame) -> None:
@@ -248,11 +248,11 @@ class Quirky(Answering):
         self.plain(frame)
 
     def commit(self, frame: Frame) -> None:
-        """Apply a transaction."""
+        """Commit a transaction."""
         self.plain(frame)
 
     def abort(self, frame: Frame) -> None:
-        """Drop a transaction."""
+        """Abort a transaction."""
         self.plain(frame)
 
     def disconnect(self, frame: Frame) -> None:
@@ -267,16 +267,16 @@ class Quirky(Answering):
 
     @staticmethod
     def key(frame: Frame) -> str:
-        """What the subscription is known by that a SUBSCRIBE or UNSUBSCRIBE names."""
+        """Return the key of the subscription that a SUBSCRIBE or UNSUBSCRIBE names."""
         name = "id" if "id" in frame.headers else "destination"
         return f"{name} {frame.headers[name]}"
 
     def known(self, frame: Frame) -> Frame:
-        """An ACK or NACK that names its message as MESSAGE did ahead of :meth:`outgoing`."""
+        """Translate the ids of an ACK or NACK to those before :meth:`outgoing`."""
         return frame
 
     def delivered(self, entry: MessageReference) -> None:
-        """Hear of a message that waits for ACK from now on; its MESSAGE frame comes next."""
+        """Handle a message that waits for ACK from now on; its MESSAGE frame comes next."""
 
     def settle(self, frame: Frame, entries: list[MessageReference], *, accepted: bool) -> None:
         """Settle entries as an ACK or NACK says, in its transaction if it has one."""

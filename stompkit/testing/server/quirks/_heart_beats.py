@@ -1,4 +1,4 @@
-"""How often the two ends of a connection send something, and when one is given up for dead."""
+"""Intervals of heart-beats, and the detection of dead clients."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ __all__ = ["Agreement", "CheckedHeartBeat"]
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What a broker has made of the ``heart-beat`` header of CONNECT."""
+    """The result of the negotiation of heart-beats in CONNECT."""
 
     header: str | None = None
-    """The header of CONNECTED; ``None``: it has none."""
+    """Value of the ``heart-beat`` header of CONNECTED; ``None``: CONNECTED has no such header."""
     send_s: float = 0.0
-    """Seconds between two beats of the broker; 0 for none."""
+    """Interval in seconds between two heart-beats of the broker; 0 for none."""
     receive_s: float = 0.0
-    """Seconds between two beats of the client; 0 for none."""
+    """Interval in seconds between two heart-beats of the client; 0 for none."""
     tolerance: float = 2.0
-    """How many of these without an octet mean that the client is dead."""
+    """Number of intervals without data after which the client counts as dead."""
     checks: int = 0
-    """If not 0, the client is looked for once in each such interval instead, and is dead when so
-    many looks in a row have found nothing."""
+    """If not 0, the client is checked once per interval, and dead after this number of failures."""
 
     def heart_beat(self, now: float) -> HeartBeat:
-        """What goes by the agreement from ``now`` on."""
+        """Return the heart-beat state for the agreement from ``now`` on."""
         if self.checks:
             made: HeartBeat = CheckedHeartBeat(now, self.checks)
         else:
@@ -37,19 +36,19 @@ class Agreement:
 
 
 class CheckedHeartBeat(HeartBeat):
-    """Looks for the client at fixed times, whenever it last sent something."""
+    """Checks the client at fixed times, independent of its last data."""
 
     __slots__ = ("_checks", "_start")
 
     def __init__(self, now: float, checks: int) -> None:
-        """Begin to look; ``checks`` looks in a row that find nothing mean death."""
+        """Start the checks; the client is dead after ``checks`` consecutive checks without data."""
         super().__init__(now)
         self._start = now
         self._checks = checks
 
     @property
     def tolerance(self) -> float:
-        """Intervals from the last octet to the look that gives the client up."""
+        """Number of intervals from the last data to the check that detects the dead client."""
         if not self.receive_s:
             return 0.0
         passed = (self.last_received - self._start) / self.receive_s
@@ -58,4 +57,4 @@ class CheckedHeartBeat(HeartBeat):
 
     @tolerance.setter
     def tolerance(self, value: float) -> None:
-        """Take no other: it follows from the looks."""
+        """Ignore the value: it follows from the checks."""

@@ -1,4 +1,4 @@
-"""MorbidQ's way from octets to frames and back."""
+"""MorbidQ's frame decoder and encoder."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ __all__ = ["BadFrame", "MorbidQFraming"]
 
 _NUL: Final = b"\0"
 _END: Final = b"\0\n"
-#: Its library knows STOMP 1.0, and only in capitals.
+#: MorbidQ's library supports STOMP 1.0, and only commands in capitals.
 _KNOWN: Final = frozenset(COMMANDS) - {"STOMP", "NACK"}
-#: Finds content-length only where another line follows.
+#: Matches content-length only if another line follows.
 _LENGTH: Final = re.compile(rb"(?m)^content-length\s*:\s*(\d+)\s*\n")
 _LENGTH_ANYWHERE: Final = re.compile(rb"(?m)^content-length\s*:\s*(\d+)\s*$")
 
 
 class BadFrame(Exception):
-    """A frame that can't be read, where the rules that would let it pass do not hold."""
+    """A frame that cannot be decoded, because no active rule allows it."""
 
 
 class MorbidQFraming:
-    """Reads and writes frames by those of the rules that concern octets."""
+    """Decodes and encodes frames by the rules about bytes."""
 
     def __init__(self, quirks: Quirks) -> None:
-        """Begin with nothing read."""
+        """Start with nothing read."""
         self._quirks = quirks
         self._pending = b""
-        #: NULs are made NUL LF at the entrance, so that clients may leave the LF out.
+        #: True if each NUL is replaced by NUL LF on input, so that clients may omit the LF.
         self._expands = "Q9" in quirks
         self._end = _END if self._expands else _NUL
 
     # From octets.
 
     def feed(self, data: bytes) -> None:
-        """Take octets."""
+        """Process bytes."""
         self._pending += data.replace(_NUL, _END) if self._expands else data
 
     def next(self) -> Frame | None:
-        """The next frame, if it is complete; raises :class:`BadFrame` for what is none."""
+        """Return the next frame, if it is complete; raises :class:`BadFrame` for an invalid one."""
         while self._pending:
             line, end, rest = self._pending.partition(b"\n")
             if not end and not self._is_hopeless(line):
@@ -58,14 +58,14 @@ class MorbidQFraming:
 
     @staticmethod
     def _is_hopeless(line: bytes) -> bool:
-        """Whether what has come of a command can't become one any more."""
+        """Return True if the received part of a command cannot become a known one."""
         return not any(known.encode().startswith(line) for known in _KNOWN)
 
     def _skip(self, line: bytes, rest: bytes) -> None:
-        """Drop what does not begin with a known command.
+        """Drop data that does not begin with a known command.
 
-        It looks for the end of such a frame in its first line only; without one it forgets all
-        that it has.
+        It looks for the end of such a frame in its first line only; without one it drops all
+        pending data.
         """
         if "Q2" in self._quirks:
             self._pending = rest if line.endswith(_NUL) else b""
@@ -118,7 +118,7 @@ class MorbidQFraming:
     # To octets.
 
     def encoded(self, frame: Frame) -> bytes:
-        """A frame as octets; nothing is escaped, and nothing added."""
+        """Return a frame as bytes; nothing is escaped, and nothing is added."""
         lines = [frame.command, *(f"{name}:{value}" for name, value in frame.headers.items())]
         head = "\n".join(lines).encode("utf-8", "surrogateescape")
         return b"%b\n\n%b%b" % (head, frame.body, _END if "Q8" in self._quirks else _NUL)

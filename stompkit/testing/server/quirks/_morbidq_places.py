@@ -15,7 +15,7 @@ _FANOUT: Final = "/pubsub/"
 
 
 class Subscriber(Protocol):
-    """Whoever gets messages."""
+    """A subscriber of a destination."""
 
     def deliver(self, frame: Frame, destination: str) -> None:
         """Write a MESSAGE frame of a destination."""
@@ -25,7 +25,7 @@ class _Place:
     """One destination; it is never removed."""
 
     def __init__(self, name: str) -> None:
-        """Make an empty one."""
+        """Create an empty destination."""
         self.name = name
         self.is_queue = name.startswith(_QUEUE)
         self.subscribers: deque[Subscriber] = deque()
@@ -33,7 +33,7 @@ class _Place:
         self._deliveries = 0
 
     def send(self, frame: Frame) -> None:
-        """Hand a message to the next subscriber of a queue, or to all of a topic."""
+        """Deliver a message to the next subscriber of a queue, or to all of a topic."""
         if not self.is_queue:
             for subscriber in list(self.subscribers):
                 self._deliver(subscriber, frame)
@@ -45,7 +45,7 @@ class _Place:
             self._backlog.append(frame)
 
     def add(self, subscriber: Subscriber) -> None:
-        """Begin to deliver; all that has waited goes to whoever comes first."""
+        """Add a subscriber; the first one gets all waiting messages."""
         if subscriber not in self.subscribers:
             self.subscribers.append(subscriber)
         while self._backlog:
@@ -58,10 +58,10 @@ class _Place:
 
 
 class Places:
-    """All destinations. ``children`` are those of each fan-out destination, by its name."""
+    """All destinations. ``children`` maps each fan-out destination to its children."""
 
     def __init__(self, children: Mapping[str, Sequence[str]]) -> None:
-        """Begin without any."""
+        """Start empty."""
         self._children = children
         self._places: dict[str, _Place] = {}
 
@@ -69,11 +69,11 @@ class Places:
         return name in self._places
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         self._places.clear()
 
     def send(self, name: str, frame: Frame) -> None:
-        """Send a message to a destination, or to the children of one."""
+        """Send a message to a destination, or to the children of a fan-out destination."""
         if name.startswith(_FANOUT):
             for child in self._children.get(name.removeprefix(_FANOUT), ()):
                 self._place(child).send(frame)
@@ -81,18 +81,18 @@ class Places:
         self._place(name).send(frame)
 
     def subscribe(self, name: str, subscriber: Subscriber) -> None:
-        """Subscribe to a destination; to one with children that has no effect."""
+        """Subscribe to a destination; without effect for a fan-out destination."""
         if not name.startswith(_FANOUT):
             self._place(name).add(subscriber)
 
     def unsubscribe(self, name: str, subscriber: Subscriber) -> None:
-        """Subscribe no more; harmless without a subscription."""
+        """Remove a subscription; harmless if there is none."""
         place = self._places.get(name)
         if place is not None and subscriber in place.subscribers:
             place.subscribers.remove(subscriber)
 
     def leave(self, subscriber: Subscriber) -> None:
-        """End all subscriptions of one."""
+        """End all subscriptions of a subscriber."""
         for name in self._places:
             self.unsubscribe(name, subscriber)
 

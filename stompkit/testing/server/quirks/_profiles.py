@@ -1,4 +1,4 @@
-"""A broker that goes by rules."""
+"""A broker with quirks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["factory_for", "is_morbidq", "parse_quirks"]
 
 _UNLIMITED: Final = 999_999_999
 _OF_MORBIDQ: Final = frozenset(PROFILES["morbidq"])
-#: What rules change in the settings of a broker.
+#: Changes of the broker's settings, by rule.
 _SETTINGS: Final[dict[str, dict[str, object]]] = {
     "activemq-destinations": {"dialect": "activemq"},
     "artemis-destinations": {"dialect": "artemis"},
@@ -36,16 +36,16 @@ _SETTINGS: Final[dict[str, dict[str, object]]] = {
 
 
 class _AnyQuirks(SpringSimple, CoilMQ, ActiveMQ, Artemis, RabbitMQ):
-    """Whatever rules hold; those that ignore or refuse a frame have the first word."""
+    """A connection with any rules; profiles that ignore or refuse a frame come first."""
 
 
 class _QuirkyFactory(BrokerFactory):
-    """Makes connections that go by rules."""
+    """Creates connections with quirks."""
 
     def __init__(
         self, quirks: Quirks, config: BrokerConfig, clock: IReactorTime, **rest: Any
     ) -> None:
-        """Make a broker; the arguments are those of :class:`BrokerFactory`."""
+        """Create a broker; the arguments are those of :class:`BrokerFactory`."""
         self._queues = DeclaredQueues()
         own = {"quirks": quirks, "queues": self._queues}
         super().__init__(
@@ -53,16 +53,16 @@ class _QuirkyFactory(BrokerFactory):
         )
 
     def reset(self, done: Callable[[StoreError | None], None] | None = None) -> None:
-        """Be as new."""
+        """Reset all state."""
         self._queues.clear()
         super().reset(done)
 
 
 def parse_quirks(text: str) -> Quirks:
-    """Read a list, with commas, of profiles and rules; ``-RULE`` takes a rule away again.
+    """Parse a comma-separated list of profiles and rules; ``-RULE`` removes a rule.
 
-    Raises ValueError, which lists the names, for one that there is not, and for rules that
-    exclude each other; those of MorbidQ, which is a broker of its own, exclude all others.
+    Raises ValueError with the valid names for an unknown one, and for mutually exclusive rules. The
+    rules of MorbidQ, a separate broker, exclude all others.
     """
     quirks = parse(text, RULES, PROFILES, OPPOSITES)
     others = [rule for rule in quirks if rule not in _OF_MORBIDQ]
@@ -72,14 +72,14 @@ def parse_quirks(text: str) -> Quirks:
 
 
 def is_morbidq(quirks: Quirks) -> bool:
-    """Whether they are MorbidQ's, whose clients have a protocol of their own."""
+    """Return True if they are MorbidQ's rules, whose clients have a separate protocol."""
     return not quirks.isdisjoint(_OF_MORBIDQ)
 
 
 def factory_for(
     quirks: Quirks, config: BrokerConfig | None, clock: IReactorTime, **rest: Any
 ) -> BrokerFactory:
-    """Make a broker that goes by rules; ``rest`` is what :class:`BrokerFactory` takes as well."""
+    """Create a broker with quirks; ``rest`` is passed to :class:`BrokerFactory`."""
     config = BrokerConfig() if config is None else config
     if is_morbidq(quirks):
         config = config.changed(eol_after_frames="Q9" in quirks)

@@ -1,4 +1,4 @@
-"""RabbitMQ's memory of how each queue was made."""
+"""RabbitMQ's record of the declaration of each queue."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ _PROPERTIES: Final[tuple[str, ...]] = (
 
 
 class _Declared(NamedTuple):
-    """How a queue was made."""
+    """The declaration of a queue."""
 
     properties: frozenset[tuple[str, str]]
     owner: Connection | None
-    """The connection whose own it is, and with which it ends."""
+    """The connection of an exclusive queue, with which the queue ends."""
 
 
 class DeclaredQueues:
-    """The queues that have been named, by virtual host and name."""
+    """The declared queues, by virtual host and name."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Start empty."""
         self._queues: dict[tuple[str, str], _Declared] = {}
-        #: Those that a connection has used before; nobody asks how it names them now.
+        #: Queues that a connection has used before; their arguments are not checked again.
         self._known: dict[Connection, set[str]] = {}
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         self._queues.clear()
         self._known.clear()
 
     def claim(self, connection: Connection, frame: Frame) -> str | None:
-        """Make the queue that a SEND or SUBSCRIBE names, if it is not there.
+        """Declare the queue that a SEND or SUBSCRIBE names, if it does not exist.
 
-        Gives what AMQP calls the error if this connection can't use it as the frame has it.
+        Returns the AMQP error if this connection cannot use the queue with the frame's arguments.
         """
         name, headers = frame.headers["destination"], frame.headers
         known = self._known.setdefault(connection, set())
@@ -68,7 +68,7 @@ class DeclaredQueues:
         return "resource_locked" if is_locked else "precondition_failed"
 
     def give_up(self, connection: Connection) -> list[str]:
-        """Forget a connection and its own queues; gives their names."""
+        """Remove a connection and its exclusive queues; return their names."""
         self._known.pop(connection, None)
         own = [key for key, declared in self._queues.items() if declared.owner is connection]
         for key in own:

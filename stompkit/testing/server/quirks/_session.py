@@ -1,4 +1,4 @@
-"""A session that leaves it to the rules what a client may send, and when."""
+"""A session that leaves the validation of frames to the rules."""
 
 from __future__ import annotations
 
@@ -27,20 +27,19 @@ _FIRST: Final[Version] = "1.0"
 
 
 class Decoder(Protocol):
-    """Makes frames of octets, as :class:`FrameDecoder` does."""
+    """Decodes frames, as :class:`FrameDecoder` does."""
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that are complete; raises RemoteProtocolError for what can't be one."""
+        """Return the complete frames; raises RemoteProtocolError for invalid bytes."""
 
     def negotiated(self, version: Version, limits: Limits | None = None) -> None:
-        """Read what follows by the rules of a version."""
+        """Decode the following frames by the rules of a version."""
 
 
 class LooseSession(Session):
-    """Checks nothing but the syntax of frames; all else is up to the connection.
+    """Checks only the syntax of frames; the connection does all other checks.
 
-    ``agreement`` is what CONNECTED tells of heart-beats, and ``accepted`` is called when it is
-    about to be sent.
+    ``agreement`` has the heart-beats for CONNECTED, and ``accepted`` is called before it is sent.
     """
 
     def __init__(
@@ -52,20 +51,20 @@ class LooseSession(Session):
         limits_before_login: Limits = BEFORE_LOGIN,
         tolerance: Tolerance,
     ) -> None:
-        """Begin in the state OPENING."""
+        """Start in the state OPENING."""
         super().__init__(Role.SERVER, now)
         self.agreement = Agreement()
         self.decoder: Decoder = FrameDecoder(limits=limits_before_login, tolerance=tolerance)
-        #: Whether a frame that can't be read ends the connection without an ERROR.
+        #: True if an invalid frame ends the connection without an ERROR.
         self.is_silent = False
-        #: Codes of what can't be read after which nothing more is read, and the connection stays.
+        #: Codes of errors after which nothing more is read, while the connection stays open.
         self.wedging: frozenset[str] = frozenset()
         self._is_wedged = False
         self._accepted = accepted
         self._most = limits
 
     def receive(self, data: bytes, now: float) -> list[Frame]:
-        """Take octets and give the frames that they complete; raises RemoteProtocolError."""
+        """Process bytes and return the frames they complete; raises RemoteProtocolError."""
         if data:
             self.heart_beat.last_received = now
         if self._is_wedged:
@@ -81,7 +80,7 @@ class LooseSession(Session):
             raise
 
     def receive_eof(self) -> None:
-        """Note the end of the stream, even within a frame."""
+        """Record the end of the stream, even within a frame."""
         self.state = State.CLOSED
 
     def accept(self, headers: dict[str, str], now: float) -> bytes:

@@ -1,4 +1,4 @@
-"""What is particular to ActiveMQ (Classic)."""
+"""Quirks of ActiveMQ (Classic)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stompkit.testing.server.quirks._wire import changed
 
 __all__ = ["ActiveMQ"]
 
-#: What ActiveMQ takes for an id of a message.
+#: Format of a message id that ActiveMQ accepts.
 _ID: Final = re.compile(r".*[:-]\d+", re.DOTALL)
 _DEAD_LETTERS: Final = "/queue/ActiveMQ.DLQ"
 _NO_LENGTH: Final = f"{ECHO}no-length"
@@ -37,12 +37,12 @@ _TRACE: Final = (
 
 
 class ActiveMQ(Quirky):
-    """Goes by those of ActiveMQ's rules that hold."""
+    """Applies the active rules of ActiveMQ."""
 
     # NACK.
 
     def nack(self, frame: Frame) -> None:
-        """Bury persistent messages, and forget others."""
+        """Dead-letter persistent messages, and drop others."""
         if self.quirks.isdisjoint(("nack-dead-letters", "nack-names-one")):
             super().nack(frame)
             return
@@ -70,7 +70,7 @@ class ActiveMQ(Quirky):
     # Subscriptions.
 
     def subscribe(self, frame: Frame) -> None:
-        """Make a subscription, whatever its id."""
+        """Create a subscription, whatever its id."""
         frame = self.__named(frame)
         if "prefetch-size" in self.quirks:
             size = frame.headers.get("activemq.prefetchSize", "")
@@ -85,7 +85,7 @@ class ActiveMQ(Quirky):
         super().subscribe(frame)
 
     def include(self, key: str, subscription: Subscription) -> None:
-        """Take a new subscription in."""
+        """Add a new subscription."""
         if "prefetch-size" in self.quirks and not self.is_browsing:
             size = self.subscribing.headers.get("activemq.prefetchSize", "1")
             if int(size) == 0:
@@ -94,13 +94,13 @@ class ActiveMQ(Quirky):
         super().include(key, subscription)
 
     def unsubscribe(self, frame: Frame) -> None:
-        """End the subscription that was the last one with the id."""
+        """End the latest subscription with the id."""
         super().unsubscribe(self.__named(frame))
 
     # SEND and MESSAGE.
 
     def send(self, frame: Frame) -> None:
-        """Put a message into its destination."""
+        """Add a message to its destination."""
         frame = self.__named(frame)
         if "content-length-not-added" in self.quirks and "content-length" not in frame.headers:
             frame = changed(frame)
@@ -114,7 +114,7 @@ class ActiveMQ(Quirky):
         return frame if name.startswith(_PREFIXES) else changed(frame, destination=f"/queue/{name}")
 
     def known(self, frame: Frame) -> Frame:
-        """An ACK or NACK with the ids as they are here."""
+        """Translate the ids of an ACK or NACK to internal ones."""
         frame = super().known(frame)
         name = frame.headers.get("message-id", "")
         if self.version != "1.2" and "strange-ack-closes" in self.quirks:
@@ -130,7 +130,7 @@ class ActiveMQ(Quirky):
         return frame
 
     def outgoing(self, frame: Frame) -> Frame | None:
-        """What to send in the place of a frame."""
+        """Return the frame to send instead of *frame*."""
         out = super().outgoing(frame)
         if out is None:
             return None
@@ -150,7 +150,7 @@ class ActiveMQ(Quirky):
     # Heart-beats.
 
     def agreement(self, header: str | None) -> Agreement:
-        """Mirror what the client says."""
+        """Mirror the client's values."""
         if "heart-beat-mirrored" not in self.quirks:
             return super().agreement(header)
         can, wants = _lenient(header)
@@ -166,7 +166,7 @@ def _id_here(name: str) -> str:
 
 
 def _lenient(header: str | None) -> HeartBeatOffer:
-    """The two numbers, which may be negative: those mean no beats."""
+    """Return the two numbers; negative ones mean no heart-beats."""
     first, comma, second = (header or "0,0").strip().partition(",")
     words = [word.removeprefix("-") for word in (first, second)]
     can, wants = parse_heart_beat(f"{words[0]}{comma}{words[1]}")

@@ -1,4 +1,4 @@
-"""What is particular to ActiveMQ Artemis."""
+"""Quirks of ActiveMQ Artemis."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ _KINDS: Final = ("/queue/", "/topic/")
 
 
 class Artemis(Quirky):
-    """Goes by those of Artemis's rules that hold."""
+    """Applies the active rules of Artemis."""
 
     def __init__(self, broker: Broker, outlet: Outlet, now: float) -> None:
-        """Begin with nothing received."""
+        """Start with nothing received."""
         super().__init__(broker, outlet, now)
-        #: What the SUBSCRIBE that is being dealt with asks for, in octets; -1 for no limit.
+        #: Window in bytes requested by the SUBSCRIBE that is being processed; -1 for no limit.
         self.__asked: int | None = None
-        #: Octets that a subscription may have unacknowledged, and how many it has.
+        #: Window in bytes of each subscription, and the bytes that are unacknowledged.
         self.__windows: dict[Subscription, int] = {}
         self.__used: dict[Subscription, int] = {}
         self.__hides_ack = False
-        #: Whether nothing that comes is looked at any more.
+        #: True if incoming frames are ignored.
         self.__is_deaf = False
         self.loose.wedging = frozenset(
             {"bad-content-length"} if "bad-content-length-wedges" in self.quirks else ()
         )
-        #: Transactions that a SEND has begun, and no BEGIN yet.
+        #: Transactions that were begun by a SEND, and not yet by BEGIN.
         self.__begun: set[str] = set()
 
     # What comes in.
 
     def take(self, frame: Frame) -> None:
-        """Do what a frame asks for; raises :class:`Refused` where that can't be."""
+        """Process a frame; raises :class:`Refused` if it is rejected."""
         if not self.is_logged_in and frame.command not in ("CONNECT", "STOMP"):
             self.__is_deaf |= "early-frame-wedges" in self.quirks
         if self.__is_deaf:
@@ -73,7 +73,7 @@ class Artemis(Quirky):
                 raise
 
     def negotiated(self, frame: Frame) -> Version:
-        """The version to speak."""
+        """Return the negotiated version."""
         version = super().negotiated(frame)
         if frame.command == "STOMP" and version == "1.0" and "stomp-needs-1.1" in self.quirks:
             raise Refused("STOMP 1.0 takes no STOMP frame", "unknown-command")
@@ -82,7 +82,7 @@ class Artemis(Quirky):
     # Transactions.
 
     def send(self, frame: Frame) -> None:
-        """Put a message into its destination, or into a transaction."""
+        """Add a message to its destination, or to a transaction."""
         name = frame.headers.get("transaction")
         if name is not None and name not in self.transactions:
             if "unknown-transaction-begins" in self.quirks:
@@ -91,7 +91,7 @@ class Artemis(Quirky):
         super().send(frame)
 
     def begin(self, frame: Frame) -> None:
-        """Begin a transaction, unless a SEND has."""
+        """Begin a transaction, unless a SEND has done so."""
         name = frame.headers["transaction"]
         if name in self.__begun and name in self.transactions:
             self.__begun.remove(name)
@@ -102,7 +102,7 @@ class Artemis(Quirky):
     # ACK and NACK.
 
     def known(self, frame: Frame) -> Frame:
-        """An ACK or NACK with the ids as they are here."""
+        """Translate the ids of an ACK or NACK to internal ones."""
         frame = super().known(frame)
         if "message-id-per-consumer" not in self.quirks:
             return frame
@@ -117,12 +117,12 @@ class Artemis(Quirky):
         return changed(frame, **{header: ""})
 
     def ack(self, frame: Frame) -> None:
-        """Settle deliveries."""
+        """Acknowledge deliveries."""
         super().ack(self.__at_once(frame))
         self.__open_windows()
 
     def nack(self, frame: Frame) -> None:
-        """Settle deliveries, as consumed for all that the broker cares."""
+        """Treat the deliveries as consumed."""
         frame = self.__at_once(frame)
         if "nack-is-ack" in self.quirks:
             super().ack(Frame("ACK", frame.headers))
@@ -146,7 +146,7 @@ class Artemis(Quirky):
         super().subscribe(frame)
 
     def required(self, command: str) -> Sequence[Sequence[str]] | None:
-        """The headers that a frame needs."""
+        """Return the required headers of a command."""
         if command == "SUBSCRIBE" and "subscription-named-after-destination" in self.quirks:
             return (("destination",),)
         return super().required(command)
@@ -175,7 +175,7 @@ class Artemis(Quirky):
         return max(-1, int(value))
 
     def include(self, key: str, subscription: Subscription) -> None:
-        """Take a new subscription in, with its window."""
+        """Add a new subscription and its window."""
         if "prefetch-in-bytes" in self.quirks and not self.is_browsing:
             window = self.__asked
             if window is None:
@@ -192,7 +192,7 @@ class Artemis(Quirky):
         super().include(key, subscription)
 
     def delivered(self, entry: MessageReference) -> None:
-        """Count a message into the window."""
+        """Add a message to the window."""
         super().delivered(entry)
         subscription = entry.subscription
         assert subscription is not None  # it has just been delivered to one
@@ -205,7 +205,7 @@ class Artemis(Quirky):
         self.__adjust(subscription)
 
     def __forget(self, entry: MessageReference, subscription: Subscription) -> None:
-        """Acknowledge a message for a subscription in the mode auto; that gives no room back."""
+        """Acknowledge a message of an auto subscription, without space in the window."""
         # It may have come back meanwhile, and be somebody else's.
         if entry.key and entry.subscription is subscription:
             self.broker.settle(Settlement([entry], accepted=True, requeue=True))
@@ -223,12 +223,12 @@ class Artemis(Quirky):
         subscription.limit(len(subscription.unsettled) + is_open)
 
     def commit(self, frame: Frame) -> None:
-        """Apply a transaction."""
+        """Commit a transaction."""
         super().commit(frame)
         self.__open_windows()
 
     def outgoing(self, frame: Frame) -> Frame | None:
-        """What to send in the place of a frame."""
+        """Return the frame to send instead of *frame*."""
         out = super().outgoing(frame)
         if out is not None and out.command == "MESSAGE" and self.__hides_ack:
             self.__hides_ack = False
@@ -248,7 +248,7 @@ class Artemis(Quirky):
     # Heart-beats.
 
     def agreement(self, header: str | None) -> Agreement:
-        """Answer what the client says, and watch it in any case."""
+        """Answer the client's values, and check the client in any case."""
         agreed = super().agreement(header)
         if "heart-beat-least-500ms" in self.quirks:
             can, wants = parse_heart_beat(header)
@@ -265,12 +265,12 @@ class Artemis(Quirky):
 
 
 def _id_there(subscription: Subscription, message_id: str) -> str:
-    """What a client is told of the id of a message."""
+    """Return the message id that a client gets."""
     return f"{subscription.serial},{message_id}"
 
 
 def _subscription_name(frame: Frame) -> str:
-    """The id of a subscription that its SUBSCRIBE did not name."""
+    """Return the generated id of a subscription without one."""
     name = frame.headers["destination"]
     for kind in _KINDS:
         name = name.removeprefix(kind)

@@ -1,4 +1,4 @@
-"""What is particular to CoilMQ."""
+"""Quirks of CoilMQ."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stompkit.testing.server.quirks._wire import changed
 __all__ = ["CoilMQ"]
 
 _LEAST_MS: Final = 100
-#: Stands between id and destination in the ids that subscriptions have here.
+#: Separator of id and destination in the internal ids of subscriptions.
 _BETWEEN: Final = "\x01"
 _NO_ID: Final = "0"
 _KINDS: Final = ("/queue/", "/topic/")
@@ -31,20 +31,20 @@ def _host() -> str:
 
 
 class CoilMQ(Quirky):
-    """Goes by those of CoilMQ's rules that hold."""
+    """Applies the active rules of CoilMQ."""
 
     def __init__(self, broker: Broker, outlet: Outlet, now: float) -> None:
-        """Begin with nothing received."""
+        """Start with nothing received."""
         super().__init__(broker, outlet, now)
         if not self.quirks.isdisjoint(FRAMING):
             self.loose.decoder = CoilMQDecoder(self.quirks, broker.config.limits_before_login)
-        #: What the first CONNECT has settled.
+        #: The version negotiated by the first CONNECT.
         self.__version: Version | None = None
         #: Receipts of frames in open transactions.
         self.__receipts: dict[str, list[str]] = {}
 
     def take(self, frame: Frame) -> None:
-        """Do what a frame asks for, with all that it brings about."""
+        """Process a frame with all its effects."""
         super().take(frame)
         self.__note(frame)
         if "message-before-receipt" in self.quirks:
@@ -53,7 +53,7 @@ class CoilMQ(Quirky):
     # CONNECT.
 
     def connect(self, frame: Frame) -> None:
-        """Let the client in."""
+        """Log the client in."""
         if "host-is-fqdn" in self.quirks and self.negotiated(frame) == "1.2":
             host = frame.headers.get("host")
             if host is None:
@@ -63,7 +63,7 @@ class CoilMQ(Quirky):
         super().connect(frame)
 
     def negotiated(self, frame: Frame) -> Version:
-        """The version to speak."""
+        """Return the negotiated version."""
         if "accept-version-without-spaces" in self.quirks:
             words = frame.headers.get("accept-version")
             if words is None and frame.command == "STOMP":
@@ -75,17 +75,17 @@ class CoilMQ(Quirky):
         return self.__version
 
     def is_forgiven(self, code: str) -> bool:
-        """Whether the connection goes on after an error."""
+        """Return True if the connection continues after an error."""
         is_too_early = code == "early-frame" and "early-frame-closes" in self.quirks
         return not is_too_early and super().is_forgiven(code)
 
     def is_silent(self, code: str) -> bool:
-        """Whether the connection is closed without a word."""
+        """Return True if the connection is closed without an ERROR."""
         is_too_early = code == "early-frame" and "early-frame-closes" in self.quirks
         return (is_too_early and self.__version is not None) or super().is_silent(code)
 
     def agreement(self, header: str | None) -> Agreement:
-        """Answer with the client's numbers, or a little more."""
+        """Answer the client's values, or slightly higher ones."""
         if "heart-beat-least-100ms" not in self.quirks:
             return super().agreement(header)
         if header is None or self.loose.version == "1.0":
@@ -98,7 +98,7 @@ class CoilMQ(Quirky):
     # Frames.
 
     def required(self, command: str) -> Sequence[Sequence[str]] | None:
-        """The headers that a frame needs."""
+        """Return the required headers of a command."""
         if "acks-by-subscription" in self.quirks and command == "ACK" and self.version == "1.2":
             return (("message-id",), ("id",))
         if "subscriptions-by-id-and-destination" in self.quirks and command == "UNSUBSCRIBE":
@@ -106,14 +106,14 @@ class CoilMQ(Quirky):
         return super().required(command)
 
     def send(self, frame: Frame) -> None:
-        """Put a message into its destination, or into a transaction."""
+        """Add a message to its destination, or to a transaction."""
         if "message-id" in frame.headers and "message-id-of-client" in self.quirks:
             frame = changed(frame)
             frame.headers[f"{ECHO}message-id"] = frame.headers["message-id"]
         super().send(self.__inner(frame))
 
     def __note(self, frame: Frame) -> None:
-        """Note what is to be answered again."""
+        """Record a receipt that COMMIT repeats."""
         name, receipt = frame.headers.get("transaction"), frame.headers.get("receipt")
         if "receipt-twice" not in self.quirks or name is None:
             return
@@ -123,7 +123,7 @@ class CoilMQ(Quirky):
             self.__receipts.setdefault(name, []).append(receipt)
 
     def commit(self, frame: Frame) -> None:
-        """Apply a transaction, and answer what is in it again."""
+        """Commit a transaction, and repeat its receipts."""
         super().commit(frame)
         for receipt in self.__receipts.pop(frame.headers["transaction"], ()):
             if "message-before-receipt" in self.quirks:
@@ -148,7 +148,7 @@ class CoilMQ(Quirky):
         super().subscribe(frame)
 
     def include(self, key: str, subscription: Subscription) -> None:
-        """Take a new subscription in; the others change with it."""
+        """Add a new subscription; this changes the others."""
         if "one-in-flight" in self.quirks:
             subscription.limit(1)
         super().include(key, subscription)
@@ -162,7 +162,7 @@ class CoilMQ(Quirky):
                 self.broker.feed(each)
 
     def unsubscribe(self, frame: Frame) -> None:
-        """End a subscription, if there is one."""
+        """End a subscription, if it exists."""
         frame = self.__inner(self.__named(frame)) if "destination" in frame.headers else frame
         if "subscriptions-by-id-and-destination" in self.quirks and (
             self.key(frame) not in self.subscriptions
@@ -179,7 +179,7 @@ class CoilMQ(Quirky):
     # ACK and NACK.
 
     def ack(self, frame: Frame) -> None:
-        """Settle the message that the subscription waits for."""
+        """Acknowledge the message that the subscription waits for."""
         if "acks-by-subscription" not in self.quirks:
             super().ack(frame)
             return
@@ -194,13 +194,13 @@ class CoilMQ(Quirky):
         self.settle(frame, waiting[:1], accepted=True)
 
     def nack(self, frame: Frame) -> None:
-        """Settle nothing."""
+        """Ignore the frame."""
         if "nack-refused" in self.quirks:
             raise Refused("Nack implementation incomplete", "nack-refused")
         super().nack(frame)
 
     def release(self) -> None:
-        """End everything; what is not acknowledged goes to the end of its queue."""
+        """Release everything; unacknowledged messages go to the end of their queue."""
         if "requeued-last" in self.quirks:
             last = [entry for entry in self.ledger if entry.home.is_queue and not entry.home.owner]
             for entry in last:
@@ -212,7 +212,7 @@ class CoilMQ(Quirky):
     # Destinations.
 
     def __inner(self, frame: Frame) -> Frame:
-        """A frame with a name that means the same to a broker with wildcards."""
+        """Return a frame with a destination that means the same to a broker with wildcards."""
         if "coilmq-destinations" not in self.quirks:
             return frame
         name = frame.headers["destination"]
@@ -230,11 +230,11 @@ class CoilMQ(Quirky):
 
     @property
     def escapes(self) -> Version:
-        """The version whose escapes are written."""
+        """The version whose escapes are used for writing."""
         return "1.0" if "no-escapes" in self.quirks else super().escapes
 
     def outgoing(self, frame: Frame) -> Frame | None:
-        """What to send in the place of a frame."""
+        """Return the frame to send instead of *frame*."""
         out = super().outgoing(frame)
         if out is None:
             return None

@@ -1,4 +1,4 @@
-"""MorbidQ's modules of users and rights, for the broker that plays it.
+"""MorbidQ's modules of users and access rights, for the broker that emulates MorbidQ.
 
 Such a module, given to MorbidQ by its option ``-a``, has a class ``Parms`` with three methods:
 
@@ -41,8 +41,8 @@ class Parms:
     def __init__(self, path: Path) -> None:
         """Run the module.
 
-        Raises ValueError for one that is none of these or does not run, and OSError for a file
-        that can't be read.
+        Raises ValueError for an invalid module or one that fails, and OSError for a file that
+        cannot be read.
         """
         path.read_bytes()
         try:
@@ -58,7 +58,7 @@ class Parms:
         self._rights: Callable[[list[str], str], Collection[str]] = made.get_group_access_rights()
 
     def authenticate(self, credentials: Credentials, answer: Callable[[User | None], None]) -> None:
-        """Look up a login, and the groups of the user."""
+        """Check a login, and return the groups of the user."""
         name = credentials.login or ""
         if self._is_right(name, credentials.passcode or ""):
             answer(User(name, frozenset(self._groups(name))))
@@ -66,14 +66,14 @@ class Parms:
             answer(None)
 
     def authorise(self, request: Request, answer: Callable[[Decision], None]) -> None:
-        """Look up a right."""
+        """Check an access right."""
         rights = self._rights(sorted(request.user.groups), request.destination)
         letter = _LETTERS.get(request.action)
         answer(Decision(allowed=letter is None or letter in rights))
 
 
 def _checker(config: Mapping[str, Any], path: Path) -> Callable[[str, str], bool]:
-    """What decides on logins and passcodes."""
+    """Return the function that checks logins and passcodes."""
     kind = config.get("sec_type", "any")
     if kind == "any":
         return lambda name, passcode: True
@@ -88,7 +88,7 @@ def _checker(config: Mapping[str, Any], path: Path) -> Callable[[str, str], bool
 
 
 def _file_checker(config: Mapping[str, Any], path: Path) -> Callable[[str, str], bool]:
-    """What decides by a file of users, named relative to the module."""
+    """Return a function that checks against a file of users, named relative to the module."""
     users = path.parent / str(config.get("filename", ""))
     if not users.is_file():
         raise ValueError(f"{path}: there is no file of users {users}")

@@ -1,4 +1,4 @@
-"""What is particular to RabbitMQ."""
+"""Quirks of RabbitMQ."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ _SIMPLE: Final = ("/queue/", "/topic/")
 
 
 class RabbitMQ(Quirky):
-    """Goes by those of RabbitMQ's rules that hold."""
+    """Applies the active rules of RabbitMQ."""
 
-    #: All queues that have been named; each broker has a table of its own.
+    #: All declared queues; each broker has a separate table.
     queues: ClassVar[DeclaredQueues] = DeclaredQueues()
 
     def __init__(self, broker: Broker, outlet: Outlet, now: float) -> None:
-        """Begin with nothing received."""
+        """Start with nothing received."""
         super().__init__(broker, outlet, now)
         self.__session_name = broker.new_session()
         self.__deliveries = 0
-        #: What waits for ACK, in the order of delivery, with the ids that were given out, and for
-        #: these the headers that MESSAGE would have had.
+        #: Deliveries that wait for ACK in their order, with the ids that clients got, and the
+        #: original headers of these MESSAGE frames.
         self.__order: dict[MessageReference, str] = {}
         self.__ids: dict[str, dict[str, str]] = {}
         self.__last: MessageReference | None = None
         self.__prefetch: str | None = None
         self.frees_in_transactions = "transaction-holds-prefetch" not in self.quirks
-        #: Receipts of SEND that are to come late, and those of open transactions.
+        #: Receipts of SEND that are delayed, and those of open transactions.
         self.__late: set[str] = set()
         self.__of_transactions: defaultdict[str, list[str]] = defaultdict(list)
 
     # CONNECT.
 
     def connect(self, frame: Frame) -> None:
-        """Let the client in, if the virtual host is there."""
+        """Log the client in, if the virtual host exists."""
         host = frame.headers.get("host", _DEFAULT_HOST)
         hosts = self.broker.config.hosts or (_DEFAULT_HOST,)
         if "host-is-vhost" in self.quirks and host not in hosts:
@@ -61,20 +61,20 @@ class RabbitMQ(Quirky):
         super().connect(frame)
 
     def connect_again(self, frame: Frame) -> None:
-        """Deal with a CONNECT of a client that has been let in."""
+        """Process a repeated CONNECT of a client that is logged in."""
         if "second-connect-closes" not in self.quirks:
             super().connect_again(frame)
             return
         self.refuse(RemoteProtocolError("connected already", code="unexpected-frame"))
 
     def is_forgiven(self, code: str) -> bool:
-        """Whether the connection goes on after an error."""
+        """Return True if the connection continues after an error."""
         if code == "no-common-version" and "version-error-stays-open" in self.quirks:
             return True
         return super().is_forgiven(code)
 
     def agreement(self, header: str | None) -> Agreement:
-        """Give the client's numbers back, in whole seconds."""
+        """Return the client's values, in whole seconds."""
         if "heart-beat-whole-seconds" not in self.quirks:
             return super().agreement(header)
         can, wants = (max(1, ms // 1000) if ms else 0 for ms in parse_heart_beat(header))
@@ -83,7 +83,7 @@ class RabbitMQ(Quirky):
     # SEND.
 
     def send(self, frame: Frame) -> None:
-        """Put a message into its destination."""
+        """Add a message to its destination."""
         if "message-id" in frame.headers and "message-id-on-send-refused" in self.quirks:
             raise Refused("'message-id' is not allowed on 'SEND'", "bad-header")
         receipt, transaction = frame.headers.get("receipt"), frame.headers.get("transaction")
@@ -97,7 +97,7 @@ class RabbitMQ(Quirky):
             super().send(frame)
 
     def __declare(self, frame: Frame) -> bool:
-        """Make a queue, if it is not there; says whether this connection may use it as it is."""
+        """Declare a queue if necessary; return True if this connection may use it as it is."""
         if "queue-properties" not in self.quirks:
             return True
         problem = self.queues.claim(self, frame)
@@ -106,7 +106,7 @@ class RabbitMQ(Quirky):
         return problem is None
 
     def __die(self, frame: Frame, message: str) -> None:
-        """End as an AMQP channel does that was misused: ERROR, then RECEIPT, then the end."""
+        """End like a misused AMQP channel: ERROR, then RECEIPT, then close."""
         error = refusal(message, "amqp-error").reply
         assert error is not None  # a refusal has one
         self.post(error)
@@ -115,7 +115,7 @@ class RabbitMQ(Quirky):
         self.refuse(RemoteProtocolError(message, code="amqp-error"))
 
     def release(self) -> None:
-        """End everything, the connection's own queues, too."""
+        """Release everything, including the connection's exclusive queues."""
         super().release()
         for name in self.queues.give_up(self):
             destination = self.host.destinations.get(name)
@@ -139,7 +139,7 @@ class RabbitMQ(Quirky):
         super().begin(frame)
 
     def commit(self, frame: Frame) -> None:
-        """Apply a transaction; the receipts of what is in it come behind its own."""
+        """Commit a transaction; the receipts of its frames follow that of COMMIT."""
         super().commit(frame)
         for entry in [each for each in self.__order if not each.key]:
             self.__forget(entry)
@@ -149,7 +149,7 @@ class RabbitMQ(Quirky):
     # Subscriptions.
 
     def required(self, command: str) -> Sequence[Sequence[str]] | None:
-        """The headers that a frame needs."""
+        """Return the required headers of a command."""
         if command == "NACK" and self.version == "1.0" and "nack-on-1.0" in self.quirks:
             return (("message-id",),)
         if command == "SUBSCRIBE" and "id-not-needed" in self.quirks:
@@ -162,7 +162,7 @@ class RabbitMQ(Quirky):
         return super().required(command)
 
     def subscribe(self, frame: Frame) -> None:
-        """Subscribe; to use an id twice ends the connection."""
+        """Subscribe; a repeated id ends the connection."""
         frame = self.__named(frame)
         if "duplicate-id-closes" in self.quirks and self.key(frame) in self.subscriptions:
             self.__die(frame, "Duplicated subscription identifier")
@@ -182,7 +182,7 @@ class RabbitMQ(Quirky):
     # ACK and NACK.
 
     def known(self, frame: Frame) -> Frame:
-        """An ACK or NACK with the ids as they are here."""
+        """Translate the ids of an ACK or NACK to internal ones."""
         frame = super().known(frame)
         if "message-id-per-delivery" not in self.quirks:
             return frame
@@ -207,14 +207,14 @@ class RabbitMQ(Quirky):
         return frame
 
     def ack(self, frame: Frame) -> None:
-        """Settle what was delivered up to a message."""
+        """Acknowledge all deliveries up to a message."""
         if self.quirks.isdisjoint(_OF_ACKS):
             super().ack(frame)
         else:
             self.__settle(frame, accepted=True)
 
     def nack(self, frame: Frame) -> None:
-        """Put what was delivered up to a message back, or drop it."""
+        """Requeue or drop all deliveries up to a message."""
         if self.quirks.isdisjoint(_OF_ACKS):
             super().nack(frame)
         else:
@@ -246,7 +246,7 @@ class RabbitMQ(Quirky):
                 self.__forget(entry)
 
     def delivered(self, entry: MessageReference) -> None:
-        """Note the order of what waits for ACK."""
+        """Record the order of deliveries that wait for ACK."""
         super().delivered(entry)
         if not self.quirks.isdisjoint(_OF_ACKS):
             self.__forget(entry)
@@ -259,7 +259,7 @@ class RabbitMQ(Quirky):
     # What goes out.
 
     def outgoing(self, frame: Frame) -> Frame | None:
-        """What to send in the place of a frame; late receipts are kept back."""
+        """Return the frame to send instead of *frame*; delayed receipts are held back."""
         out = super().outgoing(frame)
         if out is None or out.command != "RECEIPT":
             return self.__with_id(out) if out is not None and out.command == "MESSAGE" else out

@@ -1,4 +1,4 @@
-"""What is particular to the simple broker of Spring's WebSocket support."""
+"""Quirks of the simple broker of Spring's WebSocket support."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _INNER: Final = "/topic/"
 
 
 class SpringSimple(Quirky):
-    """Goes by those of the simple broker's rules that hold."""
+    """Applies the active rules of the simple broker."""
 
     # CONNECT and DISCONNECT.
 
     def connect(self, frame: Frame) -> None:
-        """Let the client in, if it says which versions it speaks."""
+        """Log the client in, if it offers a known version."""
         if "version-needed" in self.quirks:
             words = frame.headers.get("accept-version", "").split(",")
             if not any(version in words for version in VERSIONS):
@@ -30,7 +30,7 @@ class SpringSimple(Quirky):
         super().connect(frame)
 
     def agreement(self, header: str | None) -> Agreement:
-        """Have no heart-beats."""
+        """Disable heart-beats."""
         agreed = super().agreement(header)
         return Agreement("0,0") if "no-heart-beats" in self.quirks else agreed
 
@@ -44,7 +44,7 @@ class SpringSimple(Quirky):
     # Destinations.
 
     def required(self, command: str) -> Sequence[Sequence[str]] | None:
-        """The headers that a frame needs: none, where it is ignored without them."""
+        """Return the required headers: none if a frame without them is ignored."""
         if command in ("SEND", "SUBSCRIBE", "UNSUBSCRIBE") and (
             "missing-headers-ignored" in self.quirks
         ):
@@ -59,13 +59,13 @@ class SpringSimple(Quirky):
         )
 
     def send(self, frame: Frame) -> None:
-        """Send a message to those who are subscribed now."""
+        """Send a message to the current subscribers."""
         if not self.__is_whole(frame, "destination"):
             return
         super().send(self.__inner(frame))
 
     def plain(self, frame: Frame) -> None:
-        """Do what a strict connection does, but for transactions."""
+        """Process a frame as a strict connection does, except in transactions."""
         if frame.command == "SEND" and "no-transactions" in self.quirks:
             frame = changed(frame, "transaction")
         super().plain(frame)
@@ -81,7 +81,7 @@ class SpringSimple(Quirky):
         super().subscribe(self.__inner(frame))
 
     def unsubscribe(self, frame: Frame) -> None:
-        """End a subscription, if there is one."""
+        """End a subscription, if it exists."""
         if not self.__is_whole(frame, "id"):
             return
         if (
@@ -127,7 +127,7 @@ class SpringSimple(Quirky):
     # What goes out.
 
     def outgoing(self, frame: Frame) -> Frame | None:
-        """What to send in the place of a frame."""
+        """Return the frame to send instead of *frame*."""
         out = super().outgoing(frame)
         if out is None:
             return None

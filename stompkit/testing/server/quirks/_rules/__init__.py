@@ -1,1 +1,1 @@
-"""What the rules say, apart from how they are kept."""
+"""Descriptions of the rules; their implementation is elsewhere."""

@@ -1,4 +1,4 @@
-"""What a rule is, and which of them hold."""
+"""Rules, and sets of active rules."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ __all__ = ["Quirks", "Rule", "parse"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One way in which a broker differs from the specifications, or from what ours does."""
+    """A deviation of a broker from the specifications, or from stompkit's behaviour."""
 
     id: str
-    """What it is called on the command line."""
+    """The rule's name on the command line."""
     sentence: str
-    """What the broker does."""
+    """Description of the broker's behaviour."""
     source: str
-    """Where that is known from: the broker, its version, and what was read or observed."""
+    """Evidence: the broker, its version, and the code or behaviour that was examined."""
     topic: str = ""
-    """Of the rules of one topic only one can hold."""
+    """Group of mutually exclusive rules."""
 
 
 class Quirks:
-    """The rules that hold, in no order."""
+    """A set of active rules."""
 
     __slots__ = ("_ids",)
 
     def __init__(self, ids: Iterable[str]) -> None:
-        """Take the ids of rules."""
+        """Create a set from the ids of rules."""
         self._ids = frozenset(ids)
 
     def __contains__(self, rule: str) -> bool:
@@ -43,7 +43,7 @@ class Quirks:
         return len(self._ids)
 
     def isdisjoint(self, rules: Iterable[str]) -> bool:
-        """Whether none of the rules holds."""
+        """Return True if none of the rules is active."""
         return self._ids.isdisjoint(rules)
 
     def __repr__(self) -> str:
@@ -56,11 +56,11 @@ def parse(
     profiles: Mapping[str, Sequence[str]],
     opposites: Mapping[str, str],
 ) -> Quirks:
-    """Read a list, with commas, of profiles and rules; ``-RULE`` takes a rule away again.
+    """Parse a comma-separated list of profiles and rules; ``-RULE`` removes a rule.
 
-    ``opposites`` are former rules for what our broker does by itself now, each with the rule
-    that is its opposite. Case does not matter. Raises ValueError for a name that there is not,
-    for a rule that is taken away and was not there, and for rules that exclude each other.
+    ``opposites`` maps former rules, whose behaviour is now stompkit's default, to their opposite
+    rules. Case does not matter. Raises ValueError for an unknown name, for a removed rule that is
+    not in the list, and for mutually exclusive rules.
     """
     known = {name.lower(): name for name in [*rules, *profiles, *opposites]}
     held: dict[str, None] = {}

@@ -49,14 +49,14 @@ class Client:
 
     * A message sent with a receipt is sent again, with the same headers and the same receipt, on
       every new connection until a broker has confirmed or refused it: **at least once**, as long
-      as this process lives. It can arrive twice; give it a header of your own by which the
-      receiver can tell. Messages are sent in the order of the calls.
+      as this process lives. It can arrive twice; add a header by which the receiver can recognise
+      duplicates. Messages are sent in the order of the calls.
     * A message sent without a receipt is sent once, and may be lost with its connection.
-    * Subscriptions are made again on every new connection. A message is acknowledged on the
-      connection that it came over, or not at all.
-    * A transaction lives within one connection, and is never sent again.
-    * Whatever the broker refuses by an ERROR that names it is not sent again.
-    * What the client holds in memory is bounded.
+    * Subscriptions are restored on every new connection. A message is acknowledged on the
+      connection that delivered it, or not at all.
+    * A transaction is bound to one connection, and is never resent.
+    * A frame that the broker refuses by an ERROR with its receipt is not resent.
+    * The memory for buffered messages is limited.
 
     Methods that wait return a Deferred, which coroutines can ``await``. Call all methods from the
     reactor thread.
@@ -362,5 +362,5 @@ class Client:
 
 def _leave_if_cancelled(failure: Failure, subscription: Subscription) -> Failure:
     if isinstance(failure.value, CancelledError):
-        subscription.unsubscribe().addErrback(lambda _: None)  # nobody is there to be told
+        subscription.unsubscribe().addErrback(lambda _: None)  # no caller waits for the result
     return failure

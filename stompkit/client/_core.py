@@ -164,7 +164,7 @@ class Core:
         self._close(error)
 
     def _close(self, reason: Exception | None) -> None:
-        self.phase = Phase.CLOSING  # until all have been told: some may want to connect again
+        self.phase = Phase.CLOSING  # until all are notified: a callback may connect again
         self._reason = reason
         if self._deadline is not None and self._deadline.active():
             self._deadline.cancel()

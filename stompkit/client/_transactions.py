@@ -51,7 +51,7 @@ class Transaction:
         self._epoch = 0
         self._claims: list[tuple[Acknowledger, Message]] = []
         self._commit: Entry | None = None
-        self._error: Exception | None = None  # why it can't be committed as it is
+        self._error: Exception | None = None  # the reason why it cannot be committed
 
     async def __aenter__(self) -> Self:
         """Begin the transaction."""
@@ -105,7 +105,7 @@ class Transaction:
         self._settle(message, "ACK")
 
     def nack(self, message: Message) -> None:
-        """Add the refusal of a message; raises what :meth:`ack` raises."""
+        """Add the refusal of a message; raises the errors of :meth:`ack`."""
         self._settle(message, "NACK")
 
     def _settle(self, message: Message, command: str) -> None:

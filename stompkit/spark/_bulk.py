@@ -100,7 +100,7 @@ def take(table: OpenTable, batch: pa.RecordBatch) -> bool:
 def _identities(
     table: OpenTable, keys: Sequence[Document | None]
 ) -> list[tuple[object, ...]] | None:
-    """Return the key values; ``None`` if they are not unique, or differ in their columns."""
+    """Return the key values; ``None`` for duplicates, NULLs, or differing columns."""
     there = [key for key in keys if key]
     names = tuple(there[0]) if len(there) == len(keys) else ()
     if not names or table.told_key not in ((), names):

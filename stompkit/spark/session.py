@@ -24,7 +24,7 @@ _CONFIG: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # The default manager takes half of the time of a small batch, since it starts processes for
-    # permissions; this one also renames atomically.
+    # permissions; this one also writes files by renaming.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing"
         ".FileSystemBasedCheckpointFileManager"

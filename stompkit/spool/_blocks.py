@@ -4,14 +4,14 @@ Readers create arrays from a block without examining single messages, so its par
 layout. All numbers are little-endian::
 
     magic "STB1", u32 length of the rest, u32 CRC-32 of the rest
-    the rest: u32 count, u64 first ordinal, then each part as u64 length, octets, padding to 8:
+    the rest: u32 count, u64 first ordinal, then each part as u64 length, bytes, padding to 8:
         received                                          i64 for each message
         destination, message_id, event_id, content_type   texts
         headers                                           u32 row offsets, one more than messages
         names and values of headers                       texts, one for each header
-        body                                              texts, except that they are octets
+        body                                              texts, but of bytes instead of UTF-8
 
-where texts are u32 offsets, one more than there are texts, and then the octets of all of them.
+where texts are u32 offsets, one more than there are texts, followed by the bytes of all texts.
 """
 
 from __future__ import annotations

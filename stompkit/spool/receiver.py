@@ -194,7 +194,7 @@ class Receiver:
             try:
                 inboxes = [self._subscribe(link, each, is_over) for each in self._destinations]
             except TimeoutError:
-                return  # it was told to stop
+                return  # the receiver was stopped
             self._inboxes = tuple(inboxes)
             while not is_over():
                 # The inboxes take turns as the first, so that a busy one does not starve the

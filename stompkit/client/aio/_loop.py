@@ -146,7 +146,7 @@ class _Stream(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._socket = transport.get_extra_info("socket")
         self._socket.setsockopt(*_KEEP_ALIVE)
-        self.protocol.makeConnection(self)  # type: ignore[arg-type]  # it has what is used of one
+        self.protocol.makeConnection(self)  # type: ignore[arg-type]  # it has all methods that are used
 
     def data_received(self, data: bytes) -> None:
         self.protocol.dataReceived(data)

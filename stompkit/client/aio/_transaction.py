@@ -72,7 +72,7 @@ class Transaction:
         self._transaction.ack(message._message)
 
     def nack(self, message: Message) -> None:
-        """Add the refusal of a message; raises what :meth:`ack` raises."""
+        """Add the refusal of a message; raises the errors of :meth:`ack`."""
         self._transaction.nack(message._message)
 
     def commit(self) -> asyncio.Future[None]:

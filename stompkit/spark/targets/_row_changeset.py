@@ -22,7 +22,7 @@ class _State:
 
     #: Columns to write; ``None`` for a deleted row.
     columns: Row | None
-    #: True if the row in the files is irrelevant.
+    #: True if the state is complete without the row in the files.
     is_whole: bool
 
 

@@ -163,7 +163,7 @@ def rank_of(
     tables: Mapping[tuple[str | None, str], TargetTable],
     seen: frozenset[tuple[str | None, str]] = frozenset(),
 ) -> int:
-    """Return the number of tables that must be written before this one."""
+    """Return the rank of a table: tables of lower rank must be written first."""
     others = [tables[each] for each in table.related if each in tables and each not in seen]
     seen |= {table.identity}
     return 1 + max((rank_of(each, tables, seen) for each in others if each is not table), default=0)

@@ -264,5 +264,5 @@ def _definition(
         re.MULTILINE,
     )
     found = line.search(shown)
-    # The driver uses the statement unchanged: percent signs of parameters are doubled.
+    # The driver would read a percent sign as a parameter: it is doubled.
     return found and f"{name} {type_}{found[1]}".replace("%", "%%")

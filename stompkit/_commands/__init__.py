@@ -1,4 +1,4 @@
-"""The commands of ``stompkit``: each in a module of its own, imported when it is used."""
+"""The commands of ``stompkit``, each in a module that is imported on use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stompkit._common.spelling import suggestion
 
 __all__ = ["COMMANDS", "Command", "command_of", "main"]
 
-#: The commands, in the order in which somebody meets them, and what each does.
+#: Descriptions of the commands, in the order of first use.
 COMMANDS: Final = {
     "serve": "run a broker in the foreground",
     "run": "run a command with a broker of its own",
@@ -75,7 +75,7 @@ _MODULES: Final = {
     "version": "tools.version",
 }
 
-#: What brings the libraries that a command needs beyond those that are always there.
+#: Extras with the optional libraries that commands need.
 _EXTRAS: Final = {
     "replica": "replication",
     "replicate": "replication",
@@ -101,13 +101,13 @@ _INTERRUPTED: Final = 128 + signal.SIGINT
 
 
 class Command(Protocol):
-    """What the module of a command has."""
+    """The interface of a command's module."""
 
     def main(self, arguments: list[str]) -> int:
-        """Run it; gives its exit status."""
+        """Run the command; returns its exit status."""
 
     def parser(self) -> argparse.ArgumentParser:
-        """Its options."""
+        """Return the command's parser."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -127,9 +127,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; gives its exit status."""
+    """Run a command; returns its exit status."""
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that can't show a character gets an escape sequence for it.
+        # Characters that the terminal cannot show are printed as escape sequences.
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
-        # Whoever was reading has had enough, as `head` has; the interpreter must not complain.
+        # The reader has closed the pipe, as `head` does; the interpreter must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     return status
@@ -165,6 +165,6 @@ def _run(arguments: list[str]) -> int:
 
 
 def command_of(name: str) -> Command:
-    """Import a command; raises ModuleNotFoundError where what it needs is not installed."""
+    """Import a command; raises ModuleNotFoundError if a required package is missing."""
     module: object = import_module(f"stompkit._commands.{_MODULES[name]}")
     return cast("Command", module)

@@ -55,7 +55,7 @@ _USAGE: Final = 2
 
 
 def main(arguments: list[str]) -> int:
-    """Forward from broker to broker, or tell how that goes."""
+    """Run a bridge, or print its status."""
     options = parser().parse_args(arguments)
     try:
         if options.status:
@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="stompkit bridge",
         usage="stompkit bridge --config FILE | --from URL --to URL --queue NAME ... [options]",
@@ -139,7 +139,7 @@ def _settings(options: argparse.Namespace) -> BridgeSettings:
 
 
 def _overrides(options: argparse.Namespace) -> dict[str, Any]:
-    """What the command line has in place of keys of the file; raises :class:`BridgeProblem`."""
+    """Return the command-line values that override the file; raises :class:`BridgeProblem`."""
     found: dict[str, Any] = {}
     if options.status_file:
         found["status"] = Path(options.status_file)
@@ -152,7 +152,7 @@ def _overrides(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _simple(options: argparse.Namespace) -> dict[str, Any]:
-    """The tables of a file that would do the same."""
+    """Return the equivalent tables of a configuration file."""
     if not options.source or not options.to:
         raise BridgeProblem("--from URL and --to URL are needed both")
     names: list[str] = []

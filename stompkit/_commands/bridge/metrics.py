@@ -1,4 +1,4 @@
-"""What Prometheus is told of a bridge by ``stompkit bridge --metrics``."""
+"""Prometheus metrics of a bridge, for ``stompkit bridge --metrics``."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _GAUGES: Final[dict[str, tuple[str, Callable[[RouteStatus], float]]]] = {
 
 
 class BridgeMetrics:
-    """A collector of Prometheus: ``stompkit_bridge_...``, all with the label ``route``."""
+    """A Prometheus collector of ``stompkit_bridge_...`` metrics, all with the label ``route``."""
 
     def __init__(self, status: Callable[[], BridgeStatus]) -> None:
-        """Ask for what there is whenever the metrics are asked for."""
+        """Read the status at each scrape."""
         self._status: Final = status
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics as they are now."""
+        """Yield the current metrics."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         routes = self._status().routes

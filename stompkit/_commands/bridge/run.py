@@ -1,4 +1,4 @@
-"""Forwarding for as long as nobody ends it, as ``stompkit bridge`` does."""
+"""Runs a bridge until it is stopped, for ``stompkit bridge``."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from stompkit.metrics import Address, MetricsProblem, new_registry, serving
 __all__ = ["run"]
 
 _log: Final = logging.getLogger(__name__)
-#: How often it is looked how it goes, in seconds.
+#: Interval of status checks in seconds.
 _LOOK_S: Final = 1.0
 _USAGE: Final = 2
 
 
 def run(settings: BridgeSettings, *, quiet: bool, verbose: bool) -> int:
-    """Forward until a signal comes or all routes have stopped; gives the exit status."""
+    """Forward until a signal or until all routes have stopped; returns the exit status."""
     level = logging.DEBUG if verbose else logging.ERROR if quiet else logging.WARNING
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     globalLogBeginner.beginLoggingTo(
@@ -80,7 +80,7 @@ def _unexpected(failure: Any) -> None:
 
 @contextmanager
 def _alone(settings: BridgeSettings) -> Iterator[None]:
-    """Keep two from writing to one file of status; raises :class:`BridgeProblem`."""
+    """Hold a lock on the status file; raises :class:`BridgeProblem` if it is locked."""
     if settings.status is None:
         yield
         return
@@ -99,7 +99,7 @@ def _alone(settings: BridgeSettings) -> Iterator[None]:
 def _served(
     status: Callable[[], BridgeStatus], address: Address | None
 ) -> Iterator[Address | None]:
-    """Answer Prometheus, if that is wanted; gives where."""
+    """Serve the metrics if an address is given; returns the actual address."""
     if address is None:
         yield None
         return
@@ -110,7 +110,7 @@ def _served(
 
 
 class _Told:
-    """Writes the file, and tells on standard error what has changed."""
+    """Writes the status file, and reports changes on standard error."""
 
     def __init__(self, settings: BridgeSettings, *, quiet: bool) -> None:
         self._path = settings.status
@@ -118,7 +118,7 @@ class _Told:
         self._states: dict[str, tuple[str, str]] = {}
 
     def look(self, status: BridgeStatus) -> None:
-        """Do it if there is something new."""
+        """Write the status, and report changes."""
         if self._path is not None:
             try:
                 write(self._path, status)

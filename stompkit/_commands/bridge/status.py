@@ -1,4 +1,4 @@
-"""How a bridge is, as ``stompkit bridge --status`` tells it."""
+"""Status of a bridge, for ``stompkit bridge --status``."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["lock_of", "print_status", "write"]
 
 
 def lock_of(path: Path) -> Path:
-    """The file that is locked while the bridge runs that has its status in ``path``."""
+    """Return the lock file of the bridge whose status file is ``path``."""
     return path.with_name(path.name + ".lock")
 
 
 def write(path: Path, status: BridgeStatus) -> None:
-    """Replace what is there."""
+    """Replace the status file."""
     octets = msgspec.json.format(msgspec.json.encode(status), indent=1) + b"\n"
     write_atomically(path, octets, mode=None, durable=False)
 
 
 def print_status(path: Path, *, as_json: bool) -> int:
-    """Tell what is in the file; gives 1 where the bridge does not run, or a route has stopped."""
+    """Print the status file; returns 1 if the bridge does not run or a route has stopped."""
     try:
         status = msgspec.json.decode(path.read_bytes(), type=BridgeStatus)
     except (OSError, msgspec.DecodeError) as error:

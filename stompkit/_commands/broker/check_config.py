@@ -25,7 +25,7 @@ exit status: 0 the broker would start with it; 1 it would not
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="stompkit check-config",
         description="Say what is wrong with a broker's file of settings.",
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str]) -> int:
-    """Check a file."""
+    """Check a configuration file."""
     options = parser().parse_args(arguments)
     problems = []
     try:

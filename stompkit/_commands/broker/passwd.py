@@ -30,7 +30,7 @@ exit status: 0; 1 the file can't be changed, or the passcode can't be taken
 
 
 class _RefusedError(Exception):
-    """What can't be done, and why."""
+    """A change that is refused, with the reason."""
 
 
 def main(arguments: list[str]) -> int:
@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="stompkit passwd",
         description="Add a user to a password file, change or remove one.",
@@ -113,7 +113,7 @@ def _asked_for(user: str) -> str:
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:
-    """Replace the file, so that nobody reads half of it, nor anybody else's reads it at all."""
+    """Replace the file atomically, without making it readable by others."""
     mode = 0o600
     with contextlib.suppress(FileNotFoundError):
         mode = path.stat().st_mode & 0o777

@@ -40,7 +40,7 @@ exit status: 0 it was ended; 1 it can't work, and standard error says why; 2 the
 wrong
 """
 _USAGE: Final = 2
-#: What stands for the values of options, and what options can be repeated.
+#: Placeholders of option values, and the repeatable options.
 _METAVARS: Final = {
     "config": "FILE",
     "data": "DIRECTORY",
@@ -64,7 +64,7 @@ _REPEATED: Final = {
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options, which are those of the broker's plug-in for Twisted."""
+    """Return a parser with the options of the broker's Twisted plug-in."""
     made = argparse.ArgumentParser(
         prog="stompkit serve",
         usage="stompkit serve [options]",
@@ -91,7 +91,7 @@ def _percent(text: str | None) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the broker; gives the exit status."""
+    """Run the broker; returns the exit status."""
     parser().parse_args(arguments)
     options = Options()
     try:
@@ -104,7 +104,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _said(reason: object, status: int) -> int:
-    """Say in a line each what is wrong."""
+    """Print a reason, line by line."""
     for line in str(reason).splitlines():
         print(f"stompkit serve: {line.removeprefix('stompkit: ')}", file=sys.stderr)
     return status
@@ -129,7 +129,7 @@ def _serve(options: Options) -> int:
 
 
 def _begin_log(options: Options) -> None:
-    """Write warnings, errors and what was asked for to standard error, or the file of [log]."""
+    """Log warnings, errors and requested frames to standard error, or to the file of [log]."""
     log = options["log"]
     observer = log.observer(sys.stderr)
     if options["settings"].log.file is None and not options["settings"].log.frames:
@@ -138,11 +138,11 @@ def _begin_log(options: Options) -> None:
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
 
 
-# What it says.
+# Messages.
 
 
 def _greet(service: BrokerService, to: TextIO) -> None:
-    """Say where the broker listens, and where messages are."""
+    """Print the broker's addresses and the location of the messages."""
     lifecycle = service.lifecycle
     said = lifecycle.announcement()
     for name, what in _SPOKEN.items():
@@ -162,7 +162,7 @@ def _greet(service: BrokerService, to: TextIO) -> None:
     print("Press Ctrl-C to end.", file=to, flush=True)
 
 
-#: What the descriptions of endpoints with TLS begin with.
+#: Prefixes of the descriptions of TLS endpoints.
 _WITH_TLS: Final = ("ssl:", "stomps:")
 _SPOKEN: Final = {"endpoints": "STOMP", "websocket": "WebSocket", "beanstalk": "beanstalk"}
 
@@ -177,7 +177,7 @@ def _address(place: Mapping[str, Any]) -> str:
 def _url(place: Mapping[str, Any], endpoint: str) -> str:
     if "path" in place:
         return f"unix:{place['path']}"
-    # An address that means all of them is none that a browser can open.
+    # A wildcard address is not one that a browser can open.
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(place["host"], place["host"])
     scheme = "https" if endpoint.startswith(_WITH_TLS) else "http"
     return f"{scheme}://{_address({**place, 'host': host})}/"

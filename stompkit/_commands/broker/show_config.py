@@ -23,7 +23,7 @@ exit status: 0; 1 for a file with mistakes, which are told
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="stompkit show-config",
         description="Print all settings of a broker, each with its meaning.",

@@ -45,20 +45,20 @@ exit status: 0; 1 it could not be done, or the store has faults, which are told
 
 
 class _RefusedError(Exception):
-    """What can't be done, and why."""
+    """An operation that is refused, with the reason."""
 
 
 class _Progress:
-    """Says on a terminal how far it is."""
+    """Shows the progress on a terminal."""
 
     def __init__(self, what: str) -> None:
-        """Say nothing yet."""
+        """Start without output."""
         self._what = what
         self._is_shown = sys.stderr.isatty()
         self._percent = -1
 
     def __call__(self, done: int, total: int) -> None:
-        """Say how many messages are done."""
+        """Show the number of finished messages."""
         percent = 100 * done // total if total else 100
         if self._is_shown and percent != self._percent:
             self._percent = percent
@@ -66,13 +66,13 @@ class _Progress:
             print(text, end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """Leave the line."""
+        """End the progress line."""
         if self._percent >= 0:
             print(file=sys.stderr)
 
 
 def main(arguments: list[str]) -> int:
-    """Do something with a store."""
+    """Run a store command."""
     options = parser().parse_args(arguments)
     work: Callable[[argparse.Namespace], int] = options.work
     try:
@@ -86,7 +86,7 @@ def main(arguments: list[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="stompkit store",
         description="Look after the messages of a broker.",
@@ -166,7 +166,7 @@ def _import(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _open_store(where: str, *, is_made: bool) -> Iterator[MessageStore]:
-    """Open a store that no broker works with; one that isn't there only if it may be made."""
+    """Open a store that no broker uses; a missing one is created only if ``is_made``."""
     if "://" in where:
         with _opened(StoreSettings(url=where)) as store:
             yield store
@@ -200,7 +200,7 @@ def _opened(settings: StoreSettings) -> Iterator[MessageStore]:
 
 @contextmanager
 def _new_file(name: str) -> Iterator[BinaryIO]:
-    """A file to write, which has its name once it is whole, and only its user may read."""
+    """Open a file that gets its name once it is complete, and that only its user can read."""
     if name == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

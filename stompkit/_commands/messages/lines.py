@@ -1,4 +1,4 @@
-"""Lines of a file that may take its time, such as a pipe, for work in a reactor."""
+"""Asynchronous line reader for files that may block, such as pipes."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from stompkit._commands.shared.session import Session
 
 __all__ = ["LineReader"]
 
-#: How many lines, and octets of them, are read ahead.
+#: Read-ahead limits: lines and bytes.
 _MOST_LINES: Final = 1000
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _READ_BYTES: Final = 65_536
 
 
 class LineReader:
-    """Reads lines in a thread that ends with the process.
+    """Reads lines in a daemon thread.
 
-    A read of a pipe can't be ended: so it is no thread that somebody waits for.
+    A blocked read of a pipe cannot be cancelled, so the process does not wait for the thread.
     """
 
     def __init__(self, session: Session, file: BinaryIO) -> None:
-        """Begin to read."""
+        """Start to read."""
         self._reactor = session.reactor
         self._file = file
         self._changed = threading.Condition()
@@ -38,7 +38,7 @@ class LineReader:
         threading.Thread(target=self._read, name="stompkit-lines", daemon=True).start()
 
     async def take(self) -> list[bytes]:
-        """Wait for lines, and give all that have come, without their ends; none at the end."""
+        """Wait for lines and return all available ones without line ends; empty at the end."""
         while True:
             with self._changed:
                 if self._lines or self._is_over:
@@ -52,7 +52,7 @@ class LineReader:
 
     def _read(self) -> None:
         """Read until the end, in the thread."""
-        # Not by the file's own buffer: while that is read it can't be closed, when all ends.
+        # Bypasses the file's buffer, which cannot be closed at exit while it is being read.
         rest: list[bytes] = []
         try:
             while piece := os.read(self._file.fileno(), _READ_BYTES):
@@ -78,7 +78,7 @@ class LineReader:
             )
 
     def _stop(self) -> None:
-        """Have nothing more read, in the reactor's thread."""
+        """Stop reading; called in the reactor's thread."""
         with self._changed:
             self._is_over = True
             self._lines.clear()

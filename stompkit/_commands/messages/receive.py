@@ -48,7 +48,7 @@ _USAGE: Final = 2
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="stompkit receive",
         description="Receive messages of any broker, and print them or give them to a command.",

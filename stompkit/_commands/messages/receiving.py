@@ -1,4 +1,4 @@
-"""Receiving messages, as ``stompkit receive`` does."""
+"""Receives messages, for ``stompkit receive``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["receive"]
 
 _FAILED: Final = 1
 _NOTHING: Final = 3
-#: Without --count, how long nothing may come, in seconds.
+#: Time in seconds without messages that ends the command without --count.
 _QUIET_S: Final = 2.0
 _PREFETCH: Final = 100
 _BROWSED: Final = 1000
@@ -36,7 +36,7 @@ _NO_NAME: Final = re.compile(r"[^A-Z0-9]+")
 
 
 def receive(broker: Broker, options: argparse.Namespace) -> int:
-    """Receive what the options say; gives the exit status, raises BrokenPipeError."""
+    """Receive as the options specify; returns the exit status, raises BrokenPipeError."""
     headers = {"client-id": options.durable} if options.durable else None
     receiver = _Receiver(options)
     return run("receive", broker, receiver.work, connect_headers=headers)
@@ -60,7 +60,7 @@ class _Receiver:
         self._open = 0
 
     async def work(self, session: Session) -> int:
-        """Receive until there is a reason to end; gives the exit status."""
+        """Receive until there is a reason to end; returns the exit status."""
         self._session = session
         session.on_signal(self._end)
         self._last = time.monotonic()
@@ -106,10 +106,10 @@ class _Receiver:
             prefetch=prefetch if mode != "auto" else None,
         )
 
-    # What comes.
+    # Receiving.
 
     async def _take(self, subscription: Subscription) -> None:
-        """Take the messages of a subscription."""
+        """Process the messages of a subscription."""
         while True:
             try:
                 first = await subscription.get()
@@ -131,7 +131,7 @@ class _Receiver:
                 await self._deal(each)
 
     async def _deal(self, message: Message) -> None:
-        """Write a message or give it to the command, and settle it."""
+        """Print a message or pass it to the command, and settle it."""
         self._running += 1
         self._last = time.monotonic()
         try:
@@ -162,12 +162,12 @@ class _Receiver:
         try:
             await message.nack()
         except LocalProtocolError:
-            pass  # STOMP 1.0 has no NACK: it goes back when the connection ends
+            pass  # STOMP 1.0 has no NACK: the broker takes it back at disconnect
 
-    # The end.
+    # Ending.
 
     def _look(self) -> None:
-        """End where nothing has come for too long, or look again when it could be so."""
+        """End after the timeout without messages, or check again later."""
         assert self._timeout_s is not None
         left_s = self._last + self._timeout_s - time.monotonic()
         if self._running:
@@ -187,7 +187,7 @@ class _Receiver:
 
 
 def _writer(options: argparse.Namespace) -> Callable[[Message], None]:
-    """What prints a message."""
+    """Return the function that prints a message."""
     output = sys.stdout
     style = Style(output)
 
@@ -212,7 +212,7 @@ def _writer(options: argparse.Namespace) -> Callable[[Message], None]:
 
 
 def _text(body: bytes, *, is_for_people: bool) -> str:
-    """A body as text; on a terminal nothing of it is obeyed."""
+    """Return a body as text, without control sequences for a terminal."""
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError:
@@ -223,7 +223,7 @@ def _text(body: bytes, *, is_for_people: bool) -> str:
 
 
 def _execute(command: str, message: Message) -> int:
-    """Run the command; gives its status, of a signal with a minus."""
+    """Run the command; returns its exit status, negative for a signal."""
     variables = {
         f"STOMP_{_NO_NAME.sub('_', name.upper())}": value
         for name, value in message.headers.items()

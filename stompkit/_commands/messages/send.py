@@ -44,7 +44,7 @@ _USAGE: Final = 2
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="stompkit send",
         description="Send messages to any broker, and wait until it has them.",
@@ -99,7 +99,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     """Send messages."""
     made = parser()
-    # The messages may stand behind options, as in `send /queue/a --persistent hello`.
+    # The messages may follow options, as in `send /queue/a --persistent hello`.
     options = made.parse_intermixed_args(arguments)
     if options.body and (options.file or options.lines or options.jsonl):
         made.error("messages are those of the command line, or of a file, not both")

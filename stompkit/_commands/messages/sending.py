@@ -1,4 +1,4 @@
-"""Sending messages, as ``stompkit send`` does."""
+"""Sends messages, for ``stompkit send``."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from stompkit.frames import LocalProtocolError
 
 __all__ = ["send"]
 
-#: How far a sender may fall behind its rate and make up for it later, in seconds.
+#: Maximum backlog of the rate limiter in seconds, which a later burst can catch up.
 _BEHIND_S: Final = 1.0
-#: How long receipts are waited for after a signal, in seconds.
+#: Maximum wait for receipts after a signal, in seconds.
 _END_S: Final = 10.0
 
 
 def send(broker: Broker, options: argparse.Namespace) -> int:
-    """Send what the options say; gives the exit status, raises OSError for a file."""
+    """Send as the options specify; returns the exit status, raises OSError for a file."""
     if options.body:
         return _send(broker, options, None)
     if options.file is None:
@@ -50,7 +50,7 @@ def _send(broker: Broker, options: argparse.Namespace, file: BinaryIO | None) ->
 
 
 class _LineError(Exception):
-    """A line that is no message."""
+    """An invalid input line."""
 
 
 class _Sender:
@@ -76,10 +76,10 @@ class _Sender:
         if options.persistent:
             self._headers["persistent"] = "true"
 
-    # The work.
+    # Sending.
 
     async def work(self, session: Session) -> int:
-        """Send everything; gives the exit status."""
+        """Send all messages; returns the exit status."""
         session.on_signal(lambda: self._interrupted(session))
         try:
             if self._options.transaction is not None:
@@ -99,7 +99,7 @@ class _Sender:
         return 0
 
     def _interrupted(self, session: Session) -> None:
-        """Wait no more than a while for what has been sent."""
+        """Limit the wait for the receipts of sent messages."""
         session.reactor.callLater(_END_S, session.client.disconnect, timeout_s=0.1)
 
     def _tell(self, error: BaseException) -> None:
@@ -169,10 +169,10 @@ class _Sender:
         self._confirmed += messages
         self._progress(self._confirmed)
 
-    # What is sent.
+    # Input.
 
     async def _messages(self, session: Session) -> AsyncIterator[Outgoing]:
-        """The messages, at the rate that is wanted, until a signal comes."""
+        """Yield the messages, at the requested rate, until a signal."""
         wait = _Pace(session, self._options.rate) if self._options.rate else None
         async for each in self._once(session):
             for _ in range(self._options.count):
@@ -183,7 +183,7 @@ class _Sender:
                 yield each
 
     async def _once(self, session: Session) -> AsyncIterator[Outgoing]:
-        """Each message once."""
+        """Yield each message once."""
         destination, headers = self._options.destination, self._headers
         for body in self._bodies:
             yield Outgoing(destination, headers, body)
@@ -211,7 +211,7 @@ class _Sender:
         return Outgoing(destination, {**found.headers, **self._headers}, found.body)
 
     def end(self) -> None:
-        """Say what has come of it."""
+        """Print the result."""
         self._progress.end()
         took = time.monotonic() - self._began
         if self._options.json:
@@ -224,7 +224,7 @@ class _Sender:
 
 
 class _Pace:
-    """Waits as long as it takes not to be faster than a rate."""
+    """A rate limiter: waits until the next message may be sent."""
 
     def __init__(self, session: Session, rate: float) -> None:
         self._session = session

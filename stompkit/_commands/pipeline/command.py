@@ -86,7 +86,7 @@ _USAGE: Final = 2
 
 
 def main(arguments: list[str]) -> int:
-    """Run a job of a pipeline, or look at one."""
+    """Run a pipeline's job, or inspect a pipeline."""
     try:
         if arguments[:1] == ["run"] and arguments[1:2] and arguments[1] in CARE:
             return care(arguments[1:])
@@ -99,7 +99,7 @@ def main(arguments: list[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="stompkit pipeline",
         description="Carry changes from spools to replicas and event stores, by Spark.",
@@ -216,7 +216,7 @@ def _report(options: argparse.Namespace) -> int:
     return make_report(options.file, options.output)
 
 
-#: What brings the libraries that a job, or only some targets, need.
+#: Extras with the libraries that a job or some targets need.
 _EXTRAS: Final = {
     "pyspark": "spark",
     "sqlalchemy": "sql",

@@ -1,4 +1,4 @@
-"""Looking at a pipeline from outside: ``stompkit pipeline check``, ``status`` and ``report``."""
+"""Inspection of pipelines: ``stompkit pipeline check``, ``status`` and ``report``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["check", "make_report", "print_status"]
 
 
 def check(path: Path) -> int:
-    """Say what is wrong with a file, and what is missing here; gives the exit status."""
+    """Print the problems of a file, and missing requirements; returns the exit status."""
     try:
         settings = load(path)
         missed = missing(settings)
@@ -32,7 +32,7 @@ def check(path: Path) -> int:
 
 
 def print_status(path: Path, *, as_json: bool) -> int:
-    """Tell how far the jobs are; gives 1 where one of them can't be asked."""
+    """Print the progress of the jobs; returns 1 if one of them cannot be queried."""
     try:
         settings = load(path)
     except PipelineProblem as problem:
@@ -56,8 +56,8 @@ def print_status(path: Path, *, as_json: bool) -> int:
 
 
 def make_report(path: Path, output: str | None) -> int:
-    """Write the report of the job analytics; gives the exit status."""
-    # These need libraries that the other commands do without.
+    """Write the report of the job analytics; returns the exit status."""
+    # These need libraries that the other commands do not.
     from stompkit.spark.jobs.analytics import report_of, results_of
 
     settings: PipelineSettings | None = None

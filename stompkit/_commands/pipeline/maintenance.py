@@ -1,4 +1,4 @@
-"""Jobs of pipelines that end by themselves: ``stompkit pipeline run compact|rebuild|verify``."""
+"""Finite jobs of pipelines: ``stompkit pipeline run compact|rebuild|verify``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stompkit.spark.jobs.settings import PipelineProblem, PipelineSettings, load
 
 __all__ = ["CARE", "main"]
 
-#: The jobs that there are, and what each does.
+#: Descriptions of the jobs.
 CARE: Final = {
     "compact": "make few large files of the many small ones of an event store",
     "rebuild": "make a replica as of some time, without the broker",
@@ -82,7 +82,7 @@ is wrong
 
 
 def main(arguments: list[str]) -> int:
-    """Run one of the jobs; the first of the arguments is which."""
+    """Run the job that the first argument names."""
     parser = _PARSERS[arguments[0]]()
     options = parser.parse_args(arguments[1:])
     work: Callable[[PipelineSettings, argparse.Namespace], int] = options.work
@@ -288,7 +288,7 @@ def _seconds(text: str) -> float:
 
 
 class _Tell:
-    """What is being done, in one line of a terminal that changes."""
+    """Shows the current activity on one line of a terminal."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._is_on: Final = not quiet and sys.stderr.isatty()
@@ -300,7 +300,7 @@ class _Tell:
             print(f"\r\x1b[K{text[:79]}", end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """Take it away."""
+        """Clear the line."""
         if self._is_on:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 

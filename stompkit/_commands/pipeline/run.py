@@ -1,4 +1,4 @@
-"""Running a job as ``stompkit pipeline run`` does: signals, and what people are told."""
+"""Runs a job for ``stompkit pipeline run``, with signal handling and progress output."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from stompkit.spark.session import SparkProblem
 
 __all__ = ["run"]
 
-#: How often people are told, in seconds; without a terminal only each so many times.
+#: Interval of progress output in seconds; without a terminal, only every Nth one is printed.
 _TELL_S: Final = 1.0
 _TELL_EVERY: Final = 10
 
 
 def run(pipeline: Pipeline, path: Path, *, quiet: bool, verbose: bool) -> int:
-    """Run a job until it ends; gives the exit status."""
+    """Run a job until it ends; returns the exit status."""
     level = logging.DEBUG if verbose else logging.WARNING
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    # These log what is on its way between Python and Java.
+    # Py4J would log the calls between Python and Java.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
         with _told(pipeline, quiet=quiet), ended_by_signals(pipeline.stop):
@@ -49,7 +49,7 @@ def run(pipeline: Pipeline, path: Path, *, quiet: bool, verbose: bool) -> int:
 
 @contextmanager
 def _told(pipeline: Pipeline, *, quiet: bool) -> Iterator[None]:
-    """Tell people how it goes, in a thread of its own."""
+    """Report the progress in a background thread."""
     if quiet:
         yield
         return
@@ -76,7 +76,7 @@ def _told(pipeline: Pipeline, *, quiet: bool) -> Iterator[None]:
 
 
 class _Display:
-    """One line that changes on a terminal; a line now and then elsewhere, if there is news."""
+    """Progress output: one changing line on a terminal; elsewhere an occasional line with news."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stderr.isatty()
@@ -84,7 +84,7 @@ class _Display:
         self._last = ""
 
     def show(self, progress: Progress) -> None:
-        """Show how far it is, if it is time for that."""
+        """Show the progress if it is due."""
         line = _line(progress)
         if self._is_terminal:
             print(f"\r\x1b[K{line[: _columns()]}", end="", file=sys.stderr, flush=True)
@@ -94,7 +94,7 @@ class _Display:
         self._count += 1
 
     def end(self, progress: Progress) -> None:
-        """Show how far it was in the end."""
+        """Show the final progress."""
         if self._is_terminal:
             print("\r\x1b[K", end="", file=sys.stderr)
         print(_line(progress), file=sys.stderr, flush=True)

@@ -40,7 +40,7 @@ _USAGE: Final = 2
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="stompkit move",
         description="Move messages from one queue to another.",

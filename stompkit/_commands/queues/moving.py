@@ -1,4 +1,4 @@
-"""Purging and moving by plain STOMP, on any broker."""
+"""Purges and moves messages with plain STOMP, on any broker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PREFETCH: Final = 100
 
 
 def purge(broker: Broker, destination: str, quiet_s: float) -> tuple[int, int]:
-    """Receive and acknowledge all messages; gives the exit status, and how many they were."""
+    """Receive and acknowledge all messages; returns the exit status and their number."""
 
     async def remove(session: Session, message: Message) -> bool:
         return await message.ack()
@@ -38,7 +38,7 @@ def move(
     limit: int | None = None,
     selector: str | None = None,
 ) -> tuple[int, int]:
-    """Send messages to another destination; gives the exit status, and how many they were."""
+    """Send messages to another destination; returns the exit status and their number."""
 
     async def carry(session: Session, message: Message) -> bool:
         await session.client.send(target, message.body, without_delivery(message.headers))
@@ -49,7 +49,7 @@ def move(
 
 
 class _Work:
-    """Deals with the messages of a queue, several at a time, until no more come."""
+    """Processes the messages of a queue concurrently, until no more arrive."""
 
     def __init__(
         self,
@@ -69,11 +69,11 @@ class _Work:
         self._begun = self._running = 0
         self._last = 0.0
         self._over: Deferred[None] = Deferred()
-        #: How many messages have been dealt with.
+        #: Number of processed messages.
         self.done = 0
 
     async def all(self, session: Session) -> int:
-        """Do it; gives the exit status."""
+        """Process all messages; returns the exit status."""
         session.on_signal(self._end)
         subscription = await session.client.subscribe(
             self._destination,
@@ -106,7 +106,7 @@ class _Work:
                 continue  # it goes back when the connection ends
             self._begun += 1
             self._running += 1
-            # The next ones go while this one is confirmed: the broker's prefetch bounds them.
+            # The next messages proceed while this one is confirmed: the prefetch limits them.
             dealing = Deferred.fromCoroutine(self._deal_with(session, message))
             dealing.addErrback(lambda failure: self._end(failure.value))
 

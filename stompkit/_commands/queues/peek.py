@@ -31,13 +31,13 @@ no message
 
 _NOTHING: Final = 3
 _PAGE: Final = 100
-#: The most that a broker tells of a body, in octets.
+#: Maximum size in bytes of a body that a broker returns.
 _MOST_BODY: Final = 1024 * 1024
 _SHOWN_BODY: Final = 2000
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="stompkit peek",
         description="Look at messages of a stompkit broker, and take none away.",
@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str]) -> int:
-    """Look at messages."""
+    """Print messages without removing them."""
     options = parser().parse_args(arguments)
     return on_admin("peek", options, lambda admin: _peek(admin, options))
 
@@ -81,7 +81,7 @@ def _peek(admin: Admin, options: argparse.Namespace) -> int:
 
 
 def _headers(message: dict[str, Any]) -> dict[str, str]:
-    """The headers, of several with one name the first, as in STOMP."""
+    """Return the headers; of repeated ones the first, as in STOMP."""
     return dict(reversed([(name, value) for name, value in message["headers"]]))
 
 

@@ -43,7 +43,7 @@ _USAGE: Final = 2
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="stompkit purge",
         description="Remove the messages of a queue, for good.",

@@ -32,7 +32,7 @@ interrupted
 
 _PAGE: Final = 1000
 _WATCH_S: Final = 2.0
-#: How to sort, and whether the most stand first.
+#: Sort keys, each with True for descending order.
 _SORTS: Final = {
     "name": False,
     "ready": True,
@@ -46,7 +46,7 @@ _SORTS: Final = {
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="stompkit queues",
         description="List the queues and topics of a stompkit broker.",
@@ -100,7 +100,7 @@ def _list(admin: Admin, options: argparse.Namespace) -> int:
 
 
 def _destinations(admin: Admin, options: argparse.Namespace) -> tuple[int, list[dict[str, Any]]]:
-    """How many there are, and those that are wanted, sorted."""
+    """Return the total number, and the selected destinations in order."""
     found: list[dict[str, Any]] = []
     while True:
         page = admin.get(
@@ -115,7 +115,7 @@ def _destinations(admin: Admin, options: argparse.Namespace) -> tuple[int, list[
         found += page["destinations"]
         if len(page["destinations"]) < _PAGE:
             break
-    # By this one and not the broker: pages of what changes meanwhile don't fit to each other.
+    # Sorted here and not by the broker: pages of changing data would not fit together.
     unique = {(each["host"], each["name"]): each for each in found}
     ordered = [unique[key] for key in sorted(unique)]
     key = options.sort.replace("-", "_")
@@ -147,7 +147,7 @@ def _table(total: int, found: Sequence[dict[str, Any]]) -> Iterator[str]:
     lines = aligned(rows, right=range(first, first + 7))
     yield style(lines[0], "bold")
     for line, each in zip(lines[1:], found, strict=True):
-        # Letters that are dead, and messages that nobody is there to take.
+        # Dead letters, and messages without a consumer.
         is_odd = each["ready"] and (each["kind"] == "dlq" or not each["consumers"])
         yield style(line, "yellow") if is_odd else line
     if total > len(found):
@@ -155,7 +155,7 @@ def _table(total: int, found: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def _rate(destination: dict[str, Any], name: str) -> float | None:
-    """Messages a second; ``None`` where that is not followed, or not yet."""
+    """Return the rate in messages per second; ``None`` if it is not measured, or not yet."""
     rates = destination["rates"]
     return None if rates is None else rates[name]
 

@@ -25,7 +25,7 @@ exit status: 0; 1 the broker refuses, or can't be reached; 2 the command line is
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="stompkit retry",
         description="Send dead letters of a stompkit broker back to where they came from.",

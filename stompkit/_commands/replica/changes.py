@@ -1,4 +1,4 @@
-"""Changesets and what they change, as ``stompkit replica`` prints them."""
+"""Output of changesets and their changes, for ``stompkit replica``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = [
 
 
 def log_lines(entries: Sequence[Entry], *, is_graph: bool = False) -> list[str]:
-    """Changesets, one in a line, children before parents; with lines between them, or without."""
+    """Return a line for each changeset, children before parents, with or without graph lines."""
     rows = [
         (
             entry.short_id,
@@ -66,7 +66,7 @@ def log_lines(entries: Sequence[Entry], *, is_graph: bool = False) -> list[str]:
 
 
 def summary(entry: Entry) -> str:
-    """What a changeset has done, where its author has not said."""
+    """Return a summary of a changeset without a comment."""
     parts = []
     for table, counts in entry.tables.items():
         done = [
@@ -77,7 +77,7 @@ def summary(entry: Entry) -> str:
 
 
 def entry_lines(entry: Entry) -> list[str]:
-    """All about one changeset, but its changes."""
+    """Return all details of a changeset except its changes."""
     facts = [
         ("changeset", entry.id),
         ("name", entry.name + (" (head)" if entry.is_head else "")),
@@ -95,7 +95,7 @@ def entry_lines(entry: Entry) -> list[str]:
 
 
 def change_lines(changes: Iterable[RowChange]) -> Iterator[str]:
-    """Rows, and what has become of their columns."""
+    """Yield lines with rows and the changes of their columns."""
     for change in changes:
         yield f"{shown(change.name)} {shown_key(change.key)}  {change.action}"
         before, after = (_members(change, side) for side in (change.before, change.after))
@@ -106,7 +106,7 @@ def change_lines(changes: Iterable[RowChange]) -> Iterator[str]:
 
 
 def _members(change: RowChange, side: Mapping[str, Value] | None) -> dict[str, Value]:
-    """The columns beside the key; members that a document does not have are none."""
+    """Return the columns beside the key; missing members of documents are omitted."""
     columns = {
         name: value
         for name, value in (side or {}).items()
@@ -120,7 +120,7 @@ def _told(side: Mapping[str, Value], name: str) -> str:
 
 
 def changes_as_json(changes: Iterable[RowChange]) -> list[dict[str, Any]]:
-    """Changes for programs, their values as ``values`` has them."""
+    """Return changes as JSON data, with values as in ``values``."""
     return [
         {
             "table": change.name,
@@ -137,7 +137,7 @@ def changes_as_json(changes: Iterable[RowChange]) -> list[dict[str, Any]]:
 
 
 def rows_lines(tables: Shown) -> Iterator[str]:
-    """Rows of tables, one in a line."""
+    """Yield a line for each row of the tables."""
     for table, rows in sorted(tables.items()):
         yield f"{shown(table)}: {amount(len(rows), 'row')}"
         for row in rows.values():
@@ -149,7 +149,7 @@ def rows_lines(tables: Shown) -> Iterator[str]:
 
 
 def rows_as_json(tables: Shown) -> dict[str, list[dict[str, Any]]]:
-    """The same for programs, with values as ``values`` has them."""
+    """Return rows as JSON data, with values as in ``values``."""
     found: dict[str, list[dict[str, Any]]] = {}
     for table, rows in sorted(tables.items()):
         if is_document(table):

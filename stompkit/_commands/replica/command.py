@@ -41,7 +41,7 @@ settings is wrong. Where a command has others, its --help lists them.
 """
 
 _USAGE: Final = 2
-#: What brings the libraries that only some databases and settings need.
+#: Extras with the libraries that only some databases and settings need.
 _EXTRAS: Final = {
     "psycopg": "postgresql",
     "pymysql": "mysql",
@@ -51,7 +51,7 @@ _EXTRAS: Final = {
 
 
 def main(arguments: list[str]) -> int:
-    """Run a replica, or do something with one."""
+    """Run a replica, or a command on one."""
     options = parser().parse_args(arguments)
     command: Command = options.command
     try:
@@ -74,7 +74,7 @@ def _reason(error: Exception) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="stompkit replica",
         description="Databases that all write, go offline, and converge.",

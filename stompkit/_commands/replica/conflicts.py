@@ -1,4 +1,4 @@
-"""Conflicts, as ``stompkit replica conflicts`` prints them."""
+"""Output of conflicts, for ``stompkit replica conflicts``."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ __all__ = ["RowInConflict", "conflict_lines", "conflicts_as_json"]
 
 
 class RowInConflict(Protocol):
-    """A row that was changed by several at the same time."""
+    """A row with conflicting concurrent changes."""
 
     @property
     def table(self) -> str:
-        """As of changes."""
+        """Table name as in changes."""
 
     @property
     def key(self) -> dict[str, Value]:
-        """Which row it is."""
+        """Key of the row."""
 
     @property
     def conflicts(self) -> list[Conflict]:
-        """By column; with an empty name, whether there is a row."""
+        """Conflicts by column; the empty name is the row's existence."""
 
 
 def conflict_lines(rows: Sequence[RowInConflict], author_of: Callable[[str], str]) -> Iterator[str]:
-    """Rows with what was written to them, and by whom; who has won comes first.
+    """Yield lines with the versions of rows and their authors; the winner is the first.
 
-    ``author_of`` gives the author of a changeset, by its name.
+    ``author_of`` returns the author of a changeset by its name.
     """
     for row in rows:
         yield f"{shown(row.table)} {shown_key(row.key)}"
@@ -69,7 +69,7 @@ def _name(table: str, column: str) -> str:
 
 
 def _told(table: str, column: str, value: Value) -> str:
-    """A version of a column, or of whether there is a row."""
+    """Return a version of a column, or of the existence of the row, as text."""
     if not column:
         return "(deleted)" if value is None else shown_row(as_members(table, value)) or "(there)"
     if value is None and is_document(table):
@@ -83,7 +83,7 @@ def _changeset(version: Candidate) -> str:
 
 
 def conflicts_as_json(rows: Sequence[RowInConflict]) -> list[dict[str, Any]]:
-    """The same for programs, with values as ``values`` has them."""
+    """Return conflicts as JSON data, with values as in ``values``."""
     return [
         {
             "table": row.table,

@@ -1,4 +1,4 @@
-"""Commands of ``stompkit replica`` about conflicts."""
+"""Conflict commands of ``stompkit replica``."""
 
 from __future__ import annotations
 

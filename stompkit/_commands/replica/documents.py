@@ -1,4 +1,4 @@
-"""Documents among the rows of a replica, as ``stompkit replica`` reads and prints them.
+"""Documents among the rows of a replica, for input and output of ``stompkit replica``.
 
 A collection is the table ``doc.<collection>``, and the members of a document are its columns; see
 :mod:`stompkit.replica.data.documents`.
@@ -29,26 +29,26 @@ _BEGINNING: Final = "doc."
 
 
 def is_document(table: str) -> bool:
-    """Whether rows of a table are documents."""
+    """Return True if rows of a table are documents."""
     return table.startswith(_BEGINNING)
 
 
 def as_members(table: str, row: Mapping[str, Value]) -> dict[str, Value]:
-    """Columns of a row as people know them: of a document, its members; else the same."""
+    """Return the columns of a row for display: of a document, its members."""
     if not is_document(table):
         return dict(row)
     return members_of(row)
 
 
 def as_columns(table: str, members: Mapping[str, Value]) -> dict[str, Value]:
-    """The reverse."""
+    """Return the columns for displayed members."""
     if not is_document(table):
         return dict(members)
     return values_of(members)
 
 
 def parse_document(text: str) -> dict[str, Any]:
-    """A document in JSON; raises ``ValueError``."""
+    """Parse a document in JSON; raises ``ValueError``."""
     found = parse_value(text)
     if not isinstance(found, dict):
         try:
@@ -60,13 +60,13 @@ def parse_document(text: str) -> dict[str, Any]:
 
 
 def document_text(document: Mapping[str, Any], *, is_short: bool = False) -> str:
-    """A document in JSON, which a terminal does not obey; in one line, or in several."""
+    """Return a document as JSON without control characters, in one line or several."""
     members = (f"{shown_value(name)}: {shown_value(each)}" for name, each in document.items())
     text = "{" + ", ".join(members) + "}"
     return text if is_short else msgspec.json.format(text, indent=2)
 
 
 def document_as_json(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The same as what an encoder of JSON takes."""
+    """Return a document as data for a JSON encoder."""
     found: dict[str, Any] = json.loads(document_text(document, is_short=True))
     return found

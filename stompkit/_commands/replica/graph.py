@@ -1,4 +1,4 @@
-"""The graph of changesets in characters, for ``stompkit replica log --graph``.
+"""Text drawing of the changeset graph, for ``stompkit replica log --graph``.
 
 A lane is a column of lines that leads down to one changeset, that is older. It keeps its place for
 as long as it is there, so that lines are only vertical and horizontal::
@@ -20,23 +20,23 @@ __all__ = ["Drawn", "draw"]
 
 
 class Drawn(NamedTuple):
-    """What stands in front of one changeset."""
+    """The drawing in front of one changeset."""
 
     line: str
-    """In front of its own line."""
+    """Prefix of the changeset's own line."""
     below: str
-    """In a line of its own under that; empty where lines only go on."""
+    """Additional line below it; empty if the lines only continue."""
 
 
 def draw(nodes: Iterable[tuple[str, Sequence[str]]]) -> Iterator[Drawn]:
     """Draw changesets: each with its id and the ids of its parents, children before parents.
 
-    Parents that do not follow get no line.
+    Parents that are not in the list get no line.
     """
     listed = list(nodes)
     follows = {name: number for number, (name, _) in enumerate(listed)}
     lanes: list[str | None] = []
-    #: Right above; a lane that begins there would look like one that leads to it.
+    #: Lane that ended in the line above: one that begins there would look connected to it.
     ended = -1
     for number, (name, parents) in enumerate(listed):
         if name not in lanes:
@@ -46,7 +46,7 @@ def draw(nodes: Iterable[tuple[str, Sequence[str]]]) -> Iterator[Drawn]:
             "*" if column == own else "|" if lane else " " for column, lane in enumerate(lanes)
         )
         known = [each for each in set(parents) if follows.get(each, -1) > number]
-        # The lane goes on to the one that is furthest away.
+        # The lane continues to the parent that is furthest away.
         known.sort(key=follows.__getitem__, reverse=True)
         below = _below(lanes, own, known)
         yield Drawn(line, below)
@@ -56,7 +56,7 @@ def draw(nodes: Iterable[tuple[str, Sequence[str]]]) -> Iterator[Drawn]:
 
 
 def _open(lanes: list[str | None], name: str, *, first: int = 0, but: int = -1) -> int:
-    """Give a changeset a lane, from column ``first`` on ``but`` that one; gives its column."""
+    """Assign a free column from ``first`` on, except ``but``, to a changeset; returns it."""
     column = first
     while column == but or (column < len(lanes) and lanes[column] is not None):
         column += 1
@@ -66,7 +66,7 @@ def _open(lanes: list[str | None], name: str, *, first: int = 0, but: int = -1) 
 
 
 def _below(lanes: list[str | None], own: int, parents: Sequence[str]) -> str:
-    """Let lanes lead to the parents of the changeset in lane ``own``, and draw how."""
+    """Connect the lane ``own`` to the parents of its changeset, and return the drawing."""
     joined = [lanes.index(each) for each in parents if each in lanes]
     new = [each for each in parents if each not in lanes]
     lanes[own] = new[0] if new else None
@@ -90,7 +90,7 @@ def _cell(
     opened: Sequence[int],
     span: range,
 ) -> str:
-    """Two characters of the line that leads from lane ``own`` to ``ends``, and over what else."""
+    """Return two characters of the line from lane ``own`` to ``ends``, across other lanes."""
     if column in opened:
         mark = "."
     elif column == own and lane is None:

@@ -1,4 +1,4 @@
-"""Commands of ``stompkit replica`` that tell what has been."""
+"""History commands of ``stompkit replica``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from stompkit.replication.values import Value
 
 __all__ = ["PAST"]
 
-#: How many changesets are looked at together for those of an author.
+#: Batch size of changesets while filtering by author.
 _PAGE: Final = 200
 _IS_TIME: Final = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d([.,]\d{1,6})?)?(Z|[+-]\d\d:\d\d)?"
@@ -52,7 +52,7 @@ def _log(options: argparse.Namespace) -> int:
 def _entries(
     replica: Replica, options: argparse.Namespace, key: dict[str, Value] | None
 ) -> Iterator[Entry]:
-    """Those that are asked for; of authors the history keeps no index."""
+    """Yield the selected entries; the history has no index of authors."""
     left, before = options.limit, options.before
     size = left if options.author is None else max(left, _PAGE)
     while left > 0:

@@ -1,4 +1,4 @@
-"""Commands of ``stompkit replica`` for those who look after one."""
+"""Maintenance commands of ``stompkit replica``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _refused(command: str, problem: LookupError) -> int:
 
 
 def _nothing(parser: argparse.ArgumentParser) -> None:
-    """Have no arguments."""
+    """Add no arguments."""
 
 
 def _skip(options: argparse.Namespace) -> int:

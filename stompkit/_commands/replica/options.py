@@ -1,4 +1,4 @@
-"""What the commands of ``stompkit replica`` share: options, the file, and the replica itself."""
+"""Shared parts of the ``stompkit replica`` commands: options, file, and replica access."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ __all__ = [
     "setup_of",
 ]
 
-#: How SQLAlchemy calls the driver that each kind of URL is for.
+#: SQLAlchemy driver names by kind of URL.
 _DRIVERS: Final = {
     "postgresql": "postgresql+psycopg",
     "mysql": "mysql+pymysql",
     "mariadb": "mariadb+pymysql",
 }
 _SETTINGS: Final = frozenset(each.name for each in fields(ReplicaSettings))
-#: What a file has beside settings of a replica.
+#: Keys of a file beside the settings of a replica.
 _OWN: Final = ("db", "tables", "documents", "rules", "author", "metrics_port")
-#: Of tables: the collections of documents.
+#: Table pattern of the collections of documents.
 _DOCUMENTS: Final = "doc.*"
 
 
 class UsageProblem(Exception):
-    """The command line or the file is wrong; ``str()`` says what to change."""
+    """An invalid command line or file; ``str()`` says what to change."""
 
 
 class Command(NamedTuple):
@@ -56,20 +56,20 @@ class Command(NamedTuple):
 
     name: str
     what: str
-    """In one line."""
+    """Description in one line."""
     arguments: Callable[[argparse.ArgumentParser], object]
-    """Adds its own to a parser."""
+    """Function that adds the command's arguments to a parser."""
     work: Callable[[argparse.Namespace], int]
-    """Does it; gives the exit status."""
+    """Function that runs the command; returns the exit status."""
     more: str
-    """What its help says at the end: an example at least."""
+    """End of the help text, with at least one example."""
     shared: Literal["settings", "database", "nothing"] = "database"
-    """The options that it has beside: all settings, or those by which the database is found."""
+    """Additional options: all settings, or those that locate the database."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What the command line and the file say."""
+    """Settings from the command line and the file."""
 
     db: str = field(repr=False)
     settings: ReplicaSettings = field(repr=False)
@@ -77,14 +77,14 @@ class Setup:
     author: str
     metrics_port: int
     has_trunk: bool
-    """Whether a trunk was named."""
+    """True if a trunk was specified."""
 
 
-# Options. What was not given on the command line is left to the file.
+# Options. Values missing on the command line are taken from the file.
 
 
 def add_database(parser: argparse.ArgumentParser) -> None:
-    """Add the options by which a database and its replica are found."""
+    """Add the options that locate a database and its replica."""
     group = parser.add_argument_group(
         "the database",
         "In place of a URL, env:NAME is the one in that variable of the environment, and file:PATH"
@@ -131,12 +131,12 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add the option by which something is told for programs."""
+    """Add the option for JSON output."""
     parser.add_argument("--json", action="store_true", help="for programs")
 
 
 def count(text: str) -> int:
-    """A number from 1 on, as an argument."""
+    """Parse a positive number."""
     if not (text.isascii() and text.isdecimal() and int(text)):
         raise argparse.ArgumentTypeError("this is a number from 1 on")
     return int(text)
@@ -150,7 +150,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def setup_of(options: argparse.Namespace) -> Setup:
-    """What is said; raises :class:`UsageProblem`. What is secret is noted in ``options``."""
+    """Return the settings; raises :class:`UsageProblem`. Adds the secrets to ``options``."""
     given = vars(options)
     path: Path | None = given.get("config")
     found = {} if path is None else _file(path)
@@ -194,7 +194,7 @@ def _port(value: object) -> int:
 
 
 def _selection(own: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """What is replicated, as the settings of a replica have it."""
+    """Return the selection of tables as settings of a replica."""
     tables = own.get("tables", [])
     if not isinstance(tables, list):
         raise UsageProblem("tables is a list of patterns")
@@ -219,7 +219,7 @@ def _looked_up(name: str, said: str) -> str:
 
 
 def hide(text: str, options: argparse.Namespace) -> str:
-    """A text without what is secret in the URLs of a command; libraries may quote them."""
+    """Return a text with the secrets of the command's URLs masked; libraries may quote them."""
     return mask(text, vars(options).get("secrets", ()))
 
 
@@ -230,9 +230,9 @@ def hide(text: str, options: argparse.Namespace) -> str:
 def opened(
     options: argparse.Namespace, *, is_made: bool = False
 ) -> Iterator[tuple[Replica, Setup]]:
-    """The replica of a database; where that is none, only if it is about to be made.
+    """Open the replica of a database; creates none unless ``is_made``.
 
-    Raises :class:`UsageProblem`, and what SQLAlchemy raises.
+    Raises :class:`UsageProblem`, and SQLAlchemy's errors.
     """
     setup = setup_of(options)
     engine = _engine(setup.db, is_made=is_made)
@@ -267,7 +267,7 @@ def _engine(db: str, *, is_made: bool) -> Engine:
         ) from None
     file = url.database
     if url.get_backend_name() == "sqlite" and not is_made and not (file and Path(file).exists()):
-        # SQLite would make it.
+        # SQLite would create the file.
         raise UsageProblem(f"there is no {file or 'file'}: `stompkit replica create` makes it")
     return engine
 

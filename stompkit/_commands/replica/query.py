@@ -1,4 +1,4 @@
-"""Commands of ``stompkit replica`` that tell how one is."""
+"""Status commands of ``stompkit replica``."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from stompkit.replication.values import row_to_json
 
 __all__ = ["ASKING"]
 
-# How things are.
+# Status.
 
 
 def _status(options: argparse.Namespace) -> int:
     with opened(options) as (replica, _):
         status = replica.status()
-    # The one that has the connections may be another process.
+    # The connections may belong to another process.
     faults = health(status, max_lag_s=options.max_lag, needs_broker=False)
     if options.json:
         channels = [channel for channel, _ in status.channels]
@@ -81,7 +81,7 @@ def _check(options: argparse.Namespace) -> int:
     return 1 if found or diverged else 0
 
 
-# Pictures.
+# Diagrams.
 
 
 def _picture(options: argparse.Namespace) -> int:
@@ -101,7 +101,7 @@ def _picture(options: argparse.Namespace) -> int:
 
 
 def _whole(status: Status) -> Status:
-    """A status whose channels are not drawn as cut: nobody has asked who is connected."""
+    """Return a status without disconnected channels, since connections were not queried."""
     channels = [(channel, True) for channel, _ in status.channels]
     return msgspec.structs.replace(status, channels=channels)
 

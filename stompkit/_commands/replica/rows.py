@@ -1,4 +1,4 @@
-"""Which row somebody means, for ``stompkit replica``."""
+"""Parsing of row keys, for ``stompkit replica``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["key_of"]
 
 
 def key_of(replica: Replica, table: str, text: str) -> dict[str, Value]:
-    """The key that a text means in a table; raises :class:`UsageProblem`."""
+    """Return the key that a text denotes in a table; raises :class:`UsageProblem`."""
     columns, texts = ["id"], ["id"]
     if not is_document(table):
         columns, texts = _key_columns(replica, table)
@@ -27,7 +27,7 @@ def key_of(replica: Replica, table: str, text: str) -> dict[str, Value]:
 
 
 def _key_columns(replica: Replica, table: str) -> tuple[list[str], list[str]]:
-    """The columns of a table's key, and those of them that hold text; none where it is not here."""
+    """Return a table's key columns, and those with text; empty if the table is missing."""
     schema, _, name = table.rpartition(".")
     inspector = inspect(replica.store.engine)
     try:

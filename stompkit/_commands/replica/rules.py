@@ -1,6 +1,6 @@
-"""Rules of merging, as a file for ``stompkit replica --config`` has them.
+"""Merge rules in a file for ``stompkit replica --config``.
 
-That is a table of the file::
+They are a table of the file::
 
     [rules]
     default = "last-writer"
@@ -10,8 +10,7 @@ That is a table of the file::
     on_delete = "delete-wins"
     columns = {balance = "counter", tags = "members", owner = "origin-priority A B"}
 
-Or ``rules = "shop.replication:RULES"``: what a module of the program calls so, which is what custom
-rules need.
+Or ``rules = "shop.replication:RULES"``: a name in a Python module, as custom rules require.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _PRIORITY: Final = "origin-priority"
 
 
 def rules_of(said: object) -> Rules:
-    """The rules that a file says; raises :class:`RuleProblem`."""
+    """Return the rules of a file; raises :class:`RuleProblem`."""
     if isinstance(said, str):
         return _imported(said)
     found = _mapping("rules", said, ("default", "on_delete", "tables"))
@@ -96,7 +95,7 @@ def _imported(said: str) -> Rules:
     module, found, name = said.partition(":")
     if not found or not name:
         raise RuleProblem(f"rules = {said!r}: it is MODULE:NAME, or a table of the file")
-    # A command is not run in its directory, but its users think of that.
+    # The import path of a command lacks the working directory, which users expect.
     sys.path.insert(0, "")
     try:
         rules = getattr(import_module(module), name)

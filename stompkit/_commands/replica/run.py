@@ -20,11 +20,11 @@ from stompkit.replica.metrics import health, prometheus_replica
 
 __all__ = ["RUNNING"]
 
-#: How often it is looked whether the replica still runs, or with --once is done, in seconds.
+#: Poll interval in seconds while checking that the replica runs, or with --once is done.
 _LOOK_S: Final = 0.2
-#: How often it is told what has become of it, in seconds.
+#: Interval of status reports in seconds.
 _TELL_S: Final = 5.0
-#: How long a connection may take before that is told, in seconds.
+#: Delay in seconds before a missing connection is reported.
 _PATIENCE_S: Final = 3.0
 
 
@@ -38,9 +38,9 @@ def _run(options: argparse.Namespace) -> int:
                 " --replication-channel"
             )
         with _metrics(replica, setup):
-            # From here on something may be heard.
+            # Messages of other nodes may arrive from here on.
             started = time.time()
-            # Of a replica that has failed, closing it raises the cause.
+            # Closing a failed replica raises the cause.
             with replica:
                 return _wait(replica, options, ended, started)
 
@@ -48,7 +48,7 @@ def _run(options: argparse.Namespace) -> int:
 def _wait(
     replica: Replica, options: argparse.Namespace, ended: threading.Event, started: float
 ) -> int:
-    """Tell what becomes of it until the end, however that comes; gives the exit status."""
+    """Report the status until the end; returns the exit status."""
     teller = _Teller(options)
     deadline = time.monotonic() + options.timeout
     tell_at = 0.0
@@ -72,7 +72,7 @@ def _wait(
 
 
 def _status(replica: Replica) -> Status | None:
-    """How the replica is; what its database can't do at the moment ends nothing."""
+    """Return the status; database errors are logged and do not end the command."""
     try:
         return replica.status()
     except (StoreProblem, TimeoutError) as problem:
@@ -81,7 +81,7 @@ def _status(replica: Replica) -> Status | None:
 
 
 def _lacking(status: Status, started: float) -> str:
-    """What is not exchanged yet with those who are there; empty where all is."""
+    """Describe what is not exchanged yet with the online nodes; empty if nothing is."""
     if status.bootstrap:
         return "a snapshot of another node is being taken"
     there = [peer for peer in status.peers if peer.heard_at >= started]
@@ -99,17 +99,17 @@ def _lacking(status: Status, started: float) -> str:
 
 
 class _Teller:
-    """Tells on standard error what has changed."""
+    """Reports changes on standard error."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        """Have told nothing yet."""
+        """Start without reports."""
         self._options = options
         self._begun = time.monotonic()
-        #: What was told and is so, each with what there is to say when it is over.
+        #: Current reported facts, each with the message for its end.
         self._told: dict[str, str] = {}
 
     def tell(self, status: Status) -> None:
-        """Tell what is new since the last time, and what is over."""
+        """Report facts that are new or have ended since the last call."""
         facts = {f"{status.origin} of trunk {status.trunk} runs": ""}
         for channel, is_connected in status.channels:
             name = shown(channel)
@@ -135,11 +135,11 @@ class _Teller:
         print(hide(line, self._options), file=sys.stderr, flush=True)
 
 
-# What is around it.
+# Logging and metrics.
 
 
 class _Formatter(logging.Formatter):
-    """Writes lines of the log without what is secret; libraries may quote a URL."""
+    """Formats log lines without secrets, since libraries may quote a URL."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -158,7 +158,7 @@ def _log(options: argparse.Namespace) -> None:
 
 @contextmanager
 def _metrics(replica: Replica, setup: Setup) -> Iterator[None]:
-    """Serve what Prometheus wants to know, if there is a port."""
+    """Serve metrics if there is a port."""
     if not setup.metrics_port:
         yield
         return

@@ -1,4 +1,4 @@
-"""How a replica is, as ``stompkit replica status`` and ``peers`` tell it."""
+"""Output of a replica's status, for ``stompkit replica status`` and ``peers``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stompkit.replica.vectors import dot_text
 
 __all__ = ["as_json", "peer_lines", "print_lines", "status_lines"]
 
-#: How many of what can be many are told, before the rest is counted.
+#: Maximum number of items to list; the rest is counted.
 _MOST = 10
 
 
@@ -24,14 +24,14 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def as_json(told: object) -> str:
-    """Anything as JSON for programs, over several lines."""
+    """Return data as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(told), indent=1).decode()
 
 
 def status_lines(status: Status, *, now: float, faults: Sequence[str] = ()) -> list[str]:
-    """A replica as its database has it, for people; ``now`` is in seconds since 1970.
+    """Return the stored status of a replica as lines of text; ``now`` is in seconds since 1970.
 
-    ``faults`` are told at the end.
+    ``faults`` are listed at the end.
     """
     facts = list(_facts(status))
     lines = [f"{status.origin}  trunk {status.trunk}"]
@@ -45,7 +45,7 @@ def status_lines(status: Status, *, now: float, faults: Sequence[str] = ()) -> l
 
 def _facts(status: Status) -> Iterator[tuple[str, str]]:
     if status.channels:
-        # Whether they are connected only the process knows that runs the replica.
+        # Only the process that runs the replica knows if they are connected.
         yield "channels", "  ".join(shown(channel) for channel, _ in status.channels)
     total = amount(sum(status.vector.values()), "changeset")
     yield "vector", f"{total}{': ' if status.vector else ''}{vector_text(status.vector)}"
@@ -71,7 +71,7 @@ def _problem(problem: tuple[str, Mapping[str, Any], str]) -> str:
 
 
 def _listed(name: str, texts: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Each text in a line of its own, and how many are left where there are too many."""
+    """Yield a line for each text, and the number of omitted ones."""
     listed = list(texts)
     for number, text in enumerate(listed[:_MOST]):
         yield "" if number else name, text
@@ -80,12 +80,12 @@ def _listed(name: str, texts: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def vector_text(vector: Mapping[str, int]) -> str:
-    """A vector in one line: the last changeset of each origin."""
+    """Return a vector in one line: the last changeset of each origin."""
     return "  ".join(dot_text(dot) for dot in sorted(vector.items()))
 
 
 def peer_lines(status: Status, *, now: float) -> list[str]:
-    """The other nodes, one in a line below what the columns are."""
+    """Return a table of the other nodes, with a header line."""
     if not status.peers:
         return ["no other node was ever heard of"]
     rows: list[tuple[str, ...]] = [("peer", "lacks", "for", "has more", "heard", "by")]

@@ -1,4 +1,4 @@
-"""Commands of ``stompkit replica`` that make replicas, and read and write documents."""
+"""Commands of ``stompkit replica`` that create replicas, and read and write documents."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["WRITING", "add_author", "add_values", "assigned", "tell_changeset", 
 
 @contextmanager
 def writable(options: argparse.Namespace) -> Iterator[tuple[Replica, Setup]]:
-    """A replica that is written to, whose rules and tables have to be those that it has."""
+    """Open a replica for writing; its rules and tables must match the stored ones."""
     with opened(options) as (replica, setup):
         replica.create()
         yield replica, setup
 
 
 def add_author(parser: argparse.ArgumentParser) -> None:
-    """Add what a changeset says of who has made it."""
+    """Add the options for author and comment of a changeset."""
     add = parser.add_argument
     add("--author", metavar="TEXT", help="who changes it, for the history")
     add("--comment", default="", metavar="TEXT", help="and why")
@@ -36,7 +36,7 @@ def add_author(parser: argparse.ArgumentParser) -> None:
 
 
 def tell_changeset(made: object) -> int:
-    """Say which changeset was made, if one was."""
+    """Print the name of the new changeset, if there is one."""
     if isinstance(made, SignedChangeset):
         changeset = made.changeset
         print(dot_text((changeset.origin, changeset.sequence)))
@@ -45,7 +45,7 @@ def tell_changeset(made: object) -> int:
     return 0
 
 
-# The replica itself.
+# The replica.
 
 
 def _create(options: argparse.Namespace) -> int:
@@ -122,7 +122,7 @@ def _put(options: argparse.Namespace) -> int:
 
 
 def assigned(texts: Iterable[str]) -> dict[str, Value]:
-    """What --set says; raises :class:`UsageProblem`."""
+    """Parse the values of --set; raises :class:`UsageProblem`."""
     try:
         return dict(map(parse_assignment, texts))
     except ValueError as problem:
@@ -145,7 +145,7 @@ def _put_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_values(parser: argparse.ArgumentParser) -> None:
-    """Add the option that :func:`assigned` reads."""
+    """Add the option for :func:`assigned`."""
     parser.add_argument(
         "--set",
         action="append",

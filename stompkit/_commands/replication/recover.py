@@ -49,7 +49,7 @@ _REDIS: Final = ("redis://", "rediss://", "unix://")
 
 
 def main(arguments: list[str]) -> int:
-    """Recover what crashes have left, or list it."""
+    """Recover or list unpublished commits after crashes."""
     options = parser().parse_args(arguments)
     try:
         with ExitStack() as stack:
@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="stompkit recover",
         usage="stompkit recover --notes URL --database URL [options]",
@@ -154,7 +154,7 @@ def _recover(notes: PrepareCommit, options: argparse.Namespace, stack: ExitStack
             raise ValueError(f"--to {mask_url(options.to)} names no destination")
         link = stack.enter_context(url.link())
         link.wait_connected(30.0)
-        # It hears the signals that are sent by default, and those are waited for.
+        # It subscribes to the signals sent by default; the sender waits for it.
         stack.enter_context(StompSub(link, url.destination))
     run = partial(recover, notes, engine, store=store, tables=Tables(options.tables))
     done = run(older_than_s=options.older_than)

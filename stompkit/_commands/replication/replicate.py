@@ -63,16 +63,16 @@ exit status: 0 it was told to stop, or with --once is done; 1 it can't go on, an
 """
 
 _USAGE: Final = 2
-#: How often the status is written, in seconds.
+#: Interval of status writes in seconds.
 _STATUS_S: Final = 1.0
-#: How long a broker is away before people are told, in seconds.
+#: Time in seconds after which an unreachable broker is reported.
 _AWAY_S: Final = 5.0
-#: How long, and how often, a lock is tried for that somebody may have who asks for the status.
+#: Maximum wait in seconds for a lock that a status query may hold.
 _LOCK_S: Final = 2.0
 
 
 def main(arguments: list[str]) -> int:
-    """Replicate, or tell how far jobs are."""
+    """Replicate, or print the status of jobs."""
     options = parser().parse_args(arguments)
     if options.status:
         directory = JobSettings(source="", to="", state_dir=getattr(options, "state_dir", ""))
@@ -92,7 +92,7 @@ def main(arguments: list[str]) -> int:
 
 
 class _Formatter(logging.Formatter):
-    """Writes lines of the log without what is secret; libraries may quote a URL."""
+    """Formats log lines without secrets, since libraries may quote a URL."""
 
     def __init__(self, job: Job) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -103,14 +103,14 @@ class _Formatter(logging.Formatter):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="stompkit replicate",
         usage="stompkit replicate --from URL --to URL [options]",
         description="Carry what changes in a database to a broker, another database or a cache.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        # What was not given on the command line is left to the file.
+        # Values missing on the command line are taken from the file.
         argument_default=argparse.SUPPRESS,
     )
     add = parser.add_argument
@@ -188,7 +188,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _metrics(port: int) -> Callable[[Changeset], object] | None:
-    """Serve what Prometheus wants to know, if there is a port; gives what counts a changeset."""
+    """Serve metrics if there is a port; returns the function that counts a changeset."""
     if not port:
         return None
     try:
@@ -212,15 +212,15 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-#: Options that are about this command, and not about the job.
+#: Options of the command that are no settings of a job.
 _OWN: Final = ("config", "status", "json", "verbose", "quiet", "metrics_port")
 
-#: The settings of a job, as its file has them.
+#: Settings of a job, by their names in the file.
 _KEYS: Final = tuple(field.encode_name for field in msgspec.structs.fields(JobSettings))
 
 
 def _settings(options: argparse.Namespace) -> JobSettings:
-    """What the job does, by the file and by the command line; raises JobProblem."""
+    """Return the job's settings from file and command line; raises JobProblem."""
     found: dict[str, Any] = {}
     if options.config is not None:
         try:
@@ -275,7 +275,7 @@ def _run(job: Job, options: argparse.Namespace) -> int:
     return 0
 
 
-#: What brings the libraries that only some jobs need.
+#: Extras with the libraries that only some jobs need.
 _EXTRAS: Final = {
     "psycopg": "postgresql",
     "pymysql": "mysql",
@@ -285,7 +285,7 @@ _EXTRAS: Final = {
 
 
 def _secretless(error: Exception, job: Job) -> str:
-    """What has happened; libraries may quote a URL."""
+    """Return a description of the error without secrets, since libraries may quote a URL."""
     if isinstance(error, ModuleNotFoundError):
         library = (error.name or "").partition(".")[0]
         if library in _EXTRAS:
@@ -295,7 +295,7 @@ def _secretless(error: Exception, job: Job) -> str:
 
 @contextmanager
 def _alone(job: Job) -> Iterator[None]:
-    """Keep the job from being run twice at once; raises JobProblem where it is."""
+    """Hold the job's lock, so that it runs only once at a time; raises JobProblem."""
     job.status_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         with FileLock(lock_of(job.status_path)).acquire(_LOCK_S):
@@ -307,14 +307,14 @@ def _alone(job: Job) -> Iterator[None]:
 
 
 class _Away:
-    """Says, once for each time, that a broker can't be reached: a job waits for it without end."""
+    """Reports once per outage that a broker is unreachable: a job waits without limit."""
 
     def __init__(self) -> None:
         self._since: float | None = None
         self._is_told = False
 
     def look(self, status: JobStatus) -> None:
-        """Look at a status; called every second."""
+        """Check a status; called every second."""
         if not status.disconnected:
             self._since, self._is_told = None, False
             return
@@ -331,7 +331,7 @@ class _Away:
 
 @contextmanager
 def _told(job: Job, options: argparse.Namespace) -> Iterator[None]:
-    """Write the status now and then, and tell people."""
+    """Write the status periodically, and report it."""
     ended = threading.Event()
     display = None if options.quiet else Display()
     away = _Away()
@@ -357,7 +357,7 @@ def _told(job: Job, options: argparse.Namespace) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-        # What has ended the job is what people are to hear, and not that this has failed, too.
+        # A failure here must not hide the error that ended the job.
         with _logged("the status can't be told"):
             status = job.status()
             if display is not None:
@@ -367,7 +367,7 @@ def _told(job: Job, options: argparse.Namespace) -> Iterator[None]:
 
 @contextmanager
 def _logged(what: str) -> Iterator[None]:
-    """Have an exception in the log, and go on: a disk may be full, or nobody read our output."""
+    """Log an exception and continue: the disk may be full, or the output closed."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""How far replication jobs are, as ``stompkit replicate`` tells it."""
+"""Status and progress of replication jobs, for ``stompkit replicate``."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from stompkit.replication.jobs import JobStatus
 
 __all__ = ["Display", "lock_of", "print_status", "write"]
 
-#: A line for every so many times that somebody has something to show, where there is no terminal.
+#: Without a terminal, only every Nth progress line is printed.
 _TELL_EVERY: Final = 10
 _BAR: Final = 24
 
 
 def lock_of(path: Path) -> Path:
-    """The file that is locked while the job runs that has its status in ``path``."""
+    """Return the lock file of the job whose status file is ``path``."""
     return path.with_suffix(".lock")
 
 
 def write(path: Path, status: JobStatus) -> None:
-    """Replace what is there."""
+    """Replace the status file."""
     write_atomically(path, msgspec.json.encode(status), mode=None, durable=False)
 
 
 class Display:
-    """One line that changes on a terminal; a line now and then elsewhere."""
+    """Progress output: one changing line on a terminal; elsewhere an occasional line."""
 
     def __init__(self) -> None:
-        """Look whether standard error is a terminal."""
+        """Check if standard error is a terminal."""
         self._is_terminal = sys.stderr.isatty()
         self._count = 0
         self._last = (0, 0.0)
 
     def show(self, status: JobStatus) -> None:
-        """Show how far the job is, if it is time for that."""
+        """Show the progress if it is due."""
         line = self._line(status)
         if self._is_terminal:
             print(f"\r\x1b[K{line[: _columns()]}", end="", file=sys.stderr, flush=True)
@@ -49,7 +49,7 @@ class Display:
         self._count += 1
 
     def end(self, status: JobStatus) -> None:
-        """Show how far it was in the end."""
+        """Show the final progress."""
         if self._is_terminal:
             print("\r\x1b[K", end="", file=sys.stderr)
         print(self._line(status), file=sys.stderr, flush=True)
@@ -80,7 +80,7 @@ def _columns() -> int:
 
 
 def _more(status: JobStatus) -> list[str]:
-    """What is worth a word, if it is."""
+    """Return additional facts, if there are any."""
     found = [f"no connection to {url}" for url in status.disconnected]
     if status.lag_s is not None:
         found.append(f"lag {max(status.lag_s, 0.0):.1f} s")
@@ -102,9 +102,9 @@ def _more(status: JobStatus) -> list[str]:
 
 
 def print_status(directory: Path, name: str | None, *, as_json: bool) -> int:
-    """Tell of all jobs that have a status here, or of the one that is named.
+    """Print the status of all jobs here, or of the named one.
 
-    Gives 1 where there is none, or one has failed or is not running, else 0.
+    Returns 1 if there is none, or if one has failed or is not running, otherwise 0.
     """
     found = [
         (status, is_locked(lock_of(path)))

@@ -1,4 +1,4 @@
-"""The admin interface of a stompkit broker, as the commands use it."""
+"""A client of the admin interface of a stompkit broker."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from stompkit._commands.shared.text import shown
 __all__ = ["ADMIN_HELP", "Admin", "AdminError", "add_admin_options", "confirmed", "on_admin"]
 
 _USAGE: Final = 2
-#: How long an answer may take, in seconds: to purge a long queue takes a while.
+#: Timeout of an answer in seconds: purging a long queue takes a while.
 _ANSWER_S: Final = 300.0
-#: How long nothing may come of events, in seconds: there are some each second.
+#: Timeout of the event stream in seconds: there are normally some events each second.
 _SILENCE_S: Final = 60.0
 _MOST_BYTES: Final = 256 * 1024 * 1024
 
-#: For the end of a command's --help.
+#: Text for the end of a command's --help.
 ADMIN_HELP: Final = """\
 --admin is for a stompkit broker that was started so, or has [admin] in its file of settings:
 `twist stompkit --admin tcp:15613:interface=127.0.0.1`. Its address there is HOST:PORT,
@@ -37,23 +37,23 @@ http://HOST:PORT, https://HOST:PORT or unix:PATH. A token, where it wants one, i
 
 
 def add_admin_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which broker."""
+    """Add the options for the admin interface."""
     add = parser.add_argument_group("the broker's admin interface").add_argument
     add("--admin", metavar="URL", help="where the admin interface is; default: $STOMPKIT_ADMIN")
     add("--token-file", type=Path, metavar="FILE", help="the token is the first line of FILE")
 
 
 class AdminError(Exception):
-    """The broker refuses, or can't be reached; ``code`` is what it calls the reason, if it does."""
+    """The broker refuses, or is unreachable; ``code`` is its error code, if any."""
 
     def __init__(self, message: str, code: str = "") -> None:
-        """Keep both."""
+        """Store the message and the code."""
         super().__init__(message)
         self.code = code
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a socket in the file system."""
+    """HTTP over a Unix domain socket."""
 
     def __init__(self, path: str, timeout: float) -> None:
         super().__init__("localhost", timeout=timeout)
@@ -66,18 +66,18 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 class Admin:
-    """Asks the broker, each time over a connection of its own."""
+    """Sends requests to the broker, each over a new connection."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
-        """Connect to nothing yet; raises :class:`Usage` for what is no address."""
-        #: What people know it by.
+        """Set the address, without connecting; raises :class:`Usage` if it is invalid."""
+        #: Name of the broker for messages.
         self.label: Final = url
         self._token = token
         self._connection = _connections(url)
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Admin:
-        """What the command line and the environment say; raises :class:`Usage`."""
+        """Return a client for the options and the environment; raises :class:`Usage`."""
         url = options.admin or os.environ.get("STOMPKIT_ADMIN")
         if not url:
             raise Usage(
@@ -95,18 +95,18 @@ class Admin:
         return cls(url, token)
 
     def get(self, path: str, /, **query: str | int | None) -> dict[str, Any]:
-        """Ask for something; raises :class:`AdminError`."""
+        """Send a GET request; raises :class:`AdminError`."""
         with self._asked("GET", _with_query(path, query), None, _ANSWER_S) as response:
             return self._document(response)
 
     def post(self, path: str, /, **body: Any) -> dict[str, Any]:
-        """Have something done; raises :class:`AdminError`."""
+        """Send a POST request; raises :class:`AdminError`."""
         said = {name: value for name, value in body.items() if value is not None}
         with self._asked("POST", path, said, _ANSWER_S) as response:
             return self._document(response)
 
     def events(self, path: str, /, **query: str | int | None) -> Iterator[tuple[str, Any]]:
-        """What happens, from now on: the name and the document of each; raises AdminError."""
+        """Yield the name and document of each event from now on; raises AdminError."""
         with self._asked("GET", _with_query(path, query), None, _SILENCE_S) as response:
             name, data = "message", list[str]()
             for line in response:
@@ -144,7 +144,7 @@ class Admin:
         except TimeoutError:
             raise AdminError(f"the broker at {self.label} does not answer in time") from None
         except (OSError, http.client.HTTPException) as error:
-            if isinstance(error, BrokenPipeError):  # may be that of our own output
+            if isinstance(error, BrokenPipeError):  # perhaps of our own output
                 raise
             problem = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise AdminError(f"can't ask the broker at {self.label}: {shown(problem)}") from None
@@ -169,7 +169,7 @@ class Admin:
 
 
 def on_admin(command: str, options: argparse.Namespace, work: Callable[[Admin], int]) -> int:
-    """Do the work of a command; what goes wrong is told, and the status is 1 or 2 then."""
+    """Run the work of a command; reports errors and then returns 1 or 2."""
     try:
         return work(Admin.of(options))
     except Usage as error:
@@ -182,7 +182,7 @@ def on_admin(command: str, options: argparse.Namespace, work: Callable[[Admin], 
 
 
 def confirmed(command: str, question: str, *, yes: bool) -> bool:
-    """Ask whether to go on; without a terminal, and without --yes, raises :class:`Usage`."""
+    """Ask for confirmation; without a terminal and without --yes, raises :class:`Usage`."""
     if yes:
         return True
     if not sys.stdin.isatty():
@@ -207,7 +207,7 @@ def _with_query(path: str, query: dict[str, str | int | None]) -> str:
 
 
 def _connections(url: str) -> Callable[[float], http.client.HTTPConnection]:
-    """What makes connections, each for a timeout in seconds."""
+    """Return a function that makes a connection with a timeout in seconds."""
     if url.startswith("unix:"):
         path = url.removeprefix("unix:").removeprefix("//")
         return lambda timeout_s: _UnixConnection(path, timeout_s)

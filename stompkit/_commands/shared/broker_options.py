@@ -1,4 +1,4 @@
-"""Which broker a command talks to, and as whom: the options that several commands share."""
+"""Shared options for the address and the login of a broker."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:  # the help of a command needs no Twisted
 
 __all__ = ["BROKER_HELP", "Broker", "Usage", "add_broker_options", "positive", "seconds"]
 
-#: Where a broker is if nobody says it.
+#: Default address of the broker.
 _DEFAULT: Final = "stomp://localhost:61613"
-#: Attempts to connect, for each of the hosts, before a command gives up.
+#: Default number of connection attempts for each host.
 _ATTEMPTS: Final = 5
 
-#: For the end of a command's --help.
+#: Text for the end of a command's --help.
 BROKER_HELP: Final = """\
 --mq is HOST:PORT or stomp://LOGIN@HOST:PORT, stomps:// for TLS, with ?vhost=NAME and, for
 TLS, ?ca=DIRECTORY; several as in stomp://a:61613,b:61613 are failover. In place of that, env:NAME
@@ -35,11 +35,11 @@ STOMPKIT_PASSCODE and STOMPKIT_VHOST, which hold where the command line says not
 
 
 class Usage(Exception):
-    """What is wrong with the command line, or with what it names."""
+    """An error in the command line, or in something that it names."""
 
 
 def add_broker_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which broker, and as whom."""
+    """Add the options for the broker's address and the login."""
     add = parser.add_argument_group("the broker").add_argument
     add("--mq", metavar="URL", help=f"where the broker is; default: $STOMPKIT_URL, else {_DEFAULT}")
     add("--login", metavar="NAME", help="the user; default: that of the URL, or $STOMPKIT_LOGIN")
@@ -60,14 +60,14 @@ def add_broker_options(parser: argparse.ArgumentParser) -> None:
 
 
 def positive(text: str) -> int:
-    """A whole number of 1 or more."""
+    """Parse a positive integer."""
     if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**31):
         raise argparse.ArgumentTypeError("this is a whole number of 1 or more")
     return int(text)
 
 
 def seconds(text: str) -> float:
-    """A time in seconds, more than 0."""
+    """Parse a positive time in seconds."""
     try:
         found = float(text)
     except ValueError:
@@ -83,14 +83,14 @@ def _attempts(text: str) -> int:
 
 @dataclass(frozen=True)
 class Broker:
-    """A broker, and how to log in."""
+    """The address of a broker, and the login."""
 
     url: BrokerUrl
     attempts: int
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Broker:
-        """What the command line and the environment say; raises :class:`Usage`."""
+        """Return the broker of the options and the environment; raises :class:`Usage`."""
         from stompkit.link import BrokerUrl
 
         said = options.mq or os.environ.get("STOMPKIT_URL") or _DEFAULT
@@ -112,7 +112,7 @@ class Broker:
 
     @property
     def label(self) -> str:
-        """Its addresses, for people."""
+        """Addresses of the broker, for messages."""
         return ",".join(self.url.hosts)
 
     def client(
@@ -121,7 +121,7 @@ class Broker:
         connect_headers: Mapping[str, str] | None = None,
         **settings: Any,
     ) -> Client:
-        """Make a client; ``settings`` are further ones of :class:`stompkit.client.Client`."""
+        """Return a client; ``settings`` are arguments of :class:`stompkit.client.Client`."""
         from stompkit.client import Client, ReconnectPolicy
 
         url = self.url
@@ -140,10 +140,10 @@ class Broker:
 
 
 def _user(options: argparse.Namespace, url: BrokerUrl) -> tuple[str | None, str | None]:
-    """Login and passcode, each from the most special place that has it."""
+    """Return login and passcode, each from the most specific source."""
     login, passcode = url.login, url.passcode
     if options.login is not None:
-        # The passcode of somebody else is of no use.
+        # The passcode belongs to another user.
         passcode = passcode if login == options.login else None
         login = options.login
     environment = os.environ.get("STOMPKIT_LOGIN")

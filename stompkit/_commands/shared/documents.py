@@ -1,4 +1,4 @@
-"""What several commands print with --json: frames that were seen, and files that were checked."""
+"""Shared JSON output: observed frames and checked files."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["checked", "frame_document", "now"]
 
 
 def now() -> str:
-    """The time in UTC, to the millisecond, as ISO 8601 has it."""
+    """Return the UTC time to the millisecond, in ISO 8601 format."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def checked(file: Path, problems: Sequence[str]) -> dict[str, object]:
-    """What was found wrong with a file, or a directory."""
+    """Return the result of the check of a file or a directory."""
     return {"file": str(file), "is_ok": not problems, "problems": list(problems)}
 
 
@@ -30,7 +30,7 @@ def frame_document(
     body: bytes | None,
     body_octets: int,
 ) -> dict[str, Any]:
-    """A frame that was seen; ``body`` is ``None`` where only its size is known."""
+    """Return an observed frame; ``body`` is ``None`` if only its size is known."""
     document: dict[str, Any] = {
         "time": time,
         "direction": direction,

@@ -1,7 +1,7 @@
-"""Keys, values, times and tables, as ``stompkit replica`` reads and prints them.
+"""Parsing and output of keys, values, times and tables, for ``stompkit replica``.
 
-What is printed of a value can be given back: ``parse_value(shown_value(value)) == value``. Nothing
-that is printed moves a terminal's cursor: texts come from other nodes.
+Printed values can be parsed again: ``parse_value(shown_value(value)) == value``. The output
+contains no terminal control sequences, because texts come from other nodes.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ __all__ = [
 
 
 def parse_value(text: str) -> Value:
-    """A value as somebody types it: JSON, also the forms of ``values``; all else is text.
+    """Parse a typed-in value: JSON, including the forms of ``values``; anything else is text.
 
-    Raises ``ValueError`` for JSON that stands for no value.
+    Raises ``ValueError`` for JSON that represents no value.
     """
     try:
         found = json.loads(text, parse_constant=_no_constant)
@@ -59,12 +59,12 @@ def _from_typed(found: object) -> Value:
 
 
 def _is_typed(found: Mapping[str, object]) -> bool:
-    """Whether it is an object as ``values`` has for a type, such as ``{"$date": ...}``."""
+    """Return True for a typed object as in ``values``, such as ``{"$date": ...}``."""
     return len(found) == 1 and next(iter(found)).startswith("$")
 
 
 def shown_value(value: Value) -> str:
-    """A value as JSON, in one line; a document without what says that it is one."""
+    """Return a value as JSON in one line; a document without its type wrapper."""
     try:
         found = to_json(value)
     except ValueProblem:
@@ -77,7 +77,7 @@ def shown_value(value: Value) -> str:
 
 
 def parse_assignment(text: str) -> tuple[str, Value]:
-    """``NAME=VALUE``; raises ``ValueError``."""
+    """Parse ``NAME=VALUE``; raises ``ValueError``."""
     name, found, value = text.partition("=")
     if not found or not name:
         raise ValueError(f"{text!r} is not NAME=VALUE")
@@ -85,7 +85,7 @@ def parse_assignment(text: str) -> tuple[str, Value]:
 
 
 def shown_row(row: Mapping[str, Value]) -> str:
-    """Columns and their values, in one line."""
+    """Return columns and their values in one line."""
     return "  ".join(f"{shown(name)}={shown_value(value)}" for name, value in row.items())
 
 
@@ -93,11 +93,11 @@ def shown_row(row: Mapping[str, Value]) -> str:
 
 
 def parse_key(text: str, columns: Sequence[str], texts: Container[str] = ()) -> dict[str, Value]:
-    """The key of a row: ``5``, ``id=5`` or ``{"shop": 1, "id": 5}``.
+    """Parse the key of a row: ``5``, ``id=5`` or ``{"shop": 1, "id": 5}``.
 
-    ``columns`` are the names of the table's key, or empty where they are not known; a value without
-    a name is that of the only one. Those of ``texts`` hold text, so that it needs no quotation
-    marks. Raises ``ValueError`` that says what to type.
+    ``columns`` are the key columns of the table, or empty if unknown; a value without a name
+    belongs to the only one. Columns in ``texts`` hold text, which needs no quotation marks. Raises
+    ``ValueError`` that says what to type.
     """
     name, found, value = text.partition("=")
     if text.startswith("{"):
@@ -128,7 +128,7 @@ def _parse_of(text: str, *, is_text: bool) -> Value:
 
 
 def shown_key(key: Mapping[str, Value]) -> str:
-    """A key as :func:`parse_key` takes it."""
+    """Return a key in the form that :func:`parse_key` accepts."""
     if len(key) == 1:
         ((name, value),) = key.items()
         if name.isidentifier():
@@ -137,11 +137,11 @@ def shown_key(key: Mapping[str, Value]) -> str:
     return "{" + ", ".join(members) + "}"
 
 
-# Inside.
+# Internals.
 
 
 def _escaped(text: str) -> str:
-    """What can't be printed as JSON has it: the same text in JSON's terms."""
+    """Return a text with unprintable characters in JSON's escaped form."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)

@@ -12,7 +12,7 @@ from stompkit._commands.shared.text import json_line
 
 __all__ = ["Outgoing", "from_line", "to_line", "without_delivery"]
 
-#: Headers of MESSAGE that are about this delivery of it, and not about the message.
+#: Headers of MESSAGE that describe the delivery, not the message.
 _OF_DELIVERY: Final = frozenset(
     {
         "ack",
@@ -26,14 +26,14 @@ _OF_DELIVERY: Final = frozenset(
         "transaction",
     }
 )
-#: What a line can have; the last ones are what `stompkit peek` says, too.
+#: Permitted members of a line; the last ones come from `stompkit peek`.
 _MEMBERS: Final = frozenset(
     {"destination", "headers", "body", "body_base64", "state", "deliveries", "is_truncated"}
 )
 
 
 class Outgoing(NamedTuple):
-    """A message that is to be sent; an empty destination is that of the command line."""
+    """A message to send; an empty destination means that of the command line."""
 
     destination: str
     headers: Mapping[str, str]
@@ -41,17 +41,17 @@ class Outgoing(NamedTuple):
 
 
 def without_delivery(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers of MESSAGE that go into a SEND of the same message."""
+    """Return the headers of MESSAGE for a SEND of the same message."""
     return {
         name: value
         for name, value in headers.items()
-        # ActiveMQ says that a message never expires by a time that has long passed.
+        # ActiveMQ marks messages that never expire with a time long past.
         if name not in _OF_DELIVERY and (name, value) != ("expires", "0")
     }
 
 
 def to_line(headers: Mapping[str, str], body: bytes) -> str:
-    """A message in one line: its destination, its headers, and its body as text or base64."""
+    """Return a message in one line: destination, headers, and body as text or base64."""
     document: dict[str, object] = {
         "destination": headers.get("destination", ""),
         "headers": dict(headers),
@@ -64,7 +64,7 @@ def to_line(headers: Mapping[str, str], body: bytes) -> str:
 
 
 def from_line(line: bytes) -> Outgoing:
-    """Read a message that is to be sent; raises ``ValueError`` that says what is wrong."""
+    """Parse a message to send; raises ``ValueError`` that says what is wrong."""
     try:
         document = json.loads(line)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""How far a command is, on the last line of a terminal."""
+"""Progress of a command, on the last line of a terminal."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from stompkit._commands.shared.text import amount
 
 __all__ = ["Progress"]
 
-#: Work that is done within that time, in seconds, is not worth a word.
+#: Time in seconds before progress is shown.
 _SHORT_S: Final = 1.0
-#: How often the line changes, in seconds.
+#: Interval of updates in seconds.
 _STEP_S: Final = 0.2
 _BAR: Final = 24
 
 
 class Progress:
-    """Says on standard error how many messages are done, if that is a terminal and it takes long.
+    """Shows the number of finished messages on a terminal, if the work takes long.
 
-    The total is told as a bar where it is known.
+    If the total is known, it is shown as a bar.
     """
 
     def __init__(
         self, what: str, total: int | None = None, *, quiet: bool = False, unit: str = "message"
     ) -> None:
-        """Begin; ``what`` is what is done to messages, such as ``sent``."""
+        """Start; ``what`` is the participle of the work, such as ``sent``."""
         self._what = what
         self._unit = unit
         self._total = total
@@ -37,7 +37,7 @@ class Progress:
         self._is_shown = False
 
     def __call__(self, done: int) -> None:
-        """Say how many are done by now; cheap enough to be called for each."""
+        """Update the number of finished messages; cheap enough to call for each."""
         if not self._is_wanted:
             return
         now = time.monotonic()
@@ -57,7 +57,7 @@ class Progress:
         return f"[{'#' * full}{'.' * (_BAR - full)}] {share:4.0%}  "
 
     def end(self) -> None:
-        """Take the line away."""
+        """Clear the line."""
         if self._is_shown:
             self._is_shown = False
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)

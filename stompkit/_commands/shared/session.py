@@ -1,4 +1,4 @@
-"""A session with a broker, for the length of one command."""
+"""A session with a broker for the duration of a command."""
 
 from __future__ import annotations
 
@@ -22,39 +22,39 @@ from stompkit.frames import LocalProtocolError
 __all__ = ["Interrupted", "Session", "reason_of", "run"]
 
 _T = TypeVar("_T")
-#: How long the end may take, in seconds.
+#: Maximum duration of the shutdown in seconds.
 _END_S: Final = 10.0
 _MOST_OF_BODY: Final = 300
 
 
 class Interrupted(Exception):
-    """A signal has ended the work; ``status`` is the exit status for that."""
+    """A signal has ended the work; ``status`` is the exit status."""
 
     def __init__(self, number: int) -> None:
-        """Keep the signal's number."""
+        """Store the signal's number."""
         super().__init__(number)
         self.status = 128 + number
 
 
 class Session:
-    """A client that is connected, and the reactor that the command has for itself."""
+    """A connected client, and the reactor of the command."""
 
     def __init__(self, broker: Broker, connect_headers: Mapping[str, str] | None) -> None:
-        """Connect to nothing yet."""
+        """Start disconnected."""
         reactor: Any = PollReactor()  # type: ignore[no-untyped-call]  # Twisted's
         self.reactor: Final = reactor
         self.client: Final[Client] = broker.client(reactor, connect_headers)
-        #: The signal that has told the command to end, if one has.
+        #: Signal that has stopped the command, if any.
         self.signal: int | None = None
         self._told: list[Callable[[], object]] = []
         self._sleeping: set[Deferred[None]] = set()
 
     def on_signal(self, function: Callable[[], object]) -> None:
-        """Have a function called, in the reactor's thread, when a signal tells to end."""
+        """Call a function in the reactor's thread when a signal stops the command."""
         self._told.append(function)
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for a while, or until a signal comes."""
+        """Sleep for a while, or until a signal."""
         done: Deferred[None] = Deferred()
         timer = self.reactor.callLater(seconds, done.callback, None)
         self._sleeping.add(done)
@@ -66,13 +66,13 @@ class Session:
                 timer.cancel()
 
     def in_thread(self, function: Callable[[], _T]) -> Deferred[_T]:
-        """Call a function that blocks."""
+        """Call a blocking function in a thread."""
         pool = self.reactor.getThreadPool()
         done: Deferred[_T] = deferToThreadPool(self.reactor, pool, function)
         return done
 
     def signalled(self, number: int) -> None:
-        """Tell the work that a signal has come; the second one ends it at once."""
+        """Notify the work of a signal; a second signal ends it immediately."""
         if self.signal is not None:
             self.reactor.stop()
             return
@@ -93,12 +93,12 @@ def run(
     *,
     connect_headers: Mapping[str, str] | None = None,
 ) -> int:
-    """Connect, do the work, disconnect; gives what ``work`` returns, an exit status.
+    """Connect, do the work, disconnect; returns the exit status of ``work``.
 
-    What goes wrong with the broker is told, and the status is 1 then. ``command`` is the name of
-    the command, for that. SIGINT and SIGTERM are told to the work, and the status is 128 and the
-    signal's number if it raises :class:`Interrupted` for that, or had not begun. Whatever else
-    ``work`` raises is raised.
+    Broker errors are reported, and the status is then 1. ``command`` is the name of the command for
+    messages. SIGINT and SIGTERM are passed to the work. The status is 128 plus the signal's number
+    if the work raises :class:`Interrupted`, or has not begun. Other exceptions of ``work`` are
+    raised.
     """
     session = Session(broker, connect_headers)
     outcome: list[int | Failure] = []
@@ -108,7 +108,7 @@ def run(
             await session.client.connect()
             return await work(session)
         finally:
-            # DISCONNECT has a receipt: when it is there, so is all that was sent before.
+            # DISCONNECT has a receipt, which confirms everything sent before.
             with suppress(ClientError):
                 await session.client.disconnect(timeout_s=_END_S)
 
@@ -139,7 +139,7 @@ def run(
 
 
 def reason_of(error: BaseException, broker: Broker | None = None) -> str:
-    """What has gone wrong, for people: of the broker's ERROR what it says there."""
+    """Return the cause of an error for messages; of an ERROR frame, its contents."""
     reason = getattr(error, "reason", None)
     if isinstance(error, ClientClosed) and isinstance(reason, Exception):
         return reason_of(reason, broker)
@@ -166,7 +166,7 @@ def _does(error: BrokerError) -> str:
 
 @contextmanager
 def _told_signals(session: Session) -> Iterator[None]:
-    """Have the signals that end a process told to the session."""
+    """Pass termination signals to the session."""
 
     def told(number: int, frame: FrameType | None) -> None:
         session.reactor.callFromThread(session.signalled, number)

@@ -1,4 +1,4 @@
-"""What SIGTERM and Ctrl-C do to a command that runs until it is told to end."""
+"""Handling of SIGTERM and Ctrl-C in commands that run until they are stopped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ended_by_signals"]
 
 @contextmanager
 def ended_by_signals(end: Callable[[], object]) -> Iterator[None]:
-    """Call ``end`` at SIGINT and SIGTERM, which do nothing else meanwhile."""
+    """Call ``end`` at SIGINT and SIGTERM, in place of their default actions."""
 
     def called(number: int, frame: FrameType | None) -> None:
         end()

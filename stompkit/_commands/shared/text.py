@@ -1,6 +1,6 @@
-"""Texts, times and tables as the commands print them.
+"""Formatting of texts, times and tables for output.
 
-Nothing that is printed moves a terminal's cursor: texts come from others.
+The output contains no terminal control sequences, because texts come from other parties.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, TextIO
 
 __all__ = ["Style", "aligned", "amount", "duration", "json_line", "shown", "size", "when"]
 
-#: Below so many seconds their tenths are told, too.
+#: Time in seconds below which tenths are shown.
 _PRECISE_S: Final = 10
 _UNITS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 _SIZES: Final = ("B", "kB", "MB", "GB", "TB")
@@ -31,21 +31,20 @@ _CODES: Final = {
 
 
 class Style:
-    """Colours, where a stream is a terminal that has them."""
+    """Colours, if a stream is a terminal that supports them."""
 
     def __init__(self, stream: TextIO, choice: str = "auto") -> None:
-        """Look at the stream; ``choice`` is ``auto``, ``always`` or ``never``.
+        """Inspect the stream; ``choice`` is ``auto``, ``always`` or ``never``.
 
-        In the case ``auto`` the variable NO_COLOR of the environment, if it says anything, is a
-        wish for none.
+        With ``auto``, a non-empty environment variable NO_COLOR disables colours.
         """
         is_wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         is_auto = choice == "auto"
-        #: Whether there are any.
+        #: True if colours are enabled.
         self.is_on: Final = (is_wanted and stream.isatty()) if is_auto else choice == "always"
 
     def __call__(self, text: str, *names: str) -> str:
-        """A text in colours, or as it is."""
+        """Return a text in colours, or unchanged."""
         if not self.is_on or not names or not text:
             return text
         codes = ";".join(_CODES[name] for name in names)
@@ -53,7 +52,7 @@ class Style:
 
 
 def shown(text: str) -> str:
-    """A text of somebody else in one line, without anything that a terminal would obey."""
+    """Return an untrusted text in one line, without terminal control sequences."""
     if text.isprintable():
         return text
     escaped = text.replace("\\", "\\\\")
@@ -73,7 +72,7 @@ def json_line(document: object) -> str:
 
 
 def when(seconds: float) -> str:
-    """A time in UTC, of seconds since 1970."""
+    """Return a time in UTC, from seconds since 1970."""
     try:
         return datetime.fromtimestamp(seconds, UTC).isoformat(" ", "seconds")[:19]
     except (OverflowError, ValueError, OSError):
@@ -81,7 +80,7 @@ def when(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """So long, in two units at most: ``0.4 s``, ``3 min 20 s``, ``2 d 5 h``."""
+    """Format a duration in at most two units: ``0.4 s``, ``3 min 20 s``, ``2 d 5 h``."""
     if seconds < _PRECISE_S:
         return f"{max(seconds, 0.0):.1f} s"
     rest = int(seconds)
@@ -94,7 +93,7 @@ def duration(seconds: float) -> str:
 
 
 def size(octets: float) -> str:
-    """So many octets, in three digits or so: ``512 B``, ``1.5 kB``, ``20 MB``."""
+    """Format a size in bytes with about three digits: ``512 B``, ``1.5 kB``, ``20 MB``."""
     number = float(octets)
     unit = 0
     while number >= _STEP - 0.5 and unit < len(_SIZES) - 1:
@@ -106,12 +105,12 @@ def size(octets: float) -> str:
 
 
 def amount(count: int, what: str) -> str:
-    """So many: ``1 changeset``, ``2,000 changesets``."""
+    """Format a count with its noun: ``1 changeset``, ``2,000 changesets``."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
-    """Rows as lines with columns one below the other; those of ``right`` at the right."""
+    """Format rows as aligned columns; those in ``right`` are right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

@@ -52,7 +52,7 @@ _USAGE: Final = 2
 
 
 def main(arguments: list[str]) -> int:
-    """Receive into a spool, or look into one."""
+    """Receive into a spool, or inspect one."""
     options = parser().parse_args(arguments)
     work: Callable[[argparse.Namespace], int] = options.work
     level = logging.DEBUG if getattr(options, "verbose", False) else logging.WARNING
@@ -73,7 +73,7 @@ def main(arguments: list[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="stompkit spool",
         description="Keep a broker's messages on disk, for programs that read them at their pace.",

@@ -1,4 +1,4 @@
-"""What becomes of messages that have been in a spool for long: they are sealed, or removed."""
+"""Maintenance of a spool: old segments are sealed or removed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 __all__ = ["Care"]
 
 _log: Final = logging.getLogger(__name__)
-#: How often it is looked what there is to do, in seconds.
+#: Interval of maintenance in seconds.
 _EVERY_S: Final = 60.0
 
 
 class Care:
-    """Seals and removes segments now and then, while messages are appended in other threads."""
+    """Seals and removes segments periodically, while other threads append messages."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Care:
         form: Form | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin with the next :meth:`take`; raises :class:`SpoolUsage` where pyarrow is missing."""
+        """Set up; raises :class:`SpoolUsage` if pyarrow is missing."""
         if form is not None:
             try:
                 import stompkit.spool.sealing  # noqa: F401  # it needs the extra, and says which
@@ -53,12 +53,12 @@ class Care:
         self._has_open = False
 
     def take(self) -> None:
-        """Do what there is to do, if it is time for that; what fails is logged and tried again."""
+        """Run maintenance if it is due; failures are logged and retried."""
         if self._clock() < self._due_s:
             return
         self._due_s = self._clock() + _EVERY_S
         try:
-            # What is removed need not be sealed before.
+            # Segments to be removed need not be sealed first.
             self._remove()
             self._seal()
         except (OSError, SpoolProblem) as error:

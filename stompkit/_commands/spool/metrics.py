@@ -1,4 +1,4 @@
-"""What Prometheus is told of a spool by ``stompkit spool run --metrics``."""
+"""Prometheus metrics of a spool, for ``stompkit spool run --metrics``."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ __all__ = ["Appends", "SpoolMetrics", "served"]
 
 _log: Final = logging.getLogger(__name__)
 _PREFIX: Final = "stompkit_spool"
-#: Seconds that a group may take to be written.
+#: Histogram buckets in seconds for the write time of a group.
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
 class Appends:
-    """A writer for several receivers, which counts."""
+    """A counting writer that several receivers share."""
 
     def __init__(self, writer: Appending) -> None:
-        """Count from now on."""
+        """Start to count."""
         self._writer: Final = writer
         self._lock: Final = threading.Lock()
-        #: Times that messages could not be written, and so were not acknowledged, but tried again.
+        #: Number of failed writes; their messages were not acknowledged, and the writes retried.
         self.failures = 0
-        #: Groups that were written, by the first of the buckets that they fit, and their seconds.
+        #: Number of written groups by their first matching bucket, and the total time in seconds.
         self.groups: list[int] = [0] * (len(_BUCKETS) + 1)
         self.seconds = 0.0
 
     def append(self, records: Sequence[Record]) -> int:
-        """As the writer does, one at a time."""
+        """Append records, one call at a time."""
         with self._lock:
             begun = time.monotonic()
             try:
@@ -56,23 +56,23 @@ class Appends:
 
 
 class SpoolMetrics:
-    """A collector of Prometheus.
+    """A Prometheus collector.
 
     ``stompkit_spool_received_total``, ``_duplicates_total``
-        messages that were new, and that were there already, since the process was started.
+        messages that were new, and duplicates, since the start of the process.
     ``stompkit_spool_group_seconds``
-        a histogram of what it takes until a group is on the disk.
+        histogram of the time in seconds until a group is on disk.
     ``stompkit_spool_append_failures_total``
-        how often a group could not be written, and was tried again.
+        number of failed writes of groups, which are retried.
     ``stompkit_spool_connected``, ``_waiting``
-        brokers that are connected, of ``stompkit_spool_brokers``, and messages that have come and
-        are not on the disk yet.
+        connected brokers, of ``stompkit_spool_brokers``, and received messages that are not on disk
+        yet.
     ``stompkit_spool_head``, ``_floor``, ``_octets``
-        with the label ``partition``: the ordinal after the last message, that of the first one that
-        is still there, and what the messages between them take.
+        with the label ``partition``: the ordinal after the last message, that of the first kept
+        message, and the size of the messages between them in bytes.
     ``stompkit_spool_reader_lag_messages``, ``_reader_lag_seconds``, ``_reader_lost_messages``
-        with the label ``reader``: what each has not read yet, how long the oldest of that is there,
-        and what it has not read and is gone.
+        with the label ``reader``: unread messages, the age of the oldest one in seconds, and
+        messages that were removed unread.
     """
 
     def __init__(
@@ -81,18 +81,18 @@ class SpoolMetrics:
         appends: Appends,
         statuses: Callable[[], Sequence[ReceiverStatus]],
     ) -> None:
-        """Ask for what there is whenever the metrics are asked for."""
+        """Read the state at each scrape."""
         self._folder: Final = folder
         self._appends: Final = appends
         self._statuses: Final = statuses
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics as they are now."""
+        """Yield the current metrics."""
         yield from self._received()
         try:
             yield from self._kept()
         except (OSError, SpoolProblem) as error:
-            # The others matter all the more then.
+            # The other metrics are all the more important then.
             _log.warning("what the spool has can't be told: %s", error)
 
     def _received(self) -> Iterator[Metric]:
@@ -176,7 +176,7 @@ class SpoolMetrics:
 
 @contextmanager
 def served(metrics: SpoolMetrics, address: Address | None) -> Iterator[Address | None]:
-    """Answer Prometheus, if that is wanted; gives where. Raises :class:`SpoolUsage`."""
+    """Serve the metrics if an address is given; raises :class:`SpoolUsage`."""
     if address is None:
         yield None
         return

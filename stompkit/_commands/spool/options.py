@@ -1,4 +1,4 @@
-"""What the command line of ``stompkit spool`` takes: brokers, ages and sizes."""
+"""Parsing of the options of ``stompkit spool``: brokers, ages and sizes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _SIZES: Final = {
 
 
 class SpoolUsage(Exception):
-    """What is wrong with the command line."""
+    """An error in the command line."""
 
 
 def age(text: str) -> float:
-    """A time, in seconds: ``90s``, ``30m``, ``12h``, ``7d``, ``2w``."""
+    """Parse a time as seconds: ``90s``, ``30m``, ``12h``, ``7d``, ``2w``."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text)
     if found is None:
         raise argparse.ArgumentTypeError("this is a number and s, m, h, d or w, such as 7d")
@@ -41,7 +41,7 @@ def age(text: str) -> float:
 
 
 def size(text: str) -> int:
-    """A number of octets: ``500000``, ``200MB``, ``10GiB``."""
+    """Parse a size as bytes: ``500000``, ``200MB``, ``10GiB``."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]i?)?b?", text.lower())
     if found is None:
         raise argparse.ArgumentTypeError(
@@ -51,7 +51,7 @@ def size(text: str) -> int:
 
 
 def address(text: str) -> Address:
-    """Where to listen: ``HOST:PORT``, or a port of the loopback interface."""
+    """Parse an address to listen on: ``HOST:PORT``, or a port of the loopback interface."""
     try:
         return parse_address(text)
     except ValueError as error:
@@ -59,17 +59,17 @@ def address(text: str) -> Address:
 
 
 def positive(text: str) -> int:
-    """A whole number of 1 or more."""
+    """Parse a positive integer."""
     if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**31):
         raise argparse.ArgumentTypeError("this is a whole number of 1 or more")
     return int(text)
 
 
 def brokers(urls: Sequence[str]) -> dict[BrokerUrl, list[str]]:
-    """Brokers, each with the destinations that are taken from there.
+    """Return the brokers, each with its source destinations.
 
-    In place of a URL, ``env:NAME`` is the one in a variable of the environment, and ``file:PATH``
-    the one in the first line of a file. Raises :class:`SpoolUsage`.
+    Instead of a URL, ``env:NAME`` refers to an environment variable, and ``file:PATH`` to the first
+    line of a file. Raises :class:`SpoolUsage`.
     """
     found: dict[BrokerUrl, list[str]] = {}
     for text in urls:

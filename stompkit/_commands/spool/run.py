@@ -1,4 +1,4 @@
-"""Receiving for as long as nobody ends it, as ``stompkit spool run`` does."""
+"""Receives until it is stopped, for ``stompkit spool run``."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from stompkit.spool.receiver import Receiver, ReceiverStatus
 
 __all__ = ["run"]
 
-#: How often is looked how it goes, in seconds.
+#: Interval of status checks in seconds.
 _LOOK_S: Final = 1.0
-#: How long the end may take: what is being written is finished, and brokers are told.
+#: Maximum duration of the shutdown in seconds: pending writes and acknowledgements finish.
 _END_S: Final = 30.0
 
 
 def run(options: argparse.Namespace) -> int:
-    """Receive until a signal comes; gives the exit status.
+    """Receive until a signal; returns the exit status.
 
     Raises :class:`SpoolUsage` and :class:`~stompkit.spool.SpoolProblem`.
     """
@@ -89,7 +89,7 @@ def _opened(options: argparse.Namespace) -> SpoolWriter:
 
 
 def _receive(receivers: Sequence[Receiver], care: Care, told: _Told, end: int) -> int:
-    """Receive until the descriptor ``end`` can be read, or one of them has failed."""
+    """Receive until the descriptor ``end`` is readable, or a receiver has failed."""
     for receiver in receivers:
         receiver.start()
     statuses = [receiver.status() for receiver in receivers]
@@ -109,7 +109,7 @@ def _receive(receivers: Sequence[Receiver], care: Care, told: _Told, end: int) -
 
 
 def _failure(receiver: Receiver) -> Exception | None:
-    """What has ended a receiver that was told to end, if it was not that."""
+    """Wait for a stopped receiver; returns the error that ended it, if any."""
     try:
         receiver.join(_END_S)
     except Exception as error:
@@ -120,7 +120,7 @@ def _failure(receiver: Receiver) -> Exception | None:
 
 @contextmanager
 def _signalled() -> Iterator[int]:
-    """A descriptor that can be read once the process has been told to end."""
+    """Return a descriptor that becomes readable after a termination signal."""
     end, told = os.pipe()
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {
@@ -137,7 +137,7 @@ def _signalled() -> Iterator[int]:
 
 
 class _Told:
-    """One line that changes on a terminal; elsewhere a line when something is the matter."""
+    """Progress output: one changing line on a terminal; elsewhere a line for each problem."""
 
     def __init__(
         self, sources: Mapping[BrokerUrl, Sequence[str]], directory: str, *, quiet: bool
@@ -150,12 +150,12 @@ class _Told:
             self._print(f"{', '.join(destinations)} of {','.join(source.hosts)} into {directory}")
 
     def metrics(self, address: Address | None) -> None:
-        """Say where metrics are, if they are anywhere."""
+        """Print the address of the metrics, if they are served."""
         if address is not None:
             self._print(f"metrics at http://{address}/metrics")
 
     def show(self, statuses: Sequence[ReceiverStatus]) -> None:
-        """Say how far it is."""
+        """Show the progress."""
         if self._is_terminal:
             line = f"\r\x1b[K{self._line(statuses)[: _columns()]}"
             if not self._is_quiet:
@@ -167,7 +167,7 @@ class _Told:
             self._print(problem or "it goes on")
 
     def end(self, statuses: Sequence[ReceiverStatus]) -> None:
-        """Say how far it was in the end."""
+        """Show the final progress."""
         if self._is_terminal:
             self._print("\r\x1b[K", end="")
         self._last = None

@@ -1,4 +1,4 @@
-"""The messages of a spool, as ``stompkit spool show`` prints them and ``verify`` reads them."""
+"""Output and verification of a spool's messages, for ``stompkit spool show`` and ``verify``."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from stompkit.spool import BrokenSpool, Record, SpoolReader
 
 __all__ = ["show", "verify"]
 
-#: How many octets of a body that is no text are shown.
+#: Number of bytes shown of a binary body.
 _SHOWN: Final = 64
-#: Messages between two tellings of how many were read.
+#: Number of messages between progress updates.
 _TELL_EVERY: Final = 100_000
 
 
 def show(
     directory: str, partition: int | None, start: int | None, end: int | None, *, as_json: bool
 ) -> int:
-    """Print messages, of one partition or all; without a range all that are there.
+    """Print messages of one partition or all; without a range, all kept messages.
 
     Raises :class:`SpoolUsage` and :class:`~stompkit.spool.SpoolProblem`.
     """
@@ -85,9 +85,9 @@ def _as_json(partition: int, ordinal: int, record: Record) -> str:
 
 
 def verify(directory: str) -> int:
-    """Read everything, so that each checksum is looked at; gives 1 where there is damage.
+    """Read everything to verify each checksum; returns 1 if there is damage.
 
-    Raises :class:`~stompkit.spool.SpoolProblem` where there is no spool.
+    Raises :class:`~stompkit.spool.SpoolProblem` if there is no spool.
     """
     reader = SpoolReader(Path(directory))
     faults = 0
@@ -110,7 +110,7 @@ def verify(directory: str) -> int:
 
 
 def _progress(total: int | None) -> None:
-    """Say on a terminal how many messages were read; nothing more at the end."""
+    """Show the number of read messages on a terminal; clears it at the end."""
     if sys.stderr.isatty():
         text = "" if total is None else f"{total:,} messages"
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)

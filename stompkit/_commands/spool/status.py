@@ -1,4 +1,4 @@
-"""What is in a spool and who reads it, as ``stompkit spool status`` and ``readers`` tell it."""
+"""Contents and readers of a spool, for ``stompkit spool status`` and ``readers``."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ _MIB: Final = 1 << 20
 
 
 class ReaderTold(msgspec.Struct, frozen=True):
-    """How far somebody is."""
+    """The progress of a reader."""
 
     name: str
     positions: Sequence[int]
     updated_s: float
     lag_messages: int
     lag_s: float
-    """Since when the oldest message is there that it lacks."""
+    """Age of the oldest unread message in seconds."""
     lost_messages: int
-    """That it lacks, and that are not there any more."""
+    """Number of messages that were removed unread."""
 
 
 class PartitionTold(msgspec.Struct, frozen=True):
-    """What a partition has."""
+    """The contents of a partition."""
 
     floor: int
     head: int
     octets: int
     oldest_s: float | None
-    """When the oldest message was received, in seconds since 1970."""
+    """Time of receipt of the oldest message, in seconds since 1970."""
 
 
 class _Told(msgspec.Struct, frozen=True):
-    """A spool."""
+    """The status of a spool."""
 
     id: str
     is_receiving: bool
@@ -63,7 +63,7 @@ class _Told(msgspec.Struct, frozen=True):
 
 
 def print_status(directory: str, *, as_json: bool) -> int:
-    """Tell what is there; raises :class:`~stompkit.spool.SpoolProblem`."""
+    """Print the status; raises :class:`~stompkit.spool.SpoolProblem`."""
     reader = SpoolReader(Path(directory))
     partitions = partitions_of(reader)
     told = _Told(
@@ -97,7 +97,7 @@ def print_status(directory: str, *, as_json: bool) -> int:
 
 
 def print_readers(directory: str, *, as_json: bool) -> int:
-    """Tell who has registered; raises :class:`~stompkit.spool.SpoolProblem`."""
+    """Print the registered readers; raises :class:`~stompkit.spool.SpoolProblem`."""
     found = readers_of(Path(directory), SpoolReader(Path(directory)))
     if as_json:
         print(_json(found))
@@ -107,7 +107,7 @@ def print_readers(directory: str, *, as_json: bool) -> int:
 
 
 def forget_reader(directory: str, name: str) -> int:
-    """Keep nothing for somebody any more; raises as :func:`print_readers`, and SpoolUsage."""
+    """Remove a reader's registration; raises as :func:`print_readers`, and SpoolUsage."""
     SpoolReader(Path(directory))
     there = sorted(listed(Path(directory)))
     if name not in there:
@@ -118,7 +118,7 @@ def forget_reader(directory: str, name: str) -> int:
 
 
 def partitions_of(reader: SpoolReader) -> list[PartitionTold]:
-    """What the partitions of a spool have."""
+    """Return the contents of the partitions of a spool."""
     return [
         PartitionTold(
             floor=floor,
@@ -131,7 +131,7 @@ def partitions_of(reader: SpoolReader) -> list[PartitionTold]:
 
 
 def readers_of(directory: Path, reader: SpoolReader) -> list[ReaderTold]:
-    """How far those are who have registered; ``reader`` is of the same spool."""
+    """Return the progress of the registered readers; ``reader`` is of the same spool."""
     return [_told_of(reader, name, found) for name, found in sorted(listed(directory).items())]
 
 
@@ -150,7 +150,7 @@ def _told_of(reader: SpoolReader, name: str, found: Reader) -> ReaderTold:
 
 
 def _received_s(reader: SpoolReader, partition: int, ordinal: int, head: int) -> float | None:
-    """When a message was received; nothing where it is not there yet, or any more."""
+    """Return the time of receipt of a message; ``None`` if it is not available."""
     with suppress(DataLost):
         for block in reader.blocks(partition, ordinal, min(ordinal + 1, head)):
             return block.received[0] / 1e6

@@ -41,7 +41,7 @@ _USAGE: Final = 2
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="stompkit bench",
         description="Measure a broker, quickly: messages a second, latency, and whether all come.",

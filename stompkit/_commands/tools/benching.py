@@ -1,4 +1,4 @@
-"""Measuring a broker, as ``stompkit bench`` does."""
+"""Measures a broker, for ``stompkit bench``."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from stompkit.client import Client, ClientError, Subscription, SubscriptionEnded
 
 __all__ = ["bench"]
 
-#: What a body begins with: the producer, the number of its message, and when it was sent, in ns.
+#: Header of a body: producer, message number, and time of sending in ns.
 _HEAD: Final = struct.Struct("!IIQ")
-#: How long the next message may take, in seconds, before it counts as lost.
+#: Time in seconds without messages, after which the missing ones count as lost.
 _LOST_S: Final = 10.0
 _TAKEN: Final = 100
 _TAKEN_BYTES: Final = 1024 * 1024
@@ -32,7 +32,7 @@ _SHARES: Final = (0.5, 0.9, 0.99, 0.999)
 
 
 def bench(broker: Broker, options: argparse.Namespace) -> int:
-    """Measure a broker and print what came of it; gives the exit status."""
+    """Measure a broker and print the results; returns the exit status."""
     work = _Bench(broker, options)
     status = run("bench", broker, work.all)
     return status
@@ -54,7 +54,7 @@ class _Bench:
         self._over: Deferred[None] = Deferred()
 
     async def all(self, session: Session) -> int:
-        """Do it; gives the exit status."""
+        """Run the measurement; returns the exit status."""
         session.on_signal(self._end)
         options = self._options
         clients: list[Client] = []
@@ -78,7 +78,7 @@ class _Bench:
         finally:
             self._progress.end()
             for client in clients:
-                # ACKs are on their way: DISCONNECT comes behind them.
+                # ACKs are in transit: DISCONNECT follows them.
                 await client.disconnect()
         if session.signal is not None:
             raise Interrupted(session.signal)
@@ -142,7 +142,7 @@ class _Bench:
                 self._end()
 
     def _look(self, session: Session) -> None:
-        """End where nothing has come for too long."""
+        """End if nothing has arrived for too long."""
         left_s = self._last + _LOST_S - time.monotonic()
         if left_s <= 0:
             self._end()
@@ -180,13 +180,13 @@ class _Bench:
             "out_of_order": self._disordered,
         }
         print(json.dumps(found) if self._options.json else "\n".join(_table(found)))
-        # Several consumers may each give back messages, which come late to another.
+        # Several consumers may each return messages, which another one receives late.
         is_disordered = self._disordered and self._options.consumers == 1
         return 1 if missing or repeated or is_disordered else 0
 
 
 def _share(ordered: Sequence[int], share: float) -> float | None:
-    """The latency that so large a share of messages has at the most, in ms; of ns in order."""
+    """Return a quantile of sorted latencies in ns, as ms; ``None`` if there are none."""
     if not ordered:
         return None
     index = min(int(share * len(ordered)), len(ordered) - 1)

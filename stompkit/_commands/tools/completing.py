@@ -1,4 +1,4 @@
-"""Scripts with which shells complete command lines of stompkit."""
+"""Shell completion scripts for the command lines of stompkit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["script"]
 
 
 def script(shell: str) -> str:
-    """The script for ``bash``, ``zsh`` or ``fish``."""
+    """Return the script for ``bash``, ``zsh`` or ``fish``."""
     made = {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell]
     return "\n".join(made(outline())) + "\n"
 
@@ -21,7 +21,7 @@ def _quoted(text: str) -> str:
 
 
 def _words(each: Outline) -> list[str]:
-    """What can stand after the words of a command, without files."""
+    """Return the possible words after a command, except files."""
     found = [inner.words[-1] for inner in each.commands]
     found += [name for option in each.options for name in option.names]
     for argument in each.arguments:
@@ -33,7 +33,7 @@ def _takes_files(each: Outline) -> bool:
     return any(argument.is_file for argument in each.arguments)
 
 
-# bash. The script is for version 3.2 and later, without the package bash-completion.
+# bash. The script supports version 3.2 and later, without the package bash-completion.
 
 
 def _bash(root: Outline) -> Iterator[str]:
@@ -133,7 +133,7 @@ def _zsh_text(text: str) -> str:
 def _zsh_options(option: Option) -> Iterator[str]:
     value = f":{_zsh_text(option.metavar)}:{_zsh_action(option)}" if option.metavar else ""
     for name in option.names:
-        # Whether one can be given several times is left to the command.
+        # The command itself checks if an option can be repeated.
         yield _quoted(f"*{name}[{_zsh_text(option.help)}]{value}")
 
 

@@ -23,7 +23,7 @@ exit status: 0; 2 the command line is wrong
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="stompkit completion",
         description="Print what makes a shell complete commands and options.",

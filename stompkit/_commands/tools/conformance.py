@@ -9,14 +9,14 @@ __all__ = ["main", "parser"]
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options; raises ModuleNotFoundError without pytest."""
+    """Return the command's parser; raises ModuleNotFoundError without pytest."""
     from stompkit.conformance.__main__ import parser as made
 
     return made()
 
 
 def main(arguments: list[str]) -> int:
-    """Hand everything over to the suite."""
+    """Pass the arguments to the test suite."""
     try:
         from stompkit.conformance.__main__ import main as run
     except ModuleNotFoundError as error:

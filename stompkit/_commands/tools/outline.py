@@ -1,4 +1,4 @@
-"""What commands and options there are: what completion and documentation are made of."""
+"""Outline of commands and options, for completion and documentation."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from stompkit._commands import COMMANDS, command_of
 
 __all__ = ["Option", "Outline", "outline", "parsers"]
 
-#: What stands for a value that is the name of a file or directory.
+#: Placeholders of values that are names of files or directories.
 _FILES: Final = frozenset({"FILE", "DIR", "DIRECTORY", "PATH", "STORE"})
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option, or an argument without a name."""
+    """An option, or a positional argument."""
 
     names: tuple[str, ...]
-    """With their dashes; none for an argument."""
+    """Names with their dashes; empty for a positional argument."""
     help: str
     metavar: str
-    """What stands for its value; empty where it has none."""
+    """Placeholder of the value; empty for an option without a value."""
     choices: tuple[str, ...]
     is_file: bool
 
 
 @dataclass(frozen=True)
 class Outline:
-    """A command, or one of those that it has."""
+    """A command or a subcommand."""
 
     words: tuple[str, ...]
-    """How it is called: ``("store", "check")``; none for ``stompkit`` itself."""
+    """Words of the command, such as ``("store", "check")``; empty for ``stompkit`` itself."""
     help: str
     options: tuple[Option, ...] = ()
     arguments: tuple[Option, ...] = ()
     commands: tuple[Outline, ...] = field(default=())
 
     def all(self) -> Iterator[Outline]:
-        """It, and all below it."""
+        """Yield the command and all of its subcommands."""
         yield self
         for each in self.commands:
             yield from each.all()
 
 
 def parsers() -> Iterator[tuple[str, argparse.ArgumentParser | None]]:
-    """All commands with their parsers; ``None`` where what one needs is not installed."""
+    """Yield all commands with their parsers; ``None`` if a required package is missing."""
     for name in COMMANDS:
         try:
             yield name, command_of(name).parser()
@@ -57,7 +57,7 @@ def parsers() -> Iterator[tuple[str, argparse.ArgumentParser | None]]:
 
 
 def outline() -> Outline:
-    """All commands."""
+    """Return the outline of all commands."""
     general = (
         Option(("--help", "-h"), "show a help message and exit", "", (), is_file=False),
         Option(("--version",), "the same as the command version", "", (), is_file=False),

@@ -39,19 +39,19 @@ exit status: 0 it answers; 1 it does not, or not as it should; 2 the command lin
 """
 
 _TARGET: Final = "localhost:61613"
-#: Where `stompkit run` says which broker it has started.
+#: Variable with the URL of the broker that `stompkit run` has started.
 _VARIABLE: Final = "STOMPKIT_URL"
 _TEMPORARY: Final = "/temp-queue/stompkit-ping"
-#: Seconds between two tries of --wait.
+#: Interval in seconds between attempts with --wait.
 _PAUSE_S: Final = 0.2
 
 
 class _Unwell(Exception):
-    """What is wrong with a broker."""
+    """A problem with a broker."""
 
 
 class _Answer(NamedTuple):
-    """What a broker has said, and how long that took."""
+    """The answer of a broker, with times in seconds."""
 
     server: str
     version: str
@@ -60,7 +60,7 @@ class _Answer(NamedTuple):
 
 
 def main(arguments: list[str]) -> int:
-    """Ask a broker."""
+    """Query a broker."""
     own = parser()
     options = own.parse_args(arguments)
     if options.timeout <= 0 or options.wait < 0:
@@ -92,7 +92,7 @@ def main(arguments: list[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="stompkit ping",
         description="Ask a broker, any that speaks STOMP, whether it works.",
@@ -158,7 +158,7 @@ def _ask(host: str, url: BrokerUrl, options: argparse.Namespace) -> _Answer:
             said = os.environ.get("STOMPKIT_LOGIN") or None
             login, passcode = url.login or said, url.passcode
             if passcode is None and said in (None, login):
-                # The passcode of somebody else is of no use.
+                # The passcode belongs to another user.
                 passcode = os.environ.get("STOMPKIT_PASSCODE") or None
             if login is not None:
                 headers["login"] = login
@@ -185,20 +185,20 @@ def _said(error: OSError | ProtocolError) -> str:
 
 
 def _round_trip(peer: _Peer, destination: str) -> float:
-    """Seconds from a SEND to its MESSAGE."""
+    """Return the time in seconds from a SEND to its MESSAGE."""
     token = secrets.token_hex(16)
     peer.request("SUBSCRIBE", {"id": "ping", "destination": destination, "ack": "auto"})
     begin = time.monotonic()
     headers = {"destination": destination, "content-type": "text/plain"}
     peer.send(Frame("SEND", headers, token.encode()))
-    # What others have sent to a destination of theirs is not ours.
+    # Messages of others may arrive at a shared destination.
     while peer.expect("MESSAGE").body != token.encode():
         pass
     return time.monotonic() - begin
 
 
 class _Peer:
-    """A session with a broker, with a time by which all has to be done."""
+    """A session with a broker, with a deadline for all operations."""
 
     def __init__(self, stream: socket.socket, deadline: float) -> None:
         self.session = Session(Role.CLIENT)
@@ -216,7 +216,7 @@ class _Peer:
         self._write(self.session.send(frame, time.monotonic()))
 
     def request(self, command: str, headers: dict[str, str]) -> None:
-        """Send a frame and wait until it was done; messages that come meanwhile are nobody's."""
+        """Send a frame and wait for its receipt; discards messages that arrive meanwhile."""
         self._count += 1
         receipt = f"ping-{self._count}"
         self.send(Frame(command, {**headers, "receipt": receipt}))
@@ -226,7 +226,7 @@ class _Peer:
             raise _Unwell(f"a RECEIPT for something else than {command}")
 
     def expect(self, *commands: str) -> Frame:
-        """The next frame, which has to be one of those; an ERROR is told."""
+        """Return the next frame, which must be one of these; raises an ERROR frame."""
         frame = self._receive()
         if frame.command in commands:
             return frame

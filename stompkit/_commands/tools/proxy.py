@@ -54,24 +54,24 @@ _ENDED_BY: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class _Output:
-    """Standard output, which begins with a certain line and lasts until nobody reads it."""
+    """Standard output, which starts with a fixed line and stops when its reader is gone."""
 
     def __init__(self, *, is_json: bool) -> None:
-        """Keep lines until the first one is there; each is to be JSON, or text."""
+        """Buffer lines until the first one is printed; each is JSON or text."""
         self.is_json = is_json
         self._lock = threading.Lock()
         self._waiting: list[str] | None = []
-        #: Whether somebody still reads it.
+        #: True while the output has a reader.
         self.is_read = True
 
     def begin(self, first: str) -> None:
-        """Print the first line, then those that have come before it."""
+        """Print the first line, and then the buffered ones."""
         with self._lock:
             waiting, self._waiting = self._waiting or [], None
             self._print("\n".join([first, *waiting]))
 
     def note(self, text: str) -> None:
-        """Print what has happened; called in the thread of the proxy."""
+        """Print an event; called in the thread of the proxy."""
         self.line(json.dumps({"time": now(), "note": text}) if self.is_json else text)
 
     def line(self, line: str) -> None:
@@ -89,7 +89,7 @@ class _Output:
             print(text, flush=True)
         except BrokenPipeError:
             self.is_read = False
-            # To the process, not to this thread: somebody waits for it.
+            # Sent to the process, not to this thread: another thread waits for it.
             os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -103,13 +103,13 @@ class _Printed(FrameLog):
         self._unreadable: set[tuple[int, Direction]] = set()
 
     def record(self, direction: Direction, connection: int, frame: Frame) -> None:
-        """Note a frame and print it."""
+        """Record a frame and print it."""
         super().record(direction, connection, frame)
         for seen in self.all:
             self._output.line(self._document(seen) if self._output.is_json else str(seen))
 
     def undecodable(self, direction: Direction, connection: int, octets: bytes) -> None:
-        """Say once that what follows is no STOMP."""
+        """Report once that the following bytes are not STOMP."""
         if (connection, direction) not in self._unreadable:
             self._unreadable.add((connection, direction))
             text = f"#{connection} {direction:<8} no STOMP from here on: it passes unread"
@@ -159,7 +159,7 @@ def _failed(error: OSError) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="stompkit proxy",
         description="Stand before a broker, and break on purpose what clients and it say.",
@@ -205,7 +205,7 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _listening(text: str) -> tuple[str, int]:
-    """An address to listen on, whose port may be 0."""
+    """Parse an address to listen on, whose port may be 0."""
     if not text.endswith(":0"):
         return _address(text)
     host, _ = _address(f"{text}1")
@@ -214,7 +214,7 @@ def _listening(text: str) -> tuple[str, int]:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Have the signals that end the proxy wait until somebody asks for them."""
+    """Block the signals that end the proxy, so that it can wait for them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDED_BY)
     try:
         yield
@@ -225,7 +225,7 @@ def _signals_kept() -> Iterator[None]:
 
 
 def _run(options: argparse.Namespace, script: FaultScript) -> None:
-    """Run the proxy; raises OSError if it can't listen, BrokenPipeError if nobody reads it."""
+    """Run the proxy; raises OSError if it cannot listen, BrokenPipeError without a reader."""
     output = _Output(is_json=options.json)
     seed = options.seed if options.seed is not None else script.seed or 0
     host, port = options.listen
@@ -255,6 +255,6 @@ def _run(options: argparse.Namespace, script: FaultScript) -> None:
 
 
 def _announce(path: Path, proxy: Proxy) -> None:
-    """Write where the proxy listens, so that nobody reads half of it."""
+    """Write the proxy's address atomically to a file."""
     document = {"pid": os.getpid(), "endpoints": [{"host": proxy.host, "port": proxy.port}]}
     write_atomically(path, json.dumps(document).encode(), mode=None, durable=False)

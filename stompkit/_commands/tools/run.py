@@ -52,7 +52,7 @@ _FORWARDED: Final = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
-#: What a terminal sends to the command, too.
+#: Signals that a terminal also sends to the command.
 _FROM_TERMINAL: Final = (signal.SIGINT, signal.SIGQUIT)
 
 
@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="stompkit run",
         usage="stompkit run [options] [--] COMMAND [ARGUMENT ...]",
@@ -147,7 +147,7 @@ def _environment(broker: RunningBroker) -> dict[str, str]:
 
 
 def _keep(broker: RunningBroker, options: argparse.Namespace) -> None:
-    """Write what was to be kept of the broker; what can't be written is told, and no more."""
+    """Save the requested output of the broker; failures are only reported."""
     try:
         if options.log is not None:
             options.log.write_text(broker.log, encoding="utf-8")
@@ -158,17 +158,17 @@ def _keep(broker: RunningBroker, options: argparse.Namespace) -> None:
 
 
 class _Ended(BaseException):
-    """A signal that ends this command before it runs the other."""
+    """A signal that ends this command before the other one runs."""
 
     def __init__(self, number: int) -> None:
-        """Keep the signal's number."""
+        """Store the signal's number."""
         super().__init__(number)
         self.number = number
 
 
 @contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """Have the signals that end a process end this one by way of its cleaning up."""
+    """Turn termination signals into an exit with cleanup."""
 
     def end(number: int, frame: FrameType | None) -> None:
         raise _Ended(number)
@@ -184,7 +184,7 @@ def _ended_in_order() -> Iterator[None]:
 
 
 def _run(command: list[str], environment: dict[str, str]) -> int:
-    """Run the command, in this process's group, and hand signals on to it."""
+    """Run the command in this process group, and forward signals to it."""
     waiting: list[int] = []
     process: subprocess.Popen[bytes] | None = None
 
@@ -215,7 +215,7 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
 
 
 def _is_in_foreground() -> bool:
-    """Whether a key of the terminal reaches the command by itself."""
+    """Return True if the command receives signals from the terminal's keyboard itself."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:

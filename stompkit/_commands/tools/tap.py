@@ -36,7 +36,7 @@ _BODY: Final = 120
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="stompkit tap",
         description="Watch the frames between clients and a broker.",
@@ -74,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str]) -> int:
-    """Watch frames until a signal comes."""
+    """Watch frames until a signal."""
     made = parser()
     options = made.parse_args(arguments)
     if options.to is not None and options.admin is not None:
@@ -107,7 +107,7 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _listening(text: str) -> tuple[str, int]:
-    """An address to listen on, whose port may be 0."""
+    """Parse an address to listen on, whose port may be 0."""
     if not text.endswith(":0"):
         return _address(text)
     host, _ = _address(f"{text}1")

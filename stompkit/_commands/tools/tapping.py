@@ -1,4 +1,4 @@
-"""Watching frames, as ``stompkit tap`` does."""
+"""Watches frames, for ``stompkit tap``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["FrameLines", "tap_admin", "tap_proxy"]
 _ENDED_BY: Final = (signal.SIGINT, signal.SIGTERM)
 _ARROWS: Final = {"received": "<", "sent": ">"}
 _DIRECTIONS: Final = {arrow: name for name, arrow in _ARROWS.items()}
-#: So much of a body is kept for what --body may ask for.
+#: Maximum number of bytes of a body to keep, which limits --body.
 _MOST_BODY: Final = 1024 * 1024
 _COLOURS: Final = {
     "ERROR": "red",
@@ -36,10 +36,10 @@ _COLOURS: Final = {
 
 
 class FrameLines:
-    """Prints those frames that are wanted, each in a line."""
+    """Prints the selected frames, each in a line."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        """Print as the options of the command say."""
+        """Print as the options of the command specify."""
         self._options = options
         self._style = Style(sys.stdout, options.color)
         self._commands = frozenset(options.commands or ())
@@ -55,7 +55,7 @@ class FrameLines:
         body: bytes | None,
         body_octets: int,
     ) -> None:
-        """Print a frame; the body is ``None`` where only its size is known."""
+        """Print a frame; the body is ``None`` if only its size is known."""
         if not self._is_wanted(direction, command, dict(reversed(headers))):
             return
         time = now()
@@ -77,7 +77,7 @@ class FrameLines:
         self._print("  ".join(words))
 
     def note(self, text: str, **facts: object) -> None:
-        """Print something that is no frame; ``facts`` are for --json."""
+        """Print an event other than a frame; ``facts`` are for --json."""
         if self._options.json:
             self._print(json.dumps({"note": text, **facts}))
         else:
@@ -101,7 +101,7 @@ class FrameLines:
         cut = body[: self._options.body]
         more = self._style(f" ... ({amount(octets, 'octet')})", "dim") if len(cut) < octets else ""
         try:
-            # A character that is cut in two makes no text of what was one.
+            # A truncated character would make text look like binary data.
             text = body.decode("utf-8")
         except UnicodeDecodeError:
             return f"hex {cut.hex(' ')}{more}"
@@ -115,16 +115,16 @@ class _Printed(FrameLog):
     """A log of frames that prints each of them, and keeps none."""
 
     def __init__(self, lines: FrameLines) -> None:
-        """Print by ``lines`` once somebody has said where the proxy is."""
+        """Print with ``lines`` after the proxy's address was printed."""
         super().__init__(max_events=1, max_body_bytes=_MOST_BODY)
         self._lines = lines
         self._unreadable: set[tuple[int, Direction]] = set()
         self.begun = threading.Event()
-        #: Whether somebody still reads what is printed.
+        #: True while the output has a reader.
         self.is_read = True
 
     def record(self, direction: Direction, connection: int, frame: Frame) -> None:
-        """Note a frame and print it."""
+        """Record a frame and print it."""
         super().record(direction, connection, frame)
         for seen in self.all:
             self._call(
@@ -139,18 +139,18 @@ class _Printed(FrameLog):
             )
 
     def opened(self, connection: int) -> None:
-        """Say that a client has connected."""
+        """Report a new client connection."""
         super().opened(connection)
         self._note(f"#{connection} opened", connection)
 
     def closed(self, connection: int, reason: str = "", *, by: Any = None) -> None:
-        """Say that a connection has ended."""
+        """Report the end of a connection."""
         super().closed(connection, reason, by=by)
         whom = f" by the {by}" if by is not None else ""
         self._note(f"#{connection} closed{whom}" + f": {reason}" * bool(reason), connection)
 
     def undecodable(self, direction: Direction, connection: int, octets: bytes) -> None:
-        """Say once that what follows is no STOMP."""
+        """Report once that the following bytes are not STOMP."""
         if (connection, direction) not in self._unreadable:
             self._unreadable.add((connection, direction))
             arrow = _ARROWS[direction]
@@ -167,12 +167,12 @@ class _Printed(FrameLog):
             function()
         except BrokenPipeError:
             self.is_read = False
-            # To the process, not to this thread: somebody waits for it.
+            # Sent to the process, not to this thread: another thread waits for it.
             os.kill(os.getpid(), signal.SIGTERM)
 
 
 def tap_proxy(to: tuple[str, int], listen: tuple[str, int], lines: FrameLines) -> int:
-    """Stand before a broker until a signal comes; raises OSError, also BrokenPipeError."""
+    """Run a proxy until a signal; raises OSError, including BrokenPipeError."""
     log = _Printed(lines)
     host, port = listen
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDED_BY)
@@ -194,11 +194,11 @@ def tap_proxy(to: tuple[str, int], listen: tuple[str, int], lines: FrameLines) -
 
 
 class _Ended(BaseException):
-    """A signal has ended it, wherever it was."""
+    """A signal has ended the command."""
 
 
 def tap_admin(admin: Admin, lines: FrameLines) -> int:
-    """Have a stompkit broker tell of frames until a signal comes; raises AdminError."""
+    """Print a stompkit broker's frames until a signal; raises AdminError."""
 
     def end() -> None:
         raise _Ended

@@ -12,12 +12,12 @@ from stompkit import __version__, is_compiled
 
 __all__ = ["main", "parser"]
 
-#: What a broker's behaviour can depend on; the last ones are extras.
+#: Packages that affect a broker's behaviour; the last ones are extras.
 _PACKAGES: Final = ("Twisted", "msgspec", "lmdb", "SQLAlchemy", "pyOpenSSL")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="stompkit version",
         description="Print the versions of stompkit and of what it runs on.",
@@ -27,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str]) -> int:
-    """Print versions, as a report of a problem should have them."""
+    """Print versions for a problem report."""
     options = parser().parse_args(arguments)
     packages = {package: _version(package) for package in _PACKAGES}
     system = f"{platform.system()} {platform.release()}"

@@ -23,7 +23,7 @@ class Backoff:
     """The delays of one series of attempts, each twice as long as the one before."""
 
     def __init__(self, initial_s: float, max_s: float) -> None:
-        """Begin with *initial_s* seconds; no delay is longer than *max_s* seconds."""
+        """Start with *initial_s* seconds; no delay is longer than *max_s* seconds."""
         self._initial_s = initial_s
         self._max_s = max_s
         self._failures = 0
@@ -39,5 +39,5 @@ class Backoff:
         return delay_s(self._failures, self._initial_s, self._max_s)
 
     def reset(self) -> None:
-        """Begin again, after a success."""
+        """Reset the delay, after a success."""
         self._failures = 0

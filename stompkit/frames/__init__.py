@@ -1,7 +1,7 @@
-"""Sans-I/O codecs for STOMP 1.0, 1.1 and 1.2: octets to frames and back, and session states.
+"""Sans-I/O codecs for STOMP 1.0, 1.1 and 1.2: bytes to frames and back, and session states.
 
-Only the standard library is imported here, and nothing here touches a socket or a clock, so
-that the package serves any program that speaks STOMP, whatever it uses for input and output.
+The package uses only the standard library, and neither sockets nor clocks. It therefore serves any
+program that speaks STOMP, with any kind of input and output.
 """
 
 from stompkit.frames._commands import COMMANDS, Command, Role

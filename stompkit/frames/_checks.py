@@ -146,7 +146,7 @@ class Checks:
             return True
         if parse_number(headers["content-length"], _MOST_DIGITS):
             raise self._body_not_allowed(command, headers)
-        return False  # none, or what is refused for its length
+        return False  # zero, or invalid and refused elsewhere
 
     def dropped_body(self, command: str, headers: dict[str, str]) -> bytes:
         """Ignore, or refuse, the body of a frame that may not have one."""

@@ -28,8 +28,8 @@ class Command:
 
     name: str
     sender: Role
-    #: The versions that define it, each with the headers that it requires. An entry of several
-    #: names is satisfied by any one of them.
+    #: Required headers by version, for the versions that define the command. One of several
+    #: alternative names is sufficient.
     required: dict[Version, tuple[_Alternatives, ...]]
     #: True if the frame may carry a body ("Body"; 1.0 only describes each command).
     body: bool = False

@@ -67,16 +67,16 @@ class FrameDecoder:
         #: Templates of the heads of complete frames, by their first byte: most peers repeat
         #: themselves.
         self._known: dict[int, HeadTemplate] = {}
-        self._misses = 0  # heads since the last that was like another
+        self._misses = 0  # heads since the last cache hit
         self._forget_progress()
 
     def _forget_progress(self) -> None:
         """Reset the progress to the first pending byte."""
-        self._searched = 0  # octets already searched for what comes next
+        self._searched = 0  # bytes already searched for the next delimiter
         self._lines = 0  # line ends among them, while the head is not complete
         self._line_start = 0  # where the line that is not complete begins
         self._body_start = 0  # where the body begins; 0 while the head is not complete
-        self._need = 0  # octets up to and with the NUL that ends the frame; 0 while unknown
+        self._need = 0  # bytes up to and including the final NUL; 0 while unknown
         self._frame: Frame | None = None  # the frame of the complete head, without its body
         self._receipt: str | None = None  # what the head that is complete asks for
 
@@ -138,10 +138,10 @@ class FrameDecoder:
             )
             raise self._error
 
-    # The fast path: everything that is complete within one piece of octets.
+    # The fast path: frames that are complete within one chunk.
 
     def _decode(self, data: bytes, frames: list[Frame]) -> int:
-        """Append the complete frames in ``data`` and return how many octets were used."""
+        """Append the complete frames in ``data``, and return the number of bytes used."""
         checks = self._checks
         version, tolerance, small_head = checks.version, checks.tolerance, checks.small_head
         max_body, max_frame = checks.max_body, checks.max_frame
@@ -297,7 +297,7 @@ class FrameDecoder:
         if checks.crlf:
             gap, body_start = _earlier_gap(pending, searched, limit, gap)
         if gap < 0 and nul >= 0:
-            self._need = nul + 1  # enough for _decode to say what is wrong
+            self._need = nul + 1  # enough for _decode to report the error
             return True
         if gap < 0:
             self._check_partial_head()

@@ -24,12 +24,13 @@ def encode(
 ) -> bytes:
     """Encode one frame by the rules of ``version``; ``None`` before one is negotiated.
 
-    A body gets its ``content-length`` where the frame has none (1.2, "Header content-length").
-    Raises :class:`LocalProtocolError` for what the version can't express: an unknown command, a
-    body where none may be, a ``content-length`` that is not the body's, an empty header name, a
-    line end or colon in a header that is not escaped, a NUL in any header. ``tolerance`` allows
-    ``INVALID_UTF8`` (octets kept by a tolerant decoder) and ``BODY`` (any command has one).
-    With ``eol`` a line feed follows the NUL, which every version allows and some clients need.
+    A body gets its ``content-length`` if the frame has none (1.2, "Header content-length"). Raises
+    :class:`LocalProtocolError` for input that the version cannot express. That is an unknown
+    command, a body where none is allowed, or a ``content-length`` that is not the body's. It is
+    also an empty header name, an unescaped line end or colon in a header, or a NUL in any header.
+    ``tolerance`` allows ``INVALID_UTF8`` (bytes kept by a tolerant decoder) and ``BODY`` (any
+    command has one). With ``eol`` a line feed follows the NUL, which every version allows and some
+    clients need.
     """
     command, headers, body = frame.command, frame.headers, frame.body
     if command not in COMMANDS:

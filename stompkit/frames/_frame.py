@@ -16,20 +16,20 @@ _SHOWN_BODY_BYTES = 64
 class Frame:
     """A command, its headers and a body.
 
-    ``headers`` maps each header name to its value, in the order in which the names appeared.
-    Where a name was repeated the mapping holds the first value, which is the one that counts
-    (STOMP 1.2, "Repeated Header Entries"); the later ones, which only tell of earlier states of
-    the header, are the ``(name, value)`` pairs of ``repeated``, in their order on the wire.
-    Names and values are decoded: no escape sequences.
+    ``headers`` maps each header name to its value, in the order of appearance. For a repeated name
+    the mapping holds the first value, which is the valid one (STOMP 1.2, "Repeated Header
+    Entries"). The later ones, which are earlier states of the header, are the ``(name, value)``
+    pairs of ``repeated``, in their order on the wire. Names and values are decoded, without escape
+    sequences.
 
-    ``head`` is what the decoder read the command and the headers from: the octets before the
-    blank line, without the last line feed, still escaped.  It is ``None`` on a frame that was not
-    decoded from the wire, takes no part in comparisons, and is not updated when ``headers`` is
-    changed; the encoder does not look at it.
+    ``head`` holds the bytes from which the decoder read the command and the headers: those before
+    the blank line, without the last line feed, still escaped. It is ``None`` on a frame that was
+    not decoded from the wire. It is ignored in comparisons and by the encoder, and is not updated
+    when ``headers`` is changed.
 
-    ``model`` is one object for all frames of a connection whose heads differ in nothing but the
-    value of ``receipt``, or of what ACK and NACK name, as far as the decoder has noticed: the
-    head of the first of them.
+    ``model`` is one object shared by frames of a connection with equal heads: the head of the first
+    of them. The value of ``receipt``, or the delivery that ACK and NACK name, may differ. The
+    decoder does not find all such frames.
     """
 
     __slots__ = ("body", "command", "head", "headers", "model", "repeated")
@@ -43,10 +43,9 @@ class Frame:
         head: bytes | None = None,
         model: bytes | None = None,
     ) -> None:
-        """Make a frame; ``headers`` is copied, so that it can be changed afterwards.
+        """Create a frame; ``headers`` is copied, so that it can be changed afterwards.
 
-        A decoder gives ``head`` and ``model``, too, and a dict that nobody else holds: that is
-        not copied.
+        A decoder also passes ``head`` and ``model``, and an unshared dict, which is not copied.
         """
         self.command = command
         self.headers: dict[str, str]
@@ -61,23 +60,23 @@ class Frame:
 
     @property
     def text(self) -> str:
-        """The body as UTF-8; raises UnicodeDecodeError where it is something else."""
+        """Return the body as UTF-8 text; raises UnicodeDecodeError if it is not UTF-8."""
         return self.body.decode("utf-8")
 
     def values(self, name: str) -> list[str]:
-        """All values of one header, the valid one first; empty where there is none."""
+        """Return all values of one header, the valid one first; empty if it is missing."""
         first = self.headers.get(name)
         if first is None:
             return []
         return [first, *(value for key, value in self.repeated if key == name)]
 
     def items(self) -> Iterator[tuple[str, str]]:
-        """All header entries: the valid ones, then the repeated ones."""
+        """Yield all header entries: the valid ones, then the repeated ones."""
         yield from self.headers.items()
         yield from self.repeated
 
     def __eq__(self, other: object) -> bool:
-        """Frames are equal when command, headers, repeated headers and body are."""
+        """Compare command, headers, repeated headers and body."""
         if not isinstance(other, Frame):
             return NotImplemented
         return (
@@ -90,7 +89,7 @@ class Frame:
     __hash__ = None  # type: ignore[assignment]  # frames can be changed
 
     def __repr__(self) -> str:
-        """Readable, bounded, and without the passcode."""
+        """Return a readable text of limited length, without the passcode."""
         headers = ", ".join(
             f"{name!r}: {'***' if name.strip() in _SECRET else value!r}"[:200]
             for name, value in self.items()

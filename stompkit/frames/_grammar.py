@@ -26,22 +26,22 @@ UNESCAPED_COMMANDS: Final = frozenset({"CONNECT", "STOMP", "CONNECTED"})
 
 
 class Tolerance(Flag):
-    """Departures from the specifications that a decoder or an encoder lets pass.
+    """Departures from the specifications that a decoder or an encoder accepts.
 
-    ``NONE`` is the strict mode and the default; ``LENIENT`` is everything that peers in the
-    field are known to send and that can be read in one way only.
+    ``NONE`` is the strict mode and the default. ``LENIENT`` accepts every departure that real peers
+    are known to send and that has a single interpretation.
     """
 
     NONE = 0
-    #: A raw colon in a header value on 1.1 and 1.2, where it ought to be escaped.
+    #: A raw colon in a header value on 1.1 and 1.2, which should be escaped.
     RAW_COLON = auto()
     #: Lines that end in CR LF on 1.0 and 1.1.
     CRLF = auto()
     #: A backslash that starts no known escape sequence stands for itself.
     UNKNOWN_ESCAPE = auto()
-    #: Header octets that are not UTF-8, kept as lone surrogates (``surrogateescape``).
+    #: Header bytes that are not UTF-8, kept as lone surrogates (``surrogateescape``).
     INVALID_UTF8 = auto()
-    #: NUL octets between frames.
+    #: NUL bytes between frames.
     EXTRA_NUL = auto()
     #: A body on a frame that may not have one; it ends at the first NUL, whatever
     #: ``content-length`` says, and is dropped.
@@ -58,23 +58,23 @@ class Tolerance(Flag):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The most that a decoder takes from a peer; past it the frame is refused."""
+    """Maximum sizes of the input of a decoder; larger frames are refused."""
 
-    #: Length of the command, in octets. The longest in use is UNSUBSCRIBE, 11; RabbitMQ allows
+    #: Length of the command, in bytes. The longest in use is UNSUBSCRIBE, 11; RabbitMQ allows
     #: 32, ActiveMQ 1,024.
     max_command_bytes: int = 64
-    #: Length of one header line, in octets, without its line end. ActiveMQ allows 10 KiB,
+    #: Length of one header line, in bytes, without its line end. ActiveMQ allows 10 KiB,
     #: RabbitMQ 100 KiB.
     max_header_line_bytes: int = 65_536
     #: Header entries in one frame. RabbitMQ allows 100, ActiveMQ 1,000.
     max_headers: int = 1_000
-    #: Length of the body, in octets. ActiveMQ allows 100 MiB, RabbitMQ 4 MiB for the frame.
+    #: Length of the body, in bytes. ActiveMQ allows 100 MiB, RabbitMQ 4 MiB for the frame.
     max_body_bytes: int = 64 * 1024 * 1024
-    #: Length of a whole frame, in octets: what one connection can make the decoder hold.
+    #: Length of a whole frame, in bytes: the maximum that the decoder buffers for one connection.
     max_frame_bytes: int = 66 * 1024 * 1024
 
 
-#: For a peer that has not logged in: CONNECT needs little, and strangers get no more.
+#: Limits before login: CONNECT needs little.
 BEFORE_LOGIN: Final = Limits(
     max_header_line_bytes=8_192, max_headers=100, max_body_bytes=1_024, max_frame_bytes=65_536
 )

@@ -152,7 +152,7 @@ def _without_cr(text: str, version: Version | None, tolerance: Tolerance) -> str
 def receipt_in(head: bytes | bytearray) -> str | None:
     """Return the receipt that a broken frame asked for, so that the ERROR frame can name it.
 
-    Only a value without escapes is returned: a guess about an unreadable frame helps nobody.
+    Only a value without escapes is returned: a guess about an unreadable frame is useless.
     """
     for line in head.split(b"\n")[1:]:
         name, colon, value = line.partition(b":")

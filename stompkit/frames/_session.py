@@ -75,7 +75,7 @@ class Session:
         tolerance: Tolerance = Tolerance.NONE,
         eol: bool = False,
     ) -> None:
-        """Begin in the state OPENING."""
+        """Start in the state OPENING."""
         self.role = role
         self.state = State.OPENING
         self.version: Version | None = None

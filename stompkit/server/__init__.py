@@ -7,7 +7,7 @@ from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.destinations import Destination
 from stompkit.server.domain.errors import Refused
 
-# Two names each: plug-ins import the old ones, Entry and Ledger.
+# Two names for each: plug-ins import the old ones, Entry and Ledger.
 from stompkit.server.domain.queues.references import MessageReference
 from stompkit.server.domain.queues.references import MessageReference as Entry
 from stompkit.server.domain.session.acks import PendingAcks

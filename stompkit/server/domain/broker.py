@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["Broker"]
 
 #: Maximum time in seconds of deferrable work in one cycle, and number of queues that a subscription
-#: examines between two looks at the clock.
+#: examines between two checks of the clock.
 _TURN_S: Final = 0.01
 _QUEUES_FED: Final = 32
 #: Maximum number of connections written to in one reactor iteration. Most of the cost of a write is
@@ -398,8 +398,7 @@ class Broker:
     def settle(self, settlement: Settlement) -> list[MessageReference]:
         """Apply an ACK or NACK.
 
-        Return the references that are gone; :meth:`CommitQueue.take` brings them back if the store
-        cannot do it.
+        Return the removed references; :meth:`CommitQueue.take` restores them if the store fails.
         """
         for entry in settlement.entries:
             entry.holder = None

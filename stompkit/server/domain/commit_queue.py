@@ -399,7 +399,7 @@ class CommitQueue:
         self.octets -= unit.octets
         puts = unit.puts
         if len(puts) > 1:
-            # The functions that run for one of them must not affect the others.
+            # Messages dropped to make room for one of them must not include the others.
             for entry in puts:
                 entry.home.arrived(entry)
         for entry in puts:

@@ -110,7 +110,7 @@ class VirtualHost:
         #: Pattern subscriptions, which also receive from destinations created later.
         self._patterns: PatternTree[Subscription] = PatternTree()
         self.durables: dict[str, DurableQueue] = {}
-        #: Incremented when a durable subscription is added or changes what it collects.
+        #: Incremented when a durable subscription is added or collects other messages.
         self.durable_changes = 0
         #: Replaced durable subscriptions with the same names, until the store has the change.
         self._replaced: set[DurableQueue] = set()

@@ -99,7 +99,7 @@ _last: Final = _Known()
 class Message:
     """An immutable message: headers and body as sent to a destination.
 
-    ``headers`` holds what is passed on to subscribers. The headers that the broker adds to each
+    ``headers`` holds the headers passed on to subscribers. The headers that the broker adds to each
     MESSAGE (``subscription``, ``message-id``, ``ack``, ...) are not among them. ``expires`` and
     ``due`` are seconds since the epoch, 0 for none.
     """

@@ -14,7 +14,7 @@ __all__ = ["SelectorTime"]
 #: Maximum time in seconds of all selectors, and of those of one connection, in one iteration.
 _ALL_S: Final = 0.005
 _EACH_S: Final = 0.003
-#: Number of words of selectors evaluated between two looks at the clock.
+#: Number of words of selectors evaluated between two checks of the clock.
 _WORDS: Final = 50
 
 

@@ -19,7 +19,7 @@ __all__ = ["CommitWork", "PatternWork", "Prepared", "Slices"]
 
 _T = TypeVar("_T")
 
-#: Maximum time in seconds of a slice, and number of destinations between two looks at the clock.
+#: Maximum time in seconds of a slice, and number of destinations between two checks of the clock.
 _TURN_S: Final = 0.003
 _STEP: Final = 32
 

@@ -171,7 +171,7 @@ class Lifecycle:
         if self._is_stopping:
             return
         self._stop_waiting()
-        assert self._lock is not None  # it is what was waited for
+        assert self._lock is not None  # the process has waited for it
         _log.info("{path} is free: taking over", path=self._lock.path)
         try:
             self._begin()
@@ -184,7 +184,7 @@ class Lifecycle:
 
     def _waited_enough(self) -> None:
         self._lock_timeout = None
-        assert self._lock is not None  # it is what was waited for
+        assert self._lock is not None  # the process has waited for it
         self._end_process(
             f"{self._lock.path} is still held by {self._lock.holder()} after"
             f" {self.settings.store.lock_timeout_s:g} seconds"

@@ -70,7 +70,7 @@ class _Check:
             self._untold += 1
 
     def problems(self) -> list[str]:
-        """The reported problems, and the number of those not listed."""
+        """Return the reported problems, and the number of those not listed."""
         more = [f"{self._untold} more problems"] if self._untold else []
         return self._problems + more
 

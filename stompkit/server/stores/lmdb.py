@@ -144,8 +144,8 @@ class LmdbStore:
             ]
 
     def records(self) -> Mapping[str, bytes]:
-        """Records never go through the log."""
-        # None of them goes through the log.
+        """Return all records."""
+        # Records never go through the log.
         with self._environment.transaction() as (txn, databases):
             cursor = txn.cursor(databases.records)
             return dict(unpack_record(bytes(value)) for _, value in cursor)
@@ -293,7 +293,7 @@ class LmdbStore:
             self._write_in_spite(operations)
 
     def _write_in_spite(self, operations: Sequence[Operation]) -> None:
-        """Write the operations; if the store is full, use the reserve where that is allowed."""
+        """Write the operations; if the store is full, raise its limit or reuse freed pages."""
         try:
             self._write(operations)
         except StoreFull:

@@ -160,7 +160,7 @@ class ChangeLog:
         return number, operations
 
     def _first(self, octets: bytes) -> int:
-        """Return the number of the first record, or a number of no record if there is none."""
+        """Return the number of the first record, or the largest integer if there is none."""
         if len(octets) >= _HEAD.size:
             number: int = _HEAD.unpack_from(octets)[1]
             if self._record(octets, 0, number) is not None:

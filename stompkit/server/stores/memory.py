@@ -102,7 +102,7 @@ class MemoryStore:
         ]
 
     def records(self) -> Mapping[str, bytes]:
-        """All records."""
+        """Return all records."""
         self._check_open()
         return dict(self._records)
 

@@ -68,7 +68,7 @@ class SqlAlchemyStore:
             return list(_states(connection, select(LANES).order_by(LANES.c.lane)))
 
     def records(self) -> Mapping[str, bytes]:
-        """All records."""
+        """Return all records."""
         with self._database.transaction() as connection:
             rows = connection.execute(select(RECORDS.c.name, RECORDS.c.value))
             return {unpack_text(name): bytes(value) for name, value in rows}

@@ -81,7 +81,7 @@ def dead_letter(
     """
     known = read_dead_letter(message)
     if known is not None:
-        # The dead letter was moved elsewhere, where it has died once more.
+        # The dead letter was moved to another queue, and died once more there.
         message, expires = known.first, known.first.expires
     own = message.headers
     shown = dict(zip(_SHOWN, (source, reason, str(deliveries)), strict=True))

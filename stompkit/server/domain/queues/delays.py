@@ -122,7 +122,7 @@ class Delays:
         """Restore the waiting messages from the store, while the broker is being opened."""
         self._lane = lane
         store = self._queue.host.broker.store
-        assert store is not None  # it has told of the lane
+        assert store is not None  # the lane comes from it
         after = 0
         while stored := store.read(lane.number, after, _PAGE_MESSAGES, _PAGE_OCTETS):
             for each in stored:

@@ -161,7 +161,7 @@ class Expiry:
         """Read a sub-queue from the end of its window; nothing else is loaded meanwhile."""
         broker = self._queue.host.broker
         journal = broker.journal
-        assert journal is not None  # only a store has what is not in memory
+        assert journal is not None  # messages outside memory require a store
         began = broker.now
         earliest, after = inf, lane.seen
         self._scans.add(lane)

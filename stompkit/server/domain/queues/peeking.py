@@ -119,7 +119,7 @@ class _Look:
 
     def _read(self, lane: SubQueue, after: int, state: State) -> None:
         journal = self._queue.host.broker.journal
-        assert journal is not None  # only a store has what is not in memory
+        assert journal is not None  # messages outside memory require a store
 
         def did(stored: Sequence[StoredMessage]) -> None:
             self._found += [

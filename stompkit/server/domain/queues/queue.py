@@ -445,7 +445,7 @@ class Queue(Destination):
     def _purge_stored(self, lane: SubQueue) -> None:
         """Drop messages behind the window; their sizes must be read for that."""
         journal = self.host.broker.journal
-        assert journal is not None  # only a store has what is not in memory
+        assert journal is not None  # messages outside memory require a store
         left, after = lane.stored, lane.seen
         self.messages -= left
         self.octets -= lane.stored_octets
@@ -883,7 +883,7 @@ class Queue(Destination):
     def _load(self, lane: SubQueue) -> None:
         broker = self.host.broker
         journal = broker.journal
-        assert journal is not None  # only a store has what is not in memory
+        assert journal is not None  # messages outside memory require a store
         lane.is_loading = True
 
         def did(stored: Sequence[StoredMessage]) -> None:
@@ -954,7 +954,7 @@ class Queue(Destination):
         if lane.index != DELAYED:
             lane.take_stored(1, stored.size)
         journal = self.host.broker.journal
-        assert journal is not None  # what is stored is in a store
+        assert journal is not None  # stored messages require a store
         journal.hide(Remove(lane.number, stored.place))
         self._made_room()
 

@@ -187,7 +187,7 @@ class Sweep:
 
     def _take_from_store(self, lane: SubQueue, end: int) -> None:
         journal = self._broker.journal
-        assert journal is not None  # only a store has what is not in memory
+        assert journal is not None  # messages outside memory require a store
         # Prevents loading of messages that are about to leave.
         self._locked = lane
         lane.is_loading = True

@@ -39,7 +39,7 @@ _NO_RECEIPT = ("CONNECT", "STOMP")
 #: Number of pieces in which a frame is emitted.
 _PIECES = 3
 #: Maximum time in seconds for the frames of one client before others are served, and number of
-#: frames between two looks at the clock.
+#: frames between two checks of the clock.
 _TURN_S: Final = 0.01
 _CHEAP_FRAMES: Final = 32
 #: Expensive frames, and the time in seconds after which no further one is started. A long selector

@@ -206,7 +206,7 @@ def _free(
     broker = connection.broker
     entry = entries[-1]
     subscription = entry.subscription
-    assert subscription is not None  # the ledger has found it there
+    assert subscription is not None  # pending entries have one
     if connection.is_limited and entry.home.is_queue:
         broker.traps.warn(
             "transaction",

@@ -1,6 +1,6 @@
-"""Publishers: they watch a database, and tell what has changed.
+"""Publishers: watch a database, and publish its changes.
 
-Each is imported when it is asked for, since each needs a library of its own.
+Each is imported on first use, because each needs its own library.
 """
 
 from __future__ import annotations

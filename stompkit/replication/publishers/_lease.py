@@ -1,4 +1,4 @@
-"""Which of several relays of an outbox is the one that publishes."""
+"""The lease that selects the publishing relay among several relays of an outbox."""
 
 from __future__ import annotations
 
@@ -20,51 +20,51 @@ class LeaseLost(Exception):
 
 
 class OutboxProblem(ValueError):
-    """An outbox that is another's."""
+    """The outbox belongs to another origin."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the one row says that all relays share."""
+    """Contents of the row that all relays share."""
 
     origin: str
     last_sequence: int
 
 
 class Lease:
-    """The right to publish, for some seconds from when it was taken or renewed.
+    """The exclusive right to publish, for some seconds after it was acquired or renewed.
 
-    It is a row of the database, with an expiry by the clock there. Whoever takes it counts a number
-    up: every transaction of its owner asks for that number first, and so keeps all others waiting
-    until it is committed, or fails.
+    It is a row of the database, which expires by the database's clock. Acquiring it increments a
+    number. Every transaction of the owner first checks that number, which locks the row until the
+    transaction is committed or has failed.
     """
 
     def __init__(self, tables: OutboxTables, engine: Engine, seconds: float) -> None:
-        """Own nothing yet."""
+        """Start without the lease."""
         self._state = tables.state
         self._engine = engine
         self._clock = database_clock(engine.dialect.name)
         self._seconds = seconds
         self._number: int | None = None
-        #: By our own clock: not later than by that of the database.
+        #: Expiry by the local clock: not later than by the database's clock.
         self._expires_s = 0.0
         self.owner: Final = uuid4().hex
 
     @property
     def is_owned(self) -> bool:
-        """Whether it was taken, and has surely not expired."""
+        """True if it was acquired, and has certainly not expired."""
         return self._number is not None and time.monotonic() < self._expires_s
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to renew it."""
+        """True if it is time to renew it."""
         return time.monotonic() >= self._expires_s - self._seconds * 2 / 3
 
     def acquire(self, origin: str | None) -> State | None:
-        """Take the lease, if it is free or has expired; ``None`` where it is somebody's.
+        """Acquire the lease if it is free or expired; return ``None`` if another relay owns it.
 
-        The first one ever makes the row. Raises :class:`OutboxProblem` where the outbox has another
-        origin.
+        The first call for an outbox creates the row. Raises :class:`OutboxProblem` if the outbox
+        has another origin.
         """
         self._number = None
         begun = time.monotonic()
@@ -75,7 +75,7 @@ class Lease:
             table.c.lease_expires <= self._clock,
         )
         with self._engine.connect() as connection:
-            # Nobody is kept waiting by those who only look.
+            # A relay that only checks does not lock the row.
             if connection.execute(select(is_free)).scalar() == 0:
                 return None
         with self._engine.begin() as connection:
@@ -120,7 +120,7 @@ class Lease:
             return
 
     def expire(self) -> None:
-        """Use the lease no more before it was acquired anew."""
+        """Stop using the lease until it is acquired again."""
         self._expires_s = 0.0
 
     def renew(self, connection: Connection) -> None:
@@ -138,7 +138,7 @@ class Lease:
         raise LeaseLost("another relay has taken the lease of the outbox")
 
     def release(self) -> None:
-        """Give the lease back, if it is ours."""
+        """Release the lease, if it is owned."""
         table = self._state
         if self._number is not None:
             mine = (table.c.lease_owner == self.owner) & (table.c.lease_number == self._number)

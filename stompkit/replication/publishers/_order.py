@@ -13,11 +13,11 @@ _Table = TypeVar("_Table", bound=Hashable)
 def parents_first(
     tables: Sequence[_Table], references: Iterable[tuple[_Table, _Table]]
 ) -> list[_Table]:
-    """Return the tables so that those that others refer to come before them.
+    """Return the tables so that referenced tables come before those that reference them.
 
-    ``references`` are pairs of a table and the one that its foreign key leads to. Otherwise the
-    order stays, and so it does among tables that refer to each other in a circle, as far as nothing
-    outside of the circle is concerned.
+    ``references`` are pairs of a table and the one that its foreign key references. Otherwise the
+    order is unchanged, also among tables with circular references, as far as tables outside of the
+    cycle allow.
     """
     parents: dict[_Table, list[_Table]] = {table: [] for table in tables}
     for child, parent in references:

@@ -1,4 +1,4 @@
-"""The rows of an outbox, as the relay that has the lease sees them: numbered, read, removed."""
+"""Rows of an outbox for the relay with the lease: numbering, reading and removal."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["OutboxRows"]
 
 _log: Final = logging.getLogger(__name__)
 
-#: Octets of changesets that are read at once, but for a single large one.
+#: Maximum size in bytes of the changesets that are read at once; a single one may be larger.
 _PAGE: Final = 8 * 1024 * 1024
-#: How often rows that were kept are looked through for those to be removed, in seconds.
+#: Interval in seconds between removals of rows whose retention time is over.
 _PRUNE_S: Final = 5.0
 
 
 class OutboxRows:
-    """Reads an outbox from front to back, in transactions that ask for the lease first."""
+    """Reads an outbox in order, in transactions that check the lease first."""
 
     def __init__(self, tables: OutboxTables, engine: Engine, lease: Lease, keep_s: float) -> None:
         """Keep rows for ``keep_s`` seconds after they were confirmed."""
@@ -36,12 +36,12 @@ class OutboxRows:
         self._keep_s = keep_s
         self._clock = database_clock(engine.dialect.name)
         self._origin = ""
-        #: The last number that was given, and the last one that was read.
+        #: Last assigned number, and last read number.
         self._last = self._read = 0
         self._pruned_s = 0.0
 
     def begin(self, state: State) -> None:
-        """Go on with what was numbered and was not confirmed, whoever has done that."""
+        """Continue with rows that are numbered and not confirmed, by any relay."""
         self._origin = state.origin
         self._last = state.last_sequence
         rows = self._rows
@@ -52,10 +52,10 @@ class OutboxRows:
         _log.info("publishing the outbox as %s from %d", self._origin, self._read + 1)
 
     def exchange(self, confirmed: tuple[int, int] | None, most: int) -> Sequence[Changeset]:
-        """Remove what has numbers from one to another, and read at most so many changesets more.
+        """Remove confirmed rows by their range of numbers, and read up to ``most`` changesets.
 
-        An outbox without anything to do is not written to. Raises ``LeaseLost``, and what the
-        database fails with: then :meth:`begin` has to be called before this is called again.
+        An idle outbox is not written to. Raises ``LeaseLost``, and the errors of the database; then
+        call :meth:`begin` before the next call.
         """
         is_pruning = self._is_pruning_due()
         if not (confirmed or is_pruning or self._lease.is_due or (most and self._is_more())):
@@ -72,7 +72,7 @@ class OutboxRows:
         return changesets
 
     def _is_more(self) -> bool:
-        """Whether there are rows that were not read yet."""
+        """Return True if there are unread rows."""
         if self._read < self._last:
             return True
         rows = self._rows
@@ -85,7 +85,7 @@ class OutboxRows:
         return self._keep_s > 0 and time.monotonic() - self._pruned_s >= every
 
     def _remove(self, connection: Connection, confirmed: tuple[int, int]) -> None:
-        """Remove rows that are confirmed, or mark them."""
+        """Remove confirmed rows, or mark them."""
         which = self._rows.c.sequence.between(*confirmed)
         if self._keep_s:
             published = update(self._rows).where(which).values(published_at=self._clock)
@@ -94,13 +94,13 @@ class OutboxRows:
             connection.execute(delete(self._rows).where(which))
 
     def _prune(self, connection: Connection) -> None:
-        """Remove rows that were kept long enough."""
+        """Remove rows whose retention time is over."""
         self._pruned_s = time.monotonic()
         old = self._rows.c.published_at <= self._clock - self._keep_s
         connection.execute(delete(self._rows).where(old))
 
     def _take(self, connection: Connection, most: int) -> Sequence[Changeset]:
-        """Read what was numbered before, and only then number more."""
+        """Read rows that are already numbered, and only then number more."""
         if self._read == self._last:
             self._number(connection, most)
         rows = self._rows
@@ -124,11 +124,11 @@ class OutboxRows:
         return [self._changeset(*row) for row in connection.execute(bodies)] if last else []
 
     def _number(self, connection: Connection, most: int) -> None:
-        """Give numbers to rows that have none, in the order of their ids."""
+        """Number rows without a number, in the order of their ids."""
         rows = self._rows
         unnumbered = select(rows.c.id).where(rows.c.sequence.is_(None)).order_by(rows.c.id)
         ids = connection.execute(unnumbered.limit(most)).scalars().all()
-        # Ids of rows that were committed together follow each other, mostly.
+        # Ids of rows that were committed together are usually consecutive.
         for first, last in _runs(ids):
             distance = self._last + 1 - first
             connection.execute(
@@ -149,7 +149,7 @@ class OutboxRows:
 
 
 def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The first and the last of numbers that follow each other."""
+    """Yield the first and the last of each run of consecutive numbers."""
     begun = 0
     for place, number in enumerate(numbers):
         if place + 1 == len(numbers) or numbers[place + 1] != number + 1:

@@ -1,27 +1,28 @@
-"""The publisher of MariaDB and MySQL: it reads the binary log.
+"""The publisher for MariaDB and MySQL: it reads the binary log.
 
-The server needs ``log_bin``, ``binlog_format=ROW`` and ``binlog_row_metadata=FULL``; the user needs
-``REPLICATION SLAVE`` and ``BINLOG MONITOR`` (of MySQL ``REPLICATION CLIENT``), and ``SELECT`` for a
-snapshot, and to have documents, UUIDs and addresses told from text and octets. What is wrong is
-said before anything is read, all at once.
+The server needs ``log_bin``, ``binlog_format=ROW`` and ``binlog_row_metadata=FULL``. The user needs
+``REPLICATION SLAVE`` and ``BINLOG MONITOR`` (for MySQL ``REPLICATION CLIENT``). It needs
+``SELECT`` for a snapshot, and to distinguish documents, UUIDs and addresses from text and bytes.
+The preflight reports all problems at once, before anything is read.
 
-A changeset is a transaction, which is held in memory while it is read; one that was prepared by XA
-is told when it is committed. Reading is resumed between transactions: by GTID at MariaDB, by file
-and position at MySQL; a log that is another one than before is :class:`OffsetLost`. What can't be
-told as changes of rows is :class:`StreamProblem`, and reading stops in front of it.
+A changeset is a transaction, which is held in memory while it is read; an XA transaction is
+published when it is committed. Reading resumes between transactions: by GTID with MariaDB, by file
+and position with MySQL. If the log is not the same log as before, this raises
+:class:`OffsetLost`. Events that cannot be expressed as row changes raise :class:`StreamProblem`,
+and reading stops before them.
 
-What foreign keys change by ``ON DELETE`` or ``ON UPDATE`` is not in the log, nor are rows that go
-with a partition; the latter is a change of the table's schema, with its statement. The columns that
-come with such a change are those of the catalogue as it is when the statement is read; where a row
-follows that has others, they are told once more, in front of it.
+The log does not contain changes that foreign keys make by ``ON DELETE`` or ``ON UPDATE``, nor rows
+of dropped partitions; the latter is published as a schema change with its statement. The columns
+of a schema change are those of the catalogue when the statement is read. If a later row has
+other columns, they are published again before it.
 
-A snapshot is of one moment, without a lock at MariaDB; MySQL takes a lock on all tables to begin
-it, for which the user needs ``RELOAD``. One that was interrupted goes on with the rest as of a
-later moment, and reading the log begins at the first: consumers have to take a row that is written
-again, and are right in the end. With tables without a key that is not so: there it does not go on,
-but is :class:`OffsetLost`.
+A snapshot shows one point in time. MariaDB needs no lock for it; MySQL briefly locks all tables to
+start it, for which the user needs ``RELOAD``. An interrupted snapshot continues with the remaining
+rows as of a later time, and the log is read from the start of the first. Consumers must therefore
+accept that a row is written again; in the end they are consistent. This is impossible for tables
+without a key, for which an interrupted snapshot raises :class:`OffsetLost`.
 
-Values are as in :mod:`stompkit.replication.publishers.mysql._values`.
+For the types of values see :mod:`stompkit.replication.publishers.mysql._values`.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def mysql_pub(
     snapshot: SnapshotMode = "never",
     **more: Any,
 ) -> None:
-    """Run a :class:`MysqlPublisher`, whose arguments these are, until it ends."""
+    """Run a :class:`MysqlPublisher` with these arguments until it ends."""
     publisher = MysqlPublisher(
         mysql_dsn,
         tables,

@@ -1,4 +1,4 @@
-"""What the catalogue of a server says of tables, where the log does not say it."""
+"""The server's catalogue: details of tables that the log does not contain."""
 
 from __future__ import annotations
 
@@ -71,26 +71,26 @@ _LOG_TYPES: Final = {
     FIELD_TYPE.JSON: "json",
 }
 
-#: What the catalogue has as the precision of numbers that take all of 64 bits: digits, or bits.
+#: Precision that the catalogue gives for unsigned 64-bit numbers: digits, or bits.
 _UNSIGNED: Final = {False: 20, True: 64}
-#: Says so of a column.
+#: Marks a column as unsigned 64-bit.
 _WIDE: Final[Mapping[str, Any]] = {"precision": 20, "unsigned": True}
-#: Says of a type that it is more than an interval, or a document, of any database.
+#: Details of types beyond intervals and documents, for any database.
 _NATIVE: Final[Mapping[str, Mapping[str, Any]]] = {
     "interval": {"native": "time"},
     "json": {"native": "json"},
 }
 
-#: The character set of a column. MySQL has none for a choice of octets.
+#: Character set of a column. MySQL has none for binary ENUM and SET.
 _CHARSET: Final = (
     "IF(DATA_TYPE IN ('enum', 'set'), IFNULL(CHARACTER_SET_NAME, 'binary'), CHARACTER_SET_NAME)"
 )
-#: A column as a change of the action ``schema`` has it.
+#: A column in the form of the action ``schema``.
 Described = dict[str, Any]
 
 
 class Catalogue:
-    """Asks INFORMATION_SCHEMA, over a connection of its own that is opened when it is needed."""
+    """Queries INFORMATION_SCHEMA, over its own connection, which is opened on first use."""
 
     def __init__(
         self,
@@ -99,33 +99,33 @@ class Catalogue:
         is_mariadb: bool,
         folds_names: bool = False,
     ) -> None:
-        """Ask over what ``connect`` opens.
+        """Query over connections from ``connect``.
 
-        ``folds_names``: whether names of tables that differ by case are the same to the server.
+        ``folds_names``: True if the server's names of tables are case-insensitive.
         """
-        #: Whether names in statements may be spelled otherwise than the server has them.
+        #: True if names in statements may differ in case from the server's names.
         self.folds_names = folds_names
         self._connect = connect
         self._is_mariadb = is_mariadb
         self._connection: Connection[Any] | None = None
-        #: Gives what reads the text of a character set.
+        #: Returns the decoder of a character set.
         self.decoder: Final = cache(partial(decoder, ask=self.converted))
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         if self._connection is not None and self._connection.open:
             self._connection.close()
         self._connection = None
 
     def specials(self, schema: str, table: str) -> dict[str, str]:
-        """What columns are of whose type the log does not say all, by their names.
+        """Return the columns whose types the log does not contain completely, by their names.
 
-        Nothing where the user may not see the table. It is as of now: where a column has become a
-        UUID since, its octets are taken for one.
+        Empty if the user may not see the table. The types are the current ones: if a column has
+        become a UUID since, its earlier bytes are read as one.
         """
         if not self._is_mariadb:
             return {}
-        # Columns of an application that are called as hidden ones are nothing special.
+        # Application columns with the same names as hidden ones are not special.
         named = self._ask(
             "SELECT COLUMN_NAME FROM INFORMATION_SCHEMA.COLUMNS "
             "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s "
@@ -151,7 +151,7 @@ class Catalogue:
         return {**found, **{name: "json" for (name,) in documents}}
 
     def converted(self, octets: bytes, charset: str) -> str:
-        """Octets in a character set as the server has them in Unicode."""
+        """Return bytes of a character set, converted to Unicode by the server."""
         if not charset.isidentifier():
             raise ValueError(f"the character set {charset!r} is none")
         ((found,),) = self._ask(
@@ -160,7 +160,7 @@ class Catalogue:
         return str(found)
 
     def key(self, schema: str, table: str) -> tuple[str, ...]:
-        """The columns of the key, in its order: the primary one, or the first that does for it."""
+        """Return the key columns in order: the primary key, or the first suitable unique one."""
         indexes: dict[str, list[tuple[str, bool]]] = {}
         for index, column, is_nullable in self._ask(
             "SELECT INDEX_NAME, COLUMN_NAME, NULLABLE FROM INFORMATION_SCHEMA.STATISTICS "
@@ -175,7 +175,7 @@ class Catalogue:
         return ()
 
     def columns(self, schema: str, table: str) -> list[Described]:
-        """The columns as they are now; none where there is no such table to be seen."""
+        """Return the current columns; empty if the table does not exist or is not visible."""
         specials = self.specials(schema, table)
         key = self.key(schema, table)
         found = []
@@ -198,10 +198,10 @@ class Catalogue:
         return found
 
     def kinds(self, schema: str, table: str) -> dict[str, str]:
-        """The types of the columns as of now, in their order: what MySQL calls them, or special.
+        """Return the current types of the columns, in order: MySQL's names, or special ones.
 
-        A BIT of one place is ``bool``, choices of octets are ``binary``, and text whose character
-        set the server tells is ``text:`` with its name.
+        BIT(1) is ``bool``, binary ENUM and SET are ``binary``. Text in a character set that the
+        server decodes is ``text:`` with its name.
         """
         specials = self.specials(schema, table)
         return {
@@ -215,9 +215,9 @@ class Catalogue:
         }
 
     def tables(self) -> list[tuple[str, str, int]]:
-        """All tables that the user may see, but no views; in the order of their names.
+        """Return all visible tables, without views; ordered by name.
 
-        Each comes with the number of its rows, as the server estimates it.
+        Each comes with the server's estimate of its number of rows.
         """
         return [
             (schema, table, int(rows or 0))
@@ -229,7 +229,7 @@ class Catalogue:
         ]
 
     def spelled(self, name: tuple[str, str]) -> tuple[str, str]:
-        """The schema and name of a table as the server has them; of one that is gone, lowered."""
+        """Return a table's schema and name in the server's spelling; lower case if dropped."""
         found = self._ask(
             "SELECT TABLE_SCHEMA, TABLE_NAME FROM INFORMATION_SCHEMA.TABLES "
             "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
@@ -240,12 +240,12 @@ class Catalogue:
         return self.lowered(name[0]), self.lowered(name[1])
 
     def lowered(self, name: str) -> str:
-        """A name in small letters, as the server has them."""
+        """Return a name in lower case, by the server's rules."""
         query = "SELECT LOWER(CONVERT(%s USING utf8mb3) COLLATE utf8mb3_general_ci)"
         return str(self._ask(query, (name,))[0][0])
 
     def references(self) -> list[tuple[tuple[str, str], tuple[str, str]]]:
-        """The foreign keys: a table and the one that it refers to, each with its schema."""
+        """Return the foreign keys: a table and the table it references, each with its schema."""
         return [
             ((schema, table), (other_schema, other))
             for schema, table, other_schema, other in self._ask(
@@ -257,7 +257,7 @@ class Catalogue:
         ]
 
     def _ask(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        """The rows as text; asks once more where the connection was lost while nobody asked."""
+        """Return the rows as text; reconnects once if the idle connection was lost."""
         for is_again in (False, True):
             if self._connection is None:
                 self._connection = self._connect()
@@ -280,7 +280,7 @@ class Catalogue:
 def type_of(
     kind: str, *, precision: int = 0, scale: int = 0, length: int = 0, charset: str = ""
 ) -> dict[str, Any]:
-    """What a change ``schema`` tells of a type, by what the catalogue calls it."""
+    """Return the type of a column for a change ``schema``, from the catalogue's type."""
     known = _TYPES.get(kind, "bytes")
     if kind in _CHOICES and charset == "binary":
         known = "bytes"
@@ -305,7 +305,7 @@ def _kind(kind: str, precision: str | None, special: str, charset: str) -> str:
 
 
 def described(mapped: TableMap, specials: Mapping[str, str]) -> list[Described]:
-    """The columns of a table, as the log has them."""
+    """Return the columns of a table, as the log has them."""
     found = []
     for index, column in enumerate(mapped.columns):
         if is_hidden(column, specials):

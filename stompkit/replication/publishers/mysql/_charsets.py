@@ -1,8 +1,8 @@
-"""MySQL's character sets: those of Unicode as Python reads them, all others as the server does.
+"""MySQL's character sets: Python decodes those of Unicode, the server all others.
 
-What a code is in Unicode differs between Python and MySQL for some of the older sets, and Python
-lacks others. The server is asked once for all codes of a set that is met, so that text of the log
-is the same as that of a query.
+For some of the older sets, Python and MySQL map codes differently to Unicode, and Python lacks
+other sets. The server is asked once for all codes of a set, so that text of the log equals that
+of a query.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from stompkit.replication.values import Value
 
 __all__ = ["Ask", "Decode", "collations", "decoder", "decoders", "is_told_by_server", "unreadable"]
 
-#: Makes text of octets. Octets that are no text in the character set stay octets.
+#: Decoder of text. Bytes that are invalid in the character set stay bytes.
 Decode = Callable[[bytes], Value]
-#: Has the server convert octets from a character set to Unicode.
+#: Function by which the server converts bytes from a character set to Unicode.
 Ask = Callable[[bytes, str], str]
 
 _CODECS: Final = {
@@ -44,7 +44,7 @@ def _octets(*ranges: tuple[int, int]) -> bytes:
 _HIGH: Final = _octets((0xA1, 0xFE))
 _SJIS: Final = (_octets((0x81, 0x9F), (0xE0, 0xFC)), _octets((0x40, 0x7E), (0x80, 0xFC)))
 _EUC_JP: Final = ((_HIGH, _HIGH), (b"\x8e", _octets((0xA1, 0xDF))), (b"\x8f", _HIGH, _HIGH))
-#: The octets of codes of more than one, by their places, of sets that have such codes.
+#: For sets with multi-byte codes: the possible bytes by their places.
 _LONG_CODES: Final[Mapping[str, tuple[tuple[bytes, ...], ...]]] = {
     "big5": ((_octets((0xA1, 0xF9)), _octets((0x40, 0x7E), (0xA1, 0xFE))),),
     "cp932": (_SJIS,),
@@ -56,12 +56,12 @@ _LONG_CODES: Final[Mapping[str, tuple[tuple[bytes, ...], ...]]] = {
     "ujis": _EUC_JP,
 }
 _ASCII: Final = bytes(range(128))
-#: What the server makes of a code that is no character.
+#: Results of the server for codes without a character.
 _NO_CHARACTER: Final = ("?", "\0", "")
 
 
 def _latin1_table() -> str:
-    """MySQL's latin1 is Windows' 1252 with the five octets that are nothing there as they are."""
+    """Return MySQL's latin1: Windows-1252, with its five undefined bytes unchanged."""
     found = (codecs.decode(bytes([octet]), "cp1252", "replace") for octet in range(256))
     return "".join(
         chr(octet) if character == "\ufffd" else character for octet, character in enumerate(found)
@@ -76,14 +76,14 @@ def _latin1(octets: bytes) -> Value:
 
 
 def is_told_by_server(charset: str) -> bool:
-    """Return whether the server is asked for the codes of a character set."""
+    """Return True if the server is asked for the codes of a character set."""
     return charset not in _CODECS and charset not in ("", "binary", "latin1")
 
 
 def unreadable(longest: Mapping[str, int]) -> frozenset[str]:
-    """Return the names of those character sets whose text can't be read.
+    """Return the names of character sets whose text cannot be decoded.
 
-    ``longest`` has the octets that the longest code of each set has.
+    ``longest`` has the maximum number of bytes of a code of each set.
     """
     return frozenset(
         name
@@ -93,7 +93,7 @@ def unreadable(longest: Mapping[str, int]) -> frozenset[str]:
 
 
 def decoder(charset: str, ask: Ask) -> Decode:
-    """What makes text of a character set; raises ``ValueError`` for one that nobody knows."""
+    """Return the decoder of a character set; raises ``ValueError`` for an unknown one."""
     if charset == "latin1":
         return _latin1
     codec = _CODECS.get(charset)
@@ -110,10 +110,10 @@ def _by_codec(octets: bytes, codec: str) -> Value:
 
 
 class _Table:
-    """Reads a character set by what the server has said of each code."""
+    """Decodes a character set by the server's answers for each code."""
 
     def __init__(self, charset: str, ask: Ask) -> None:
-        """Ask the server when a text is read that is not plain ASCII."""
+        """Query the server at the first text that is not plain ASCII."""
         self._charset = charset
         self._ask = ask
         self._characters: dict[bytes, str] = {}
@@ -121,7 +121,7 @@ class _Table:
         self._is_ascii = False
 
     def __call__(self, octets: bytes) -> Value:
-        """The text; the octets where they are none."""
+        """Return the text, or the bytes if they are invalid."""
         if not self._characters:
             self._fill()
         if self._is_ascii and octets.isascii():
@@ -145,13 +145,13 @@ class _Table:
             for lead in places[0]:
                 self._lengths[lead] = len(places)
         single = [code for code in single if self._lengths[code[0]] == 1]
-        # Where codes are longer, other single octets need not be characters.
+        # In sets with longer codes, other single bytes may not be characters.
         plain = [code for code in single if not long or code[0] < 0x80 or self._has_kana(code)]
         self._learn(plain, b"")
         codes = [bytes(code) for places in long for code in product(*places)]
         if codes:
             self._learn(codes, b"\n")
-        # A question mark stands for itself, too.
+        # A question mark is also a character itself.
         self._characters.setdefault(b"?", "?")
         self._is_ascii = all(
             self._characters.get(bytes((octet,))) == chr(octet) for octet in _ASCII if octet
@@ -171,7 +171,7 @@ class _Table:
 
 
 def collations(connection: Connection[Any]) -> Mapping[int, str]:
-    """The character sets of a server's collations by their numbers."""
+    """Return the character sets of a server's collations by their numbers."""
     found: dict[int, str] = {}
     with connection.cursor() as cursor:
         cursor.execute(
@@ -180,7 +180,8 @@ def collations(connection: Connection[Any]) -> Mapping[int, str]:
             "AND COLUMN_NAME='ID'"
         )
         row = cursor.fetchone()
-        # MariaDB has collations for several character sets, whose numbers are in the second only.
+        # MariaDB has collations for several character sets, whose numbers are in the second table
+        # only.
         tables = ["COLLATIONS"]
         if row and row[0]:
             tables.append("COLLATION_CHARACTER_SET_APPLICABILITY")
@@ -195,9 +196,9 @@ def collations(connection: Connection[Any]) -> Mapping[int, str]:
 def decoders(
     charsets: Mapping[int, str], known: Callable[[str], Decode]
 ) -> Callable[[int], Decode]:
-    """What makes text of collations, given their character sets; raises ``ValueError``.
+    """Return a function from collations to decoders, given their character sets.
 
-    ``known`` gives what reads a character set.
+    ``known`` returns the decoder of a character set. The function raises ``ValueError``.
     """
 
     @cache

@@ -1,4 +1,4 @@
-"""What statements that define tables do to rows that consumers have been told of."""
+"""Effects of DDL statements on rows that were already published."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from stompkit.replication.publishers.mysql._statements import Effect, Name
 
 __all__ = ["Definitions", "Outcome"]
 
-#: ``nothing``: the rows that were told are right; ``empty``: there are none now; ``copy``: all have
-#: to be told again.
+#: ``nothing``: the published rows stay correct; ``empty``: the table is empty now; ``copy``: all
+#: rows have to be published again.
 Outcome = Literal["nothing", "empty", "copy"]
 
 
 class Definitions:
-    """Knows which tables and columns were dropped: consumers have them, and their values, still."""
+    """Dropped tables and columns, whose values consumers still have."""
 
     def __init__(self, state: dict[str, Any] | None) -> None:
-        """Go on with what :meth:`state` gave; ``None`` for nothing."""
+        """Restore from :meth:`state`; ``None`` for an empty start."""
         state = state or {}
         self._gone: set[Name] = {(schema, table) for schema, table in state.get("gone", ())}
         self._dropped: dict[Name, set[str]] = {
@@ -25,19 +25,19 @@ class Definitions:
         }
 
     def state(self) -> dict[str, Any]:
-        """Return what belongs into a checkpoint, for JSON."""
+        """Return the state for a checkpoint, as JSON values."""
         return {
             "gone": sorted(map(list, self._gone)),
             "columns": [[*name, sorted(names)] for name, names in sorted(self._dropped.items())],
         }
 
     def is_gone(self, table: Name) -> None:
-        """Note that a table is not there."""
+        """Record that a table does not exist."""
         self._gone.add(table)
         self._dropped.pop(table, None)
 
     def follow(self, effect: Effect) -> Outcome:
-        """Take what a statement does; gives what it does to the rows that were told."""
+        """Apply a statement's effect; return its outcome for the published rows."""
         table = effect.table
         outcome: Outcome = "nothing"
         if effect.kind == "gone":

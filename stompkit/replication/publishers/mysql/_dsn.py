@@ -1,4 +1,4 @@
-"""Where a server is, and how to log in."""
+"""The address of a server, and the login."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ _SCHEMES: Final = ("mysql", "mariadb")
 _TEXTS: Final = ("ssl_ca", "ssl_cert", "ssl_key", "ssl_key_password")
 _SWITCHES: Final = ("ssl_disabled", "ssl_verify_cert", "ssl_verify_identity")
 _SWITCH: Final = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
-#: How long connecting may take, in seconds, where the DSN does not say.
+#: Connection timeout in seconds, unless the DSN has one.
 _CONNECT_S: Final = 10
 
 
 @dataclass(frozen=True)
 class Dsn:
-    """A server and a user of it; neither ``repr()`` nor ``str()`` has the secrets."""
+    """A server and a user; neither ``repr()`` nor ``str()`` shows secrets."""
 
     host: str
     port: int
     user: str
     password: str = field(repr=False)
     unix_socket: str = ""
-    #: What is left, in the terms of PyMySQL.
+    #: Other parameters, with PyMySQL's names.
     more: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def parse(cls, text: str) -> Dsn:
-        """Read ``mysql://user:password@host:3306/?unix_socket=/path&ssl_ca=/path``.
+        """Parse ``mysql://user:password@host:3306/?unix_socket=/path&ssl_ca=/path``.
 
-        ``mariadb`` is as good as ``mysql``, and ``+driver`` may follow, as SQLAlchemy writes it.
-        User and password are percent-encoded. A database is allowed and means nothing: which tables
-        are replicated is told apart. Raises ``ValueError``, which does not repeat the DSN.
+        ``mariadb`` is equivalent to ``mysql``, and ``+driver`` may follow, as in SQLAlchemy. User
+        and password are percent-encoded. A database is allowed and ignored, because the replicated
+        tables are configured separately. Raises ``ValueError``, which does not repeat the DSN.
         """
         parts = urlsplit(text)
         if parts.scheme.partition("+")[0] not in _SCHEMES:
@@ -64,7 +64,7 @@ class Dsn:
                     raise ValueError(f"{name} in the DSN is neither true nor false")
                 more[name] = _SWITCH[value.lower()]
             elif name != "charset":
-                # The character set of the connection is ours to choose.
+                # The publisher itself chooses the character set of the connection.
                 raise ValueError(f"the DSN has the parameter {name}, which is not known")
         return cls(
             host=parts.hostname or "localhost",
@@ -77,11 +77,11 @@ class Dsn:
 
     @property
     def server(self) -> str:
-        """The server, as people call it."""
+        """Display name of the server."""
         return self.unix_socket or f"{self.host}:{self.port}"
 
     def settings(self) -> dict[str, Any]:
-        """What PyMySQL takes; a dict of its own for each call, since libraries change it."""
+        """Return PyMySQL's arguments; a new dict for each call, because libraries change it."""
         settings: dict[str, Any] = {
             "host": self.host,
             "port": self.port,
@@ -93,14 +93,14 @@ class Dsn:
         if self.unix_socket:
             settings["unix_socket"] = self.unix_socket
             if not any(name.startswith("ssl_") for name in self.more):
-                # What stays on the machine needs no TLS, for which the driver would make ready.
+                # A local connection needs no TLS, for which the driver would load certificates.
                 settings["ssl_disabled"] = True
         return settings
 
     def probe(self) -> None:
-        """See that somebody listens; raises OSError.
+        """Check that the server's port or socket is open; raises OSError.
 
-        PyMySQL forgets to close a Unix socket where nobody does.
+        PyMySQL does not close a Unix socket after a refused connection.
         """
         if self.unix_socket:
             with socket.socket(socket.AF_UNIX) as probe:
@@ -108,6 +108,6 @@ class Dsn:
                 probe.connect(self.unix_socket)
 
     def connect(self, **more: Any) -> Connection[Cursor]:
-        """Open a connection that commits by itself; raises what PyMySQL raises, and OSError."""
+        """Open a connection with autocommit; raises the errors of PyMySQL, and OSError."""
         self.probe()
         return pymysql.connect(**{**self.settings(), "autocommit": True, **more})

@@ -1,4 +1,4 @@
-"""Events of the log to transactions."""
+"""Grouping of log events into transactions."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ __all__ = ["Grouping", "OnProblem", "Transaction"]
 
 _log: Final = logging.getLogger(__name__)
 
-#: What is done about an event that can't be told as changes: reading stops in front of it, or it is
-#: logged as an error and left out.
+#: Policy for an event that cannot be expressed as changes: stop before it, or log an error and skip
+#: it.
 OnProblem = Literal["stop", "skip"]
 
-#: Octets in front of an event's body: PyMySQL's, and the header.
+#: Number of bytes before an event's body: PyMySQL's status byte, and the header.
 _HEADER: Final = 20
 # Flags of MariaDB's events.
 _STANDALONE: Final = 1
-#: MariaDB's rows that are compressed, MySQL's transactions that are, an incident on the server.
+#: Unsupported events: MariaDB's compressed rows, MySQL's compressed transactions, incidents.
 _UNREADABLE: Final = {
     0xA5: "a compressed statement (log_bin_compress): set log_bin_compress=OFF",
     **dict.fromkeys(
@@ -79,18 +79,18 @@ _DECODING: Final = (ValueError, LookupError, OverflowError, TypeError, struct.er
 
 @dataclass(slots=True)
 class Transaction:
-    """What a transaction has changed, and where reading goes on behind it."""
+    """Changes of a transaction, and the position after it."""
 
     changes: list[RowChange]
     position: Position
     gtid: str
     time: datetime | None
-    #: Tables whose rows have to be told again behind it.
+    #: Tables whose rows have to be published again after it.
     copies: list[Name] = field(default_factory=list)
 
 
 class Grouping:
-    """Makes transactions of events; nothing of one is told before it is whole."""
+    """Builds transactions from events; a transaction is returned only when it is complete."""
 
     def __init__(
         self,
@@ -107,11 +107,11 @@ class Grouping:
         copied: Mapping[Name, tuple[str, int]],
         can_copy: bool,
     ) -> None:
-        """Begin at a position.
+        """Start at a position.
 
-        ``copied`` has the places, as files and positions, as of which tables were copied: what was
-        logged up to there of them is known. ``can_copy``: whether tables are copied again whose
-        rows have become others by a statement.
+        ``copied`` has the files and positions of the latest copies of tables: their changes up to
+        there are already published. ``can_copy``: True if tables are copied again after a statement
+        has changed their rows.
         """
         self._can_copy = can_copy
         self._definitions = definitions
@@ -151,11 +151,11 @@ class Grouping:
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction has begun that is not whole."""
+        """True if a transaction has begun and is not complete."""
         return self._is_open
 
     def at(self, pos: int) -> Position:
-        """A place in the present file."""
+        """Return a position in the current file."""
         return Position(
             file=self._file,
             pos=pos,
@@ -167,10 +167,10 @@ class Grouping:
         )
 
     def feed(self, event: Any) -> Transaction | None:
-        """Take an event; gives the transaction that ends with it.
+        """Process an event; return the transaction that it completes, if any.
 
-        Raises :class:`StreamProblem` for what can't be told as changes of rows, unless that is to
-        be skipped, and :class:`OffsetLost` where the log turns out to be another one.
+        Raises :class:`StreamProblem` for events that cannot be expressed as row changes, unless
+        they are skipped, and :class:`OffsetLost` if the log is a different one.
         """
         handler = self._handlers.get(type(event))
         return None if handler is None else handler(event)
@@ -193,12 +193,11 @@ class Grouping:
             )
         self._made = event.timestamp
 
-    # The bounds of transactions.
+    # Boundaries of transactions.
 
     def _begin(self, gtid: str, *, is_standalone: bool | None = None) -> None:
         self._gtid = gtid
-        #: Whether it is one statement without an end of its own; ``None`` where the log says that
-        #: by a BEGIN.
+        #: True if it is one statement without an end event; ``None`` if a BEGIN decides that.
         self._is_standalone = is_standalone
         self._changes: list[RowChange] = []
         self._copies = []
@@ -220,7 +219,7 @@ class Grouping:
             if gtid:
                 self._executed.add(gtid)
             else:
-                # Without a GTID, or with a tag, which the library for the log does not read.
+                # No GTID, or one with a tag, which the log library does not parse.
                 self._executed = None
         self._position = self.at(event.packet.log_pos)
         time = datetime.fromtimestamp(event.timestamp, UTC) if event.timestamp else None
@@ -232,7 +231,7 @@ class Grouping:
         return transaction
 
     def _is_known(self, schema: str, table: str) -> bool:
-        """Whether a copy of the table has what was logged up to the present position."""
+        """Return True if a copy of the table includes the log up to the current position."""
         place = self._copied.get((schema, table))
         return place is not None and not is_behind((self._position.file, self._position.pos), place)
 
@@ -244,7 +243,7 @@ class Grouping:
         return self._close(event)
 
     def _on_xa(self, event: QueryEvent, verb: str) -> None:
-        """A statement of a transaction of two phases."""
+        """Process a statement of a two-phase transaction."""
         if verb == "START":
             self._has_begin = True
         elif verb in ("COMMIT", "ROLLBACK"):
@@ -291,7 +290,7 @@ class Grouping:
             case "rows" if statement.tables and not any(
                 self._wants(*table) for table in statement.tables
             ):
-                # Somebody else's business, such as that of a tool that checks replicas.
+                # Statements of other programs, such as tools that check replicas.
                 pass
             case "rows":
                 self._problem(
@@ -313,14 +312,14 @@ class Grouping:
         return self._close(event) if is_alone else None
 
     def _spell(self, statement: Statement) -> Statement:
-        """Names as rows have them, where a statement may spell them otherwise."""
+        """Return the statement with the server's spelling of names."""
         catalogue = self._catalogue
         if not catalogue.folds_names:
             return statement
         return statement.spelled(catalogue.spelled, catalogue.lowered)
 
     def _on_definition(self, event: QueryEvent, statement: Statement) -> None:
-        """A statement that defines tables: tell of it, and of what it does to their rows."""
+        """Process a DDL statement: publish it, and its effects on rows."""
         place = self._file, event.packet.log_pos
         effects = statement.effects or [Effect(table, "same") for table in statement.tables]
         for effect in effects:
@@ -392,7 +391,7 @@ class Grouping:
                 event, f"rows of {event.schema}.{event.table} can't be read ({text})", error
             )
 
-    # What can't be told.
+    # Unsupported events.
 
     def _on_load(self, event: Any) -> None:
         self._problem(event, "rows were loaded by a statement that was logged as such")

@@ -1,4 +1,4 @@
-"""Sets of MySQL's GTIDs: which transactions a reader has read."""
+"""Sets of MySQL's GTIDs: the transactions that a reader has read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class GtidSet:
     """GTIDs by their sources, and by their tags: ``UUID:1-5:7,UUID:TAG:1-3``."""
 
     def __init__(self, text: str) -> None:
-        """Read what a server writes."""
+        """Parse the server's text."""
         self._intervals: dict[str, list[list[int]]] = {}
         for part in text.split(","):
             source, *words = part.strip().lower().split(":")
@@ -28,7 +28,7 @@ class GtidSet:
                 self._intervals.setdefault(name, []).append([first, int(found[2] or first)])
 
     def __str__(self) -> str:
-        """As a server reads it."""
+        """Return the text for a server."""
         return ",".join(
             f"{name}:{':'.join(f'{first}-{last}' for first, last in intervals)}"
             for name, intervals in sorted(self._intervals.items())
@@ -42,7 +42,7 @@ class GtidSet:
         if intervals and intervals[-1][1] == number - 1:
             intervals[-1][1] = number
             return
-        # Those of a replica come in another order than that of their numbers.
+        # The GTIDs of a replica are not in numerical order.
         merged: list[list[int]] = []
         for first, last in sorted([*intervals, [number, number]]):
             if merged and first <= merged[-1][1] + 1:

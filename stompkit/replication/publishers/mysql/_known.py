@@ -1,4 +1,4 @@
-"""The tables of the log, as they are described last."""
+"""Tables of the log, by their latest descriptions."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ __all__ = ["KnownTables"]
 
 
 class KnownTables:
-    """What reads the rows of tables, by their numbers, and what consumers know of their columns."""
+    """Row readers of tables by their numbers, and the columns that consumers know."""
 
     def __init__(
         self, catalogue: Catalogue, decoding: Decoding, *, is_mariadb: bool, announce: bool
     ) -> None:
-        """Know nothing yet; with ``announce`` tell of tables that are seen for the first time."""
+        """Start empty; with ``announce``, publish the columns of tables at their first event."""
         self._catalogue = catalogue
         self._decoding = decoding
         self._is_mariadb = is_mariadb
         self._announce = announce
         self._maps: dict[int, bytes] = {}
         self._rows: dict[int, TableRows] = {}
-        #: By descriptions without their numbers: a new file has the same ones again.
+        #: Row readers by descriptions without table numbers, because a new file repeats them.
         self._rows_by_map: dict[bytes, TableRows] = {}
-        #: The columns that consumers were told of; none where the catalogue did not know.
+        #: Columns that were published; empty if the catalogue did not know them.
         self._told: dict[tuple[str, str], list[Described]] = {}
 
     # Descriptions.
 
     def describe(self, number: int, body: bytes) -> None:
-        """Take the description of a table that has this number from now on."""
+        """Store the description of the table that has this number from now on."""
         self._maps[number] = body
         self._rows.pop(number, None)
 
     def forget_numbers(self) -> None:
-        """Numbers mean nothing in another file."""
+        """Forget table numbers, which are valid in one file only."""
         self._maps.clear()
         self._rows.clear()
 
     def rows(self, number: int) -> tuple[TableRows, RowChange | None]:
-        """What reads the rows of a table, and what is to be told of its columns first.
+        """Return the row reader of a table, and a change of its columns to publish first.
 
-        Raises ``LookupError`` for a number without a description, and ``ValueError`` for one that
-        can't be understood.
+        Raises ``LookupError`` for a number without a description, and ``ValueError`` for an
+        unsupported description.
         """
         rows = self._rows.get(number)
         if rows is not None:
             return rows, None
         body = self._maps[number]
-        # The number is in the first six octets.
+        # The number is in the first six bytes.
         rows = self._rows_by_map.get(body[6:])
         if rows is None:
             mapped = parse_table_map(body, is_mariadb=self._is_mariadb)
@@ -64,7 +64,7 @@ class KnownTables:
         return rows, self._columns_of(rows)
 
     def _columns_of(self, rows: TableRows) -> RowChange | None:
-        """What the columns are, where consumers have been told something else."""
+        """Return a change with the columns, if consumers know other columns."""
         columns = described(rows.mapped, rows.specials)
         told = self._told.get((rows.schema, rows.table), [] if self._announce else columns)
         if list(map(_essence, told)) == list(map(_essence, columns)):
@@ -84,9 +84,9 @@ class KnownTables:
         *,
         is_untold: bool = False,
     ) -> RowChange:
-        """A statement was about this table: what is to be told of it.
+        """Return the change to publish for a DDL statement about this table.
 
-        ``is_untold``: rows have become others by it, and are not told again.
+        ``is_untold``: the statement has changed rows that are not published again.
         """
         self._forget(schema, table)
         columns = self._catalogue.columns(schema, table)
@@ -104,7 +104,7 @@ class KnownTables:
         return _schema_change(schema, table, after)
 
     def dropped(self, database: str, statement: str) -> list[RowChange]:
-        """A database is gone; the log does not name its tables, so those that are known of."""
+        """Return the changes for a dropped database; the log does not list its tables."""
         names = [name for name in self._told if name[0] == database]
         for name in names:
             self._forget(*name)
@@ -125,5 +125,5 @@ def _schema_change(schema: str, table: str, after: dict[str, Any]) -> RowChange:
 
 
 def _essence(column: Described) -> tuple[object, ...]:
-    """What tells a column from what it was; the log does not have lengths as such."""
+    """Return the properties that distinguish versions of a column; the log has no lengths."""
     return column["name"], column["type"], column["key"], column["nullable"]

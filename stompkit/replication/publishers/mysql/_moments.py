@@ -1,4 +1,4 @@
-"""Dates and times, of the octets of the log."""
+"""Dates and times, decoded from the bytes of the log."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from stompkit.replication.values import Value
 
 __all__ = ["Read", "Zero", "datetime_reader", "read_date", "time_reader", "timestamp_reader"]
 
-#: Makes a value of the text of a date that is none, such as 0000-00-00.
+#: Function from the text of an invalid date, such as 0000-00-00, to a value.
 Zero = Callable[[str], Value]
-#: Reads a value at an index of octets; gives the value and the index behind it.
+#: Function that reads a value at an index; returns the value and the index after it.
 Read = Callable[[bytes, int], tuple[Value, int]]
 
-#: Octets that fractions of a second take, by the places after the point.
+#: Number of bytes of a fraction of a second, by its number of digits.
 _FRACTION: Final = (0, 1, 1, 2, 2, 3, 3)
 
 
@@ -30,12 +30,12 @@ def read_date(data: bytes, at: int, *, zero: Zero) -> tuple[Value, int]:
 
 
 def _microseconds(octets: bytes) -> int:
-    """A fraction of a second in one, two or three octets."""
+    """Return a fraction of a second from one, two or three bytes."""
     return int.from_bytes(octets, "big") * (0, 10_000, 100, 1)[len(octets)]
 
 
 def datetime_reader(places: int, *, zero: Zero) -> Read:
-    """What reads a DATETIME with so many places after the second."""
+    """Return the reader of a DATETIME with that many fractional digits."""
     size = 5 + _FRACTION[places]
 
     def read(data: bytes, at: int) -> tuple[Value, int]:
@@ -59,7 +59,7 @@ def _fraction_text(microseconds: int, places: int) -> str:
 
 
 def timestamp_reader(places: int, *, zero: Zero) -> Read:
-    """What reads a TIMESTAMP with so many places after the second."""
+    """Return the reader of a TIMESTAMP with that many fractional digits."""
     size = 4 + _FRACTION[places]
     none = zero(f"0000-00-00 00:00:00{_fraction_text(0, places)}")
 
@@ -76,11 +76,10 @@ def timestamp_reader(places: int, *, zero: Zero) -> Read:
 
 
 def time_reader(places: int) -> Read:
-    """What reads a TIME with so many places after the second.
+    """Return the reader of a TIME with that many fractional digits.
 
-    Hours, minutes, seconds and fraction are one number, from which a half is taken away: so a
-    negative time is
-    the negative of all of them, the fraction included.
+    Hours, minutes, seconds and fraction form one number with an offset of half its range. A
+    negative time is therefore the negative of the whole number, including the fraction.
     """
     width = _FRACTION[places]
     size = 3 + width

@@ -1,4 +1,4 @@
-"""Numbers as the protocol of MySQL writes them where they are mostly small."""
+"""Length-encoded integers of the MySQL protocol."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Final
 
 __all__ = ["number_at"]
 
-#: The octets of a number behind the octet that says how many there are.
+#: Number of bytes after the first byte, by the first byte.
 _WIDTHS: Final = {0xFC: 2, 0xFD: 3, 0xFE: 8}
 _LEAST_WIDE: Final = 0xFB
 
 
 def number_at(data: bytes, at: int) -> tuple[int, int]:
-    """Return a length-encoded integer and where it ends; raise ``ValueError`` for what is none."""
+    """Return a length-encoded integer and the index after it; raise ``ValueError`` if invalid."""
     first = data[at]
     if first < _LEAST_WIDE:
         return first, at + 1

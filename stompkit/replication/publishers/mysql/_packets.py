@@ -1,10 +1,9 @@
-"""Packets of the log, in the words that the library for it knows.
+"""Packets of the log, converted to the form that the log library supports.
 
-Newer servers put things into events of which the library knows nothing, and at which it ends. What
-matters to nobody here is taken out before the library looks: variables of the session that has run
-a statement, and descriptions of columns that are none of the fields known. A column of the type
-VECTOR is laid out as a LONGBLOB is, and counts among those that have a character set. A transaction
-that is compressed becomes its events.
+Newer servers add parts to events that the library does not support, and at which it fails. This
+module removes the irrelevant ones: session variables of a statement, and unknown fields of column
+descriptions. A VECTOR column has the same layout as a LONGBLOB, and counts among the columns with a
+character set. A compressed transaction is replaced by its events.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ from stompkit.replication.publishers.mysql._numbers import number_at
 
 __all__ = ["LogConnection", "understandable"]
 
-#: Commands that ask for the log.
+#: Commands that request the log.
 _DUMPS: Final = (0x12, 0x1E)
 _ASKS_FOR_CHECKSUMS: Final = b"@master_binlog_checksum"
-#: Where the number of a command is in what is sent.
+#: Index of the command's number in a sent packet.
 _COMMAND_AT: Final = 4
 
-# An event behind the octet that says that there is one.
+# Indexes in an event, after the status byte.
 _TYPE_AT: Final = 5
 _SIZE_AT: Final = slice(10, 14)
 _BODY_AT: Final = 20
 _QUERY: Final = 2
 _TABLE_MAP: Final = 19
-#: Where the number of octets of variables is in the body of a statement's event; they follow it.
+#: Index of the length of the variables in the body of a statement's event; they follow it.
 _VARIABLES_AT: Final = 11
 _VECTOR: Final = 242
-#: The last kind of optional description of a table that the library knows.
+#: Last kind of optional table metadata that the library supports.
 _LAST_KNOWN_FIELD: Final = 12
 
 
@@ -47,12 +46,12 @@ else:
 
 
 class LogConnection(_Connection):
-    """A connection whose packets are :func:`understandable` once the log is asked for."""
+    """A connection that converts packets by :func:`understandable` once the log is requested."""
 
     _reads_log = False
-    #: What is still to come of a transaction that is compressed.
+    #: Remaining events of a compressed transaction.
     _events: Iterator[bytes] = iter(())
-    #: Octets of the checksum at the end of each event.
+    #: Number of bytes of the checksum at the end of each event.
     _checksum = 0
 
     def _write_bytes(self, data: bytes) -> None:
@@ -79,9 +78,9 @@ class LogConnection(_Connection):
 
 
 def understandable(data: bytes, checksum: int) -> bytes:
-    """Return an event as the library for the log understands it, a 0 in front of it.
+    """Return an event in the form that the log library supports, with a 0 before it.
 
-    ``checksum`` is how many octets at its end are its checksum.
+    ``checksum`` is the number of checksum bytes at its end.
     """
     change = _CHANGED.get(data[_TYPE_AT])
     if change is None:
@@ -94,19 +93,19 @@ def understandable(data: bytes, checksum: int) -> bytes:
         return data
     header = bytearray(data[:_BODY_AT])
     header[_SIZE_AT] = (size + len(changed) - len(body)).to_bytes(4, "little")
-    # Nobody looks at the checksum, which is of what the server has sent.
+    # The checksum is not verified; it is that of the original event.
     return bytes(header) + changed + data[end:]
 
 
 def _without_variables(body: bytes) -> bytes:
-    """The event of a statement."""
+    """Return the event of a statement without its session variables."""
     begin = _VARIABLES_AT + 2
     length = int.from_bytes(body[_VARIABLES_AT:begin], "little")
     return body[:_VARIABLES_AT] + b"\0\0" + body[begin + length :] if length else body
 
 
 def _without_vectors(body: bytes) -> bytes:
-    """The description of a table."""
+    """Return the description of a table with VECTOR columns replaced."""
     at = 8
     at += body[at] + 2  # the schema's name and a NUL
     at += body[at] + 2  # the table's
@@ -118,13 +117,13 @@ def _without_vectors(body: bytes) -> bytes:
     made = body[:at] + types
     at += count
     length, begin = number_at(body, at)
-    # Behind the details of types come the bits of columns that may be NULL.
+    # The bits of nullable columns follow the details of types.
     optional = begin + length + (count + 7) // 8
     return made + body[at:optional] + _known_fields(body[optional:])
 
 
 def _known_fields(content: bytes) -> bytes:
-    """The optional fields of a description, without those that are not known."""
+    """Return the optional metadata fields of a description, without unsupported ones."""
     kept = []
     at = 0
     while at < len(content):

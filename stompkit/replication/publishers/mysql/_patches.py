@@ -1,8 +1,8 @@
-"""Changes of parts of JSON documents, which MySQL logs with ``binlog_row_value_options``.
+"""Partial updates of JSON documents, which MySQL logs with ``binlog_row_value_options``.
 
-The form is that of ``PARTIAL_UPDATE_ROWS_EVENT``: one change behind another, each an octet that
-says what is done, the path, and the new part in MySQL's binary form of JSON where there is one.
-Lengths are the protocol's length-encoded integers.
+The format is that of ``PARTIAL_UPDATE_ROWS_EVENT``. Each change is a byte for the operation, the
+path, and, if there is one, the new value in MySQL's binary form of JSON. Lengths are
+length-encoded integers of the protocol.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from stompkit.replication.values import Json, Value
 __all__ = ["patched"]
 
 _REPLACE, _INSERT, _REMOVE = range(3)
-#: One step of a path: a member, whose name may be a string of JSON, or an item by its number.
+#: A step of a path: a member, whose name may be a JSON string, or an array index.
 _STEP: Final = re.compile(r'\.("(?:[^"\\]|\\.)*"|[^.\["]+)|\[(\d+)\]')
 
 _Step = str | int
 
 
 def patched(document: Value, changes: bytes) -> Value:
-    """Return a document after *changes*, with the digits of its numbers as they were.
+    """Return a document after *changes*, with the digits of its numbers unchanged.
 
-    Raises ``ValueError`` where a change does not fit the document, which then is another one than
-    that of the server.
+    Raises ``ValueError`` if a change does not fit the document, which then differs from the
+    server's document.
     """
     found = _tree(document)
     at = 0
@@ -48,13 +48,13 @@ def patched(document: Value, changes: bytes) -> Value:
 
 
 def _tree(document: Value) -> Any:
-    """A document as dicts and lists, in which numbers are the text that they have."""
+    """Return a document as dicts and lists, in which numbers keep their text."""
     text = document.text if isinstance(document, Json) else json_text(document)
     return json.loads(text, parse_int=Json, parse_float=Json)
 
 
 def _steps(path: str) -> list[_Step]:
-    """The steps of a path such as ``$.a[0]."b c"``."""
+    """Return the steps of a path such as ``$.a[0]."b c"``."""
     steps: list[_Step] = []
     at = 1 if path.startswith("$") else 0
     while at < len(path):
@@ -71,7 +71,7 @@ def _steps(path: str) -> list[_Step]:
 
 
 def _changed(document: Any, verb: int, path: list[_Step], part: Any) -> Any:
-    """A document after one change, which is made in its place unless it is about all of it."""
+    """Apply one change in place and return the document; a change of the root replaces it."""
     if not path:
         if verb != _REPLACE:
             raise ValueError("a whole document is neither inserted nor removed")
@@ -101,6 +101,6 @@ def _changed(document: Any, verb: int, path: list[_Step], part: Any) -> Any:
 
 
 def _place_of(name: str) -> tuple[int, bytes]:
-    """The order that MySQL has members in."""
+    """Return the sort key of a member in MySQL's order."""
     octets = name.encode()
     return len(octets), octets

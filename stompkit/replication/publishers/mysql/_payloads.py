@@ -1,4 +1,4 @@
-"""Transactions that MySQL has compressed, as the events that they are made of."""
+"""Compressed transactions of MySQL, decompressed to their events."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ else:
 
 __all__ = ["CAN_READ", "HOW_TO_READ", "PAYLOAD", "events_within"]
 
-#: Whether what is compressed can be read here.
+#: True if compressed transactions can be read: zstd is installed.
 CAN_READ: Final = zstd is not None
 HOW_TO_READ: Final = "install backports.zstd, as stompkit[mysql] does"
-#: The type of the event that such a transaction is.
+#: Type of the event with a compressed transaction.
 PAYLOAD: Final = 0x28
 
 _HEADER: Final = 19
 _SIZE_AT: Final = slice(9, 13)
 _POSITION_AT: Final = slice(13, 17)
-# What is said of the compressed octets, in front of them.
+# Types of the header fields before the compressed bytes.
 _END: Final = 0
 _COMPRESSION: Final = 2
 _ZSTD: Final = 0
@@ -34,11 +34,11 @@ _AS_IT_IS: Final = 255
 
 
 def events_within(event: bytes, checksum: int) -> Iterator[bytes]:
-    """Yield the events of a compressed transaction one by one, as they would come on their own.
+    """Yield the events of a compressed transaction as uncompressed events.
 
-    ``event`` is that of the transaction, with its header. Each event that is made says that the
-    log goes on behind the whole, and has a checksum of so many octets, which is none. Raises
-    :class:`ValueError` for what is not as MySQL writes it.
+    ``event`` is that of the transaction, with its header. Each yielded event has the end position
+    of the whole transaction, and a dummy checksum of that many bytes. Raises :class:`ValueError`
+    for an invalid event.
     """
     size = int.from_bytes(event[_SIZE_AT], "little")
     with _opened(event[_HEADER : size - checksum]) as stream:
@@ -54,14 +54,14 @@ def events_within(event: bytes, checksum: int) -> Iterator[bytes]:
 
 
 def _opened(body: bytes) -> BufferedIOBase:
-    """What was compressed, as it was."""
+    """Return the decompressed contents."""
     compression = _ZSTD
     at = 0
     while at < len(body) and body[at] != _END:
         begin = at + 2
         end = begin + body[at + 1]
         if body[at] == _COMPRESSION:
-            # Small numbers are one octet, and larger ones follow an octet that says how long.
+            # Small numbers take one byte; larger ones follow a byte with their length.
             compression = int.from_bytes(body[begin + (end > begin + 1) : end], "little")
         at = end
     content = BytesIO(body[at + 1 :])

@@ -1,4 +1,4 @@
-"""Where reading goes on: a place in the log, and what proves that it is still the same log."""
+"""Positions in the log, with evidence that it is still the same log."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ __all__ = ["Position", "gtid_set", "is_behind", "parse_gtids"]
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A place between two transactions."""
+    """A position between two transactions."""
 
     file: str
-    #: In octets from the beginning of the file.
+    #: Offset in bytes from the beginning of the file.
     pos: int
-    #: The last transaction of each domain, as MariaDB writes it: ``0-1-270,7-1-3``.
+    #: Last transaction of each domain, as MariaDB writes it: ``0-1-270,7-1-3``.
     gtid: str = ""
-    #: All transactions up to here, as MySQL writes them; ``None`` where they are not known.
+    #: All transactions up to here, as MySQL writes them; ``None`` if unknown.
     executed: str | None = None
     server_id: int = 0
-    #: What the server calls itself: ``server_uuid`` or ``server_uid``.
+    #: The server's own id: ``server_uuid`` or ``server_uid``.
     server: str = ""
-    #: When the file was begun, in seconds since 1970: a log that was reset has the same names.
+    #: Creation time of the file, in seconds since 1970: a reset log reuses file names.
     made: int = 0
-    #: Whether reading begins at the place in the file, although transactions are known: the server
-    #: can't tell the transactions of this place. Never part of a checkpoint.
+    #: True if reading starts at the file position, although the transactions are known, because the
+    #: server cannot map this position to transactions. Never part of a checkpoint.
     by_place: bool = False
 
     def __str__(self) -> str:
-        """As in ``binlog.000001:4711``."""
+        """Return the form ``binlog.000001:4711``."""
         return f"{self.file}:{self.pos}"
 
     def encode(self) -> str:
-        """As JSON, for a checkpoint."""
+        """Return the position as JSON, for a checkpoint."""
         return _ENCODER.encode(self).decode()
 
     @classmethod
     def decode(cls, text: str) -> Position:
-        """The reverse of :meth:`encode`; raises :class:`OffsetLost` for any other text."""
+        """Return the position for its JSON; raises :class:`OffsetLost` for any other text."""
         try:
             return _DECODER.decode(text)
         except msgspec.DecodeError as error:
@@ -56,18 +56,18 @@ _DECODER: Final = msgspec.json.Decoder(Position)
 
 
 def parse_gtids(text: str) -> dict[int, str]:
-    """The transactions of MariaDB's list by their domains."""
+    """Return the transactions of MariaDB's list by their domains."""
     gtids = (each.strip() for each in text.split(",") if each.strip())
     return {int(gtid.partition("-")[0]): gtid for gtid in gtids}
 
 
 def gtid_set(gtids: dict[int, str]) -> str:
-    """MariaDB's list of the transactions, in the order of their domains."""
+    """Return MariaDB's list of the transactions, in the order of their domains."""
     return ",".join(gtids[domain] for domain in sorted(gtids))
 
 
 def is_behind(place: tuple[str, int], other: tuple[str, int]) -> bool:
-    """Whether a file and a position in it come later in the log than others."""
+    """Return True if a file and position come later in the log than others."""
     return (_number(place[0]), place[1]) > (_number(other[0]), other[1])
 
 

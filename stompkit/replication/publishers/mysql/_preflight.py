@@ -1,4 +1,4 @@
-"""Is a server set up so that its changes can be read? All reasons against it, at once."""
+"""Checks of a server's configuration; all problems are reported at once."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from stompkit.replication.publishers.mysql._server import Server, text_of
 
 __all__ = ["SYSTEM_SCHEMAS", "Findings", "examine"]
 
-#: Never replicated: they are the server's own.
+#: The server's internal schemas, which are never replicated.
 SYSTEM_SCHEMAS: Final = ("information_schema", "mysql", "performance_schema", "sys")
 
-#: Since when the log can have the names of columns.
+#: Oldest versions whose log can have the names of columns.
 _OLDEST_MARIADB: Final = (10, 5)
 _OLDEST_MYSQL: Final = (8, 0, 14)
-#: What a variable must be, if the server has it, and what goes wrong otherwise.
+#: Required values of variables, if the server has them, and the consequence otherwise.
 _NEEDED: Final = (
     ("log_bin", "ON", "changes are not logged at all; it is set at start-up"),
     ("binlog_format", "ROW", "changes are logged as statements: rows are not in there"),
@@ -40,7 +40,7 @@ _NEEDED_WITHOUT_ZSTD: Final = (
     "OFF",
     f"compressed transactions can't be read here: {HOW_TO_READ}, or",
 )
-#: The error for what the user may not do.
+#: Error code for missing privileges.
 _DENIED: Final = 1227
 _REPLICATION: Final = re.compile(r"\bREPLICATION (SLAVE|REPLICA)\b(?! ADMIN)|\bALL PRIVILEGES\b")
 _RELOAD: Final = re.compile(r"\bRELOAD\b|\bALL PRIVILEGES\b")
@@ -49,7 +49,7 @@ _SELECT: Final = re.compile(r"\bSELECT\b|\bALL PRIVILEGES\b")
 
 @dataclass(frozen=True)
 class Findings:
-    """What was found: what keeps one from reading, and what one should know."""
+    """Result of the checks: problems that prevent reading, and warnings."""
 
     problems: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -63,10 +63,10 @@ def examine(
     server_id: int,
     with_snapshot: bool,
 ) -> Findings:
-    """Look at a server's settings, and at what its user is granted and may see.
+    """Check a server's settings, and the privileges of its user.
 
-    What a session does differently can't be seen here: that is found in the log. Raises what
-    PyMySQL raises for a connection that is lost.
+    Different settings of other sessions cannot be detected here, only in the log. Raises the errors
+    of PyMySQL for a lost connection.
     """
     problems = _settings(server)
     problems += _grants(connection, with_snapshot=with_snapshot, is_mariadb=server.is_mariadb)
@@ -88,7 +88,7 @@ def examine(
 
 
 def _charsets(connection: Connection[Any], wants: Callable[[str, str], bool]) -> list[str]:
-    """Columns of text whose character set can't be read."""
+    """Return the text columns whose character set cannot be decoded."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT CHARACTER_SET_NAME, MAXLEN FROM INFORMATION_SCHEMA.CHARACTER_SETS")
         longest = {text_of(row[0]): int(row[1]) for row in cursor.fetchall()}
@@ -148,7 +148,7 @@ def _grants(connection: Connection[Any], *, with_snapshot: bool, is_mariadb: boo
         try:
             cursor.execute("SHOW BINARY LOGS")
         except pymysql.err.OperationalError as error:
-            # Also what is said where there is no log at all.
+            # This error is also returned if there is no log at all.
             if error.args[0] == _DENIED:
                 problems.append(
                     "the user may not see where the log is: GRANT BINLOG MONITOR ON *.* (of "
@@ -166,14 +166,14 @@ def _grants(connection: Connection[Any], *, with_snapshot: bool, is_mariadb: boo
 def _server_ids(connection: Connection[Any], server: Server, server_id: int) -> list[str]:
     if server_id == server.id:
         return [f"server_id {server_id} is the server's own: choose another for this publisher"]
-    # MySQL has dropped the older name, and MariaDB lacks the newer one in older versions.
+    # MySQL has removed the older name, and old MariaDB versions lack the newer one.
     for question in ("SHOW REPLICAS", "SHOW SLAVE HOSTS"):
         try:
             with connection.cursor() as cursor:
                 cursor.execute(question)
                 others = {int(row[0]) for row in cursor.fetchall()}
         except pymysql.err.MySQLError:
-            # It may take more than reading does; a clash is found later then.
+            # This may need more privileges than reading; a conflict is then detected later.
             continue
         break
     else:
@@ -217,7 +217,7 @@ def _warnings(
 
 
 def _names(connection: Connection[Any], query: str, wants: Callable[[str, str], bool]) -> str:
-    """The wanted ones of the tables that a query finds, for people."""
+    """Return the selected tables of a query's result, for display."""
     with connection.cursor() as cursor:
         cursor.execute(query)
         rows = [(text_of(row[0]), text_of(row[1])) for row in cursor.fetchall()]

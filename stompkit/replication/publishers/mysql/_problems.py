@@ -1,4 +1,4 @@
-"""What can be wrong with a server, with its log, and with where to go on."""
+"""Errors of a server, of its log, and of the position to resume from."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ __all__ = ["MysqlProblem", "OffsetLost", "PreflightProblem", "StreamProblem"]
 
 
 class MysqlProblem(Exception):
-    """The base of what is raised here; ``str()`` says what is wrong and what to do."""
+    """The base class of these errors; ``str()`` gives the reason and the remedy."""
 
 
 class PreflightProblem(MysqlProblem):
-    """The server is not set up for this; ``problems`` has every reason, not only the first."""
+    """The server is not configured for this; ``problems`` has every reason, not only the first."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        """Keep the reasons."""
+        """Store the reasons."""
         self.problems = tuple(problems)
         lines = "".join(f"\n- {problem}" for problem in self.problems)
         super().__init__(f"this server can't be replicated from yet:{lines}")
 
 
 class OffsetLost(MysqlProblem):
-    """Reading can't go on where it ended: the log is gone, was reset, or is another server's.
+    """Reading cannot resume where it ended: the log is gone, was reset, or is another server's.
 
-    What was changed in between can't be had from the log. A snapshot that is taken anew, with empty
-    offsets, has the present state of all rows; rows that are gone since then are not told of.
+    The changes in between cannot be read from the log. A new snapshot, with empty offsets,
+    publishes the present state of all rows; rows deleted since then are not published.
     """
 
 
 class StreamProblem(MysqlProblem):
-    """There is something in the log that can't be told as changes of rows.
+    """The log contains an event that cannot be expressed as row changes.
 
-    ``position`` is where it stands, as in ``binlog.000001:4711``.
+    ``position`` is its position, as in ``binlog.000001:4711``.
     """
 
     def __init__(self, text: str, position: str = "") -> None:
-        """Say what, and where."""
+        """Store the reason and the position."""
         self.position = position
         super().__init__(f"at {position}: {text}" if position else text)

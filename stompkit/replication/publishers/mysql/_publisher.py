@@ -1,4 +1,4 @@
-"""The publisher: it reads, groups, publishes, and comes back when the connection is lost."""
+"""The publisher: reads, groups and publishes, and reconnects after a lost connection."""
 
 from __future__ import annotations
 
@@ -61,24 +61,24 @@ __all__ = ["MysqlPublisher", "SnapshotMode"]
 
 _log: Final = logging.getLogger(__name__)
 
-#: Whether the rows that are there are told first (where there is no checkpoint yet), or nothing
-#: else is.
+#: Snapshot mode: no existing rows; existing rows first, if there is no checkpoint; or only existing
+#: rows.
 SnapshotMode = Literal["never", "initial", "only"]
 
-#: How long to wait before connecting again, in seconds: at first, and at most.
+#: Initial and maximum wait in seconds before reconnecting.
 _RETRY_S: Final = (0.1, 10.0)
-#: How often a position without changes is remembered, in seconds.
+#: Interval in seconds at which a position without changes is recorded.
 _ADVANCE_S: Final = 0.5
-#: How long a stop waits for confirmations that are owed, in seconds.
+#: Time in seconds that a stop waits for outstanding confirmations.
 _FLUSH_S: Final = 5.0
 
 
-#: What becomes of dates that are none, such as 0000-00-00.
+#: Conversions of invalid dates, such as 0000-00-00.
 _ZEROS: Final[Mapping[str, Zero]] = {"exact": NoDate, "text": str, "null": lambda text: None}
 
 
 class MysqlPublisher:
-    """Tells what changes in a MariaDB or MySQL server, by its binary log."""
+    """Publishes the changes of a MariaDB or MySQL server from its binary log."""
 
     def __init__(
         self,
@@ -100,22 +100,21 @@ class MysqlPublisher:
         needs_tables: bool = False,
         needs_database: str = "",
     ) -> None:
-        """Prepare; nothing is connected to before :meth:`run`.
+        """Configure; nothing is connected before :meth:`run`.
 
-        ``mysql_dsn``: see :meth:`Dsn.parse`. ``tables``: names, or patterns, of tables; those of a
-        ``publication`` are its own, so give one or the other. ``blocking``: wait for more where the
-        log ends, in place of returning. ``server_id``: a number that no other reader of the server
-        has; random where it is not given. ``announce``: tell a table's columns, as a change
-        ``schema``, when the table is seen for the first time, too, for targets that make tables.
-        ``start``: where to begin without a checkpoint; by
-        default as Meepo, with the file that is written now, but with a ``publication`` at the end
-        of it. ``same_server=False`` goes on by GTID at another server of the same replication.
-        ``keys``: columns that stand for the key, by ``schema.table`` or ``table``. ``zero_dates``:
-        dates that are none, as such, as NULL or as their text. ``on_problem="skip"`` leaves out
-        what can't be read, with an error in the log. ``heartbeat_s``: how often the server says
-        that nothing is new, in seconds; :meth:`stop` takes about so long. ``chunk_rows``: how many
-        rows of a snapshot are in a changeset. With ``needs_tables``, or ``needs_database``, a first
-        run is refused where no table is there that is wanted, or no such database.
+        ``mysql_dsn``: see :meth:`Dsn.parse`. ``tables``: names, or patterns, of tables; a
+        ``publication`` has its own, so give one or the other. ``blocking``: wait for more at the
+        end of the log, instead of returning. ``server_id``: a number that no other reader of the
+        server has; random by default. ``announce``: publish a table's columns, as a change
+        ``schema``, also when the table is seen for the first time, for targets that create tables.
+        ``start``: start position without a checkpoint; by default, as in Meepo, the current file,
+        but with a ``publication`` its end. ``same_server=False`` resumes by GTID at another server
+        of the same replication. ``keys``: columns to use as the key, by ``schema.table`` or
+        ``table``. ``zero_dates``: invalid dates as such, as NULL or as text. ``on_problem="skip"``
+        skips unreadable events, with an error in the log. ``heartbeat_s``: interval in seconds of
+        the server's heartbeats; :meth:`stop` takes about that long. ``chunk_rows``: number of
+        snapshot rows in a changeset. With ``needs_tables``, or ``needs_database``, the first run
+        fails if no selected table, or no such database, exists.
 
         Raises ``ValueError``.
         """
@@ -128,7 +127,7 @@ class MysqlPublisher:
             raise ValueError("server_id is a number from 1 to 4294967295")
         if start is None:
             start = "file" if publication is None else "now"
-        # Numbers behind the checkpoint may have been used for other rows than they are now.
+        # Numbers after the checkpoint may have been used for other rows.
         self._has_used_numbers = publication is not None and "snapshot" in publication.state
         self._publication = publication or Publication(
             MemoryOffsets(),
@@ -154,19 +153,19 @@ class MysqlPublisher:
         self._stop = Event()
         self._limit: Timer | None = None
         self._advanced_at = 0.0
-        #: Behind transactions without changes of wanted tables: not said to the publication yet.
+        #: Position after transactions without selected changes, not yet passed to the publication.
         self._behind: Position | None = None
         self._remembered: Position | None = None
         self._lag_s: float | None = None
         self._skipped = 0
 
     def __repr__(self) -> str:
-        """Where it reads; nothing secret."""
+        """Show the server; no secrets."""
         return f"<MysqlPublisher of {self._dsn.server}>"
 
     @property
     def publication(self) -> Publication:
-        """Where it publishes."""
+        """The publication that sends the changesets."""
         return self._publication
 
     @property
@@ -176,27 +175,27 @@ class MysqlPublisher:
 
     @property
     def lag_s(self) -> float | None:
-        """How old the newest transaction was when it was read, in seconds; the log has whole ones.
+        """Age in seconds of the newest transaction when it was read; the log has whole seconds.
 
-        0 when the server has said that nothing is new, ``None`` before the first.
+        0 when the server has reported no new events, ``None`` before the first transaction.
         """
         return self._lag_s
 
     @property
     def progress(self) -> tuple[int, int] | None:
-        """Of a snapshot that is not complete: the rows that are told, and all, as estimated."""
+        """Progress of an incomplete snapshot: published rows, and the estimated total."""
         snapshot = self._publication.state.get("snapshot")
         return (snapshot["rows"], snapshot["expected"]) if snapshot else None
 
     @property
     def skipped(self) -> int:
-        """How many events were left out because they can't be read (``on_problem="skip"``)."""
+        """Number of events that were skipped as unreadable (``on_problem="skip"``)."""
         return self._skipped
 
     def stop(self) -> None:
-        """Have :meth:`run` return; any thread may call it, and it does not wait.
+        """Make :meth:`run` return; thread-safe, and does not block.
 
-        Confirmations that are still owed are waited for, some seconds.
+        :meth:`run` still waits some seconds for outstanding confirmations.
         """
         self._stop.set()
         self._limit = Timer(_FLUSH_S, self._publication.stop)
@@ -206,7 +205,7 @@ class MysqlPublisher:
     # Running.
 
     def preflight(self) -> Findings:
-        """Look whether the server is set up for this; raises :class:`MysqlProblem`."""
+        """Check the configuration of the server; raises :class:`MysqlProblem`."""
         with self._connect() as connection:
             return self._examine(connection, read_server(connection))
 
@@ -214,8 +213,8 @@ class MysqlPublisher:
         """Read until the log ends, or until :meth:`stop`; blocks.
 
         Raises :class:`PreflightProblem`, with every reason; :class:`OffsetLost`;
-        :class:`StreamProblem`; and what :meth:`Publication.publish` raises. It does not raise for a
-        connection that is lost, but makes another.
+        :class:`StreamProblem`; and the errors of :meth:`Publication.publish`. After a lost
+        connection it reconnects instead of raising.
         """
         with self._connect() as connection:
             server = read_server(connection)
@@ -274,7 +273,7 @@ class MysqlPublisher:
                 self._stop.wait(wait_s)
 
     def _prepare(self, server: Server, reading: LogReading) -> Position | None:
-        """Where to read the log from; takes the snapshot first. ``None``: nothing is left to do."""
+        """Take the snapshot if due; return the start position in the log, or ``None`` if done."""
         publication = self._publication
         if self._has_used_numbers:
             self._pass_used_numbers()
@@ -310,10 +309,10 @@ class MysqlPublisher:
             raise problem_of(error, self._dsn.server) from None
 
     def _pass_used_numbers(self) -> None:
-        """Publish nothing, so often as numbers may stand for chunks of a snapshot elsewhere.
+        """Publish empty changesets for numbers that may stand for snapshot chunks at consumers.
 
-        What was published behind the checkpoint, by a process that was killed, need not be what is
-        published now; a consumer that has applied it takes it for what it has.
+        A killed process may have published other contents with the numbers after the checkpoint. A
+        consumer that has applied them would skip the new contents as duplicates.
         """
         position = self._publication.position
         with sending():
@@ -323,7 +322,7 @@ class MysqlPublisher:
         self._has_used_numbers = False
 
     def _stream(self, position: Position, reading: LogReading) -> bool:
-        """Read on; says whether that is all."""
+        """Read the log; return True if there is nothing more to do."""
         grouping = reading.grouping(
             position,
             self._prepared,
@@ -378,7 +377,7 @@ class MysqlPublisher:
         send_position(position, transaction.gtid)
 
     def _begin_copy(self, transaction: Transaction) -> bool:
-        """Have tables copied next that a statement has changed; gives whether they are."""
+        """Schedule copies of tables that a statement has changed; return True if there are any."""
         names = list(dict.fromkeys(transaction.copies))
         shown = ", ".join(f"{schema}.{table}" for schema, table in names)
         if self._snapshot != "initial":
@@ -404,7 +403,7 @@ class MysqlPublisher:
         return True
 
     def _remember_later(self, position: Position) -> None:
-        """Say to the publication soon that reading can resume there."""
+        """Pass a resume position to the publication soon."""
         self._behind = position
         if clocks.monotonic() - self._advanced_at >= _ADVANCE_S:
             self._remember()
@@ -417,7 +416,7 @@ class MysqlPublisher:
                 self._publication.advance(self._behind.encode(), self._state())
 
     def _state(self) -> dict[str, Any] | None:
-        """The state of the checkpoint, where it has to be another one than before."""
+        """Return the state of the checkpoint if it has changed."""
         state = self._publication.state
         places = {xid: list(place) for xid, place in self._prepared.places.items()}
         definitions = self._definitions.state()
@@ -453,7 +452,7 @@ class MysqlPublisher:
         return replace(found, problems=(*found.problems, *self._missing(connection)))
 
     def _missing(self, connection: Connection[Any]) -> list[str]:
-        """What is asked for and is not there, or the user may not see."""
+        """Return the required databases and tables that do not exist or are not visible."""
         with connection.cursor() as cursor:
             cursor.execute("SELECT SCHEMA_NAME FROM INFORMATION_SCHEMA.SCHEMATA")
             databases = {text_of(row[0]) for row in cursor.fetchall()}

@@ -1,4 +1,4 @@
-"""The stream of the log: one connection, which is thrown away when anything is wrong with it."""
+"""The stream of the log: one connection, which is discarded after any error."""
 
 from __future__ import annotations
 
@@ -55,26 +55,26 @@ _EVENTS: Final = (
     XidEvent,
 )
 
-# Errors of servers.
+# Error codes of servers.
 _DENIED: Final = frozenset({1044, 1045, 1130, 1142, 1227, 1698})
 _READING_FAILED: Final = 1236
 _SAME_SERVER_ID: Final = 4052
-#: Errors that are the same when one asks again.
+#: Errors that a retry does not resolve.
 _NOT_TRANSIENT: Final = (
     pymysql.err.DataError,
     pymysql.err.NotSupportedError,
     pymysql.err.ProgrammingError,
 )
-#: A connection that has read nothing for so many heartbeats is dead.
+#: Number of missed heartbeats after which a connection is considered dead.
 _SILENT_HEARTBEATS: Final = 10
 
 
 class Disconnected(Exception):
-    """The connection is lost, or there was none to be had: it is worth another try."""
+    """The connection is lost or could not be made; a retry may succeed."""
 
 
 def problem_of(error: Exception, what: str) -> Exception:
-    """What an error of the driver means: another try, or a problem that somebody has to solve."""
+    """Return the exception for a driver's error: Disconnected for a retry, or a lasting problem."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
     if code == _SAME_SERVER_ID or "same server_uuid/server_id" in text:
@@ -99,10 +99,10 @@ def problem_of(error: Exception, what: str) -> Exception:
 
 
 class _Unwanted:
-    """Tables that the library is to leave alone before it looks at their columns.
+    """Tables that the library skips before it parses their columns.
 
-    It asks first whether a table's name is among those to be ignored, and then, if it is not,
-    whether its schema is. What has to be known is both.
+    The library first asks if a table's name is to be ignored, and then, if it is not, asks for its
+    schema. This needs both.
     """
 
     def __init__(self, wants: Callable[[str, str], bool]) -> None:
@@ -140,9 +140,9 @@ class Stream:
         heartbeat_s: float,
         wants: Callable[[str, str], bool],
     ) -> None:
-        """Prepare; the connection is made by the first event that is asked for.
+        """Configure; the first event opens the connection.
 
-        Where the log ends ``is_blocking`` waits for more.
+        At the end of the log, ``is_blocking`` waits for more.
         """
         self._at = str(position)
         self._is_blocking = is_blocking
@@ -154,7 +154,7 @@ class Stream:
         if is_mariadb and position.gtid and not position.by_place:
             begin: dict[str, Any] = {"is_mariadb": True, "auto_position": position.gtid}
         else:
-            # Without the first of these the library begins at the beginning of the file.
+            # Without the first of these the library starts at the beginning of the file.
             begin = {"resume_stream": True, "log_file": position.file, "log_pos": position.pos}
         self._reader = BinLogStreamReader(
             settings,
@@ -165,9 +165,9 @@ class Stream:
             filter_non_implemented_events=False,
             ignored_tables=unwanted,
             ignored_schemas=unwanted.schemas,
-            # A table that changes has another number in the log; see also ``forget_tables``.
+            # An altered table has another number in the log; see also ``forget_tables``.
             freeze_schema=True,
-            # So that SHOW SLAVE HOSTS has us.
+            # Makes SHOW SLAVE HOSTS list this reader.
             report_slave=("stompkit", "", "", 0),
             slave_heartbeat=heartbeat_s,
             enable_logging=False,
@@ -176,10 +176,10 @@ class Stream:
         )
 
     def events(self) -> Iterator[BinLogEvent]:
-        """The events, until the log ends.
+        """Yield the events, until the log ends.
 
-        Raises :class:`Disconnected`, :class:`OffsetLost`, and :class:`MysqlProblem` for all that
-        another try does not help against.
+        Raises :class:`Disconnected`, :class:`OffsetLost`, and :class:`MysqlProblem` for errors that
+        a retry does not resolve.
         """
         fetch = self._reader.fetchone
         while True:
@@ -205,7 +205,7 @@ class Stream:
             yield event
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         try:
             self._reader.close()
         except (pymysql.Error, OSError):
@@ -213,16 +213,16 @@ class Stream:
             pass
 
     def _forget_tables(self) -> None:
-        """Numbers of tables begin anew when a server does, which is with another file.
+        """Forget table numbers, which restart with the server, in another file.
 
-        The library does the same, but not where a server was killed and has said nothing.
+        The library does the same, except after a server was killed without a final event.
         """
         self._reader.table_map.clear()
 
     def _connect(self, **settings: Any) -> Any:
-        """Open one of the library's two connections; it does not get others.
+        """Open one of the library's two connections; refuse its own reconnects.
 
-        It would go on from where it began, or in the middle of a transaction.
+        The library would resume from its first position, or in the middle of a transaction.
         """
         self._connections += 1
         if self._connections > 2:

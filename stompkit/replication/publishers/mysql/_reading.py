@@ -1,4 +1,4 @@
-"""What reading the log takes, put together once for all connections."""
+"""Shared parts of reading the log, created once for all connections."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from stompkit.replication.publishers.mysql._xa import Prepared
 
 __all__ = ["LogReading", "random_server_id"]
 
-#: Where Meepo has its readers' numbers, too: far from those that people give to servers.
+#: Meepo's range of reader numbers: far from those of typical server configurations.
 _SERVER_IDS: Final = (1_000_000_000, 4_294_967_295)
 
 
 def random_server_id() -> int:
-    """A number that hardly anybody else has."""
+    """Return a number that is unlikely to be used by another reader."""
     return random.SystemRandom().randint(*_SERVER_IDS)
 
 
 @dataclass(frozen=True)
 class LogReading:
-    """Makes the streams of a server's log, and what groups their events."""
+    """Creates the streams of a server's log, and the groupings of their events."""
 
     dsn: Dsn
     is_mariadb: bool
@@ -56,7 +56,7 @@ class LogReading:
         *,
         can_copy: bool = True,
     ) -> Grouping:
-        """What makes transactions of the events from a position on."""
+        """Return the grouping of the events from a position on into transactions."""
         return Grouping(
             position,
             wants=self.wants,
@@ -73,7 +73,7 @@ class LogReading:
         )
 
     def stream(self, position: Position, server_id: int, *, is_blocking: bool) -> Stream:
-        """The events from a position on."""
+        """Return the events from a position on."""
         return Stream(
             self.dsn,
             position,
@@ -85,7 +85,7 @@ class LogReading:
         )
 
     def dated(self, position: Position) -> Position:
-        """The position with the time at which its file was begun; raises what reading raises."""
+        """Return the position with the creation time of its file; raises the errors of reading."""
         by_place = msgspec.structs.replace(position, by_place=True)
         with closing(self.stream(by_place, random_server_id(), is_blocking=False)) as stream:
             for event in stream.events():
@@ -94,13 +94,13 @@ class LogReading:
         return position
 
     def read_again(self, xid: str, position: Position) -> list[RowChange]:
-        """The changes of the one transaction that begins at a position, and was prepared by XA.
+        """Return the changes of the XA transaction that begins at a position.
 
-        Raises :class:`OffsetLost` where there is another one, and what reading raises.
+        Raises :class:`OffsetLost` if another transaction is there, and the errors of reading.
         """
         prepared = Prepared({}, lambda xid, position: [])
         grouping = self.grouping(position, prepared)
-        # With a number of its own: the server ends the elder of two readers with the same one.
+        # Use a separate number: the server disconnects the older of two readers with the same one.
         with closing(self.stream(position, random_server_id(), is_blocking=False)) as stream:
             for event in stream.events():
                 if grouping.feed(event) is not None:

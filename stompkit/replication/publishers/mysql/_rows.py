@@ -1,4 +1,4 @@
-"""Rows of the log as changes, by what is made once for each table."""
+"""Rows of the log as changes, by readers that are created once for each table."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from stompkit.replication.values import NoDate, Value
 __all__ = ["Decoding", "RowReader", "TableRows"]
 
 _Row = dict[str, Value]
-#: Reads a row at an index of octets; gives it and the index behind it.
+#: Function that reads a row at an index; returns the row and the index after it.
 RowReader = Callable[[bytes, int], tuple[_Row, int]]
-#: What a row says in front of its new values where parts of documents are among them.
+#: Flag before the new values of a row, if they contain partial documents.
 _HAS_PARTS: Final = 1
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """What reading values needs beyond the log."""
+    """Context for decoding values: settings that the log does not contain."""
 
-    #: Character sets by the numbers of their collations.
+    #: Decoders by collation number.
     decode: Callable[[int], Decode]
     zero: Zero = NoDate
     #: Columns that stand for the key, by table: ``shop.orders`` or ``orders``.
@@ -38,10 +38,10 @@ class Decoding:
 
 
 class TableRows:
-    """Reads the rows of one table, as it is from one description to the next."""
+    """Reads the rows of one table, for one version of its description."""
 
     def __init__(self, mapped: TableMap, specials: Mapping[str, str], decoding: Decoding) -> None:
-        """Prepare for the columns; ``specials`` is what the catalogue says of their types.
+        """Prepare for the columns; ``specials`` is the catalogue's information on their types.
 
         Raises ``ValueError``, naming the column.
         """
@@ -68,7 +68,7 @@ class TableRows:
                     f"column {column.name} of {mapped.schema}.{mapped.table}: {problem}"
                 ) from None
             self._readers.append((column.name, read))
-        #: The places of columns with documents, whose changed parts may be logged alone.
+        #: Indexes of JSON columns, which may be logged as partial updates.
         self._documents = [
             index for index, each in enumerate(mapped.columns) if each.type == FIELD_TYPE.JSON
         ]
@@ -91,10 +91,10 @@ class TableRows:
             )
         return tuple(given)
 
-    # The changes of one event.
+    # Changes of one event.
 
     def writes(self, data: bytes, at: int, end: int, present: bytes) -> Iterator[RowChange]:
-        """New rows; raises ``ValueError`` for octets that are none."""
+        """Yield inserted rows; raises ``ValueError`` for invalid bytes."""
         read = self._image(present)
         schema, table, key = self.schema, self.table, self.key
         while at < end:
@@ -109,7 +109,7 @@ class TableRows:
         self._ends(at, end)
 
     def deletes(self, data: bytes, at: int, end: int, present: bytes) -> Iterator[RowChange]:
-        """Rows that are gone; raises ``ValueError`` for octets that are none."""
+        """Yield deleted rows; raises ``ValueError`` for invalid bytes."""
         read = self._image(present)
         schema, table, key = self.schema, self.table, self.key
         while at < end:
@@ -126,7 +126,7 @@ class TableRows:
     def updates(
         self, data: bytes, at: int, end: int, present: bytes, present_after: bytes
     ) -> Iterator[RowChange]:
-        """Rows that have changed; raises ``ValueError`` for octets that are none."""
+        """Yield updated rows; raises ``ValueError`` for invalid bytes."""
         read_before, read_after = self._image(present), self._image(present_after)
 
         def pairs() -> Iterator[tuple[_Row, _Row]]:
@@ -142,9 +142,9 @@ class TableRows:
     def partial_updates(
         self, data: bytes, at: int, end: int, present: bytes, present_after: bytes
     ) -> Iterator[RowChange]:
-        """Rows that have changed, with documents of which only the changed parts are there.
+        """Yield updated rows whose documents may be logged as partial updates.
 
-        Raises ``ValueError`` for octets that are none, and where the log lacks a document.
+        Raises ``ValueError`` for invalid bytes, and if the log lacks a document.
         """
         read_before = self._image(present)
 
@@ -168,7 +168,7 @@ class TableRows:
         return self._updated(pairs())
 
     def _patched(self, name: str, before: _Row, changes: Value) -> Value:
-        """A document after what has changed of it."""
+        """Return a document after its partial update."""
         if name not in before:
             raise ValueError(
                 f"of the documents in {name} only parts are in the log: "
@@ -181,7 +181,7 @@ class TableRows:
         schema, table, names = self.schema, self.table, self.key
         for before, after in pairs:
             old = {name: before[name] for name in names}
-            # A short image has of the new row what has changed.
+            # A minimal image of the new row contains only the changed columns.
             key = {name: after[name] if name in after else old[name] for name in names}
             yield RowChange(
                 table=table,
@@ -198,9 +198,9 @@ class TableRows:
             raise ValueError(f"the rows of {self.schema}.{self.table} do not end where they should")
 
     def _image(self, present: bytes, parts: int = 0) -> RowReader:
-        """What reads rows of which some columns are there, by their bits.
+        """Return the reader of rows that contain the columns in a bit set.
 
-        Of documents whose bits are set in *parts*, it reads the octets of their changes.
+        For documents whose bits are set in *parts*, it reads the bytes of their partial updates.
         """
         read = self._images.get((present, parts))
         if read is None:
@@ -218,7 +218,7 @@ class TableRows:
 
 
 def _without(hidden: frozenset[str], read: RowReader) -> RowReader:
-    """What reads rows and leaves out some columns."""
+    """Return a row reader that drops the hidden columns."""
 
     def read_row(data: bytes, at: int) -> tuple[_Row, int]:
         row, at = read(data, at)

@@ -1,4 +1,4 @@
-"""What is sent by signals, and what can go wrong with it."""
+"""Signals of the MySQL publisher, and errors of sending."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _log: Final = logging.getLogger(__name__)
 
 
 class SendingFailed(Exception):
-    """Somebody has raised who was to take a changeset, or to keep the checkpoint."""
+    """A receiver of changesets, or the storage of the checkpoint, has raised an exception."""
 
     def __init__(self, error: Exception) -> None:
-        """Keep what was raised."""
+        """Store the exception."""
         self.error = error
         super().__init__(str(error))
 
 
 @contextmanager
 def sending() -> Iterator[None]:
-    """Tell errors of those who take changesets from errors of the connection that is read from."""
+    """Convert receivers' exceptions, to distinguish them from errors of the connection."""
     try:
         yield
     except (OSError, pymysql.Error) as error:
@@ -37,14 +37,14 @@ def sending() -> Iterator[None]:
 
 
 def meepo_payload(change: RowChange) -> dict[str, Any]:
-    """What Meepo sends with the raw signals of a change."""
+    """Return Meepo's payload for the raw signals of a change."""
     if change.action == "update":
         return {"before_values": change.before, "after_values": change.after}
     return {"values": change.before if change.action == "delete" else change.after}
 
 
 def send_position(position: Position, gtid: str) -> None:
-    """Send ``mysql_binlog_pos``; what a receiver raises is logged."""
+    """Send ``mysql_binlog_pos``; exceptions of receivers are logged."""
     sent = signal("mysql_binlog_pos")
     text = str(position)
     for receiver in list(sent.receivers_for(text)) if sent.receivers else ():

@@ -1,4 +1,4 @@
-"""What a server says of itself and of its log."""
+"""Queries of a server's variables and of its log."""
 
 from __future__ import annotations
 
@@ -25,49 +25,49 @@ __all__ = [
     "text_of",
 ]
 
-#: Where reading begins without a checkpoint: with the oldest file that is there, with the one that
-#: is written now, with what is written from now on, or at a file and a position.
+#: Start position without a checkpoint: the oldest file, the current file, the end of the log, or a
+#: file and a position.
 Start = Literal["oldest", "file", "now"] | tuple[str, int]
 
-#: The first position of a file.
+#: First position of a file.
 _FIRST: Final = 4
 _SYNTAX_ERROR: Final = 1064
-#: Where MySQL has the GTIDs in what it says of the log's end.
+#: Index of the GTIDs in MySQL's description of the log's end.
 _EXECUTED_AT: Final = 4
 _NUMBER: Final = re.compile(r"\.(\d+)$")
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server."""
+    """A server and its variables."""
 
     version: tuple[int, ...]
     is_mariadb: bool
-    #: The global variables, in small letters.
+    #: Global variables, by names in lower case.
     variables: Mapping[str, str] = field(repr=False)
 
     @property
     def id(self) -> int:
-        """Its number among those that replicate."""
+        """The server's number in the replication."""
         return int(self.variables.get("server_id", "0"))
 
     @property
     def uid(self) -> str:
-        """What it calls itself; empty for one that has no such name."""
+        """The server's own id; empty if it has none."""
         return self.variables.get("server_uuid", self.variables.get("server_uid", ""))
 
     def is_on(self, name: str) -> bool:
-        """Whether a variable is on."""
+        """Return True if a variable is on."""
         return self.variables.get(name, "").upper() in ("ON", "1")
 
 
 def text_of(value: object) -> str:
-    """What a driver gives as text or as octets."""
+    """Return a driver's text, which may be bytes."""
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def read_server(connection: Connection[Any]) -> Server:
-    """Ask a server; raises what PyMySQL raises."""
+    """Query a server; raises the errors of PyMySQL."""
     with connection.cursor() as cursor:
         cursor.execute("SHOW GLOBAL VARIABLES")
         variables = {text_of(row[0]).lower(): text_of(row[1]) for row in cursor.fetchall()}
@@ -77,7 +77,7 @@ def read_server(connection: Connection[Any]) -> Server:
 
 
 def log_end(connection: Connection[Any]) -> tuple[str, int, str]:
-    """The file that is written now, how long it is, and the GTIDs up to there, of MySQL."""
+    """Return the current file, its length in bytes, and, for MySQL, the GTIDs up to there."""
     with connection.cursor() as cursor:
         try:
             cursor.execute("SHOW MASTER STATUS")
@@ -92,7 +92,7 @@ def log_end(connection: Connection[Any]) -> tuple[str, int, str]:
 
 
 def _gtids_before(connection: Connection[Any], file: str) -> str | None:
-    """The GTIDs of all transactions in front of a file, of MySQL."""
+    """Return the GTIDs of all transactions before a file, for MySQL."""
     with connection.cursor() as cursor:
         cursor.execute("SHOW BINLOG EVENTS IN %s LIMIT 3", (file,))
         for row in cursor.fetchall():
@@ -102,14 +102,14 @@ def _gtids_before(connection: Connection[Any], file: str) -> str | None:
 
 
 def _files(connection: Connection[Any]) -> dict[str, int]:
-    """The files of the log that are there, the oldest first, with their sizes in octets."""
+    """Return the files of the log, oldest first, with their sizes in bytes."""
     with connection.cursor() as cursor:
         cursor.execute("SHOW BINARY LOGS")
         return {text_of(row[0]): int(row[1]) for row in cursor.fetchall()}
 
 
 def _gtids_at(connection: Connection[Any], file: str, pos: int) -> dict[int, str] | None:
-    """The last transaction of each domain at a place; ``None`` where the server can't tell."""
+    """Return the last transaction of each domain at a position; ``None`` if unknown."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT BINLOG_GTID_POS(%s, %s)", (file, pos))
         row = cursor.fetchone()
@@ -124,7 +124,7 @@ def place(
     *,
     executed: str | None = None,
 ) -> Position:
-    """A place of this server's log; ``executed`` are the GTIDs up to there, of MySQL."""
+    """Return a position in this server's log; ``executed`` are MySQL's GTIDs up to there."""
     gtids = _gtids_at(connection, file, pos) if server.is_mariadb else None
     return Position(
         file=file,
@@ -137,12 +137,12 @@ def place(
 
 
 def _has_gtids(server: Server) -> bool:
-    """Whether it is a MySQL server all of whose transactions have GTIDs."""
+    """Return True for a MySQL server all of whose transactions have GTIDs."""
     return not server.is_mariadb and server.is_on("gtid_mode")
 
 
 def begin_position(connection: Connection[Any], server: Server, start: Start) -> Position:
-    """Where to begin without a checkpoint."""
+    """Return the start position without a checkpoint."""
     if isinstance(start, tuple):
         return place(connection, server, *start)
     file, end, executed = log_end(connection)
@@ -157,12 +157,12 @@ def begin_position(connection: Connection[Any], server: Server, start: Start) ->
 def check_position(
     connection: Connection[Any], server: Server, position: Position, *, same_server: bool
 ) -> Position:
-    """See that a place is one of this server's log; raises :class:`OffsetLost` where it is not.
+    """Check that a position is in this server's log; raises :class:`OffsetLost` if it is not.
 
-    A log that was reset, or restored from elsewhere, has files of the same names, and soon
-    transactions of the same numbers: what stands at the place has to be what stood there. Of
-    another server, where that is allowed, only the transactions mean something: its files are other
-    ones, which the position that is given back says.
+    A log that was reset, or restored from elsewhere, reuses file names and soon transaction
+    numbers. The event at the position must therefore be the same. For another server, if that is
+    allowed, only the transactions are compared. Its files differ, so the returned position has its
+    file names.
     """
     again = "take a new snapshot with empty offsets"
     is_other = server.id != position.server_id or (
@@ -181,8 +181,8 @@ def check_position(
         if server.is_mariadb and position.gtid:
             found = _gtids_at(connection, position.file, position.pos)
             if found is None and position.pos <= files[position.file]:
-                # Behind an event that is larger than max_allowed_packet the server can't tell. What
-                # is read then is the file itself, which has to be the one that was begun then.
+                # After an event larger than max_allowed_packet, the server cannot map the position.
+                # The file itself is read then, which must be the same one.
                 return msgspec.structs.replace(position, by_place=True)
             if found != parse_gtids(position.gtid):
                 raise OffsetLost(
@@ -198,7 +198,7 @@ def check_position(
         raise OffsetLost(f"the log has no {position.file} any more: it was reset; {again}")
     elif not (server.is_mariadb and position.gtid):
         first = next(iter(files))
-        # With more files between, transactions without GTIDs might be among what was purged.
+        # If more files are missing, purged ones might contain transactions without GTIDs.
         is_next = _number(first) == _number(position.file) + 1
         if is_next and _has_gtids(server) and position.executed is not None:
             purged = _variable(connection, "gtid_purged")
@@ -209,7 +209,7 @@ def check_position(
 
 
 def _is_within(connection: Connection[Any], gtids: str | None, variable: str) -> bool:
-    """Whether all of some GTIDs, where they are known, are among those of a variable."""
+    """Return True if all given GTIDs, if known, are among those of a variable."""
     return gtids is None or _is_subset(connection, gtids, _variable(connection, variable))
 
 

@@ -41,7 +41,7 @@ __all__ = ["main", "parser"]
 
 @contextmanager
 def _target(options: argparse.Namespace) -> Iterator[tuple[Address, Control]]:
-    """The address of the server given, or of one that is launched for the time being."""
+    """Yield the address of the given server, or of one that is launched for the run."""
     common = {
         "queue_template": options.queue_template,
         "topic_template": options.topic_template,
@@ -146,7 +146,7 @@ def _write_files(options: argparse.Namespace, report: Report, case_ids: list[str
 
 
 def _known(options: argparse.Namespace, case_ids: list[str]) -> known.Expectations | None:
-    """What is known of the target; a list that is to be updated counts as it is now."""
+    """Return the known deviations of the target; a list to be updated counts as it is."""
     option, path = "--expect", options.expect
     if options.update_baseline is not None and options.update_baseline.exists():
         option, path = "--update-baseline", options.update_baseline
@@ -214,7 +214,7 @@ def _ask(arguments: list[str]) -> Exit:
 
 
 def main(arguments: list[str] | None = None) -> Exit:
-    """Run the command; gives its exit status."""
+    """Run the command; return its exit status."""
     words = sys.argv[1:] if arguments is None else arguments
     with _terminable() as signals:
         status = _main_of(words)
@@ -223,14 +223,14 @@ def main(arguments: list[str] | None = None) -> Exit:
 
 @contextmanager
 def _terminable() -> Iterator[list[int]]:
-    """Let SIGTERM do what Ctrl-C does; gives a list that it is noted in."""
+    """Handle SIGTERM like Ctrl-C; yield a list to which each signal is added."""
     signals: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield signals
         return
 
     def interrupt(number: int, frame: object) -> None:
-        """End the run, and have what was found until now reported."""
+        """Interrupt the run; the results so far are reported."""
         signals.append(number)
         raise KeyboardInterrupt
 

@@ -1,8 +1,8 @@
-"""``--update-baseline``: a list of known deviations, brought in line with a run.
+"""``--update-baseline``: updates a list of known deviations to match a run.
 
-What the file says of cases that came out as it says, or were not run, stays as it is written:
-reasons, links, comments, patterns. So the text of the file is changed, and no more of it than has
-to be: TOML that is written anew has lost its comments.
+Entries for cases that came out as listed, or were not run, stay as written: reasons, links,
+comments, patterns. Therefore the text of the file is edited, and only as far as necessary:
+rewritten TOML would lose its comments.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from stompkit.conformance.verdict import CaseResult, Verdict
 __all__ = ["Update", "new_baseline", "update", "update_file"]
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\''
-#: Where an entry begins: its own comments stand right above it.
+#: Start of an entry, including the comments directly above it.
 _ENTRY = re.compile(r"(?:^[ \t]*#.*\n)*^[ \t]*\[\[\s*deviation\s*\]\]", re.MULTILINE)
 _CASES = re.compile(
     rf"(?P<head>^[ \t]*cases[ \t]*=[ \t]*\[)(?P<names>(?:{_STRING}|#.*|[^\]\"'#])*)\]",
     re.MULTILINE,
 )
-#: A name in the list of cases, with what is said of it; or a comment of its own, which stays.
+#: A name in the list of cases, with its comment; or a separate comment, which stays.
 _NAME = re.compile(rf"(?P<name>{_STRING})(?P<rest>[ \t]*,?(?:[ \t]*#.*)?)|#.*")
-#: What is said after the last line of an entry, and apart from it.
+#: Text after the last line of an entry that does not belong to it.
 _APART = re.compile(r"\n(?P<apart>[ \t]*\n(?:[ \t]*(?:#.*)?\n)*)\Z")
 _DEVIATIONS = (Verdict.FAILED, Verdict.NON_STRICT)
 _WIDTH = 100
@@ -41,7 +41,7 @@ _WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What has become of a file."""
+    """The changes of a file."""
 
     text: str
     #: Ids of the cases that were added and dropped; one whose verdict has changed is in both.
@@ -50,10 +50,10 @@ class Update:
 
 
 def update_file(path: Path, report: Report, case_ids: Sequence[str]) -> None:
-    """Bring a file in line with a run, or make it, and say so; see :func:`update`.
+    """Update a file to match a run, or create it, and print a summary; see :func:`update`.
 
-    A run that was cut short, or that the suite itself has spoilt, changes nothing. Raises
-    ``OSError`` where the file can't be written.
+    An interrupted run, or one with errors of the suite itself, changes nothing. Raises ``OSError``
+    if the file cannot be written.
     """
     if not report.complete or report.errors:
         print(f"left {path} as it was: the run is not whole")
@@ -67,18 +67,18 @@ def update_file(path: Path, report: Report, case_ids: Sequence[str]) -> None:
 
 
 def new_baseline(target: TargetInfo) -> str:
-    """The head of a file for a server that has none."""
+    """Return the head of a new file for a server."""
     broker, version = target.product()
     return f"broker = {_quoted(broker)}\nversions = {_quoted(version or 'not said')}\n"
 
 
 def update(text: str, results: Sequence[CaseResult], case_ids: Sequence[str]) -> Update:
-    """Bring the text of a file in line with a run; ``case_ids`` are all that there are.
+    """Update the text of a file to match a run; ``case_ids`` are the ids of all cases.
 
-    A deviation that did not show is dropped, unless it shows only sometimes; a case that is
-    UNSUPPORTED or was not run says nothing. What is new gets what was seen for a reason.
+    A deviation that did not occur is dropped, unless it occurs only sometimes. A case that is
+    UNSUPPORTED or was not run changes nothing. The reason of a new entry is the observed behaviour.
 
-    Raises :class:`ExpectationsError` where the file is written in a way that can't be changed.
+    Raises :class:`ExpectationsError` if the text is written in a form that cannot be edited.
     """
     before = msgspec.toml.decode(text, type=Expectations)
     by_id = {result.id: result for result in results}
@@ -105,14 +105,14 @@ def update(text: str, results: Sequence[CaseResult], case_ids: Sequence[str]) ->
 
 
 def _holds(entry: Deviation, result: CaseResult) -> bool:
-    """Whether nothing speaks against what an entry says of a case."""
+    """Return True if the result of a case agrees with its entry."""
     if result.verdict in (entry.verdict, Verdict.UNSUPPORTED):
         return True
     return entry.sometimes and entry.is_worse_than(result.verdict)
 
 
 def _narrowed(part: str, covered: Sequence[str], stay: Sequence[str]) -> str:
-    """The text of an entry that covers no longer all that it covered."""
+    """Return the text of an entry that now covers fewer cases."""
     if not stay:
         apart = _APART.search(part)
         return apart["apart"].lstrip("\n") if apart and "#" in apart["apart"] else ""
@@ -139,7 +139,7 @@ def _narrowed(part: str, covered: Sequence[str], stay: Sequence[str]) -> str:
 
 
 def _entries(results: Sequence[CaseResult]) -> list[str]:
-    """An entry for each verdict with each reason."""
+    """Return an entry for each verdict and reason."""
     alike: dict[tuple[Verdict, str], list[str]] = {}
     for result in results:
         alike.setdefault((result.verdict, result.detail), []).append(_quoted(result.id))
@@ -154,7 +154,7 @@ def _entries(results: Sequence[CaseResult]) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    """A text as a TOML string; JSON writes it the same way, but for DEL."""
+    """Return a text as a TOML string; JSON writes it the same way, except for DEL."""
     shown = text.encode("utf-8", "backslashreplace").decode()
     return json.dumps(shown, ensure_ascii=False).replace("\x7f", "\\u007f")
 
@@ -162,7 +162,7 @@ def _quoted(text: str) -> str:
 def _check(
     before: Expectations, changed: str, by_id: dict[str, CaseResult], case_ids: Sequence[str]
 ) -> None:
-    """Make sure that the new text says what it is meant to, however the old one was written."""
+    """Check that the new text has the intended meaning, whatever the form of the old one."""
     try:
         after = msgspec.toml.decode(changed, type=Expectations)
     except msgspec.DecodeError as error:
@@ -180,7 +180,7 @@ def _check(
 
 
 def _told(entry: Deviation | None) -> Deviation | None:
-    """An entry without the names of its cases."""
+    """Return an entry without the names of its cases."""
     return msgspec.structs.replace(entry, cases=[]) if entry is not None else None
 
 

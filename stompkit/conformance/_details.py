@@ -1,4 +1,4 @@
-"""The parts of an HTML page that are about one case: its verdict, what was found, its wire log."""
+"""The parts of an HTML page about one case: its verdict, the findings and its wire log."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = [
     "source",
 ]
 
-#: The verdicts that a reader looks for.
+#: Verdicts that need the reader's attention.
 NOT_OK = (Verdict.FAILED, Verdict.NON_STRICT)
-#: What stands for a verdict where there is no room for the word; the style sheet has them as well.
+#: Symbols for verdicts in places without room for the word; the style sheet has them as well.
 MARKS = {
     Verdict.OK: "✓",
     Verdict.NON_STRICT: "n",
@@ -36,7 +36,7 @@ _SHOWN_LINE_ENDS = 8
 
 
 def about(result: CaseResult) -> dict[str, str]:
-    """What the case is about, whatever the target."""
+    """Return the description of the case, independent of the target."""
     return {
         "requirement": result.statement,
         "case": result.expectation,
@@ -44,7 +44,7 @@ def about(result: CaseResult) -> dict[str, str]:
 
 
 def source(result: CaseResult) -> dict[str, str]:
-    """Where the specification says it."""
+    """Return the section of the specification and the covered requirements."""
     return {
         "section": f"{result.section} ({result.level})",
         "covers": ", ".join(result.requirements),
@@ -52,7 +52,7 @@ def source(result: CaseResult) -> dict[str, str]:
 
 
 def found(result: CaseResult) -> dict[str, str]:
-    """What came out of it."""
+    """Return the findings."""
     return {
         "found": result.detail,
         "expected": result.expected,
@@ -62,29 +62,29 @@ def found(result: CaseResult) -> dict[str, str]:
 
 
 def rows(facts: Mapping[str, str]) -> str:
-    """Facts as the inside of a ``dl``; those that are empty are left out."""
+    """Return facts as the content of a ``dl``; empty ones are left out."""
     return "".join(f"<dt>{k}</dt><dd>{escape(v)}</dd>" for k, v in facts.items() if v)
 
 
 def known(result: CaseResult) -> str:
-    """A mark where the deviation was expected."""
+    """Return a mark if the deviation was expected."""
     return ' <span class="dim">(expected)</span>' if result.expected else ""
 
 
 def kind(*results: CaseResult) -> str:
-    """The class of what is about these results, by which it can be left out."""
+    """Return the CSS class of these results, by which they can be filtered."""
     bad = [result for result in results if result.verdict in NOT_OK]
     news = " news" if any(not result.expected for result in bad) else ""
     return f"bad{news}" if bad else "good"
 
 
 def cell(verdict: Verdict, number: int) -> str:
-    """The cell of a table that says how often a verdict was reached."""
+    """Return a table cell with the number of cases with a verdict."""
     return f'<td class="{verdict if number else "none"}">{number}</td>'
 
 
 def legend() -> str:
-    """What the marks mean."""
+    """Return the legend of the symbols."""
     marks = (f'<span class="{v}">{mark} {v}</span>' for v, mark in MARKS.items())
     return f'<p class="legend">{" ".join(marks)}</p>'
 
@@ -98,7 +98,7 @@ def details(
     extra: str = "",
     has_log: bool = True,
 ) -> str:
-    """What can be opened to see the facts and the wire log; ``title`` and ``extra`` are HTML."""
+    """Return a ``details`` element with the facts and the log; ``title`` and ``extra`` are HTML."""
     ending = "" if result.ending is Ending.CLEAN else f"{result.ending}, "
     # The id is inside, so that a link to it opens the details.
     return (
@@ -112,7 +112,7 @@ def details(
 
 
 def _log(result: CaseResult) -> str:
-    """The wire log: two columns, of which the second is text that stands for itself."""
+    """Return the wire log as two columns; the second contains preformatted text."""
     events = "".join(
         f"<i>{event.at_ms:>5} ms #{event.connection} {escape(event.direction)}</i>"
         f"{escape(_visible(event.text))}"
@@ -122,7 +122,7 @@ def _log(result: CaseResult) -> str:
 
 
 def _visible(text: str) -> str:
-    """Octets with the line ends around them, which may be heart-beats, to be seen."""
+    """Return a text with its leading and trailing line ends, possible heart-beats, made visible."""
     inner = text.strip("\n")
     before, _, after = text.partition(inner) if inner else (text, "", "")
     return _line_ends(len(before)) + inner + _line_ends(len(after))

@@ -34,7 +34,7 @@ _FILTERS = {
 
 
 def to_html(report: Report) -> bytes:
-    """Make the page; it needs nothing but itself."""
+    """Return the page; it loads nothing else."""
     name = report.target.server or report.target.address
     title = f"STOMP conformance of {name}"
     findings, profile = _findings(report.results), _profile(report)
@@ -76,7 +76,7 @@ def _unique(words: Iterable[str]) -> list[str]:
 
 
 def _counts(report: Report) -> str:
-    """How often each verdict was reached in each chapter."""
+    """Return the number of cases with each verdict in each chapter."""
     head = "".join(f'<th class="{verdict}">{verdict}</th>' for verdict in Verdict)
     lines = []
     for chapter, count in report.by_chapter().items():
@@ -93,7 +93,7 @@ def _counts(report: Report) -> str:
 
 
 def _matrix(results: list[CaseResult]) -> str:
-    """A mark for each case: a row for each topic, a column for each version."""
+    """Return a symbol for each case: a row for each topic, a column for each version."""
     places = [place_of(each.id) for each in results]
     # What is for any version comes last.
     versions = sorted(
@@ -133,7 +133,7 @@ def _mark(result: CaseResult) -> str:
 
 
 def _findings(results: list[CaseResult]) -> str:
-    """What is not OK, with the reason."""
+    """Return the cases that are not OK, with the reasons."""
     body = "".join(
         f'<tr class="{kind(result)}"><td class="{result.verdict} v">{result.verdict}</td>'
         f'<td><a href="#{escape(result.id)}"><code>{escape(result.id)}</code></a>'
@@ -155,7 +155,7 @@ def _findings(results: list[CaseResult]) -> str:
 
 
 def _profile(report: Report) -> str:
-    """What the target does where it is free to choose."""
+    """Return the target's behaviour where the specification leaves a choice."""
     lines = "".join(
         f"<tr><th>{escape(about)}</th><td>{escape(does)}</td></tr>"
         for about, does in report.profile().items()
@@ -169,7 +169,7 @@ def _profile(report: Report) -> str:
 
 
 def _cases(results: list[CaseResult]) -> str:
-    """A part for each chapter, in which each case can be opened."""
+    """Return a section for each chapter, in which each case can be opened."""
     chapters: dict[str, list[CaseResult]] = {}
     for result in sorted(results, key=lambda each: (each.chapter, place_of(each.id).topic)):
         chapters.setdefault(result.chapter, []).append(result)

@@ -33,15 +33,15 @@ _LOGS_LEFT_OUT = (
     " all that the reports have.</p>"
 )
 
-#: The results of one case: those of each target that it was run on, by the target's number.
+#: The results of one case by the number of the target.
 _Row = Mapping[int, CaseResult]
 
 
 def to_matrix(reports: Sequence[Report], *, all_logs: bool = False) -> bytes:
-    """Make the page, with a column for each report; it needs nothing but itself.
+    """Return the page, with a column for each report; it loads nothing else.
 
-    The wire logs of what is neither FAILED nor NON-STRICT, which nobody looks for and which are
-    most of the page, are there with ``all_logs`` only.
+    The wire logs of cases that are neither FAILED nor NON-STRICT are rarely read and make up most
+    of the page. They are included only with ``all_logs``.
     """
     cases = _by_case(reports)
     profile = _profile(reports)
@@ -64,7 +64,7 @@ def _name(report: Report) -> str:
 
 
 def _by_case(reports: Sequence[Report]) -> list[_Row]:
-    """A row for each case that any target has a result of, by chapter and topic."""
+    """Return a row for each case that has a result for any target, by chapter and topic."""
     cases: dict[str, dict[int, CaseResult]] = {}
     for number, report in enumerate(reports):
         for result in report.results:
@@ -77,7 +77,7 @@ def _any(row: _Row) -> CaseResult:
 
 
 def _kind(reports: Sequence[Report], row: _Row) -> str:
-    """The class of a row, by which it can be left out."""
+    """Return the CSS class of a row, by which it can be filtered."""
     verdicts = {result.verdict for result in row.values()}
     differs = len(row) < len(reports) or len(verdicts) > 1
     return f"{kind(*row.values())}{' differs' if differs else ''}"
@@ -88,7 +88,7 @@ def _anchor(number: int, result: CaseResult) -> str:
 
 
 def _targets(reports: Sequence[Report]) -> str:
-    """What was tested, and how often each verdict was reached."""
+    """Return the tested targets, with the number of cases with each verdict."""
     head = "".join(f'<th class="{verdict}">{verdict}</th>' for verdict in Verdict)
     lines = []
     for report in reports:
@@ -115,7 +115,7 @@ def _targets(reports: Sequence[Report]) -> str:
 
 
 def _head(first: str, reports: Sequence[Report], *, kind: str) -> str:
-    """The beginning of a table with a column for each target."""
+    """Return the start of a table with a column for each target."""
     columns = "".join(map(_column, reports))
     return f'<table class="targets {kind}"><thead><tr><th>{first}</th>{columns}</tr></thead>'
 
@@ -129,7 +129,7 @@ def _column(report: Report) -> str:
 
 
 def _matrix(reports: Sequence[Report], cases: Sequence[_Row], *, all_logs: bool) -> str:
-    """A row for each case, a column for each target, a body for each chapter."""
+    """Return a row for each case, a column for each target, and a body for each chapter."""
     chapters: dict[str, list[_Row]] = {}
     for row in cases:
         chapters.setdefault(_any(row).chapter, []).append(row)
@@ -146,7 +146,7 @@ def _matrix(reports: Sequence[Report], cases: Sequence[_Row], *, all_logs: bool)
 
 
 def _chapter(reports: Sequence[Report], chapter: str, cases: Sequence[_Row]) -> str:
-    """The first row of a chapter: how much of it is not OK."""
+    """Return the first row of a chapter: the number of its cases that are not OK."""
     cells = ""
     for number in range(len(reports)):
         verdicts = [row[number].verdict for row in cases if number in row]
@@ -185,7 +185,7 @@ def _verdict(number: int, result: CaseResult | None, *, all_logs: bool) -> str:
 
 
 def _tells(result: CaseResult, *, all_logs: bool) -> bool:
-    """Whether there is more to say of a result than that it is OK."""
+    """Return True if a result has more details than the verdict OK."""
     return (
         result.verdict is not Verdict.OK
         or result.ending is not Ending.CLEAN
@@ -195,7 +195,7 @@ def _tells(result: CaseResult, *, all_logs: bool) -> bool:
 
 
 def _profile(reports: Sequence[Report]) -> str:
-    """What each target does where it is free to choose."""
+    """Return the behaviour of each target where the specification leaves a choice."""
     profiles = [report.profile() for report in reports]
     lines = ""
     for name in sorted({name for profile in profiles for name in profile}, key=str.casefold):
@@ -217,7 +217,7 @@ def _profile(reports: Sequence[Report]) -> str:
 
 
 def _case(reports: Sequence[Report], row: _Row, *, all_logs: bool) -> str:
-    """What the case is about, and for each target what was found."""
+    """Return the description of the case, and the findings for each target."""
     case = _any(row)
     results = ""
     silent = []

@@ -1,4 +1,4 @@
-"""The report as JUnit's XML, for build servers."""
+"""The report as JUnit XML, for build servers."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from stompkit.conformance.verdict import CaseResult, Verdict
 
 __all__ = ["to_junit"]
 
-#: What XML 1.0 can't hold, beside control characters and surrogates.
+#: Characters invalid in XML 1.0, in addition to control characters and surrogates.
 _NONCHARACTERS = "\ufffe\uffff"
 
 
 def to_junit(report: Report, *, strict: bool = False) -> bytes:
-    """Make the file. What makes the run a failure is a failure here, and nothing else.
+    """Return the file. A case is a failure in it only if it makes the run fail.
 
-    So NON-STRICT counts as passed unless ``strict``; UNSUPPORTED and deviations that were
-    expected count as skipped, and one that was expected and did not show is a failure. A run that
-    was cut short has one error more.
+    NON-STRICT therefore counts as passed unless ``strict``. UNSUPPORTED and expected deviations
+    count as skipped; an expected deviation that did not occur is a failure. An interrupted run has
+    one additional error.
     """
     failures = {result.id: result.detail for result in report.unexpected(strict=strict)}
     failures |= dict.fromkeys(report.better_than_expected, "better than expected")
@@ -75,7 +75,7 @@ def _error(problem: str) -> ElementTree.Element:
 
 
 def _xml_safe(text: str) -> str:
-    """Replace what XML 1.0 can't hold."""
+    """Replace characters that are invalid in XML 1.0."""
     return "".join(char if _is_xml(char) else "\ufffd" for char in text)
 
 

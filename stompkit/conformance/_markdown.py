@@ -17,7 +17,7 @@ _SPECIAL = re.compile(r"[\\`*_{}\[\]<>#|~&]")
 
 
 def to_markdown(report: Report, *, strict: bool = False) -> bytes:
-    """One run: the judgement, a table by chapter, what failed, what else is not OK, the profile."""
+    """Return the report of one run: judgement, table by chapter, findings and profile."""
     failures = report.unexpected(strict=strict)
     failed = {result.id for result in failures}
     others = [each for each in report.results if each.verdict in _NOT_OK and each.id not in failed]
@@ -35,7 +35,7 @@ def to_markdown(report: Report, *, strict: bool = False) -> bytes:
 
 
 def to_markdown_matrix(reports: Sequence[Report]) -> bytes:
-    """Several runs: a table by target, the cases that are not OK everywhere, and the profiles."""
+    """Return the report of several runs: table by target, cases not OK everywhere, profiles."""
     names = [_name(report) for report in reports]
     cut_short = [
         f"{name}: {_code(report.cut_short)}"
@@ -58,12 +58,12 @@ def to_markdown_matrix(reports: Sequence[Report]) -> bytes:
 
 
 def _name(report: Report) -> str:
-    """The target, as the cell of a table or as text."""
+    """Return the name of the target, for a table cell or a text."""
     return _cell(" ".join(report.target.product()))
 
 
 def _table(first: str, counts: Sequence[tuple[str, Counter[Verdict]]]) -> list[str]:
-    """How often each verdict was reached; ``first`` is the head of the column of names."""
+    """Return the number of cases with each verdict; ``first`` is the header of the name column."""
     lines = [_row(first, *Verdict), _row("---", *["---:"] * len(Verdict))]
     lines += [_row(name, *(str(count[each]) for each in Verdict)) for name, count in counts]
     return lines
@@ -74,13 +74,13 @@ def _row(*cells: str) -> str:
 
 
 def _section(title: str, items: Iterable[str]) -> list[str]:
-    """A list under a heading; nothing where it is empty."""
+    """Return a list under a heading; empty if there are no items."""
     lines = [f"- {item}" for item in items]
     return ["", f"### {title}", "", *lines] if lines else []
 
 
 def _profile(names: Sequence[str], reports: Sequence[Report]) -> list[str]:
-    """What each target does where it is free to choose; ``names`` head their columns."""
+    """Return the behaviour of each target where it has a choice; ``names`` are the columns."""
     profiles = [report.profile() for report in reports]
     lines = [
         _row(_text(about), *(_text(profile.get(about, "-")) for profile in profiles))
@@ -103,12 +103,12 @@ def _one_line(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Text as it is: nothing in it means anything."""
+    """Return text with all Markdown characters escaped."""
     return _SPECIAL.sub(lambda match: f"\\{match[0]}", _one_line(text))
 
 
 def _code(text: str) -> str:
-    """A code span, where neither tags nor names of users mean anything."""
+    """Return a code span, in which neither tags nor user names are interpreted."""
     inner = _one_line(text)
     longest = max(map(len, re.findall("`+", inner)), default=0)
     fence = "`" * (longest + 1)
@@ -116,7 +116,7 @@ def _code(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """A code span in a table, which would end at a bar."""
+    """Return a code span for a table, with bars escaped."""
     return _code(text).replace("|", "\\|")
 
 

@@ -1,4 +1,4 @@
-"""``merge``: reports of several runs, made into one."""
+"""``merge``: combines the reports of several runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Makes one report of several: the JSON reports of runs on different targets, or
 on one at different times, become the columns of one table, in the order given.
 """
 
-#: Kinds of files, and what they hold.
+#: File types and their contents.
 _FILES: Final = {
     "html": "one page: a table of cases and targets, and what was found",
     "markdown": "a table of targets, and the cases that are not OK on all",
@@ -31,15 +31,15 @@ _FILES: Final = {
 
 
 class _Head(msgspec.Struct):
-    """What tells how to read the rest."""
+    """The fields that determine how to decode the rest."""
 
     format: int
-    #: Only in a file with several.
+    #: Present only in a file with several reports.
     reports: list[msgspec.Raw] | None = None
 
 
 def merge(arguments: list[str]) -> None:
-    """Run the subcommand; raises :class:`UsageError` for files that can't be read or written."""
+    """Run the subcommand; raises :class:`UsageError` for files that cannot be read or written."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if all(getattr(options, name) is None for name in _FILES):
@@ -77,10 +77,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def read(path: Path) -> list[Report]:
-    """The reports of a file, one or several.
+    """Return the reports of a file, one or several.
 
-    Raises :class:`UsageError` for a file that can't be read, is none of ours, or is of a format
-    that this version does not know.
+    Raises :class:`UsageError` for a file that cannot be read, is not a report, or has a format that
+    this version does not support.
     """
     try:
         reports = _decode(path, path.read_bytes())

@@ -1,4 +1,4 @@
-"""What the HTML pages have in common: a frame without scripts, which loads nothing."""
+"""The frame shared by the HTML pages, without scripts or external resources."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ $content
 def page(
     kind: str, title: str, links: Mapping[str, str], filters: Mapping[str, str], content: str
 ) -> bytes:
-    """Make a page of a kind that the style sheet knows.
+    """Return a page of a kind that the style sheet defines.
 
-    ``links`` are the names of places in it by their ids, ``filters`` what can be shown by the ids
-    of their buttons, of which the first is pressed. ``content`` is HTML.
+    ``links`` maps ids in the page to their names; ``filters`` maps the ids of filter buttons to
+    their labels; the first button is selected. ``content`` is HTML.
     """
     text = _PAGE.substitute(
         title=escape(title),
@@ -53,5 +53,5 @@ def page(
 
 
 def chapter_anchor(chapter: str) -> str:
-    """The id of a chapter on a page; unlike those of cases it has no slash."""
+    """Return the id of a chapter on a page; unlike ids of cases it has no slash."""
     return f"chapter-{chapter}".replace("/", "-")

@@ -1,4 +1,4 @@
-"""Where a case has its place in a table: a group of chapters, a topic, and a version."""
+"""Position of a case in a table: a group of chapters, a topic, and a version."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from stompkit.frames import VERSIONS
 
 __all__ = ["ANY_VERSION", "SPECIFICATIONS", "Place", "place_of"]
 
-#: The group of the chapters that are specifications; every other chapter is a group by itself.
+#: The group of the chapters about specifications; every other chapter is a separate group.
 SPECIFICATIONS: Final = "specifications"
-#: The version of a case that is run once, on whatever the target speaks.
+#: The version of a case that is run once, on any version that the target supports.
 ANY_VERSION: Final = ""
 
 
 class Place(NamedTuple):
-    """What the parts of a case's id say."""
+    """The parts of a case's id."""
 
     group: str
     topic: str
@@ -23,7 +23,7 @@ class Place(NamedTuple):
 
 
 def place_of(case_id: str) -> Place:
-    """The place of a case: ``1.2/ack/x``, ``behaviour/1.2/ack/x`` and ``behaviour/ack/x``."""
+    """Return the place of a case: ``1.2/ack/x``, ``behaviour/1.2/ack/x``, ``behaviour/ack/x``."""
     first, second, third, *_ = (*case_id.split("/"), "", "")
     if first in VERSIONS:
         return Place(SPECIFICATIONS, second, first)

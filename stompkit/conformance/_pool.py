@@ -1,4 +1,4 @@
-"""Cases side by side: most of a run is waiting, which processes of their own can do together."""
+"""Parallel execution of cases in separate processes: most of a run is waiting."""
 
 from __future__ import annotations
 
@@ -24,36 +24,35 @@ from stompkit.conformance.verdict import CaseResult
 
 __all__ = ["Done", "Pool", "Task"]
 
-#: What a case may take beyond all that it is granted, in seconds, before its process is ended: it
-#: must be stuck then, which no case may be.
+#: Time in seconds beyond all timeouts of a case before its process is ended: it must be stuck then.
 _SLACK_S: Final = 30.0
-#: What processes may take to end once they have no case, in seconds.
+#: Time in seconds for processes to end once they have no case.
 _END_S: Final = 5.0
 _CHUNK_BYTES: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a process is told first."""
+    """The first message to a process."""
 
     address: Address
     capabilities: Capabilities
-    #: The folder with the cases; that of the suite if it is not given.
+    #: The folder with the cases; by default that of the suite.
     folder: str | None
 
 
 class Done(msgspec.Struct, kw_only=True):
-    """What a process says of one case."""
+    """A process's answer about one case."""
 
     result: CaseResult | None = None
-    #: Mistakes of the suite's own.
+    #: Errors of the suite itself.
     errors: list[str] = []
-    #: Why no other case can be run.
+    #: Reason why no other case can be run.
     cut_short: str = ""
 
 
 class _Mother:
-    """The process that reads the cases once, and from which workers are forked."""
+    """The process that loads the cases once, and forks the workers."""
 
     def __init__(self, task: bytes, ends: Iterable[socket.socket]) -> None:
         """Start it; a worker is forked for each of *ends*."""
@@ -68,11 +67,11 @@ class _Mother:
             stdin.write(task + b"\n")
 
     def kill(self) -> None:
-        """End it, whatever it does."""
+        """Kill it."""
         self._process.kill()
 
     def stop(self) -> None:
-        """Wait for its end, which comes with that of all workers."""
+        """Wait until it has ended, which it does after all workers."""
         try:
             self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
@@ -81,7 +80,7 @@ class _Mother:
 
 
 class _Worker:
-    """One process, and the case that it is busy with."""
+    """One process, and the case that it runs."""
 
     def __init__(self, mother: _Mother, end: socket.socket) -> None:
         self._mother = mother
@@ -89,11 +88,11 @@ class _Worker:
         self.case: Case | None = None
         self.until = 0.0
         self._heard = b""
-        #: Its number, which it says first; None until then.
+        #: Its process id, which it reports first; None until then.
         self._pid: int | None = None
 
     def begin(self, case: Case, limit_s: float) -> None:
-        """Have it run a case."""
+        """Start a case."""
         self.case = case
         self.until = time.monotonic() + limit_s
         # Where it has ended, reading from it will show that.
@@ -101,7 +100,7 @@ class _Worker:
             self.end.sendall(case.id.encode() + b"\n")
 
     def hear(self) -> bytes | None:
-        """Read; return its answer, None if that is not complete, or empty if it has ended."""
+        """Read from it; return its answer, None if that is incomplete, or empty if it has ended."""
         octets = b""
         with suppress(ConnectionResetError):
             octets = self.end.recv(_CHUNK_BYTES)
@@ -117,7 +116,7 @@ class _Worker:
         return line
 
     def stop(self) -> None:
-        """End it, whatever it does; without a case it sees the end of its orders."""
+        """End it; a worker without a case sees the end of its input."""
         if self.case is not None:
             self._kill()
         self.end.close()
@@ -131,7 +130,7 @@ class _Worker:
 
 
 class Pool:
-    """Some processes, each of which runs one case after the other."""
+    """Several processes, each of which runs one case after the other."""
 
     def __init__(
         self,
@@ -142,9 +141,9 @@ class Pool:
         on_case: Callable[[Case], None],
         on_result: Callable[[CaseResult], None],
     ) -> None:
-        """Begin; nothing is started yet.
+        """Prepare the pool; no process is started yet.
 
-        ``slack_s`` is what a case may take beyond its time before it is held to be stuck.
+        ``slack_s`` is the additional time in seconds after which a case counts as stuck.
         """
         self._task = task
         self._jobs = jobs
@@ -152,13 +151,13 @@ class Pool:
         self._on_result = on_result
         address = task.address
         self._limit_s = address.case_timeout_s + 2 * address.recovery_s + slack_s
-        #: Mistakes of the suite's own.
+        #: Errors of the suite itself.
         self.errors: list[str] = []
-        #: Why not all cases were run.
+        #: Reason why not all cases were run.
         self.cut_short = ""
 
     def run(self, cases: Iterable[Case]) -> None:
-        """Run them all, unless the target ends or no process is left."""
+        """Run all cases, unless the target ends or no process is left."""
         waiting = deque(cases)
         task = msgspec.json.encode(self._task)
         with selectors.DefaultSelector() as selector, ExitStack() as stack:
@@ -182,9 +181,9 @@ class Pool:
             worker.begin(case, self._limit_s)
 
     def _hear(self, worker: _Worker, *, busy: int) -> bool:
-        """Take what a process says of its case, ``busy`` being the number of them that run.
+        """Process a worker's answer; ``busy`` is the number of workers that run a case.
 
-        Gives whether it can be asked for another one.
+        Returns True if the worker can run another case.
         """
         line = worker.hear()
         if line is None:

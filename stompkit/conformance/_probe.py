@@ -1,4 +1,4 @@
-"""Where the target is, whether it lives, and which versions it speaks."""
+"""Probes of the target: liveness and supported versions."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ __all__ = [
 ]
 
 _SHOWN_CHARACTERS = 100
-#: Seconds between two attempts to reach a target that does not answer.
+#: Interval in seconds between two attempts to reach a target that does not answer.
 _PAUSE_S = 0.2
-#: A version that there is not.
+#: A version that does not exist.
 _NO_VERSION = "9.9"
 
 
 class Unreachable(Exception):
-    """Nothing that speaks STOMP answers at the address."""
+    """No STOMP server answers at the address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What the target says of itself."""
+    """Properties that the target reports."""
 
     versions: tuple[Version, ...]
     #: The ``server`` header of CONNECTED, if any.
@@ -44,7 +44,7 @@ class Capabilities:
 
 
 def connect_headers(address: Address, accept_version: str) -> dict[str, str]:
-    """CONNECT's headers; ``1.0`` alone is said by leaving accept-version out."""
+    """Return CONNECT's headers; for ``1.0`` alone, accept-version is left out."""
     headers = {}
     if accept_version != "1.0":
         headers["accept-version"] = accept_version
@@ -57,7 +57,7 @@ def connect_headers(address: Address, accept_version: str) -> dict[str, str]:
 
 
 def dial(address: Address, number: int, recorder: Recorder, deadline: float) -> Peer:
-    """Open a TCP connection; raises :class:`Failed` where the target does not take it."""
+    """Open a TCP connection; raises :class:`Failed` if the target does not accept it."""
     left = max(0.001, min(address.timeout_s, deadline - time.monotonic()))
     try:
         connection = socket.create_connection((address.host, address.port), timeout=left)
@@ -73,11 +73,11 @@ def dial(address: Address, number: int, recorder: Recorder, deadline: float) -> 
 
 
 class _Deaf(Failed):
-    """The target gave no answer at all: it costs time to ask again, and would be no use."""
+    """The target did not answer at all: another attempt would cost time without a result."""
 
 
 def _ask(address: Address, accept_version: str) -> Frame:
-    """Get CONNECTED on a new connection; raises :class:`Failed` that says what came instead."""
+    """Return CONNECTED from a new connection; raises :class:`Failed` with the actual answer."""
     recorder = Recorder(address.secret)
     try:
         peer = dial(address, 1, recorder, time.monotonic() + address.case_timeout_s)
@@ -97,7 +97,7 @@ def _ask(address: Address, accept_version: str) -> Frame:
 
 
 def _diagnosis(peer: Peer, recorder: Recorder, reason: str) -> str:
-    """Say what a target did with CONNECT instead of CONNECTED."""
+    """Return how a target answered CONNECT instead of CONNECTED."""
     for frame in peer.frames:
         if frame.command == "ERROR":
             return f"it answers CONNECT with {describe(frame)}"
@@ -110,7 +110,7 @@ def _diagnosis(peer: Peer, recorder: Recorder, reason: str) -> str:
 
 
 def is_alive(address: Address, version: Version) -> bool:
-    """Whether a CONNECT on a new connection is answered by CONNECTED."""
+    """Return True if a CONNECT on a new connection is answered by CONNECTED."""
     try:
         _ask(address, version)
     except Failed:
@@ -119,7 +119,7 @@ def is_alive(address: Address, version: Version) -> bool:
 
 
 def comes_alive(address: Address, version: Version, limit_s: float) -> bool:
-    """Whether a CONNECT is answered by CONNECTED within so many seconds."""
+    """Return True if a CONNECT is answered by CONNECTED within *limit_s* seconds."""
     until = time.monotonic() + limit_s
     while not is_alive(address, version):
         if time.monotonic() >= until:
@@ -131,7 +131,7 @@ def comes_alive(address: Address, version: Version, limit_s: float) -> bool:
 
 
 def _negotiates(address: Address) -> bool:
-    """Whether the target refuses a client that offers only a version that there is not."""
+    """Return True if the target refuses a client that offers only an unknown version."""
     try:
         _ask(address, _NO_VERSION)
     except _Deaf:
@@ -142,11 +142,11 @@ def _negotiates(address: Address) -> bool:
 
 
 def probe(address: Address) -> Capabilities:
-    """Find out which versions the target speaks; raises :class:`Unreachable`.
+    """Determine the versions that the target supports; raises :class:`Unreachable`.
 
-    CONNECTED without a version answers an offer of 1.1 or 1.2 for one of two reasons: the target
-    knows 1.0 only and does not look at what is offered, or it forgets to say what it has agreed to.
-    The latter is one that refuses offers that it can't agree to.
+    CONNECTED without a version, as the answer to an offer of 1.1 or 1.2, has one of two reasons.
+    Either the target supports only 1.0 and ignores the offer, or it omits the negotiated version.
+    In the second case it refuses unknown versions.
     """
     found: list[Version] = []
     unnamed: list[Version] = []

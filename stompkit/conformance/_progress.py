@@ -1,4 +1,4 @@
-"""What a person sees while the cases run."""
+"""The progress display while the cases run."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ _MARKS = {
 
 
 class Progress:
-    """One line that is rewritten on a terminal; elsewhere a mark for each case."""
+    """One line that is rewritten on a terminal; otherwise a mark for each case."""
 
     def __init__(
         self, stream: TextIO, total: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Begin; ``total`` is the number of cases, ``clock`` gives seconds."""
+        """Start; ``total`` is the number of cases, ``clock`` returns seconds."""
         self._stream = stream
         self._total = total
         self._clock = clock
         self._began = clock()
         self._done = 0
         self._failed = 0
-        #: Ids of the cases that run now, the one that began first at the front.
+        #: Ids of the running cases, the earliest first.
         self._running: dict[str, None] = {}
         self._is_terminal = stream.isatty()
 
     def case(self, case: Case) -> None:
-        """Show that a case is run now."""
+        """Show that a case has started."""
         self._running[case.id] = None
         self._show()
 
     def result(self, result: CaseResult) -> None:
-        """Show that a case is done."""
+        """Show that a case is complete."""
         self._done += 1
         self._failed += result.verdict is Verdict.FAILED
         self._running.pop(result.id, None)
@@ -58,7 +58,7 @@ class Progress:
         self._stream.flush()
 
     def end(self) -> None:
-        """Leave the line clean for what comes next."""
+        """Clear the line for further output."""
         if self._is_terminal:
             self._rewrite("")
             self._stream.write("\r")
@@ -67,7 +67,7 @@ class Progress:
         self._stream.flush()
 
     def _show(self) -> None:
-        """Show how far it is, and of what runs the case that has been at it for longest."""
+        """Show the progress, and the case that has been running for longest."""
         if not self._is_terminal:
             return
         minutes, seconds = divmod(int(self._clock() - self._began), 60)

@@ -1,4 +1,4 @@
-"""What happened on the wire during one case, without secrets and within bounds."""
+"""The wire log of one case, without secrets and limited in size."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ from stompkit.conformance.verdict import WireEvent
 
 __all__ = ["Recorder"]
 
-#: What is kept of a case: its beginning in full, then only the last events, cut short.
+#: Number of events kept from the start of a case in full; of the rest only the last events are
+#: kept.
 _FIRST_EVENTS = 500
 _FIRST_BYTES = 128 * 1024
 _LAST_EVENTS = 100
-#: Octets shown of one event of the beginning, and of one of the end.
+#: Maximum number of bytes shown of one event, at the start and at the end.
 _SHOWN_BYTES = 4_096
 _SHOWN_LATE_BYTES = 256
 _UNPRINTABLE = re.compile(r"[^\n\x20-\x7e]")
 _NAME = b"passcode:"
 _PASSCODE = re.compile(rb"^passcode:[^\n]*", re.MULTILINE)
 _HIDDEN = b"***"
-#: A shorter passcode is none, and to blot it out wherever it stands would spoil the log.
+#: Minimum length of a passcode to mask: a shorter one would match too much of the log.
 _SECRET_CHARACTERS = 4
 
 
 class Recorder:
     """The wire log of one case.
 
-    The passcode is not in it: neither as the value of a header, in whatever pieces that is sent,
-    nor, if ``secret`` names it, where the target repeats it in one piece.
+    The passcode is masked, both as the value of a header, in whatever pieces it is sent, and, if
+    ``secret`` contains it, in text that the target repeats in one piece.
     """
 
     def __init__(self, secret: str | None = None) -> None:
-        """Begin now; ``secret`` is what must not be shown."""
+        """Start now; ``secret`` is a text to mask."""
         self.began = time.monotonic()
         self._secret = secret if secret and len(secret) >= _SECRET_CHARACTERS else ""
         self._secret_octets = self._secret.encode("utf-8", "surrogateescape")
@@ -41,19 +42,19 @@ class Recorder:
         self._last: deque[WireEvent] = deque(maxlen=_LAST_EVENTS)
         self._shown_bytes = 0
         self._left_out = 0
-        #: How the line begins that each stream is in, as far as it takes to know a passcode.
+        #: Start of the current line of each stream, as far as needed to recognise a passcode.
         self._lines: dict[tuple[int, str], bytes] = {}
 
     @property
     def events(self) -> list[WireEvent]:
-        """All that is kept; a long case lacks its middle, and says so."""
+        """All recorded events; a long case lacks its middle, with a note."""
         if not self._left_out:
             return [*self._first, *self._last]
         gap = WireEvent(0, self._first[-1].at_ms, ".", f"({self._left_out} events left out)")
         return [*self._first, gap, *self._last]
 
     def note(self, connection: int, direction: str, octets: bytes) -> None:
-        """Record octets, without the passcode and not more than can be read."""
+        """Record bytes, without the passcode and up to the maximum size."""
         shown = self._masked(connection, direction, octets)
         late = len(self._first) >= _FIRST_EVENTS or self._shown_bytes >= _FIRST_BYTES
         most = _SHOWN_LATE_BYTES if late else _SHOWN_BYTES
@@ -71,15 +72,15 @@ class Recorder:
             self._first.append(event)
 
     def say(self, connection: int, text: str) -> None:
-        """Record an event that is not octets."""
+        """Record an event without bytes."""
         self.note(connection, ".", text.encode("utf-8", "backslashreplace"))
 
     def hide(self, text: str) -> str:
-        """A text without the secret."""
+        """Return a text with the secret masked."""
         return text.replace(self._secret, _HIDDEN.decode()) if self._secret else text
 
     def _masked(self, connection: int, direction: str, octets: bytes) -> bytes:
-        """The octets to be shown, and a few more, without values of passcode headers."""
+        """Return the bytes to show, and a few more, with passcode headers masked."""
         stream = connection, direction
         begun = self._lines.get(stream, b"")
         # The rest of a secret that is cut at the end would not be known for one.

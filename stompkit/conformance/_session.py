@@ -1,4 +1,4 @@
-"""One run of pytest over the cases: what is selected, run, and said about it."""
+"""One pytest run over the cases: selection, execution and results."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from stompkit.conformance.verdict import CaseResult
 
 __all__ = ["INTERRUPTED", "HarnessError", "Selection", "Session", "cases_folder", "run_pytest"]
 
-#: The reason why a run is cut short, where it is not the target's fault.
+#: Reason of an interrupted run that is not the target's fault.
 INTERRUPTED: Final = "interrupted"
 
 
 class HarnessError(Exception):
-    """The suite itself is broken: a case can't be loaded, or raised what no case may raise."""
+    """An error of the suite itself: a case cannot be loaded, or raised an unexpected exception."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which cases to run."""
+    """Selection of the cases to run."""
 
-    #: Patterns of case ids; all if there are none.
+    #: Patterns of case ids; empty selects all.
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     levels: tuple[Level, ...] = ()
-    #: The folder with the cases; that of the suite if it is not given.
+    #: The folder with the cases; by default that of the suite.
     folder: Path | None = None
 
     def takes(self, case: Case) -> bool:
-        """Whether a case is selected."""
+        """Return True if a case is selected."""
         return (
             (not self.include or any(_is_called(case, pattern) for pattern in self.include))
             and not any(_is_called(case, pattern) for pattern in self.exclude)
@@ -51,7 +51,7 @@ class Selection:
         )
 
     def unknown(self, cases: list[Case]) -> list[str]:
-        """The patterns that none of these cases is called by."""
+        """Return the patterns that match none of these cases."""
         return [
             pattern
             for pattern in (*self.include, *self.exclude)
@@ -60,9 +60,9 @@ class Selection:
 
 
 def _is_called(case: Case, pattern: str) -> bool:
-    """Whether a pattern names a case, by its id or by a requirement that it covers.
+    """Return True if a pattern matches the id of a case or a requirement that it covers.
 
-    ``1.?/ack`` stands for everything below it.
+    ``1.?/ack`` matches everything below it.
     """
     return (
         fnmatchcase(case.id, pattern)
@@ -72,7 +72,7 @@ def _is_called(case: Case, pattern: str) -> bool:
 
 
 def cases_folder() -> Path:
-    """Where the cases are: in the package once it is installed, else in the checkout."""
+    """Return the folder of the cases: in the installed package, or in the checkout."""
     package = Path(__file__).parent
     for folder in (package / "cases", package.parents[1] / "conformance"):
         if (folder / "pytest.ini").is_file():
@@ -82,22 +82,22 @@ def cases_folder() -> Path:
 
 @dataclass(eq=False)  # pytest wants its plug-ins to be hashable
 class Session:
-    """The part of the runner that pytest calls; all cases are run that are selected."""
+    """The pytest plug-in of the runner; it runs all selected cases."""
 
     selection: Selection
     address: Address | None = None
     capabilities: Capabilities | None = None
     control: Control | None = None
-    #: How many cases may run at the same time, those that want to be alone excepted.
+    #: Maximum number of parallel cases, except those that must run alone.
     jobs: int = 1
     on_case: Callable[[Case], None] = lambda case: None
     on_result: Callable[[CaseResult], None] = lambda result: None
     cases: list[Case] = field(default_factory=list)
     results: list[CaseResult] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
-    #: Why not all cases were run.
+    #: Reason why not all cases were run.
     cut_short: str = ""
-    #: Cases that go to processes of their own.
+    #: Cases that run in separate processes.
     shared: list[Case] = field(default_factory=list)
 
     def pytest_configure(self, config: pytest.Config) -> None:
@@ -112,7 +112,7 @@ class Session:
     def pytest_collection_modifyitems(
         self, items: list[pytest.Item]
     ) -> Generator[None, None, None]:
-        """Keep what is selected, in the order of the specifications."""
+        """Keep the selected cases, in the order of the specifications."""
         try:
             yield
         except pytest.UsageError as error:
@@ -130,7 +130,7 @@ class Session:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        """Run the cases that may share the target; those that are left are pytest's business."""
+        """Run the cases that may share the target; pytest runs the others."""
         folder = self.selection.folder
         if self.shared and self.address is not None and self.capabilities is not None:
             pool = Pool(
@@ -150,7 +150,7 @@ class Session:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        """Take the result once the case is torn down: then its ending is known."""
+        """Store the result after the teardown of the case: only then its ending is known."""
         self.on_case(item.stash[plugin.CASE])
         answer = yield
         result = item.stash.get(plugin.RESULT, None)
@@ -172,13 +172,13 @@ class Session:
         self.errors.append(str(excrepr))
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """Note why the run ends early; pytest's own reasons arrive here as well."""
+        """Record why the run ends early; pytest's own reasons arrive here as well."""
         is_pytests = isinstance(excinfo.value, pytest.Session.Interrupted)
         self.cut_short = str(excinfo.value) if is_pytests else INTERRUPTED
 
 
-#: Parts of pytest that write, or that turn a warning, such as one about a socket that a Ctrl-C
-#: has left open, into the end of the run.
+#: Plug-ins of pytest that write output, or that turn a warning, such as one about a socket left
+#: open by Ctrl-C, into the end of the run.
 _LEFT_OUT: Final = (
     "terminal",
     "cacheprovider",
@@ -189,7 +189,7 @@ _LEFT_OUT: Final = (
 
 
 def run_pytest(run: Session) -> None:
-    """Collect the cases, and run them where there is an address; what was found is in ``run``."""
+    """Collect the cases, and run them if there is an address; the results are in ``run``."""
     own_folder = cases_folder()
     folder = run.selection.folder or own_folder
     arguments = [

@@ -1,4 +1,4 @@
-"""A connection whose every wait ends: octets out, octets in and what they mean."""
+"""A connection with a timeout on every wait, which sends and receives bytes and frames."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from stompkit.frames import (
 __all__ = ["Stream"]
 
 _READ_BYTES: Final = 65_536
-#: What a target may send on one connection before the suite stops listening.
+#: Maximum number of bytes from a target on one connection before the suite stops reading.
 _MOST_BYTES: Final = 128 * 1024 * 1024
 _MOST_FRAMES: Final = 200_000
-#: What is read, without looking at it, before a connection is closed.
+#: Maximum number of bytes read and discarded before a connection is closed.
 _DRAINED_BYTES: Final = 1024 * 1024
-#: The suite's own decoder takes whatever can be read, so that one fault fails one case.
+#: The suite's own decoder has no limits, so that one fault fails one case.
 _NO_LIMITS: Final = Limits(
     max_command_bytes=4_096,
     max_header_line_bytes=_MOST_BYTES,
@@ -44,9 +44,9 @@ _NO_LIMITS: Final = Limits(
 class Stream:
     """One TCP connection to the target.
 
-    Frames are read by a decoder that takes whatever can be understood; the first departure from
-    the strict grammar is in ``violation``.  Every wait ends: by what was waited for, after
-    ``timeout_s``, or at ``deadline``, the end of the time that the whole case has.
+    Frames are parsed by a lenient decoder; ``violation`` has the first deviation from the strict
+    grammar.  Every wait ends: by the awaited event, after ``timeout_s``, or at ``deadline``, the
+    end of the time for the whole case.
     """
 
     def __init__(
@@ -71,29 +71,29 @@ class Stream:
         self._strict: FrameDecoder | None = FrameDecoder(limits=_NO_LIMITS)
         self._received_bytes = 0
         self._is_over = False
-        #: Why nothing more is read, once the octets make no sense any more.
+        #: Reason why reading has stopped after invalid bytes.
         self._unreadable = ""
-        #: How the connection has ended, or would if it were closed now.
+        #: The way the connection has ended, or would end if it were closed now.
         self.ending = Ending.CLEAN
-        #: The version that frames are escaped and read by.
+        #: The version whose escapes and rules apply to frames.
         self.version: Version = "1.2"
-        #: Frames received and not yet asked for; all frames received.
+        #: Frames received and not yet taken, and all frames received.
         self.inbox: list[Frame] = []
         self.frames: list[Frame] = []
-        #: The first octets received that the grammar does not allow, in words.
+        #: Description of the first received bytes that violate the grammar.
         self.violation = ""
-        #: When octets arrived, in seconds of ``time.monotonic``, with their number.
+        #: Times at which data arrived, in seconds of ``time.monotonic``, with the number of bytes.
         self.arrivals: list[tuple[float, int]] = []
-        #: Line ends received between frames.
+        #: Number of line ends received between frames.
         self.eols = 0
 
     @property
     def is_closed_by_target(self) -> bool:
-        """Whether the target has ended the connection."""
+        """True if the target has closed the connection."""
         return self._is_over
 
     def switch(self, version: Version) -> None:
-        """Read and write by the rules of a version from now on."""
+        """Parse and encode by the rules of a version from now on."""
         self.version = version
         self._lenient.negotiated(version, _NO_LIMITS)
         if self._strict is not None:
@@ -101,10 +101,10 @@ class Stream:
         self._decode(b"")
 
     def send_raw(self, octets: bytes) -> None:
-        """Send octets as they are, reading meanwhile what the target sends.
+        """Send raw bytes, and read meanwhile.
 
-        Raises :class:`Failed` if the target does not take them in time. Octets to a connection
-        that the target has closed are lost without an error: what it said is in the inbox.
+        Raises :class:`Failed` if the target does not take them in time. Bytes sent to a connection
+        that the target has closed are lost without an error; its last frames are in the inbox.
         """
         self._recorder.note(self._number, ">", octets)
         view = memoryview(octets)
@@ -125,14 +125,14 @@ class Stream:
                     self._hear_out()
 
     def _hear_out(self) -> None:
-        """Read what a target that has reset the connection said before."""
+        """Read the data that a target sent before it reset the connection."""
         while not self._is_over and self._poll(select.POLLIN, 0):
             self._read()
         if self.ending is not Ending.DROPPED:
             self._ended(Ending.DROPPED)
 
     def _wait(self, ends: Callable[[Frame], bool], timeout_s: float | None) -> Frame | None:
-        """Read until a frame satisfies ``ends``; ``None`` at the end of time or connection."""
+        """Read until a frame satisfies ``ends``; return ``None`` at a timeout or the end."""
         until = self._until(timeout_s)
         checked = 0
         while True:
@@ -149,7 +149,7 @@ class Stream:
                 self._read()
 
     def _poll(self, events: int, seconds: float) -> int:
-        """Wait until the connection is readable or writable, has ended, or time is up."""
+        """Wait until the connection is readable or writable, has ended, or the time has passed."""
         self._poller.modify(self._socket, events)
         ready = self._poller.poll(math.ceil(seconds * 1000))
         return ready[0][1] if ready else 0
@@ -211,16 +211,16 @@ class Stream:
         self._deadline += seconds
 
     def finish_sending(self) -> None:
-        """Half-close: say that nothing more comes, and go on reading."""
+        """Close the sending direction (half-close), and continue to read."""
         self._recorder.say(self._number, "the suite closed its sending side")
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Close in an orderly way, without DISCONNECT.
+        """Close in order, without DISCONNECT.
 
-        What has arrived is read first: to leave it would turn the close into a reset, which can
-        take from the target what was sent last.
+        Data that has arrived is read first. Unread data would turn the close into a reset, which
+        can make the target lose the last data that was sent.
         """
         with contextlib.suppress(OSError):
             for _ in range(_DRAINED_BYTES // _READ_BYTES):
@@ -231,7 +231,7 @@ class Stream:
         self._socket.close()
 
     def reset(self) -> None:
-        """Cut the connection off: the target gets a reset."""
+        """Abort the connection: the target gets a reset."""
         self._recorder.say(self._number, "the suite reset the connection")
         linger_now = struct.pack("ii", 1, 0)
         with contextlib.suppress(OSError):
@@ -240,9 +240,9 @@ class Stream:
 
 
 def _decoded(decoder: FrameDecoder, octets: bytes, version: Version) -> Iterator[list[Frame]]:
-    """Decode all there is; behind CONNECTED by the rules of the version that it chooses.
+    """Decode all data; after CONNECTED by the rules of the version that it names.
 
-    Where it names none that there is, those of ``version``, the one under test, are as good as any.
+    If it names no known version, the rules of ``version`` apply, the one under test.
     """
     while frames := decoder.feed(octets):
         yield frames

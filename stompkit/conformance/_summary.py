@@ -1,4 +1,4 @@
-"""What a person reads in the terminal before and after a run, at most 80 columns wide."""
+"""The text in the terminal before and after a run, at most 80 columns wide."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["header_lines", "judgement", "summary_lines"]
 _WIDTH = 80
 _INDENT = "    "
 _GAP = 2
-#: Columns for what a line of the profile is about.
+#: Maximum number of columns for the topics of the profile.
 _MOST_ABOUT = 38
 
 
 def header_lines(target: TargetInfo, cases: int) -> list[str]:
-    """What is about to be tested."""
+    """Return the description of the run that is about to start."""
     server = target.server or "a server that does not name itself"
     return [
         *wrap(f"Target  {target.address}, {server}", _WIDTH, subsequent_indent=" " * 8),
@@ -29,7 +29,7 @@ def header_lines(target: TargetInfo, cases: int) -> list[str]:
 
 
 def summary_lines(report: Report, *, strict: bool) -> list[str]:
-    """What is not OK, the verdict table by chapter, the profile, and the judgement on the whole."""
+    """Return the findings, the table of verdicts by chapter, the profile, and the judgement."""
     lines = [""]
     for result in report.results:
         if result.verdict in (Verdict.FAILED, Verdict.NON_STRICT):
@@ -44,7 +44,7 @@ def summary_lines(report: Report, *, strict: bool) -> list[str]:
 
 
 def judgement(report: Report, *, strict: bool) -> list[str]:
-    """The whole run, in a few sentences."""
+    """Return the result of the whole run, in a few sentences."""
     told = []
     cases = len(report.results)
     if not report.complete:
@@ -74,7 +74,7 @@ def _finding(result: CaseResult) -> list[str]:
 
 
 def _missing(report: Report) -> list[str]:
-    """Why cases were UNSUPPORTED: few reasons, each of which may be that of many."""
+    """Return the reasons of UNSUPPORTED cases: often few reasons for many cases."""
     reasons = Counter(each.detail for each in report.results if each.verdict is Verdict.UNSUPPORTED)
     return [
         line
@@ -96,7 +96,7 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _table(report: Report) -> list[str]:
-    """How often each verdict was reached in each chapter."""
+    """Return the number of cases with each verdict in each chapter."""
     verdicts = list(Verdict)
     columns = "".join(f"{verdict:>{len(verdict) + _GAP}}" for verdict in verdicts)
     chapters = report.by_chapter()
@@ -110,7 +110,7 @@ def _table(report: Report) -> list[str]:
 
 
 def _profile(report: Report) -> list[str]:
-    """What the target does where it is free to choose: two columns, each of which is wrapped."""
+    """Return the target's behaviour where it has a choice: two columns with wrapped text."""
     profile = report.profile()
     if not profile:
         return []

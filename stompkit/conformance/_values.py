@@ -1,7 +1,7 @@
-"""What the values of the command line have to be.
+"""Parsers of command line values.
 
-Each function takes the text of one and gives what it means. Messages stand behind
-"argument --mq: ".
+Each function takes the text of a value and returns its meaning. Error messages follow "argument
+--mq: ".
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
     "value",
 ]
 
-#: More would only measure how much the target can do at once.
+#: Maximum number of jobs: more would only measure the load capacity of the target.
 _MOST_JOBS = 64
 _LAST_PORT = 65_535
 _MOST_FUZZED = 1_000_000_000
@@ -45,7 +45,7 @@ LEVELS = ", ".join(get_args(Level))
 
 
 def addresses(text: str) -> list[Place]:
-    """HOST:PORT or a URL, or several with commas."""
+    """Parse HOST:PORT or a URL, or several separated by commas."""
     try:
         found = Place.all_of(value(text))
     except ValueError as error:
@@ -54,7 +54,7 @@ def addresses(text: str) -> list[Place]:
 
 
 def broker(text: str) -> str:
-    """The name of a broker that can be launched."""
+    """Parse the name of a broker that can be launched."""
     if text.partition(":")[0] not in BROKERS and not text.startswith("command:"):
         raise argparse.ArgumentTypeError(
             f"{text!r} is none of {', '.join(BROKERS)}, nor does it begin with command:"
@@ -63,7 +63,7 @@ def broker(text: str) -> str:
 
 
 def program(text: str) -> list[str]:
-    """The words of a command that takes the port of a case."""
+    """Parse the words of a command that takes the port of a case."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -76,28 +76,28 @@ def program(text: str) -> list[str]:
 
 
 def port(text: str) -> int:
-    """A TCP port."""
+    """Parse a TCP port."""
     if not text.isdecimal() or not 1 <= int(text) <= _LAST_PORT:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port")
     return int(text)
 
 
 def jobs(text: str) -> int:
-    """How many cases may run at the same time."""
+    """Parse the maximum number of parallel cases."""
     if not text.isdecimal() or not 1 <= int(text) <= _MOST_JOBS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {_MOST_JOBS}")
     return int(text)
 
 
 def count(text: str) -> int:
-    """A number from 0."""
+    """Parse a number that is at least 0."""
     if not text.isdecimal() or not text.isascii() or int(text) > _MOST_FUZZED:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to {_MOST_FUZZED}")
     return int(text)
 
 
 def value(text: str) -> str:
-    """What the value of a header can hold."""
+    """Parse a text that is valid as the value of a header."""
     if any(not char.isprintable() for char in text):
         # It may be the passcode: not shown.
         raise argparse.ArgumentTypeError("it holds what the value of a header can't hold")
@@ -105,7 +105,7 @@ def value(text: str) -> str:
 
 
 def template(text: str) -> str:
-    """A destination with one place for a name."""
+    """Parse a destination with one placeholder for a name."""
     if text.count("{}") != 1 or "{" in text.replace("{}", "") or "}" in text.replace("{}", ""):
         raise argparse.ArgumentTypeError(
             f"{text!r} needs one {{}} for the name, and no other brace"
@@ -114,7 +114,7 @@ def template(text: str) -> str:
 
 
 def levels(text: str) -> tuple[Level, ...]:
-    """Levels, with commas."""
+    """Parse a comma-separated list of levels."""
     words = {word.strip() for word in text.upper().split(",")}
     chosen = tuple(level for level in get_args(Level) if level in words)
     unknown = words - set(chosen)
@@ -126,7 +126,7 @@ def levels(text: str) -> tuple[Level, ...]:
 
 
 def seconds(text: str) -> float:
-    """A number of seconds."""
+    """Parse a number of seconds."""
     try:
         seconds = float(text)
     except ValueError:
@@ -137,7 +137,7 @@ def seconds(text: str) -> float:
 
 
 def folder(text: str) -> Path:
-    """A folder that is there."""
+    """Parse the path of an existing folder."""
     path = Path(text).absolute()
     if not path.is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} is not a folder with cases")
@@ -145,7 +145,7 @@ def folder(text: str) -> Path:
 
 
 def report_file(text: str) -> Path:
-    """The path of a report that can be written, as far as that can be known."""
+    """Parse the path of a report file, and check as far as possible that it is writable."""
     path = Path(text)
     try:
         check_writable(path)
@@ -155,7 +155,7 @@ def report_file(text: str) -> Path:
 
 
 def expectations_shipped() -> dict[str, Path]:
-    """Lists of known deviations that come with the suite, of brokers and then of clients."""
+    """Return the lists of known deviations in the suite, first of brokers and then of clients."""
     try:
         folders = [cases_folder() / name for name in ("brokers", "clients")]
     except HarnessError:
@@ -164,10 +164,10 @@ def expectations_shipped() -> dict[str, Path]:
 
 
 def expectations_of(broker: str, shipped: Mapping[str, Path]) -> Path | None:
-    """Return the list of known deviations of a broker; ``None`` where there is none.
+    """Return the list of known deviations of a broker; ``None`` if there is none.
 
-    A broker may have a version, as in ``rabbitmq:4.3.6``. Its list is that of the version, of a
-    shorter one (``rabbitmq-4``), or else of the broker without any.
+    A broker may have a version, as in ``rabbitmq:4.3.6``. The list is that of the version, of a
+    shorter one (``rabbitmq-4``), or else of the broker without a version.
     """
     kind, _, version = broker.partition(":")
     numbers = version.split(".") if version else []
@@ -180,7 +180,7 @@ def expectations_of(broker: str, shipped: Mapping[str, Path]) -> Path | None:
 
 
 def expectations(text: str) -> Path:
-    """A list of known deviations: a file, or the name of one that comes with the suite."""
+    """Parse a list of known deviations: a file, or the name of one in the suite."""
     shipped = expectations_shipped()
     found = expectations_of(text, shipped)
     if found is not None:

@@ -1,4 +1,4 @@
-"""Where the target is, and how to talk to it."""
+"""The address of the target, and the parameters of connections to it."""
 
 from __future__ import annotations
 
@@ -12,62 +12,62 @@ __all__ = ["Address"]
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the target is, how to log in, what not to ask of it, and how patient to be."""
+    """Address, credentials, limits and timeouts of the target."""
 
     host: str
     port: int
     login: str | None = None
     passcode: str | None = field(default=None, repr=False)
-    #: Virtual host for CONNECT's ``host`` header; the host's name if not given.
+    #: Virtual host for CONNECT's ``host`` header; by default the host's name.
     vhost: str | None = None
-    #: Hosts and ports of the other nodes, where the target has several.
+    #: Hosts and ports of the other nodes, if the target has several.
     others: tuple[tuple[str, int], ...] = ()
-    #: Where the nodes are for those who don't go through a tunnel; empty where nobody does.
+    #: Addresses of the nodes behind tunnels; empty without tunnels.
     places: tuple[Place, ...] = ()
-    #: How the target names queues and topics; ``{}`` stands for a plain word.
+    #: Templates of queue and topic destinations; ``{}`` is replaced by a plain word.
     queue_template: str = "/queue/{}"
     topic_template: str = "/topic/{}"
-    #: Whether the target knows ACK and NACK, and whether it answers receipts.
+    #: True if the target supports ACK and NACK, and True if it answers receipts.
     has_ack: bool = True
     has_receipts: bool = True
-    #: Seconds to wait for an answer.
+    #: Timeout in seconds for an answer.
     timeout_s: float = 3.0
-    #: Seconds to wait before saying that nothing came.
+    #: Time in seconds without data after which nothing more is expected.
     quiet_s: float = 0.5
-    #: Seconds that one case may take.
+    #: Maximum duration of one case in seconds.
     case_timeout_s: float = 60.0
-    #: What the sessions of the fuzzer are made of, and how many there are.
+    #: Seed and number of the sessions of the fuzzer.
     seed: int = 0
     fuzz_sessions: int = 300
 
     def __str__(self) -> str:
-        """HOST:PORT or a URL, as the command line takes it; of each node, with commas."""
+        """Return HOST:PORT or a URL, as the command line takes it; comma-separated by node."""
         if self.places:
             return ",".join(str(each) for each in self.places)
         return ",".join(format_address(*each) for each in ((self.host, self.port), *self.others))
 
     def node(self, number: int) -> Self:
-        """The address of one node, 0 the first; raises ``IndexError`` where there is none."""
+        """Return the address of one node, counted from 0; raises ``IndexError`` if absent."""
         host, port = ((self.host, self.port), *self.others)[number]
         places = self.places[number : number + 1]
         return replace(self, host=host, port=port, others=(), places=places)
 
     @property
     def real(self) -> tuple[str, int]:
-        """Host and port of the first node itself, whatever leads there."""
+        """Host and port of the first node itself, without tunnel."""
         return (self.places[0].host, self.places[0].port) if self.places else (self.host, self.port)
 
     @property
     def nodes(self) -> int:
-        """How many there are."""
+        """Number of nodes."""
         return 1 + len(self.others)
 
     @property
     def recovery_s(self) -> float:
-        """Seconds that the target has to answer CONNECT again after a case, before it is lost."""
+        """Time in seconds for the target to answer CONNECT again after a case."""
         return 3 * self.timeout_s
 
     @property
     def secret(self) -> str | None:
-        """What no report may show: the passcode, unless the login gives it away."""
+        """The passcode, which no report may show, unless it equals the login."""
         return self.passcode if self.passcode != self.login else None

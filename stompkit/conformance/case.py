@@ -1,4 +1,4 @@
-"""How a case says what it tests: the decorators ``@case`` and ``@trial``."""
+"""The decorators ``@case`` and ``@trial``, which define cases."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ __all__ = ["NEWEST", "Case", "case", "cases_of", "trial"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-#: Stands for a version: the newest one that the target speaks.
+#: Placeholder for the newest version that the target supports.
 NEWEST: Final = "newest"
-#: Chapters whose cases trouble the whole target, which others would notice.
+#: Chapters whose cases affect the whole target and would disturb other cases.
 _ALONE: Final = ("failover", "robustness")
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing to try on one version of the protocol."""
+    """One test of one version of the protocol."""
 
     #: A stable name: the id of the first requirement that it covers, or that of the trial.
     id: str
-    #: The version that it is run on, or ``NEWEST``.
+    #: The version that it runs on, or ``NEWEST``.
     version: str
     #: Ids of all requirements that it covers.
     requirements: tuple[str, ...]
     level: Level
-    #: Whether the case only records what the target does.
+    #: True if the case only records the target's behaviour.
     informational: bool
     statement: str
     expectation: str
     section: str
-    #: Whether it is run when no other is.
+    #: True if no other case may run at the same time.
     is_alone: bool = False
 
     @property
@@ -48,14 +48,14 @@ class Case:
 
 
 def case(*ids: str, level: Level | None = None) -> Callable[[_Function], _Function]:
-    """Make a test function a case for the requirements named.
+    """Make a test function a case for the given requirements.
 
-    Each id begins with the version that it belongs to; the function is run once for each version
-    among them, and the first id of a version is the case's name there. ``level`` overrides the
-    level of that first requirement; MAY makes a case that only records.  The docstring says what is
-    done and what is expected.
+    Each id begins with the version that it belongs to. The function runs once for each version
+    among them; the first id of a version is the case's name there. ``level`` overrides the level of
+    that first requirement; MAY makes a case that only records.  The docstring describes the test
+    and the expected result.
 
-    Raises ``ValueError`` for an id that the catalogue does not have, for no id, and for no
+    Raises ``ValueError`` for an id that is not in the catalogue, without ids, and without a
     docstring.
     """
     if not ids:
@@ -90,16 +90,16 @@ def trial(
     covers: Sequence[str] = (),
     alone: bool | None = None,
 ) -> Callable[[_Function], _Function]:
-    """Make a test function a case for what the catalogue has no statement about.
+    """Make a test function a case for a statement that is not in the catalogue.
 
     ``name`` begins with the chapter, as in ``behaviour/ack/unknown``. With ``versions`` the
-    function is run for each of them, as ``behaviour/1.2/ack/unknown``; without, once, on the newest
-    version that the target speaks. ``statement`` says what is held of servers, ``section`` where
-    that comes from, ``level`` how binding it is: MAY makes a case that only records. ``covers``
-    names requirements that are tested as well; each version gets its own. ``alone`` keeps other
-    cases from running at the same time; that is so by itself in failover and robustness.
+    function runs for each of them, as ``behaviour/1.2/ack/unknown``; without, once, on the newest
+    version that the target supports. ``statement`` is the expectation on servers, ``section`` its
+    source, ``level`` its strength: MAY makes a case that only records. ``covers`` names
+    requirements that are tested as well; each version gets its own. ``alone`` prevents other cases
+    from running at the same time; in the chapters failover and robustness this is the default.
 
-    Raises ``ValueError`` for a requirement that the catalogue does not have, and for no docstring.
+    Raises ``ValueError`` for a requirement that is not in the catalogue, and without a docstring.
     """
     for requirement in covers:
         if requirement not in catalogue():
@@ -160,6 +160,6 @@ def _make(
 
 
 def cases_of(function: object) -> dict[str, Case]:
-    """The cases that a test function stands for, by version; empty for any other function."""
+    """Return the cases of a test function by version; empty for any other function."""
     cases: dict[str, Case] = getattr(function, "stompkit_cases", {})
     return cases

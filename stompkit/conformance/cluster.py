@@ -1,4 +1,4 @@
-"""Several nodes of the target during one case: a client that goes from one to the other."""
+"""Several nodes of the target during one case: a client that fails over between them."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from stompkit.conformance.verdict import Failed, Unsupported
 
 __all__ = ["Cluster", "await_messages", "cluster_of"]
 
-#: How long another node may take to serve, in times of an answer: it may have to notice first that
-#: the one before has ended, and to read its store.
+#: Timeout for another node to take over, in multiples of the answer timeout: it may first have to
+#: detect the end of the previous node, and to read its store.
 _TAKEOVER_ANSWERS: Final = 20
-#: Between two looks whether one serves, in seconds.
+#: Interval in seconds between two checks for an active node.
 _PAUSE_S: Final = 0.05
 
 
 class Cluster:
-    """The target's nodes, of which node 0 of ``target`` is always the one that serves."""
+    """The target's nodes; node 0 of ``target`` is always the active one."""
 
     def __init__(self, target: Target, nodes: Nodes) -> None:
-        """Begin a case with the target's nodes, or with others of its kind."""
+        """Start a case with the target's nodes, or with launched ones of the same kind."""
         self._target = target
         self._nodes = nodes
         self._targets = [target]
@@ -38,34 +38,34 @@ class Cluster:
         self._go_to(nodes.active)
 
     def take_along(self, target: Target) -> None:
-        """Have another case of the same target be at the same node, from now on."""
+        """Include another case of the same target: it follows the active node from now on."""
         if target not in self._targets:
             self._targets.append(target)
         self._go_to(self._nodes.active)
 
     def let_go(self, target: Target) -> None:
-        """Have a case that is over take no more part in what becomes of the nodes."""
+        """Exclude a finished case from later changes of the nodes."""
         self._targets.remove(target)
 
     @property
     def reason(self) -> str:
-        """Why they have no store in common, where they have none."""
+        """Reason why the nodes have no shared store; empty if they have one."""
         return self._nodes.reason
 
     def name(self, node: int = 0) -> str:
-        """HOST:PORT of a node; of the one that serves unless told otherwise."""
+        """Return HOST:PORT of a node, by default of the active one."""
         return str(self._target.address.node(node))
 
     def serves(self, node: int) -> bool:
-        """Whether a node answers CONNECT now."""
+        """Return True if a node answers CONNECT now."""
         return is_alive(self._target.address.node(node), self._target.version)
 
     def fail_over(self) -> float:
-        """End the node that serves, and go to another one; gives the seconds that this took.
+        """End the active node, and switch to another one; return the duration in seconds.
 
-        All connections of the case are reset; where nobody can end a node that is all. The node
-        that has ended is started again where two can run together.
-        Raises :class:`Failed` where no other node takes over.
+        All connections of the case are reset; if the suite cannot end a node, nothing else happens.
+        The ended node is restarted if two nodes can run together. Raises :class:`Failed` if no
+        other node takes over.
         """
         nodes = self._nodes
         ended, began = nodes.active, time.monotonic()
@@ -95,14 +95,14 @@ class Cluster:
             target.recorder.say(0, text)
 
     def _cut_off(self) -> None:
-        """Have the node see that its clients are gone, in case it still sees anything."""
+        """Reset all connections: a node that still runs then detects the loss of its clients."""
         peers = {peer for target in self._targets for peer in target.peers}
         for peer in peers - self._cut:
             peer.reset()
         self._cut |= peers
 
     def _successor(self, ended: int, *, is_ended: bool) -> int:
-        """Wait until another node serves; gives its number."""
+        """Wait until another node is active; return its number."""
         address, version = self._nodes.address, self._target.version
         limit_s = _TAKEOVER_ANSWERS * address.timeout_s
         until = time.monotonic() + limit_s
@@ -121,7 +121,7 @@ class Cluster:
             time.sleep(_PAUSE_S)
 
     def _go_to(self, node: int) -> None:
-        """Have each target's node 0 be this one, and the others follow in their order."""
+        """Make this node number 0 of each target; the others follow in order."""
         all_nodes = self._nodes.address
         numbers = [node, *(each for each in range(all_nodes.nodes) if each != node)]
         first, *others = (all_nodes.node(each) for each in numbers)
@@ -135,7 +135,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Have the node that serves stand still for a while; raises :class:`Unsupported`."""
+        """Pause the active node within the context; raises :class:`Unsupported`."""
         active = self._nodes.active
         self._nodes.pause(active)
         self._say("the suite has paused the node")
@@ -146,7 +146,7 @@ class Cluster:
             self._say("the suite has resumed the node")
 
     def has_one_store(self) -> bool:
-        """Whether another node delivers what one has taken; tried out if nobody has said so."""
+        """Return True if nodes share a store; if unknown, test it."""
         nodes, target = self._nodes, self._target
         if nodes.has_one_store is None:
             queue = target.queue()
@@ -156,12 +156,12 @@ class Cluster:
         return nodes.has_one_store
 
     def require_one_store(self) -> None:
-        """Raise :class:`Unsupported` where what one node has taken is not there at another."""
+        """Raise :class:`Unsupported` if messages sent to one node are not available on another."""
         if not self.has_one_store():
             raise Unsupported(self.reason)
 
     def leave(self) -> None:
-        """Have the first of the nodes serve again, where other cases count on that."""
+        """Make the first node active again, if other cases rely on that."""
         if self._nodes.is_apart:
             return
         # Whoever comes next is told if it does not.
@@ -176,9 +176,9 @@ class Cluster:
 
 
 def await_messages(peer: Peer, wanted: Iterable[bytes]) -> list[bytes]:
-    """Bodies of the messages that come until these are among them, or nothing comes any more.
+    """Return the bodies of the messages received until these are among them, or a timeout.
 
-    What was delivered in the mode auto just before a node ended may come again, before them.
+    Messages delivered in auto mode just before a node ended may be redelivered before them.
     """
     missing, came = set(wanted), list[bytes]()
     while missing:
@@ -191,10 +191,10 @@ def await_messages(peer: Peer, wanted: Iterable[bytes]) -> list[bytes]:
 
 
 def cluster_of(request: pytest.FixtureRequest, target: Target) -> Iterator[Cluster]:
-    """The target's own nodes, or a pair of its kind that is launched; to make a fixture of.
+    """Yield the target's own nodes, or a launched pair of its kind; the body of a fixture.
 
-    Raises :class:`Unsupported` where there is only one node, and :class:`Failed` where no other
-    one has taken over in a case before: to wait for that takes long.
+    Raises :class:`Unsupported` if there is only one node. Raises :class:`Failed` if no other node
+    took over in an earlier case: waiting for that takes long.
     """
     control = request.config.stash.get(CONTROL, None)
     if control is None:

@@ -1,4 +1,4 @@
-"""What the suite can do to the target besides talking to it: start it again, end its nodes."""
+"""Control of the target beyond STOMP: restart it, end its nodes."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ __all__ = ["Control", "Given", "Launched"]
 
 
 class Control(Protocol):
-    """Somebody who has a say in the target."""
+    """The operations that the suite can perform on the target."""
 
     def restart(self) -> None:
-        """Stop it, start it, wait until it answers CONNECT.
+        """Stop the target, start it, and wait until it answers CONNECT.
 
-        Raises ``Unsupported`` where that can't be done, and ``Failed`` where it does not answer.
+        Raises ``Unsupported`` if that is impossible, and ``Failed`` if it does not answer.
         """
 
     def nodes(self) -> Nodes:
-        """Its nodes, or others of its kind; raises ``Unsupported`` where there is only one."""
+        """Return its nodes, or others of its kind; raises ``Unsupported`` if there is only one."""
 
 
 class Given:
-    """A target that somebody else runs, with the commands that the user has given for it."""
+    """A target that was not launched here, with the user's commands for it."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Given:
         start: str | None = None,
         has_one_store: bool | None = None,
     ) -> None:
-        """Take command lines for the shell: one restarts the target, two end and start a node."""
+        """Take shell commands: one restarts the target, two end and start a node."""
         self._address = address
         self._restart = restart
         self._nodes = GivenNodes(address, stop=stop, start=start, has_one_store=has_one_store)
@@ -62,7 +62,7 @@ class Given:
             raise Failed(f"after --restart the target does not answer in {COMMAND_S:g} s")
 
     def nodes(self) -> Nodes:
-        """Those that were given."""
+        """Return the given nodes."""
         if self._address.nodes == 1:
             raise Unsupported(
                 "the target has one node: --mq HOST:PORT,HOST:PORT gives several, --broker NAME"
@@ -72,10 +72,10 @@ class Given:
 
 
 class Launched:
-    """A broker that the suite has launched itself; a context manager that ends its pair."""
+    """A broker launched by the suite; a context manager that stops its pair."""
 
     def __init__(self, broker: RunningBroker, config: LaunchConfig, address: Address) -> None:
-        """Take the broker, what it was launched by, and how to talk to it."""
+        """Store the broker, its configuration, and its address."""
         self._broker = broker
         self._config = config
         self._address = address
@@ -83,14 +83,14 @@ class Launched:
         self._refusal = ""
 
     def restart(self) -> None:
-        """Stop and start it."""
+        """Stop and start the broker."""
         try:
             self._broker.restart()
         except BrokerError as error:
             raise Failed(str(error)) from None
 
     def nodes(self) -> Nodes:
-        """A pair of brokers of the same kind, launched when it is first wanted."""
+        """Return a pair of brokers of the same kind, launched on first use."""
         if self._nodes is None and not self._refusal:
             try:
                 self._nodes = LaunchedNodes(self._config, self._address)
@@ -101,7 +101,7 @@ class Launched:
         return self._nodes
 
     def __enter__(self) -> Self:
-        """Return it."""
+        """Return the object itself."""
         return self
 
     def __exit__(

@@ -1,6 +1,6 @@
 """Cases that begin at one node and end at another: those of a module share one fail-over.
 
-To end a node and to wait for another takes seconds, which a run has not got for each of them.
+The end of a node and the takeover take seconds, too long to repeat for each case.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from stompkit.conformance.target import Target
 
 __all__ = ["Halves", "Story", "across"]
 
-#: What is done at one node and, after a yield that gives the seconds in between, at another. It
-#: ends without a yield where there is no use in going to another.
+#: The steps at one node and, after a yield that returns the duration of the fail-over in seconds,
+#: at another one. It ends without a yield if no fail-over is needed.
 Halves = Generator[None, float, None]
 Story = Callable[[Target, Cluster], Halves]
 
@@ -28,14 +28,14 @@ _ATTRIBUTE: Final = "stompkit_story"
 
 @dataclass
 class _Telling:
-    """A story that is being told, or has been."""
+    """A scenario in execution or completed."""
 
-    #: The target as this case sees it, with the record of it.
+    #: The target of this case, with its record.
     target: Target
     halves: Halves
     left_at: float = 0.0
     is_over: bool = False
-    #: What has gone wrong, in the story or between its halves.
+    #: The error raised by the scenario or between its halves.
     error: Exception | None = None
 
 
@@ -43,11 +43,10 @@ _TOLD = pytest.StashKey[dict[Story, _Telling]]()
 
 
 def across(story: Story) -> Callable[..., None]:
-    """Make a test function of a story.
+    """Make a test function of a scenario.
 
-    The first that is run of a module's has all told that are selected: what they do before the
-    node ends, and what they do then. When the turn of the others comes they only say how they ended
-    and hand over their record.
+    The first one that runs in a module executes all selected scenarios of the module: their steps
+    before the fail-over, and those after it. The others then only report their results and records.
     """
 
     def test(request: pytest.FixtureRequest, target: Target, cluster: Cluster) -> None:
@@ -66,7 +65,7 @@ def across(story: Story) -> Callable[..., None]:
 def _others(
     story: Story, request: pytest.FixtureRequest, target: Target, cluster: Cluster
 ) -> list[_Telling]:
-    """The other selected stories of the module, each with a target of its own."""
+    """Return the other selected scenarios of the module, each with a separate target."""
     capabilities = request.getfixturevalue("capabilities")
     told = request.config.stash[_TOLD]
     others = []
@@ -82,9 +81,9 @@ def _others(
 
 
 def _tell_all(first: _Telling, others: list[_Telling], cluster: Cluster) -> None:
-    """Tell stories up to the end of a node, end it, and tell the rest of them.
+    """Run the scenarios up to the fail-over, end the node, and run the rest of them.
 
-    The others are told even where the first one does not get that far: nobody else would.
+    The others run even if the first one fails before: they would not run otherwise.
     """
     group = [first, *others]
     for each in group:
@@ -109,7 +108,7 @@ def _going_on(group: list[_Telling]) -> list[_Telling]:
 
 
 def _tell(telling: _Telling, tell: Callable[[Halves], None]) -> None:
-    """Tell one half; what goes wrong is kept for the case's own turn."""
+    """Run one half; an error is kept for the case that it belongs to."""
     if telling.left_at:
         telling.target.extend_deadline(time.monotonic() - telling.left_at)
     try:
@@ -122,7 +121,7 @@ def _tell(telling: _Telling, tell: Callable[[Halves], None]) -> None:
 
 
 def _report(telling: _Telling, target: Target) -> None:
-    """Have what was recorded and raised count as that of the case that ``target`` is for."""
+    """Use the record and the error of a scenario as those of the case of ``target``."""
     own = telling.target
     target.recorder, target.peers = own.recorder, own.peers
     target.notes, target.lapses, target.chosen = own.notes, own.lapses, own.chosen

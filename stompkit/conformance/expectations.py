@@ -35,7 +35,7 @@ __all__ = [
 
 
 _GOOD = (Verdict.OK, Verdict.INFORMATIONAL)
-#: What is better than a verdict; not UNSUPPORTED, which says nothing.
+#: Verdicts that are better than a verdict; UNSUPPORTED is not, since it proves nothing.
 _BETTER: dict[Verdict, tuple[Verdict, ...]] = {
     Verdict.FAILED: (Verdict.NON_STRICT, *_GOOD),
     Verdict.NON_STRICT: _GOOD,
@@ -44,34 +44,34 @@ _BETTER: dict[Verdict, tuple[Verdict, ...]] = {
 
 
 class UsageError(Exception):
-    """What the command was told makes no sense."""
+    """Invalid arguments of the command."""
 
 
 class ExpectationsError(UsageError):
-    """A file of expectations that can't be read, or that speaks of cases that don't exist."""
+    """A file of expectations that is invalid, or that refers to unknown cases."""
 
 
 class Deviation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Some cases that come out in another way than OK."""
+    """Cases with an expected verdict other than OK."""
 
     cases: list[str]
     verdict: Verdict
     reason: str
     link: str = ""
-    #: Whether it depends on timing, so that a case that comes out better is no news.
+    #: True if it depends on timing, so that a better result is not reported.
     sometimes: bool = False
 
     def is_worse_than(self, verdict: Verdict) -> bool:
-        """Whether a case with that verdict has come out better than it says here."""
+        """Return True if a case with that verdict is better than listed here."""
         return verdict in _BETTER.get(self.verdict, ())
 
     def covers(self, case_id: str) -> bool:
-        """Whether one of the names or patterns is this case's."""
+        """Return True if one of the names or patterns matches this case."""
         return any(fnmatchcase(case_id, pattern) for pattern in self.cases)
 
 
 class Expectations(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that is known of one broker."""
+    """All known deviations of one broker."""
 
     broker: str
     versions: str
@@ -79,14 +79,14 @@ class Expectations(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     deviation: list[Deviation] = []
 
     def of(self, case_id: str) -> Deviation | None:
-        """The first entry that covers a case."""
+        """Return the first entry that covers a case."""
         return next((each for each in self.deviation if each.covers(case_id)), None)
 
 
 def load(path: Path, option: str = "--expect") -> Expectations:
-    """Read the file that an option names.
+    """Read the file given by an option.
 
-    Raises :class:`ExpectationsError` that says what is wrong with it.
+    Raises :class:`ExpectationsError` with all that is wrong with it.
     """
     try:
         return msgspec.toml.decode(path.read_bytes(), type=Expectations)
@@ -105,10 +105,10 @@ def check(expectations: Expectations, case_ids: list[str], option: str = "--expe
 
 
 def compare(results: list[CaseResult], expectations: Expectations) -> list[str]:
-    """Mark the results that were expected; gives the ids of those that came out better.
+    """Mark the expected results; return the ids of those that came out better.
 
-    A deviation that did not show, where its case was run and did not come out UNSUPPORTED, is
-    news as well: the broker may have been repaired.
+    They include deviations that did not occur, if their case was run and is not UNSUPPORTED: the
+    broker may have been fixed.
     """
     better = []
     for result in results:

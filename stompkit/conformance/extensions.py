@@ -1,7 +1,7 @@
-"""Headers by which extensions are asked for that several brokers have and STOMP does not.
+"""Headers of extensions that several brokers support and STOMP does not define.
 
-What is asked for is a capability, whatever the product: where brokers spell it differently, one
-frame carries all spellings at once, since a broker ignores headers that it does not know.
+Each function requests a capability, independent of the product. If brokers spell it differently,
+one frame has all spellings at once, since a broker ignores unknown headers.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ __all__ = [
     "temporary_queue",
 ]
 
-#: For SEND: the message is to survive the end of the server.
+#: For SEND: the message survives the end of the server.
 PERSISTENT: Final[Mapping[str, str]] = {"persistent": "true"}
-#: For SUBSCRIBE: look at the messages of a queue without taking them out of it.
+#: For SUBSCRIBE: browse the messages of a queue without consuming them.
 BROWSING: Final[Mapping[str, str]] = {"browser": "true"}
-#: For all frames that name a queue with priorities, of which some brokers have to be told.
+#: For all frames that name a queue with priorities, which some brokers require.
 PRIORITIES: Final[Mapping[str, str]] = {"x-max-priority": "9"}
-#: For SEND: the priority of what is to come last, and first.
+#: For SEND: the lowest and the highest priority.
 LOW: Final[Mapping[str, str]] = {"priority": "1"}
 TOP: Final[Mapping[str, str]] = {"priority": "9"}
 
 
 def new_name() -> str:
-    """A word that nobody has used as the name of something."""
+    """Return a word that is not yet used as a name."""
     return f"stompkit-{secrets.token_hex(5)}"
 
 
 def durable_client(name: str) -> dict[str, str]:
-    """For CONNECT: who the owner of durable subscriptions is."""
+    """Return headers for CONNECT: the owner of durable subscriptions."""
     return {"client-id": name}
 
 
 def durable_subscription(name: str) -> dict[str, str]:
-    """For SUBSCRIBE, and for the UNSUBSCRIBE that ends the subscription for good."""
+    """Return headers for SUBSCRIBE, and for the UNSUBSCRIBE that deletes the subscription."""
     return {
         "id": name,
         "activemq.subscriptionName": name,
@@ -61,7 +61,7 @@ def durable_subscription(name: str) -> dict[str, str]:
 
 
 def lives(milliseconds: int) -> dict[str, str]:
-    """For SEND: how long the message is of use, at least 1 ms; by the suite's clock."""
+    """Return headers for SEND: the lifetime of the message, at least 1 ms, by the suite's clock."""
     return {
         "expires": str(time.time_ns() // 1_000_000 + milliseconds),
         "expiration": str(milliseconds),
@@ -69,17 +69,17 @@ def lives(milliseconds: int) -> dict[str, str]:
 
 
 def expired() -> dict[str, str]:
-    """For SEND: the message is of no use any more, whatever the time is at the server."""
+    """Return headers for SEND: an expired message, whatever the time at the server."""
     return {"expires": "1000", "expiration": "1"}
 
 
 def dead_letter_queues(queue: str) -> tuple[str, ...]:
-    """Where brokers put, without having been told to, what they can't deliver from a queue."""
+    """Return the default dead-letter queues of brokers for a queue."""
     return ("/queue/ActiveMQ.DLQ", "/dlq/" + queue.removeprefix("/queue/"))
 
 
 def delayed(milliseconds: int) -> dict[str, str]:
-    """For SEND: how long the message is to be kept back."""
+    """Return headers for SEND: the delay of the delivery in milliseconds."""
     return {
         "AMQ_SCHEDULED_DELAY": str(milliseconds),
         "delay": str(milliseconds),
@@ -88,5 +88,5 @@ def delayed(milliseconds: int) -> dict[str, str]:
 
 
 def temporary_queue(name: str) -> str:
-    """A destination for replies that is the client's own."""
+    """Return a reply destination that belongs to the client."""
     return f"/temp-queue/{name}"

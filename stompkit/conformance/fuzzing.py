@@ -1,4 +1,4 @@
-"""Sessions that go wrong in ways nobody thought of, the same ones for the same seed."""
+"""Random invalid sessions, which are the same for the same seed."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from stompkit.conformance.verdict import Failed, Unsupported
 
 __all__ = ["Transcript", "fuzz", "transcript"]
 
-#: How many sessions there are at the same time.
+#: Number of simultaneous sessions.
 _BATCH: Final = 20
-#: How many batches before may have done harm that is seen now: slow targets come to them late.
+#: Number of earlier batches that may have caused a failure seen now: slow targets process them
+#: late.
 _BATCHES_BEFORE: Final = 2
-#: How long the sessions of a batch have to end after the last octet, in seconds.
+#: Time in seconds for the sessions of a batch to end after the last byte.
 _ENDING_S: Final = 0.2
-#: The same for one that is suspected: a slow target may need longer before it does harm.
+#: The same for a suspected session: a slow target may need longer before it fails.
 _SUSPECT_ENDING_S: Final = 2.0
-#: How long one session may take on average, in seconds, before there are fewer of them.
+#: Maximum average time in seconds per session, before their number is reduced.
 _SESSION_S: Final = 0.025
-#: How long it may take to find out which session does harm, and what in it, in seconds.
+#: Maximum time in seconds for finding the harmful session and its harmful part.
 _SHRINKING_S: Final = 30.0
 _SHOWN_CHARACTERS: Final = 400
 
@@ -50,14 +51,14 @@ _NUMBERED: Final = (b"content-length", b"heart-beat", b"prefetch-count", b"prior
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """What a session says, each piece in a write of its own."""
+    """The bytes of a session, each piece sent in a separate write."""
 
-    #: Whether a proper CONNECT goes before it.
+    #: True if a valid CONNECT precedes it.
     logs_in: bool
     pieces: tuple[bytes, ...]
 
     def __str__(self) -> str:
-        """It, so far as it can be shown."""
+        """Return a printable form of the session."""
         said = " ".join(map(repr, self.pieces)) or "nothing"
         cut = f"... ({sum(map(len, self.pieces)):,} octets)"
         shown = said if len(said) <= _SHOWN_CHARACTERS else said[:_SHOWN_CHARACTERS] + cut
@@ -72,9 +73,9 @@ _Numbered = dict[int, Transcript]
 
 
 def transcript(seed: int, number: int, queue: str) -> Transcript:
-    """One of the sessions of a seed; ``queue`` is the destination that they have to do with.
+    """Return one of the sessions of a seed; ``queue`` is the destination it uses.
 
-    Another destination makes the same session only if its name is as long.
+    Another destination gives the same session only if its name has the same length.
     """
     random = Random(f"{seed} {number}")
     logs_in = random.random() < 0.8
@@ -89,7 +90,7 @@ def transcript(seed: int, number: int, queue: str) -> Transcript:
 
 
 def _session(random: Random, queue: str) -> list[bytes]:
-    """Frames that make sense, more or less."""
+    """Return frames that are mostly valid."""
     subscription = {"destination": queue, "id": "s", "ack": "client-individual"}
     message = {"destination": queue, "receipt": "r", "h": "a:b"}
     choices: list[tuple[str, dict[str, str], bytes]] = [
@@ -110,7 +111,7 @@ def _session(random: Random, queue: str) -> list[bytes]:
 
 
 def _flip(random: Random, frames: list[bytes]) -> None:
-    """Change some bits of an octet."""
+    """Flip some bits of a byte."""
     which, at = _somewhere(random, frames)
     octets = bytearray(frames[which])
     if octets:
@@ -119,19 +120,19 @@ def _flip(random: Random, frames: list[bytes]) -> None:
 
 
 def _insert(random: Random, frames: list[bytes]) -> None:
-    """Put in something that means something to a parser."""
+    """Insert bytes that have a meaning for a parser."""
     which, at = _somewhere(random, frames)
     frames[which] = frames[which][:at] + random.choice(_NASTY) + frames[which][at:]
 
 
 def _delete(random: Random, frames: list[bytes]) -> None:
-    """Take out some octets."""
+    """Delete some bytes."""
     which, at = _somewhere(random, frames)
     frames[which] = frames[which][:at] + frames[which][at + random.randint(1, 20) :]
 
 
 def _repeat(random: Random, frames: list[bytes]) -> None:
-    """Say some octets very often."""
+    """Repeat some bytes many times."""
     which, at = _somewhere(random, frames)
     end = at + random.randint(1, 20)
     often = frames[which][at:end] * random.choice((2, 10, 100, 2_000))
@@ -139,26 +140,26 @@ def _repeat(random: Random, frames: list[bytes]) -> None:
 
 
 def _truncate(random: Random, frames: list[bytes]) -> None:
-    """Leave off the end of a frame."""
+    """Cut off the end of a frame."""
     which, at = _somewhere(random, frames)
     frames[which] = frames[which][:at]
 
 
 def _duplicate(random: Random, frames: list[bytes]) -> None:
-    """Say a frame twice."""
+    """Send a frame twice."""
     which, _ = _somewhere(random, frames)
     frames.insert(which, frames[which])
 
 
 def _swap(random: Random, frames: list[bytes]) -> None:
-    """Say two frames in the other order."""
+    """Swap two frames."""
     one, _ = _somewhere(random, frames)
     other, _ = _somewhere(random, frames)
     frames[one], frames[other] = frames[other], frames[one]
 
 
 def _count(random: Random, frames: list[bytes]) -> None:
-    """Put a number where a number is expected, but not this one."""
+    """Replace a number by a wrong one."""
     which, _ = _somewhere(random, frames)
     command, eol, rest = frames[which].partition(b"\n")
     line = b"%b:%b\n" % (random.choice(_NUMBERED), random.choice(_NUMBERS))
@@ -176,7 +177,7 @@ _MUTATIONS: Final[tuple[Callable[[Random, list[bytes]], None], ...]] = (
 
 
 def _chopped(random: Random, octets: bytes) -> list[bytes]:
-    """The octets in pieces that have nothing to do with frames."""
+    """Split the bytes into pieces, independent of frames."""
     cuts = sorted(random.randint(0, len(octets)) for _ in range(random.randint(0, 8)))
     places = [0, *cuts, len(octets)]
     return [octets[a:b] for a, b in itertools.pairwise(places) if a < b]
@@ -186,10 +187,10 @@ def _chopped(random: Random, octets: bytes) -> list[bytes]:
 
 
 def fuzz(target: Target) -> None:
-    """Try as many sessions of the seed as the target's address says.
+    """Run the number of sessions of the seed that the target's address gives.
 
-    Raises :class:`Failed` where one of them ends or stops other sessions, with the smallest part of
-    it that does so. To find that out, a target that has died is started again, where that can be.
+    Raises :class:`Failed` if one of them ends or stops other sessions, with its smallest part that
+    does so. For that search, a target that has died is restarted if possible.
     """
     seed, count = target.address.seed, target.address.fuzz_sessions
     if not count:
@@ -216,7 +217,7 @@ def fuzz(target: Target) -> None:
 
 
 def _play(target: Target, transcripts: Sequence[Transcript], ending_s: float) -> None:
-    """Go through sessions at the same time; raises :class:`Failed` where none can be opened."""
+    """Run sessions simultaneously; raises :class:`Failed` if none can be opened."""
     peers = []
     for each in transcripts:
         peer = target.connect() if each.logs_in else target.open()
@@ -233,17 +234,17 @@ def _play(target: Target, transcripts: Sequence[Transcript], ending_s: float) ->
 
 
 class _Harm:
-    """Finds out whether a session does harm, for as long as there is time."""
+    """Determines whether a session harms the target, within a time limit."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
         self._until = time.monotonic() + _SHRINKING_S
-        #: Whether the target is gone for good.
+        #: True if the target cannot be restarted.
         self.is_over = False
         self.reason = ""
 
     def is_done_by(self, each: Transcript) -> bool:
-        """Whether another session ends, or no new one is let in, after this one."""
+        """Return True if, after this session, another session ends or no new one can be opened."""
         bystander = self._bystander()
         if bystander is None:
             return False
@@ -257,7 +258,7 @@ class _Harm:
         return False
 
     def _bystander(self) -> Bystander | None:
-        """Somebody who might suffer, unless the time is up or the target is gone."""
+        """Return a session that could suffer, unless the time is up or the target has gone."""
         while not self.is_over and time.monotonic() < self._until and self.revive():
             # What the last session did may not be over yet.
             with contextlib.suppress(Failed):
@@ -265,7 +266,7 @@ class _Harm:
         return None
 
     def revive(self) -> bool:
-        """See to it that the target answers; start it again if need be."""
+        """Return True if the target answers, after a restart if necessary."""
         if is_alive(self._target.address, self._target.version):
             return True
         try:
@@ -280,7 +281,7 @@ class _Harm:
 def _explain(
     target: Target, seed: int, batch: _Numbered, before: Iterable[_Numbered], error: Failed
 ) -> None:
-    """Find the session that did the harm, and what in it; raises :class:`Failed` with that."""
+    """Find the harmful session and its harmful part; raises :class:`Failed` with them."""
     harm = _Harm(target)
     suspects = itertools.chain(batch.items(), *(each.items() for each in before))
     for number, each in suspects:
@@ -298,7 +299,7 @@ def _explain(
 
 
 def _shrunk(whole: Transcript, harm: _Harm) -> Transcript:
-    """The smallest part of a session that does harm."""
+    """Return the smallest part of a session that does harm."""
     pieces = shrink_pieces(
         whole.pieces, lambda pieces: harm.is_done_by(Transcript(whole.logs_in, pieces))
     )

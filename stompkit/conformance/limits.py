@@ -1,4 +1,4 @@
-"""How much a target takes: searches that are bounded in size and time."""
+"""Limits of a target, found by searches that are bounded in size and time."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ __all__ = ["KIB", "MIB", "Limit", "grow", "number", "search", "size"]
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
-#: What takes longer than this twice, in seconds, is as far as a search goes.
+#: A search stops at a step that takes longer than this, in seconds.
 _SLOW_S: Final = 0.5
-#: Where something takes longer than this, in seconds, silence about what is twice as large may be
-#: no refusal: some targets look again and again at all that they have, and run short of memory.
+#: If a step takes longer than this, in seconds, silence about twice the size may not be a refusal:
+#: some targets reread all pending data repeatedly, and run short of memory.
 _NOTICEABLE_S: Final = 0.15
-#: How long a target may take to refuse what has become too much, in seconds.
+#: Time in seconds for a target to refuse an excessive size.
 _REFUSAL_S: Final = 0.1
 
 
 def number(count: int) -> str:
-    """A number of things."""
+    """Format a number of items."""
     return f"{count:,}"
 
 
 def size(octets: int) -> str:
-    """A number of octets, to three figures."""
+    """Format a number of bytes, to three significant figures."""
     for factor, unit in ((MIB, "MiB"), (KIB, "KiB")):
         if octets >= factor:
             return f"{octets / factor:.3g} {unit}"
@@ -40,21 +40,21 @@ def size(octets: int) -> str:
 
 @dataclass
 class Limit:
-    """What was found: the most that is accepted, and the least above it that is not."""
+    """The result of a search: the largest accepted size, and the smallest refused one above."""
 
     most: int
     refused: int | None = None
     outcome: Outcome = Outcome.ACCEPTED
 
     def note(self, tried: int, outcome: Outcome) -> None:
-        """Take in what became of an attempt."""
+        """Record the outcome of an attempt."""
         if outcome is Outcome.ACCEPTED:
             self.most = tried
         else:
             self.refused, self.outcome = tried, outcome
 
     def record(self, target: Target, about: str, shown: Callable[[int], str] = number) -> None:
-        """Put it into the report, with a lapse where the target falls silent beyond it."""
+        """Add the limit to the report, with a lapse if the target gives no answer beyond it."""
         if self.refused is None:
             target.profile(about, f"at least {shown(self.most)}")
             return
@@ -70,10 +70,10 @@ class Limit:
 def search(
     attempt: Callable[[int], Outcome], *, cap: int, seconds: float, start: int = 1, parts: int = 0
 ) -> Limit:
-    """Double until something is refused, or ``cap`` is reached; then close in on the limit.
+    """Double the size until it is refused, or ``cap`` is reached; then narrow the limit down.
 
-    The limit is known in the end to one of so many ``parts`` of it; 0 finds it exactly.  What is
-    not answered, or takes long, ends the search, for each more would take as long.
+    The limit is determined to one of ``parts`` parts of it; 0 finds it exactly.  An attempt without
+    an answer, or a slow one, ends the search, since each further one would take as long.
     """
     until = time.monotonic() + seconds
     found = Limit(0)
@@ -101,7 +101,7 @@ def search(
 
 
 def _timed(attempt: Callable[[int], Outcome], size: int) -> tuple[Outcome, float]:
-    """What comes of an attempt, and the seconds that it takes."""
+    """Return the outcome of an attempt, and its duration in seconds."""
     began = time.monotonic()
     outcome = attempt(size)
     return outcome, time.monotonic() - began
@@ -110,11 +110,11 @@ def _timed(attempt: Callable[[int], Outcome], size: int) -> tuple[Outcome, float
 def grow(
     peer: Peer, begin: bytes, more: bytes, *, cap: int, seconds: float, start: int = KIB
 ) -> Limit:
-    """Send a frame that never ends until the target has enough of it.
+    """Send an endless frame until the target refuses it.
 
-    ``begin`` is how it begins, ``more`` what it goes on with. Its size is doubled each time that
-    the target has said nothing for a while, up to ``cap``.  Where the target reads no more the
-    limit is not known, but the target is safe.
+    ``begin`` is its start, ``more`` is repeated. Its size doubles whenever the target has not
+    answered for a while, up to ``cap``.  If the target stops reading, the limit is unknown, but the
+    target is safe.
     """
     until = time.monotonic() + seconds
     heard = len(peer.frames)

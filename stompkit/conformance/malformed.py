@@ -1,4 +1,4 @@
-"""Octets that are no STOMP, or nearly: what a broken or hostile client sends."""
+"""Invalid or nearly valid STOMP data, as broken or hostile clients send it."""
 
 from __future__ import annotations
 
@@ -27,35 +27,35 @@ _HTTP: Final = b" / HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """Something that no client ought to send."""
+    """Data that no client should send."""
 
-    #: What it is, for a report: the same for all versions.
+    #: Description for a report, the same for all versions.
     name: str
-    #: ``{queue}`` in it stands for a destination, ``{login}`` for the header lines that CONNECT
-    #: needs; the receipt asked for is ``m``.
+    #: The bytes. ``{queue}`` is replaced by a destination, ``{login}`` by the header lines that
+    #: CONNECT requires; the requested receipt is ``m``.
     octets: bytes
-    #: Whether it can be read in one way only, so that to do what it says harms nobody.
+    #: True if the data is unambiguous, so that executing it is harmless.
     is_clear: bool = False
 
     def to(self, destination: str, login: Mapping[str, str]) -> bytes:
-        """The octets, with this destination and these headers of CONNECT."""
+        """Return the bytes, with this destination and these headers of CONNECT."""
         lines = "".join(f"{name}:{value}\n" for name, value in login.items())
         octets = self.octets.replace(b"{queue}", destination.encode())
         return octets.replace(b"{login}", lines.encode())
 
 
 def _line(name: str, line: bytes, *, is_clear: bool = False) -> Malformed:
-    """A SEND that has one more header line."""
+    """Return a SEND with one additional header line."""
     return Malformed(name, _SEND + line + b"\n\nx\0", is_clear)
 
 
 def _length(value: str, name: str, *, is_clear: bool = False) -> Malformed:
-    """A SEND of one octet with this content-length."""
+    """Return a SEND with a body of one byte and this content-length."""
     return _line(f"content-length {name}", b"content-length:" + value.encode(), is_clear=is_clear)
 
 
 def _connect(name: str, line: bytes, rest: bytes = b"\n\n\0") -> Malformed:
-    """A CONNECT that has one more header line, which comes first, and what follows the last."""
+    """Return a CONNECT with an additional first header line, and the data after the headers."""
     return Malformed(f"CONNECT with {name}", b"CONNECT\n" + line + b"\n{login}h:v" + rest)
 
 
@@ -140,7 +140,7 @@ _CRLF: Final = Malformed(
 )
 _CR: Final = Malformed("lines that end in CR", _SEND.replace(b"\n", b"\r") + b"\rx\0")
 _CR_WITHIN: Final = _line("CR within a header value", b"h:a\rb", is_clear=True)
-#: What is wrong about line ends depends on the version.
+#: Invalid line ends, which depend on the version.
 LINE_ENDS: Final[dict[Version, tuple[Malformed, ...]]] = {
     "1.0": (_CRLF, _CR),
     "1.1": (_CRLF, _CR, _line(r"escape \r", rb"h:a\rb")),
@@ -157,7 +157,7 @@ BODIES: Final = (
     Malformed("body on DISCONNECT", b"DISCONNECT\nreceipt:m\n\nbody\0", is_clear=True),
 )
 
-#: For the beginning of a connection.
+#: For the start of a connection.
 CONNECTS: Final = (
     _connect("header line without colon", b"nonsense"),
     _connect("header without name", b":value"),
@@ -181,7 +181,7 @@ CONNECTS: Final = (
     Malformed("line ends and a NUL first", b"\n\r\n\n\0"),
 )
 
-#: What comes to a port by mistake, or from somebody who looks what is there.
+#: Data of other protocols or of port scanners.
 STRANGERS: Final = (
     Malformed("TLS", bytes.fromhex("16030100f8010000f40303") + b"\x5a" * 240),
     Malformed("HTTP", b"GET" + _HTTP),

@@ -1,4 +1,4 @@
-"""Nodes that can take each other's place: those that were given, and pairs that are launched."""
+"""Nodes that can replace each other: given ones, and launched pairs."""
 
 from __future__ import annotations
 
@@ -14,58 +14,59 @@ from stompkit.testing import BrokerError, FailoverPair, LaunchConfig
 
 __all__ = ["GivenNodes", "LaunchedNodes", "Nodes", "first_line", "run_command"]
 
-#: How long a command of the user's may take, in seconds: brokers on a Java virtual machine recover
-#: their journal first.
+#: Timeout in seconds for a user's command: brokers on a Java virtual machine recover their journal
+#: first.
 COMMAND_S: Final = 120.0
 _RABBITMQ: Final = (
     "nodes of RabbitMQ have a store of their own each, and the suite launches no cluster of them:"
     " give one by --mq"
 )
-#: Why two nodes of a kind can't be launched on one store, for those that can't.
+#: Reason why two nodes of a kind cannot be launched on one store.
 _NO_ONE_STORE: Final = {"rabbitmq": _RABBITMQ, "morbidq": "MorbidQ keeps no messages"}
 
 
 class Nodes(ABC):
-    """Some nodes of which at least one serves, and what is known of them in the course of a run."""
+    """Nodes of which at least one is active, with their state during a run."""
 
     def __init__(self, address: Address, *, has_one_store: bool | None) -> None:
-        """Take the addresses of all, the first of which serves.
+        """Take the addresses of all nodes; the first one is active.
 
-        ``has_one_store`` says whether each delivers what any has taken; ``None``: nobody knows yet.
+        ``has_one_store`` is true if each node delivers the messages of the others; ``None``:
+        unknown.
         """
         self.address = address
         self.has_one_store = has_one_store
-        #: Why there is no such store, where there is none.
+        #: Reason why there is no shared store, if there is none.
         self.reason = "the nodes have no store in common: what one takes the other does not deliver"
-        #: The number of the node that serves.
+        #: Number of the active node.
         self.active = 0
-        #: Why no node can be ended any more.
+        #: Reason why no node can be ended any more.
         self.failure = ""
-        #: Whether only the cases about several nodes use them.
+        #: True if only the cases about several nodes use them.
         self.is_apart = False
 
     @abstractmethod
     def end(self, node: int) -> bool:
-        """End the active node, so that another one takes its place; ``False`` where nobody can.
+        """End the active node, so that another one takes over; return ``False`` if impossible.
 
-        Raises :class:`Failed` where that goes wrong.
+        Raises :class:`Failed` on failure.
         """
 
     @abstractmethod
     def bring_back(self, node: int) -> None:
-        """Start a node that was ended, while another one serves, if the two can run together."""
+        """Start a node that was ended, while another one is active, if both can run together."""
 
     @abstractmethod
     def pause(self, node: int) -> None:
-        """Have a node stand still without closing anything; raises :class:`Unsupported`."""
+        """Pause a node without closing its connections; raises :class:`Unsupported`."""
 
     @abstractmethod
     def resume(self, node: int) -> None:
-        """Let a paused node go on."""
+        """Resume a paused node."""
 
 
 class GivenNodes(Nodes):
-    """Nodes of the user's, with the commands that end one and start it again, if there are any."""
+    """Given nodes, with the user's commands that end a node and start it again, if any."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class GivenNodes(Nodes):
         start: str | None = None,
         has_one_store: bool | None = None,
     ) -> None:
-        """Take what the command line says of them."""
+        """Store the options of the command line."""
         super().__init__(address, has_one_store=has_one_store)
         self._stop = stop
         self._start = start
@@ -93,11 +94,11 @@ class GivenNodes(Nodes):
             run_command("--start", self._start, self._variables(node))
 
     def pause(self, node: int) -> None:
-        """Not possible: raises :class:`Unsupported`."""
+        """Raise :class:`Unsupported`: pausing is not possible."""
         raise Unsupported("the suite can pause only what it has launched itself: see --broker")
 
     def resume(self, node: int) -> None:
-        """Nothing: none has been paused."""
+        """Do nothing: no node has been paused."""
 
     def _variables(self, node: int) -> dict[str, str]:
         host, port = self.address.node(node).real
@@ -109,13 +110,13 @@ class GivenNodes(Nodes):
 
 
 class LaunchedNodes(Nodes):
-    """Two brokers that the suite launches, on one store where that is possible.
+    """Two brokers that the suite launches, on one store if possible.
 
     On one store only one of them runs at a time, and the other one is started in its place.
     """
 
     def __init__(self, config: LaunchConfig, address: Address) -> None:
-        """Launch them like the broker at this address; raises ``BrokerError``."""
+        """Launch two brokers like the one at this address; raises ``BrokerError``."""
         self._pair = _launch_pair(config)
         (host, port), other = self._pair.addresses
         # What runs by a command may have its store anywhere.
@@ -128,7 +129,7 @@ class LaunchedNodes(Nodes):
         self.is_apart = True
 
     def end(self, node: int) -> bool:
-        """Kill the one and see that the other one runs."""
+        """Kill one broker and ensure that the other one runs."""
         try:
             self._pair.fail_over()
         except BrokerError as error:
@@ -136,36 +137,36 @@ class LaunchedNodes(Nodes):
         return True
 
     def bring_back(self, node: int) -> None:
-        """Nothing: it is started when it is to take over."""
+        """Do nothing: it is started when it takes over."""
 
     def pause(self, node: int) -> None:
-        """Stop all its processes as SIGSTOP does."""
+        """Stop all processes of a node, as SIGSTOP does."""
         self._pair.brokers[node].pause()
 
     def resume(self, node: int) -> None:
-        """Let them go on."""
+        """Resume all processes of a node."""
         self._pair.brokers[node].resume()
 
     def close(self) -> None:
-        """Stop both."""
+        """Stop both brokers."""
         self._pair.stop()
 
 
 def _kind(config: LaunchConfig) -> str:
-    """The name of the broker without its version."""
+    """Return the name of the broker without its version."""
     return config.name.partition(":")[0]
 
 
 def _launch_pair(config: LaunchConfig) -> FailoverPair:
-    """Two brokers, of which the first runs, and the second as well if each has its own store."""
+    """Return two brokers; the first one runs, and the second one if each has its own store."""
     return FailoverPair.launch(config, shared=_kind(config) not in _NO_ONE_STORE)
 
 
 def run_command(option: str, command: str, variables: dict[str, str] | None = None) -> None:
-    """Run a command line that the user gave with an option, by the shell.
+    """Run a user's command in the shell; *option* is the option that gave it.
 
-    ``variables`` are added to its environment. Raises :class:`Failed` where it fails or does not
-    end in :data:`COMMAND_S`.
+    ``variables`` are added to its environment. Raises :class:`Failed` if it fails or does not end
+    within :data:`COMMAND_S`.
     """
     try:
         # What it prints is no part of the report; it may leave something in the background.
@@ -186,5 +187,5 @@ def run_command(option: str, command: str, variables: dict[str, str] | None = No
 
 
 def first_line(error: BrokerError) -> str:
-    """What went wrong with a broker, without its log."""
+    """Return the error of a broker without its log."""
     return str(error).partition("\n")[0]

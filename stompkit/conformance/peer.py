@@ -1,4 +1,4 @@
-"""A client that can say anything: one raw connection to the target, with a deadline on all."""
+"""A client for raw data: one connection to the target, with a timeout on every wait."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["Headers", "Outcome", "Peer", "Recorder", "describe", "frame_octets",
 
 
 class Peer(Stream):
-    """One TCP connection to the target, with all that cases do on one."""
+    """One TCP connection to the target, with the operations of cases."""
 
-    #: Whether the target knows ACK and NACK: a case that sends one is UNSUPPORTED otherwise.
+    #: True if the target supports ACK and NACK; otherwise a case that sends one is UNSUPPORTED.
     has_ack = True
-    #: A queue of this connection's own, where the target answers no receipts: a message that has
-    #: gone through it shows that all before it has been dealt with.
+    #: A queue of this connection, for a target without receipts: a message that has returned from
+    #: it proves that all earlier frames were processed.
     barrier: str | None = None
 
     _receipts = 0
@@ -32,9 +32,9 @@ class Peer(Stream):
     def send(
         self, command: str, headers: Headers = (), body: bytes = b"", *, length: bool = True
     ) -> None:
-        """Send one frame, escaped by the session's version.
+        """Send one frame, escaped by the rules of the session's version.
 
-        Raises :class:`Unsupported` for an acknowledgement that the target is known not to know.
+        Raises :class:`Unsupported` for an acknowledgement that the target does not support.
         """
         if command in ("ACK", "NACK") and not self.has_ack:
             raise Unsupported("the target does not know ACK: --no-ack")
@@ -43,7 +43,7 @@ class Peer(Stream):
     def call(
         self, command: str, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> None:
-        """Send a frame and wait until the target has dealt with it: by a receipt, if it can."""
+        """Send a frame and wait until the target has processed it: by a receipt, if possible."""
         if self.barrier is not None:
             self.send(command, headers or {}, body)
             if command == "DISCONNECT":
@@ -69,7 +69,7 @@ class Peer(Stream):
         self._take(is_it, "a message to itself", fail_on_error=True)
 
     def new_receipt(self) -> str:
-        """A receipt that this connection has not used."""
+        """Return a receipt id that this connection has not used."""
         self._receipts += 1
         return f"r{self._number}-{self._receipts}"
 
@@ -78,7 +78,7 @@ class Peer(Stream):
     def expect(self, command: str, headers: Mapping[str, str] | None = None) -> Frame:
         """Wait for a frame with this command and these headers, and take it from the inbox.
 
-        Other frames stay there. An ERROR that was not asked for fails at once.
+        Other frames stay there. An unexpected ERROR fails immediately.
         """
         wanted = headers or {}
 
@@ -93,18 +93,18 @@ class Peer(Stream):
     def expect_receipt(self, receipt: str) -> Frame:
         """Wait for the RECEIPT of a frame.
 
-        Raises :class:`Unsupported` where the target is known to answer none.
+        Raises :class:`Unsupported` if the target does not answer receipts.
         """
         if self.barrier is not None:
             raise Unsupported("the target answers no receipts: --no-receipts")
         return self.expect("RECEIPT", {"receipt-id": receipt})
 
     def expect_messages(self, number: int) -> list[Frame]:
-        """Wait for that many MESSAGE frames."""
+        """Wait for *number* MESSAGE frames."""
         return [self.expect("MESSAGE") for _ in range(number)]
 
     def gather_messages(self, number: int, timeout_s: float | None = None) -> list[Frame]:
-        """Up to that many MESSAGE frames: as many as come, each in its time."""
+        """Return up to *number* MESSAGE frames, waiting up to the timeout for each."""
         frames: list[Frame] = []
         while len(frames) < number:
             frame = self._wait(lambda frame: frame.command == "MESSAGE", timeout_s)
@@ -116,7 +116,7 @@ class Peer(Stream):
     def expect_refusal(self, receipt: str) -> Frame | None:
         """Wait for an ERROR, or for the end of the connection, instead of a RECEIPT.
 
-        Gives the ERROR frame, or ``None`` where the target just closed.
+        Returns the ERROR frame, or ``None`` if the target closed without one.
         """
 
         def is_answer(frame: Frame) -> bool:
@@ -140,7 +140,7 @@ class Peer(Stream):
     def acknowledge(
         self, message: Frame, *, command: str = "ACK", transaction: str | None = None
     ) -> None:
-        """Send the ACK or NACK of a MESSAGE, as the version wants it, and wait for RECEIPT."""
+        """Send ACK or NACK of a MESSAGE, as the version requires, and wait for its RECEIPT."""
         if self.version == "1.2":
             headers = {"id": header(message, "ack")}
         else:
@@ -152,10 +152,11 @@ class Peer(Stream):
         self.call(command, headers)
 
     def outcome(self, receipt: str | None, linger_s: float) -> Outcome:
-        """Wait for what becomes of a frame: its RECEIPT (or, without one, CONNECTED) or a refusal.
+        """Wait for the outcome of a frame: RECEIPT (or CONNECTED without one) or a refusal.
 
-        ``linger_s`` is the time that the target has to close the connection after an ERROR.
-        No answer at all is an outcome, too: this is for cases that record what a target does.
+        ``linger_s`` is the time in seconds for the target to close the connection after an ERROR.
+        The absence of an answer is an outcome, too: this is for cases that record the target's
+        behaviour.
         """
 
         def is_answer(frame: Frame) -> bool:
@@ -200,7 +201,7 @@ class Peer(Stream):
             raise Failed(f"unexpected {describe(frame)}")
 
     def collect(self, seconds: float) -> list[Frame]:
-        """All frames in the inbox and those that arrive within the time."""
+        """Return all frames in the inbox and those that arrive within the time."""
         self._wait(lambda frame: False, seconds)
         frames, self.inbox = self.inbox, []
         return frames

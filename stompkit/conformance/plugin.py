@@ -1,8 +1,8 @@
-"""The pytest side of the suite: runs cases, judges them, and checks that the target lives.
+"""The pytest plug-in of the suite: runs cases, judges them, and checks that the target is alive.
 
-The runner loads it by name; ``pytest`` on the folder of cases loads it through its conftest, so
-that cases can be worked on with pytest alone: there a case that FAILED is a failed test, one that
-is UNSUPPORTED is skipped, one that is NON-STRICT is an expected failure.
+The runner loads it by name. ``pytest`` on the folder of cases loads it through its conftest, for
+the development of cases: there a FAILED case is a failed test, an UNSUPPORTED one is skipped, and a
+NON-STRICT one is an expected failure.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from stompkit.conformance.verdict import CaseResult, Ending, Failed, Unsupported
 from stompkit.frames import Version
 from stompkit.testing import RunningBroker
 
-#: What is raised about the target, by its set-up and by the body of a case. A body also stumbles
-#: over a frame that is not what it ought to be: a header that is missing, a number that is none.
-#: Anything else is a mistake in the case, which a type checker would have found.
+#: Exceptions that count against the target, raised by the set-up and by the body of a case. A body
+#: also fails on an unexpected frame, for example one with a missing header or an invalid number.
+#: Anything else is an error in the case, which a type checker would have found.
 _ABOUT_THE_TARGET: dict[str, tuple[type[Exception], ...]] = {
     "setup": (Failed, Unsupported),
     "call": (AssertionError, Unsupported, LookupError, ValueError),
@@ -42,7 +42,7 @@ TARGET = pytest.StashKey[Target]()
 ADDRESS = pytest.StashKey[Address]()
 CAPABILITIES = pytest.StashKey[Capabilities]()
 CONTROL = pytest.StashKey[Control]()
-#: Name of the property of a report whose failure, if any, is the target's and not the suite's.
+#: Property of a report whose failure, if any, is the target's and not the suite's.
 JUDGED = "stompkit-verdict"
 _BEGAN = pytest.StashKey[float]()
 
@@ -52,7 +52,7 @@ _BEGAN = pytest.StashKey[float]()
 
 @pytest.fixture(scope="session")
 def address(request: pytest.FixtureRequest) -> Address:
-    """Where the target is: what the runner says, or the broker of ``stomp_broker``."""
+    """The address of the target: given by the runner, or of the broker of ``stomp_broker``."""
     given = request.config.stash.get(ADDRESS, None)
     if given is not None:
         return given
@@ -63,7 +63,7 @@ def address(request: pytest.FixtureRequest) -> Address:
 
 @pytest.fixture(scope="session")
 def capabilities(request: pytest.FixtureRequest, address: Address) -> Capabilities:
-    """What the target says of itself; ends the run where nothing speaks STOMP."""
+    """Capabilities of the target; ends the run if no STOMP server answers."""
     given = request.config.stash.get(CAPABILITIES, None)
     if given is not None:
         return given
@@ -77,7 +77,7 @@ def capabilities(request: pytest.FixtureRequest, address: Address) -> Capabiliti
 def target(
     request: pytest.FixtureRequest, address: Address, capabilities: Capabilities, version: str
 ) -> Iterator[Target]:
-    """The target during one case, on the version that the case is run for."""
+    """The target during one case, for the version of the case."""
     chosen = capabilities.versions[-1] if version == NEWEST else cast("Version", version)
     control = request.config.stash.get(CONTROL, None)
     target = Target(address, capabilities, chosen, Recorder(address.secret), control)
@@ -101,7 +101,7 @@ def _recovers(address: Address, version: Version) -> bool:
 
 @pytest.fixture
 def peer(target: Target) -> Peer:
-    """A session on the version that the case is run for."""
+    """A session with the version of the case."""
     return target.connect()
 
 
@@ -109,7 +109,7 @@ def peer(target: Target) -> Peer:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Attach to each test the case that it is; two with one name are a mistake of the suite."""
+    """Attach its case to each test; a duplicate name is an error of the suite."""
     seen: dict[str, str] = {}
     for item in items:
         if not isinstance(item, pytest.Function):
@@ -128,7 +128,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Judge a case as soon as its set-up has failed or its body is done."""
+    """Judge a case as soon as its set-up has failed or its body is complete."""
     case = item.stash.get(CASE, None)
     report = yield
     if case is None or call.when == "teardown":
@@ -149,7 +149,7 @@ def pytest_runtest_makereport(
 
 
 def judge(case: Case, target: Target | None, error: BaseException | None) -> CaseResult:
-    """Make a verdict of what a case has recorded and raised."""
+    """Return the verdict from the record and the exception of a case."""
     lapses = target.lapses if target is not None else []
     hide = target.recorder.hide if target is not None else str
     if isinstance(error, Unsupported):
@@ -183,14 +183,14 @@ def judge(case: Case, target: Target | None, error: BaseException | None) -> Cas
 
 
 def _told(error: BaseException) -> str:
-    """What went wrong, in one line: the rest is how pytest explains an assertion."""
+    """Return the error on one line: the rest is pytest's explanation of an assertion."""
     if isinstance(error, AssertionError):
         return str(error).partition("\n")[0] or "an assertion without a message"
     return f"the case can't go on with what came: {type(error).__name__}: {error}"
 
 
 def _translate(report: pytest.TestReport, result: CaseResult) -> None:
-    """Say in pytest's words what the verdict is."""
+    """Translate the verdict to an outcome of pytest."""
     report.user_properties.append((JUDGED, str(result.verdict)))
     match result.verdict:
         case Verdict.UNSUPPORTED:

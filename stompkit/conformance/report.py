@@ -1,4 +1,4 @@
-"""What a run found, as data; and as JSON, which others read."""
+"""The results of a run, as data and as JSON for other programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
     "write",
 ]
 
-#: Raised when the meaning of a field of a report changes, or one goes away.
+#: Incremented when the meaning of a field of a report changes, or a field is removed.
 FORMAT: Final = 1
 
 
@@ -37,7 +37,7 @@ class TargetInfo(msgspec.Struct, kw_only=True):
     versions: list[str]
 
     def product(self) -> tuple[str, str]:
-        """Name and version of the server; the address where it does not name itself.
+        """Return name and version of the server, or the address if it does not name itself.
 
         Comments, which may follow the version, are left out (1.2, "CONNECTED Frame").
         """
@@ -53,36 +53,36 @@ class Report(msgspec.Struct, kw_only=True):
     suite: str = "stompkit"
     suite_version: str
     target: TargetInfo
-    #: When the run began: ISO 8601, UTC.
+    #: Start time of the run: ISO 8601, UTC.
     started: str
     duration_s: float
-    #: Whether every selected case was run, and the target lived to the end.
+    #: True if every selected case was run, and the target was alive at the end.
     complete: bool
-    #: Why it is not complete; empty where it is.
+    #: Reason why it is incomplete; empty otherwise.
     cut_short: str = ""
-    #: How many cases were to be run.
+    #: Number of selected cases.
     selected: int = 0
     results: list[CaseResult]
-    #: Cases that were expected to deviate, and did not.
+    #: Cases with an expected deviation that did not occur.
     better_than_expected: list[str] = []
-    #: Mistakes of the suite's own; the cases concerned have no result.
+    #: Errors of the suite itself; the cases concerned have no result.
     errors: list[str] = []
 
     def count(self) -> Counter[Verdict]:
-        """How often each verdict was reached."""
+        """Return the number of cases with each verdict."""
         return Counter(result.verdict for result in self.results)
 
     def by_chapter(self) -> dict[str, Counter[Verdict]]:
-        """The same for each chapter, in the order of the run, and at last for ``all``."""
+        """Return the same for each chapter, in the order of the run, and finally for ``all``."""
         counts: dict[str, Counter[Verdict]] = {}
         for result in self.results:
             counts.setdefault(result.chapter, Counter())[result.verdict] += 1
         return {**counts, "all": self.count()}
 
     def profile(self) -> dict[str, str]:
-        """What the target was seen to do where it is free to choose, in the order of the alphabet.
+        """Return the target's behaviour where it has a choice, in alphabetical order.
 
-        One text where all versions of STOMP agree; else that of each: ``1.1: x; 1.2: y``.
+        One text if it is the same for all versions of STOMP; else that of each: ``1.1: x; 1.2: y``.
         """
         seen: dict[str, dict[str, dict[str, None]]] = {}
         for result in self.results:
@@ -91,13 +91,13 @@ class Report(msgspec.Struct, kw_only=True):
         return {about: _by_version(seen[about]) for about in sorted(seen, key=str.casefold)}
 
     def unexpected(self, *, strict: bool) -> list[CaseResult]:
-        """The results that make a run a failure."""
+        """Return the results that make the run fail."""
         bad = {Verdict.FAILED, Verdict.NON_STRICT} if strict else {Verdict.FAILED}
         return [each for each in self.results if each.verdict in bad and not each.expected]
 
 
 def _by_version(seen: Mapping[str, Iterable[str]]) -> str:
-    """What was seen on each version, in one text."""
+    """Return the behaviour on each version, in one text."""
     versions: dict[str, list[str]] = {}
     for version in sorted(seen):
         versions.setdefault(", ".join(seen[version]), []).append(version)
@@ -114,17 +114,17 @@ class Merged(msgspec.Struct, kw_only=True):
 
 
 def schema() -> str:
-    """The JSON Schema of reports, and of files with several of them."""
+    """Return the JSON Schema of reports, and of files with several of them."""
     return files("stompkit.conformance").joinpath("report-schema.json").read_text("utf-8")
 
 
 def to_json(report: Report | Merged) -> bytes:
-    """A report as JSON; ``msgspec.json.decode(data, type=Report)`` reads it."""
+    """Return a report as JSON; ``msgspec.json.decode(data, type=Report)`` reads it."""
     return b"%b\n" % msgspec.json.format(msgspec.json.encode(report), indent=1)
 
 
 def check_writable(path: Path) -> None:
-    """Raise ``OSError`` if a report can't be written there, as far as that can be known."""
+    """Raise ``OSError`` if a report cannot be written there, as far as can be checked."""
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder")
     for each in (path, *path.absolute().parents):
@@ -137,6 +137,6 @@ def check_writable(path: Path) -> None:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a report file, with the folders above it."""
+    """Write a report file; create its folders if necessary."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)

@@ -1,4 +1,4 @@
-"""The catalogue: every statement of the three specifications, under an id that never changes."""
+"""The catalogue of all statements of the three specifications, with ids that never change."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import msgspec
 
 __all__ = ["Level", "Requirement", "catalogue"]
 
-#: How binding a statement is. FACT is one that the specification makes without a key word.
+#: Strength of a statement. FACT is one without a key word in the specification.
 Level = Literal["MUST", "FACT", "SHOULD", "MAY"]
 
 
 class Requirement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One normative statement, in our words."""
+    """One normative statement, paraphrased."""
 
     id: str
     version: str
@@ -29,12 +29,12 @@ class Requirement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     observable_by_client: bool
     how: str
     #: ``check``: has a verdict; ``info``: is only recorded; ``ref``: another one covers it;
-    #: ``none``: a client can't see it.
+    #: ``none``: not observable by a client.
     kind: Literal["check", "info", "ref", "none"]
 
 
 @cache
 def catalogue() -> Mapping[str, Requirement]:
-    """All requirements by id, in the order of the specifications."""
+    """Return all requirements by id, in the order of the specifications."""
     data = files("stompkit.conformance").joinpath("requirements.json").read_bytes()
     return {entry.id: entry for entry in msgspec.json.decode(data, type=list[Requirement])}

@@ -1,4 +1,4 @@
-"""What the cases about robustness share: who must not suffer, and what becomes of bad frames."""
+"""Helpers of the cases about robustness: bystanders, and the outcomes of malformed frames."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from stompkit.conformance.verdict import Failed, Unsupported
 
 __all__ = ["Bystander", "comes_back", "endure", "need_receipts", "settle", "summary"]
 
-#: How long a target is listened to before the next one has its turn, in seconds.
+#: Time in seconds spent on one target connection before the next one is polled.
 _SLICE_S: Final = 0.002
-#: How long the answer to a malformed frame may take before more is sent, in seconds: what is still
-#: unread when a server closes can cost the client its ERROR.
+#: Time in seconds for the answer to a malformed frame before more is sent: data that is unread when
+#: a server closes can cost the client its ERROR.
 _ANSWER_S: Final = 0.25
 _NO_ANSWER: Final = "no answer"
-#: How long a target may take to come back by itself, in seconds.
+#: Time in seconds for a target to recover by itself.
 _RETURN_S: Final = 3.0
 _PAUSE_S: Final = 0.1
 
 
 class Bystander:
-    """A client that does nothing wrong: its session was there before the trouble began."""
+    """A well-behaved client, whose session was opened before the harmful ones."""
 
     def __init__(self, target: Target) -> None:
-        """Open the session, with subscriptions to a queue and a topic of its own."""
+        """Open the session, with subscriptions to a new queue and a new topic."""
         self._destinations = target.queue(), target.topic()
         self._peer = target.connect()
         self._sent = 0
@@ -37,7 +37,7 @@ class Bystander:
             target.subscribe(self._peer, destination, id=name)
 
     def check(self, trouble: str) -> None:
-        """Send messages to itself; raises :class:`Failed` where they do not come back."""
+        """Send messages to itself; raises :class:`Failed` if they do not come back."""
         for destination in self._destinations:
             self._sent += 1
             body = b"bystander %d" % self._sent
@@ -50,7 +50,7 @@ class Bystander:
 
 
 def need_receipts(target: Target) -> None:
-    """Raise :class:`Unsupported` where the target answers none: nothing can be learned then."""
+    """Raise :class:`Unsupported` if the target answers no receipts: they are required."""
     if not target.address.has_receipts:
         raise Unsupported("the target answers no receipts: --no-receipts")
 
@@ -58,9 +58,9 @@ def need_receipts(target: Target) -> None:
 def settle(
     peers: Iterable[Peer], is_done: Callable[[Peer], bool], seconds: float
 ) -> dict[Peer, str]:
-    """Listen to connections until each is done or has been closed, or the time is up.
+    """Read from connections until each is done or closed, or the time is up.
 
-    Gives those that sent what can't be read, with the reasons.
+    Returns those that sent invalid data, with the reasons.
     """
     until = time.monotonic() + seconds
     waiting = list(peers)
@@ -80,7 +80,7 @@ def settle(
 
 
 def comes_back(target: Target) -> bool:
-    """Whether the target lets somebody in; if not at once, then after a while."""
+    """Return True if the target accepts a new session, immediately or after a while."""
     until = time.monotonic() + _RETURN_S
     while not is_alive(target.address, target.version):
         if time.monotonic() >= until:
@@ -101,12 +101,12 @@ class _Attempt:
     queue: str
     peer: Peer
     in_session: bool
-    #: Why the answer can't be read.
+    #: Reason why the answer cannot be parsed.
     unreadable: str = ""
 
     @classmethod
     def make(cls, target: Target, row: Malformed, *, in_session: bool) -> _Attempt:
-        """Send it on a new connection, to a queue of its own."""
+        """Send it on a new connection, to a separate queue."""
         queue = target.queue()
         peer = target.connect() if in_session else target.open()
         peer.send_raw(row.to(queue, target.connect_headers()))
@@ -114,7 +114,7 @@ class _Attempt:
 
     @property
     def answer(self) -> str:
-        """What has become of it, in a word or two."""
+        """The outcome, in a word or two."""
         if self.unreadable:
             return "octets without sense"
         # The first frame of a session is the answer to a proper CONNECT.
@@ -130,12 +130,12 @@ class _Attempt:
         return "ignored" if "probe" in receipts else _NO_ANSWER
 
     def probe(self, target: Target) -> None:
-        """See whether the session goes on."""
+        """Check if the session continues."""
         self.peer.send("SEND", {"destination": target.topic(), "receipt": "probe"}, b"x")
 
 
 def _listen(attempts: Sequence[_Attempt], last_words: Sequence[str], seconds: float) -> None:
-    """Wait until none gets more answers: those in ``last_words`` are followed by nothing."""
+    """Wait until no connection gets more answers; nothing follows those in ``last_words``."""
     by_peer = {each.peer: each for each in attempts}
     unreadable = settle(by_peer, lambda peer: by_peer[peer].answer in last_words, seconds)
     for peer, reason in unreadable.items():
@@ -143,11 +143,10 @@ def _listen(attempts: Sequence[_Attempt], last_words: Sequence[str], seconds: fl
 
 
 def endure(target: Target, rows: Sequence[Malformed], *, in_session: bool = True) -> dict[str, str]:
-    """Send each on a connection of its own; gives the answers by name.
+    """Send each on a separate connection; return the answers by name.
 
-    ``in_session`` says whether CONNECT goes before it. Raises :class:`Failed` where a session
-    beside them is lost. Lapses are what is delivered that nobody can be sure to have understood,
-    and answers that can't be read.
+    ``in_session`` is true if CONNECT precedes it. Raises :class:`Failed` if another session is
+    lost. Lapses are messages delivered from ambiguous frames, and answers that cannot be parsed.
     """
     bystander = Bystander(target)
     attempts = []
@@ -172,7 +171,7 @@ def endure(target: Target, rows: Sequence[Malformed], *, in_session: bool = True
 
 
 def _look_for_deliveries(target: Target, attempts: Sequence[_Attempt]) -> None:
-    """See what of it has been put into queues."""
+    """Check which of the frames were delivered to queues."""
     watchers = {}
     for attempt in attempts:
         peer = watchers[attempt.row.name] = target.connect()
@@ -192,7 +191,7 @@ def _look_for_deliveries(target: Target, attempts: Sequence[_Attempt]) -> None:
 
 
 def _culprit(target: Target, rows: Sequence[Malformed], *, in_session: bool) -> Failed | None:
-    """Send them again, one after the other, until it shows which of them does the harm."""
+    """Send them again, one after the other, to find the one that does the harm."""
     for row in rows:
         if not comes_back(target):
             break
@@ -210,7 +209,7 @@ def _culprit(target: Target, rows: Sequence[Malformed], *, in_session: bool) -> 
 
 
 def summary(answers: dict[str, str]) -> list[str]:
-    """The answers, each with all that it was given to."""
+    """Return the answers, each with the frames that got it."""
     names: dict[str, list[str]] = {}
     for name, each in answers.items():
         names.setdefault(each, []).append(name)

@@ -1,4 +1,4 @@
-"""What cases about messages begin with, and their words for what a target does with a frame."""
+"""Common first steps of cases about messages, and descriptions of the target's behaviour."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ __all__ = [
     "window_headers",
 ]
 
-#: The versions that have NACK, and in which an ACK names a delivery and not only a message.
+#: The versions with NACK, in which an ACK identifies a delivery and not only a message.
 SINCE_1_1: Final[tuple[Version, ...]] = ("1.1", "1.2")
 
 AckMode = Literal["auto", "client", "client-individual"]
 
-#: Messages that are sent without waiting in between: so few that servers keep up which need whole
-#: frames in what they read at a time.
+#: Maximum number of messages sent without waiting: few enough for servers that require whole frames
+#: in each read.
 _SENT_TOGETHER: Final = 20
 
 
@@ -45,17 +45,17 @@ _SENT_TOGETHER: Final = 20
 
 
 def numbered(number: int) -> list[bytes]:
-    """The bodies 1, 2, ..."""
+    """Return the bodies 1, 2, ..."""
     return [b"%d" % n for n in range(1, number + 1)]
 
 
 def bodies(frames: Iterable[Frame]) -> list[bytes]:
-    """The bodies of the MESSAGE frames among these."""
+    """Return the bodies of the MESSAGE frames among these."""
     return [frame.body for frame in frames if frame.command == "MESSAGE"]
 
 
 def receipts(frames: Iterable[Frame]) -> list[str]:
-    """The receipt-ids of the RECEIPT frames among these."""
+    """Return the receipt-ids of the RECEIPT frames among these."""
     return [frame.headers.get("receipt-id", "") for frame in frames if frame.command == "RECEIPT"]
 
 
@@ -65,9 +65,9 @@ def send_all(
     contents: Sequence[bytes],
     headers: Mapping[str, str] | None = None,
 ) -> None:
-    """Send messages with these bodies, and wait until the target has dealt with all of them.
+    """Send messages with these bodies, and wait until the target has processed all of them.
 
-    ``headers`` are added to each. Raises :class:`Failed` where the target refuses one.
+    ``headers`` are added to each. Raises :class:`Failed` if the target refuses one.
     """
     added = {"destination": destination, **(headers or {})}
     for first in range(0, len(contents), _SENT_TOGETHER):
@@ -86,11 +86,12 @@ def send_all(
 def takes(
     peer: Peer, command: str, headers: Mapping[str, str] | None = None, body: bytes = b""
 ) -> bool:
-    """Send a frame and wait until the target has dealt with it; ``False`` where it is refused.
+    """Send a frame and wait until the target has processed it; return ``False`` if refused.
 
-    For frames that may be more than the target takes: a limit of its own is no fault, as long as
-    ERROR or the end of the connection, which is of no use then, says so. That ERROR ought to come
-    is what limits/exceeded-error-and-close is about. Raises :class:`Failed` for no answer.
+    For frames that may exceed a limit of the target. A limit is not a fault, as long as the target
+    sends ERROR or closes the connection, which is unusable then. The case
+    limits/exceeded-error-and-close tests that ERROR comes. Raises :class:`Failed` without an
+    answer.
     """
     try:
         peer.call(command, headers, body)
@@ -102,9 +103,9 @@ def takes(
 
 
 def expect_long_receipt(target: Target, peer: Peer, value: str) -> None:
-    """Ask for a receipt of many characters: it comes back whole, or the frame is refused.
+    """Request a receipt with many characters: it comes back whole, or the frame is refused.
 
-    The connection may be of no use afterwards. Raises :class:`Failed` where neither comes.
+    The connection may be unusable afterwards. Raises :class:`Failed` if neither happens.
     """
     peer.send("BEGIN", {"transaction": "long", "receipt": value})
     outcome = peer.outcome(value, 0.0)
@@ -115,7 +116,7 @@ def expect_long_receipt(target: Target, peer: Peer, value: str) -> None:
 
 
 def fill(target: Target, number: int, headers: Mapping[str, str] | None = None) -> str:
-    """A queue with that many messages, whose bodies are 1, 2, ...; gives its name."""
+    """Create a queue with *number* messages, whose bodies are 1, 2, ...; return its name."""
     queue = target.queue()
     sender = target.connect()
     send_all(sender, queue, numbered(number), headers)
@@ -131,10 +132,11 @@ def receive(
     ack: AckMode = "client-individual",
     headers: Mapping[str, str] | None = None,
 ) -> tuple[str, list[Frame]]:
-    """Receive that many messages of a new queue, and leave them unacknowledged.
+    """Receive *number* messages of a new queue, and leave them unacknowledged.
 
-    Gives the queue's name and the messages, which have ``headers``. Raises :class:`Unsupported`
-    where the target holds some back until others are acknowledged, or where they can't be.
+    Returns the queue's name and the messages, which have ``headers``. Raises :class:`Unsupported`
+    if the target delivers some only after others are acknowledged, or if it cannot acknowledge
+    them.
     """
     if ack != "auto" and not peer.has_ack:
         raise Unsupported("the target does not know ACK: --no-ack")
@@ -150,7 +152,7 @@ def receive(
 
 
 def require_ack_header(message: Frame, target: Target) -> None:
-    """Raise :class:`Unsupported` where no ACK is possible for a message in one of those modes."""
+    """Raise :class:`Unsupported` if no ACK is possible for a message in one of those modes."""
     if target.version == "1.2" and "ack" not in message.headers:
         raise Unsupported("the target's MESSAGE has no ack header")
 
@@ -159,9 +161,9 @@ def require_ack_header(message: Frame, target: Target) -> None:
 
 
 def naming(peer: Peer, message: Frame) -> dict[str, str]:
-    """The headers by which an ACK of the peer's version names a message.
+    """Return the headers by which an ACK of the peer's version identifies a message.
 
-    A message of the mode auto may have no ack header: its message-id is as good a guess as any.
+    A message in auto mode may have no ack header: its message-id is the best substitute.
     """
     message_id = header(message, "message-id")
     if peer.version == "1.2":
@@ -174,13 +176,13 @@ def naming(peer: Peer, message: Frame) -> dict[str, str]:
 def unsubscribe(peer: Peer, destination: str, id: str = "s1") -> None:
     """End a subscription and wait for the RECEIPT.
 
-    It is named in both ways that there are, for it is not UNSUBSCRIBE that is tested.
+    The frame has both kinds of names, since the case does not test UNSUBSCRIBE.
     """
     peer.call("UNSUBSCRIBE", {"id": id, "destination": destination})
 
 
 def begin(peer: Peer, *names: str) -> None:
-    """Begin transactions; raises :class:`Unsupported` where the target has none."""
+    """Begin transactions; raises :class:`Unsupported` if the target has none."""
     for name in names:
         try:
             peer.call("BEGIN", {"transaction": name})
@@ -189,7 +191,7 @@ def begin(peer: Peer, *names: str) -> None:
 
 
 def window_headers(number: int) -> dict[str, str]:
-    """Headers of SUBSCRIBE that ask for that many unacknowledged messages at the most.
+    """Return headers of SUBSCRIBE that limit the number of unacknowledged messages.
 
     The first is ActiveMQ's, the second RabbitMQ's and stompkit's.
     """
@@ -202,7 +204,7 @@ def window_headers(number: int) -> dict[str, str]:
 def answer(
     target: Target, peer: Peer, command: str, headers: Mapping[str, str], body: bytes = b""
 ) -> Outcome:
-    """Send a frame that the target may refuse; gives what becomes of it."""
+    """Send a frame that the target may refuse; return the outcome."""
     if peer.barrier is None:
         receipt = peer.new_receipt()
         peer.send(command, {**headers, "receipt": receipt}, body)
@@ -217,9 +219,9 @@ def answer(
 def reaction(
     target: Target, peer: Peer, command: str, headers: Mapping[str, str], body: bytes = b""
 ) -> str:
-    """Send a frame that the target may refuse; gives what becomes of it, for a profile.
+    """Send a frame that the target may refuse; return the outcome in words, for a profile.
 
-    There are targets that answer with RECEIPT, find out later, and then send ERROR or close.
+    Some targets answer with RECEIPT, detect the error later, and then send ERROR or close.
     """
     outcome = answer(target, peer, command, headers, body)
     if outcome is not Outcome.ACCEPTED:

@@ -1,4 +1,4 @@
-"""The broker under test, as the cases see it."""
+"""The broker under test, as seen by the cases."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ class Target:
         recorder: Recorder,
         control: Control | None = None,
     ) -> None:
-        """Begin a case on ``version``; its deadline starts now."""
+        """Start a case on ``version``; its deadline starts now."""
         self.address = address
         self.version = version
         self.recorder = recorder
         self.quiet_s = address.quiet_s
         self.timeout_s = address.timeout_s
-        #: What was seen, for the reader of the report.
+        #: Observations for the reader of the report.
         self.notes: list[str] = []
-        #: Recommendations (SHOULD) that the target was seen to break.
+        #: Recommendations (SHOULD) that the target has violated.
         self.lapses: list[str] = []
-        #: What it does where it is free to choose; see :meth:`profile`.
+        #: Behaviour of the target where it has a choice; see :meth:`profile`.
         self.chosen: dict[str, str] = {}
         self.peers: list[Peer] = []
-        #: How many there were before the case started over.
+        #: Number of connections before the case started over.
         self._left_behind = 0
         self._capabilities = capabilities
         self._control = control
@@ -59,7 +59,7 @@ class Target:
 
     @property
     def versions(self) -> tuple[Version, ...]:
-        """The versions that the target speaks, oldest first."""
+        """The versions that the target supports, oldest first."""
         return self._capabilities.versions
 
     def open(self, *, node: int = 0) -> Peer:
@@ -89,15 +89,15 @@ class Target:
         return peer
 
     def connect_headers(self, accept_version: str | None = None) -> dict[str, str]:
-        """CONNECT's headers for the version under test, with login where there is one."""
+        """Return CONNECT's headers for the version under test, with the login if there is one."""
         return connect_headers(self.address, accept_version or self.version)
 
     def queue(self) -> str:
-        """The name of a queue that nobody has used."""
+        """Return the name of a queue that was not used before."""
         return self.address.queue_template.format(next(self._names))
 
     def topic(self) -> str:
-        """The name of a topic that nobody has used."""
+        """Return the name of a topic that was not used before."""
         return self.address.topic_template.format(next(self._names))
 
     def subscribe(
@@ -116,9 +116,9 @@ class Target:
         peer.call("SUBSCRIBE", added)
 
     def leftovers(self, queue: str, number: int = 0) -> list[bytes]:
-        """Bodies of the messages that a new subscriber gets from a queue.
+        """Return the bodies of the messages that a new subscriber gets from a queue.
 
-        Waits for ``number`` of them as long as for any answer, and then whether more come.
+        Waits for ``number`` of them up to the answer timeout, and then briefly for more.
         """
         peer = self.connect()
         self.subscribe(peer, queue, id="leftovers")
@@ -131,24 +131,24 @@ class Target:
         self.notes.append(text)
 
     def profile(self, about: str, does: str) -> None:
-        """Record what the target does where a specification leaves it the choice.
+        """Record the target's behaviour where a specification leaves a choice.
 
-        The report has one table of these. ``about`` is the same for all versions, ``does`` a few
-        words that can be compared between targets: ``profile("NACK", "dead letter")``.
+        The report has one table of these. ``about`` is the same for all versions; ``does`` is a
+        short text that can be compared between targets: ``profile("NACK", "dead letter")``.
         """
         self.chosen[about] = does
 
     def extend_deadline(self, seconds: float) -> None:
-        """Give the case more time than others have, because it does something slow."""
+        """Extend the deadline of the case, because it does something slow."""
         self._deadline += seconds
         for peer in self.peers:
             peer.extend_deadline(seconds)
 
     def restart(self) -> None:
-        """Stop the target and start it; what the case has open ends by that.
+        """Stop the target and start it; this ends all connections of the case.
 
-        Raises :class:`Unsupported` where the suite can't, and :class:`Failed` where the target does
-        not come back.
+        Raises :class:`Unsupported` if the suite cannot do that, and :class:`Failed` if the target
+        does not come back.
         """
         if self._control is None:
             raise Unsupported("the suite can't restart the target: see --restart and --broker")
@@ -158,18 +158,18 @@ class Target:
         self.extend_deadline(time.monotonic() - began)
 
     def start_over(self) -> None:
-        """Close everything; how it ended counts no more."""
+        """Close all connections; their endings no longer count."""
         self.finish()
         self._left_behind += len(self.peers)
         self.peers.clear()
 
     def should(self, holds: bool, text: str) -> None:  # noqa: FBT001 (reads like assert)
-        """Record a broken recommendation where ``holds`` is false; ``text`` says what was seen."""
+        """Record a violated recommendation if ``holds`` is false; ``text`` is the observation."""
         if not holds:
             self.lapses.append(text)
 
     def finish(self) -> Ending:
-        """Close everything; gives the worst ending of a connection."""
+        """Close all connections; return the worst ending of a connection."""
         for peer in self.peers:
             peer.close()
         return max((peer.ending for peer in self.peers), key=lambda e: e.rank, default=Ending.CLEAN)

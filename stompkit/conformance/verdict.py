@@ -1,4 +1,4 @@
-"""What a case can find, and the record of one that was run."""
+"""Verdicts, and the record of a case that was run."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ __all__ = [
 class Verdict(StrEnum):
     """The judgement on one case."""
 
-    #: The target does what the specification says.
+    #: The target follows the specification.
     OK = "OK"
-    #: It does not do what the specification only recommends (SHOULD).
+    #: It does not follow a recommendation (SHOULD) of the specification.
     NON_STRICT = "NON-STRICT"
-    #: It breaks the specification.
+    #: It violates the specification.
     FAILED = "FAILED"
-    #: It does not have what the case is about.
+    #: It does not support the feature under test.
     UNSUPPORTED = "UNSUPPORTED"
-    #: The specification leaves it open; what was seen is in the notes.
+    #: The specification leaves it open; the notes have the observations.
     INFORMATIONAL = "INFORMATIONAL"
 
 
 class Ending(StrEnum):
-    """How the connections of a case ended, from best to worst."""
+    """Endings of the connections of a case, from best to worst."""
 
     #: The suite closed them while the target was still there.
     CLEAN = "clean"
-    #: The target closed one in an orderly way.
+    #: The target closed one in order.
     CLOSED = "closed"
     #: The target reset one.
     DROPPED = "DROPPED"
-    #: Something that was waited for, a frame or a close, never came.
+    #: An awaited frame or close never came.
     HUNG = "HUNG"
 
     @property
     def rank(self) -> int:
-        """The place in that order, from 0."""
+        """The position in that order, from 0."""
         return list(Ending).index(self)
 
 
 class Outcome(StrEnum):
-    """What a target does with a frame, in words that end a sentence: "... is accepted"."""
+    """Outcomes of a frame, as words that end a sentence: "... is accepted"."""
 
     ACCEPTED = "accepted"
     ERROR = "answered by ERROR"
@@ -63,23 +63,23 @@ class Outcome(StrEnum):
 
 
 class Failed(AssertionError):
-    """The target does not do what the case expects; ``str()`` says what it did instead."""
+    """The target deviates from the expectation of the case; ``str()`` describes its behaviour."""
 
 
 class Unsupported(Exception):
-    """The target does not have what the case is about."""
+    """The target does not support the feature under test."""
 
 
 class WireEvent(msgspec.Struct, frozen=True):
-    """Octets seen on a connection, or what became of it."""
+    """Bytes or another event on a connection."""
 
     #: Number of the connection within the case, from 1.
     connection: int
-    #: Milliseconds since the case began.
+    #: Time in milliseconds since the case began.
     at_ms: int
     #: ``>`` sent, ``<`` received, ``.`` anything else: connected, closed, waited.
     direction: str
-    #: Octets, as text: line ends as they are, NUL as ``^@``, others unprintable as ``\xNN``.
+    #: Bytes as text: line ends unchanged, NUL as ``^@``, other unprintable ones as ``\xNN``.
     text: str
 
 
@@ -92,16 +92,16 @@ class CaseResult(msgspec.Struct, kw_only=True):
     section: str
     level: Level
     requirements: list[str]
-    #: The statement that is tested, in our words.
+    #: The tested statement, paraphrased.
     statement: str
-    #: What the case does and expects.
+    #: The actions and the expected result of the case.
     expectation: str
     verdict: Verdict
     ending: Ending
-    #: Why it is not OK; empty where it is.
+    #: Reason why it is not OK; empty if it is.
     detail: str = ""
     notes: list[str] = []
-    #: What the target was seen to do where it is free to choose, by what it is about.
+    #: Behaviour of the target where it has a choice, by topic.
     profile: dict[str, str] = {}
     duration_ms: int = 0
     wire: list[WireEvent] = []

@@ -16,7 +16,7 @@ __all__ = ["KIB", "MIB", "Limit", "grow", "number", "search", "size"]
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
-#: A search stops at a step that takes longer than this, in seconds.
+#: A search stops at a step that takes longer than this twice, in seconds.
 _SLOW_S: Final = 0.5
 #: If a step takes longer than this, in seconds, silence about twice the size may not be a refusal:
 #: some targets reread all pending data repeatedly, and run short of memory.

@@ -1,8 +1,7 @@
 """Conformance of STOMP clients: the suite plays the server, one port for each case.
 
 ``python -m stompkit.conformance --exec 'CMD {host} {port} {case}'`` runs a client program against
-each case; ``docs/conformance-clients.rst`` says what the program has to do.  The names here are
-what cases use.
+each case; ``docs/conformance-clients.rst`` specifies the program.  The names here are for cases.
 """
 
 from stompkit.conformance.clients.caller import Caller, Message

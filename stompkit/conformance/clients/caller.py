@@ -13,30 +13,30 @@ from stompkit.frames import VERSIONS, Frame, HeartBeatOffer, Version, parse_hear
 
 __all__ = ["IN", "OUT", "Caller", "Message", "shown"]
 
-#: Where the client gets messages from, and where it sends its own.
+#: The queues from which the client receives messages, and to which it sends its own.
 IN = "/queue/in"
 OUT = "/queue/out"
 _SHOWN_OCTETS = 60
-#: How long a piece of a frame waits for the one before to be read, in seconds.
+#: Maximum time in seconds that a piece of a frame waits until the previous one is read.
 _APART_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A MESSAGE for the client, and what its acknowledgement has to name."""
+    """A MESSAGE for the client, with the values that its acknowledgement must have."""
 
     octets: bytes
     message_id: str
     ack: str
-    #: ``None`` where SUBSCRIBE had no id, as 1.0 allows.
+    #: ``None`` if SUBSCRIBE had no id, as 1.0 allows.
     subscription: str | None
 
 
 class Caller(Peer):
-    """A connection that the client has made.
+    """A connection that the client has opened.
 
-    A frame that asks for a receipt gets it once it has been read, never in the middle of what a
-    case sends.
+    A frame that requests a receipt gets it once it has been read, but never in the middle of data
+    that a case sends.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Caller(Peer):
     ) -> None:
         """Take over an accepted connection."""
         super().__init__(connection, number, recorder, timeout_s=timeout_s, deadline=deadline)
-        #: Commands whose receipts are left to the case; CONNECT can't ask for any.
+        #: Commands whose receipts are left to the case; CONNECT cannot request any.
         self.withholds = {"CONNECT", "STOMP"}
         self._is_held = False
         self._has_finished = False
@@ -61,12 +61,12 @@ class Caller(Peer):
 
     @property
     def opening(self) -> Frame:
-        """The CONNECT or STOMP frame that the connection has begun with."""
+        """The CONNECT or STOMP frame at the start of the connection."""
         return self.frames[0]
 
     @property
     def offered(self) -> list[Version]:
-        """The versions that the client offers, oldest first, without any that there is not."""
+        """The known versions that the client offers, oldest first."""
         if not self.frames:
             return []
         names = self.opening.headers.get("accept-version", "1.0").split(",")
@@ -74,7 +74,7 @@ class Caller(Peer):
 
     @property
     def heart_beat(self) -> HeartBeatOffer:
-        """What CONNECT offers and wants, in milliseconds; nothing where it can't be read."""
+        """The heart-beat values of CONNECT in milliseconds; zeros if they cannot be parsed."""
         try:
             return parse_heart_beat(self.opening.headers.get("heart-beat"))
         except ValueError:
@@ -88,7 +88,7 @@ class Caller(Peer):
     # How a session begins.
 
     def expect_connect(self) -> Frame:
-        """Wait for the first frame, which has to be CONNECT or STOMP."""
+        """Wait for the first frame, which must be CONNECT or STOMP."""
         frame = self._wait(lambda frame: True, None)
         if frame is None and self.is_closed_by_target:
             raise Failed("expected CONNECT, but the client closed the connection")
@@ -107,10 +107,10 @@ class Caller(Peer):
         names_session: bool = True,
         lines: Sequence[str] = (),
     ) -> None:
-        """Send CONNECTED, and go on by the rules of a version.
+        """Send CONNECTED, and apply the rules of a version from now on.
 
-        ``lines`` are header lines, sent as they are. Of what 1.0 does not have, only that is
-        answered which the client has asked for, as a server does that knows more versions.
+        ``lines`` are header lines that are sent unchanged. Headers that 1.0 does not define are
+        sent only if the client has requested them, as by a server that supports several versions.
         """
         asked = self.opening.headers
         head = ["CONNECTED", *(["session:conformance"] if names_session else [])]
@@ -132,10 +132,10 @@ class Caller(Peer):
         length: bool = True,
         eol: str = "\n",
     ) -> Message:
-        """Make a MESSAGE for the client's first subscription.
+        """Return a MESSAGE for the client's first subscription.
 
-        ``headers`` are added to those that every MESSAGE has, or stand instead of them; ``lines``
-        are header lines that go before all, as they are. ``length`` gives it a content-length.
+        ``headers`` are added to the default headers, or replace them; ``lines`` are raw header
+        lines that come first. ``length`` adds a content-length.
         """
         self._messages += 1
         own = {
@@ -171,7 +171,7 @@ class Caller(Peer):
         return message
 
     def trickle(self, octets: bytes) -> None:
-        """Send octets one by one, each in a segment of its own as far as TCP can be told."""
+        """Send bytes one by one, in separate segments as far as TCP allows."""
         with self.holding():
             for place in range(len(octets)):
                 self.send_raw(octets[place : place + 1])
@@ -180,7 +180,7 @@ class Caller(Peer):
     # What comes of them.
 
     def expect_send(self, body: bytes) -> Frame:
-        """Wait for the next SEND, which has to have this body."""
+        """Wait for the next SEND, which must have this body."""
         frame = self.expect("SEND")
         if frame.body != body:
             raise Failed(f"the client sent {shown(frame.body)}, not {shown(body)}")
@@ -194,12 +194,12 @@ class Caller(Peer):
         lines: Sequence[bytes] = (),
         length: bool = True,
     ) -> Frame:
-        """Send a MESSAGE, and wait for the SEND that gives its body back."""
+        """Send a MESSAGE, and wait for the SEND that returns its body."""
         self.deliver(body, headers, lines=lines, length=length)
         return self.expect_send(body)
 
     def expect_read(self, line: bytes, header: str) -> None:
-        """Send a header line as it is, and have the client say how it reads that.
+        """Send a raw header line, and check the header that the client decodes from it.
 
         ``header`` is its name, ``=`` and its value.
         """
@@ -209,12 +209,12 @@ class Caller(Peer):
             raise Failed(f"the client reads {shown(line)} as {shown(read)}")
 
     def expect_kept(self, line: bytes, header: str) -> None:
-        """Have the client read a header line as ``header``, and send that as the same line."""
+        """Check that the client decodes a line as ``header``, and encodes it to the same line."""
         self.expect_read(line, header)
         self.expect_written(header, line)
 
     def expect_written(self, header: str, line: bytes) -> None:
-        """Have the client send a header, and look at its line as it comes.
+        """Make the client send a header, and check the raw line.
 
         ``header`` is its name, ``=`` and its value.
         """
@@ -229,14 +229,14 @@ class Caller(Peer):
             raise Failed(f"the client sends {header!r} as {what}, not as {shown(line)}")
 
     def settle(self) -> None:
-        """Wait until the client has acknowledged a message, if it does that at all."""
+        """Wait until the client has acknowledged a message, if it acknowledges at all."""
         self._wait(lambda frame: frame.command == "ACK", None)
 
     # Receipts.
 
     @contextmanager
     def holding(self) -> Iterator[None]:
-        """Hold all receipts back, so that a frame can be sent in pieces."""
+        """Hold all receipts back within the context, so that a frame can be sent in pieces."""
         is_held, self._is_held = self._is_held, True
         try:
             yield
@@ -245,12 +245,12 @@ class Caller(Peer):
         self._answer()
 
     def send_raw(self, octets: bytes) -> None:
-        """Send octets as they are, and then the receipts that were asked for meanwhile."""
+        """Send raw bytes, and afterwards the receipts that were requested meanwhile."""
         with self.holding():
             super().send_raw(octets)
 
     def receipt(self, frame: Frame) -> None:
-        """Send the receipt of a frame that asks for one."""
+        """Send the receipt of a frame that requests one."""
         if "receipt" in frame.headers:
             self.send("RECEIPT", {"receipt-id": frame.headers["receipt"]})
 
@@ -259,7 +259,7 @@ class Caller(Peer):
         self._answer()
 
     def _answer(self) -> None:
-        """Send the receipts that are due, unless something else is being sent."""
+        """Send the due receipts, unless other data is being sent."""
         while not (self._is_held or self._has_finished) and self._answered < len(self.frames):
             frame = self.frames[self._answered]
             self._answered += 1
@@ -269,12 +269,12 @@ class Caller(Peer):
     # The end.
 
     def finish_sending(self) -> None:
-        """Close as a server does that has said all, and go on reading."""
+        """Close the sending direction as a server does at its end, and continue to read."""
         self._has_finished = True
         super().finish_sending()
 
     def abort(self) -> None:
-        """End the connection; from any thread: whoever waits for it goes on."""
+        """Close the connection; thread-safe: waiting methods return."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -282,7 +282,7 @@ class Caller(Peer):
 
 
 def shown(octets: bytes) -> str:
-    """Octets in a reason: quoted, and not too many."""
+    """Quote bytes for a reason, shortened if they are long."""
     if len(octets) <= _SHOWN_OCTETS:
         return repr(octets)[1:]
     return f"{repr(octets[:_SHOWN_OCTETS])[1:]}... ({len(octets)} octets)"

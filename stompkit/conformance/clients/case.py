@@ -1,4 +1,4 @@
-"""How a case about clients says what it tests: the decorator ``@client_case``."""
+"""The decorator ``@client_case``, which defines cases about clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["CHAPTER", "NEW", "ClientCase", "client_case", "gather", "of"]
 
 #: The first part of the id of every case about clients.
 CHAPTER: Final = "client"
-#: The versions that have escapes, heart-beats, NACK and ids of subscriptions.
+#: The versions with escapes, heart-beats, NACK and subscription ids.
 NEW: Final[tuple[Version, ...]] = ("1.1", "1.2")
 
 _Function = Callable[[Client], None]
@@ -25,20 +25,20 @@ _Function = Callable[[Client], None]
 
 @dataclass(frozen=True, slots=True)
 class ClientCase:
-    """One thing to try on a client, and the part that the suite plays in it."""
+    """One test of a client, with the part of the server that the suite plays."""
 
     case: Case
     play: _Function
-    #: The oldest version that has what it is about.
+    #: The oldest version that has the feature under test.
     since: Version = "1.0"
-    #: How many addresses the client is given, and how many of them, from the first on, refuse
+    #: Number of addresses that the client gets, and number of them, from the first on, that refuse
     #: connections.
     nodes: int = 1
     refusing: int = 0
 
     @property
     def id(self) -> str:
-        """Its name."""
+        """The id of the case."""
         return self.case.id
 
 
@@ -54,17 +54,17 @@ def client_case(
     nodes: int = 1,
     refusing: int = 0,
 ) -> Callable[[_Function], _Function]:
-    """Make a function a case about clients; it is given the :class:`Client` and plays the server.
+    """Make a function a case about clients; it gets the :class:`Client` and plays the server.
 
-    With ``versions`` it is run for each of them, as ``client/1.2/ack/names-message`` where ``name``
-    is ``client/ack/names-message``; without, once, on the newest version that the client offers,
-    ``since`` being the oldest that will do. ``covers`` names requirements of the catalogue that
-    clients have to meet; where there are versions, each gets its own. ``statement`` says what is
-    held of clients, ``section`` where that comes from, ``level`` how binding it is: MAY makes a
-    case that only records. The docstring says what is done and expected.
+    With ``versions`` it runs for each of them, as ``client/1.2/ack/names-message`` if ``name`` is
+    ``client/ack/names-message``; without, once, on the newest version that the client offers, which
+    must be at least ``since``. ``covers`` names requirements of the catalogue for clients; each
+    version gets its own. ``statement`` is the expectation on clients, ``section`` its source,
+    ``level`` its strength: MAY makes a case that only records. The docstring describes the test and
+    the expected result.
 
-    Raises ``ValueError`` for a requirement that there is not or that is not for clients, and for
-    no docstring.
+    Raises ``ValueError`` for a requirement that is unknown or not for clients, and without a
+    docstring.
     """
     for requirement in covers:
         if requirement not in catalogue():
@@ -106,14 +106,14 @@ def client_case(
 
 
 def of(versions: Sequence[Version], *names: str) -> list[str]:
-    """Ids of requirements that versions have under one name each."""
+    """Return the ids of requirements that have the same name in several versions."""
     return [f"{version}/{name}" for version in versions for name in names]
 
 
 def gather(modules: Iterable[ModuleType]) -> list[ClientCase]:
-    """The cases of modules, in the order in which they are written.
+    """Return the cases of modules, in the order of their definition.
 
-    Raises ``ValueError`` where two have one name.
+    Raises ``ValueError`` for a duplicate name.
     """
     found: dict[str, ClientCase] = {}
     for module in modules:

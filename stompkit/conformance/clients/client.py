@@ -1,4 +1,4 @@
-"""The client under test, as the cases see it."""
+"""The client under test, as seen by the cases."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from stompkit.frames import VERSIONS, Version
 
 __all__ = ["Client", "Patience"]
 
-#: How often to look whether a program that does not connect still runs, in seconds.
+#: Interval in seconds between two checks if a program that does not connect still runs.
 _LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait for what, in seconds."""
+    """Timeouts in seconds."""
 
-    #: For an answer.
+    #: Timeout for an answer.
     timeout_s: float = 3.0
-    #: Before saying that nothing came.
+    #: Time without data after which nothing more is expected.
     quiet_s: float = 0.5
 
     @property
     def start_s(self) -> float:
-        """For the client to connect: a virtual machine may have to start first."""
+        """Timeout for the client to connect: a virtual machine may have to start first."""
         return 5 * self.timeout_s
 
     @property
     def case_s(self) -> float:
-        """For all that happens on one connection."""
+        """Timeout for one connection as a whole."""
         return 20 * self.timeout_s
 
 
 class Client:
-    """The client during one case: takes its connections."""
+    """The client during one case; accepts its connections."""
 
     def __init__(
         self,
@@ -55,23 +55,23 @@ class Client:
         patience: Patience,
         program: Program | None = None,
     ) -> None:
-        """Begin a case, now that the client is about to connect.
+        """Start a case, when the client is about to connect.
 
-        ``version`` is the one under test, or ``NEWEST``. Without a ``program`` somebody else runs
-        the client.
+        ``version`` is the version under test, or ``NEWEST``. Without a ``program`` the client is
+        not run by the suite.
         """
         self.recorder = recorder
         self.timeout_s = patience.timeout_s
         self.quiet_s = patience.quiet_s
-        #: The host that the client was told to connect to, if the suite knows.
+        #: The host that the client was given to connect to, if the suite knows it.
         self.host = nodes[0].host if program is not None else None
         #: The version of the session, once there is one.
         self.version: Version | None = None
-        #: What was seen, for the reader of the report.
+        #: Observations for the reader of the report.
         self.notes: list[str] = []
-        #: Recommendations (SHOULD) that the client was seen to break.
+        #: Recommendations (SHOULD) that the client has violated.
         self.lapses: list[str] = []
-        #: What it does where it is free to choose, by what that is about.
+        #: Behaviour of the client where it has a choice, by topic.
         self.chosen: dict[str, str] = {}
         self.callers: list[Caller] = []
         self._asked = version
@@ -88,7 +88,7 @@ class Client:
 
     @property
     def tested(self) -> str:
-        """The version that the case is about: in the end there is always one."""
+        """The version under test; after the case it is always a specific one."""
         if self.version is not None:
             return self.version
         if self._asked != NEWEST:
@@ -136,9 +136,9 @@ class Client:
     def session(
         self, *, heart_beat: str | None = "0,0", lines: Sequence[str] = (), node: int = 0
     ) -> Caller:
-        """Take a connection, and do what begins a session: CONNECT, CONNECTED, SUBSCRIBE.
+        """Accept a connection, and open a session: CONNECT, CONNECTED, SUBSCRIBE.
 
-        ``heart_beat`` and ``lines`` are CONNECTED's: see :meth:`Caller.welcome`.
+        ``heart_beat`` and ``lines`` are for CONNECTED: see :meth:`Caller.welcome`.
         """
         caller = self.accept(node)
         caller.expect_connect()
@@ -147,9 +147,9 @@ class Client:
         return caller
 
     def choose(self, caller: Caller) -> Version:
-        """The version for a session: the one under test, or the newest that the client offers.
+        """Return the version for a session: the one under test, or the newest that is offered.
 
-        Raises :class:`Unsupported` where the client does not offer it.
+        Raises :class:`Unsupported` if the client does not offer it.
         """
         offered = caller.offered
         wanted = [each for each in VERSIONS if self._asked in (each, NEWEST) and each in offered]
@@ -167,10 +167,10 @@ class Client:
     # The end.
 
     def expect_end(self, *, well: bool = True) -> None:
-        """Wait until the program ends: with status 0 if all is ``well``, else with another.
+        """Wait until the program ends: with status 0 if ``well``, otherwise with another one.
 
-        The connection is closed first, as a server does when the client has. Nothing is known of
-        the end where somebody else runs the client.
+        The connection is closed first, as a server does after the client has closed. The end of a
+        client that the suite does not run is unknown.
         """
         for caller in self.callers:
             caller.close()
@@ -187,12 +187,12 @@ class Client:
             raise Failed("the program ended with status 0, as if all were well")
 
     def needs_program(self) -> None:
-        """Raise :class:`Unsupported` where the end of the program can't be seen."""
+        """Raise :class:`Unsupported` if the end of the program cannot be observed."""
         if self._program is None:
             raise Unsupported("how the client takes it can be seen with --exec only")
 
     def finish(self) -> Ending:
-        """Close everything; gives the worst ending of a connection."""
+        """Close all connections; return the worst ending of a connection."""
         for caller in self.callers:
             caller.close()
         return max(
@@ -200,7 +200,7 @@ class Client:
         )
 
     def abort(self) -> None:
-        """End the case as soon as may be; from any thread."""
+        """End the case as soon as possible; thread-safe."""
         self._is_aborted = True
         for caller in list(self.callers):
             caller.abort()
@@ -211,14 +211,14 @@ class Client:
     # What a case has to say.
 
     def note(self, text: str) -> None:
-        """Record something for the report."""
+        """Record an observation for the report."""
         self.notes.append(text)
 
     def profile(self, about: str, does: str) -> None:
-        """Record what the client does where it has the choice; see :meth:`Target.profile`."""
+        """Record the client's behaviour where it has a choice; see :meth:`Target.profile`."""
         self.chosen[about] = does
 
     def should(self, holds: bool, text: str) -> None:  # noqa: FBT001 (reads like assert)
-        """Record a broken recommendation where ``holds`` is false; ``text`` says what was seen."""
+        """Record a violated recommendation if ``holds`` is false; ``text`` is the observation."""
         if not holds:
             self.lapses.append(text)

@@ -1,4 +1,4 @@
-"""What the command does with ``--exec`` and ``--serve``."""
+"""The implementation of ``--exec`` and ``--serve``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from stompkit.conformance.verdict import CaseResult
 
 __all__ = ["check_client_options", "client_cases", "run_on_client"]
 
-#: Options that are about servers, and what they are when nobody has given them.
+#: Options about servers, with their defaults.
 _OF_SERVERS = {
     "mq": None,
     "broker": None,
@@ -50,7 +50,7 @@ _WIDTH = 80
 
 
 def check_client_options(options: argparse.Namespace) -> None:
-    """Raise :class:`UsageError` for options that don't go together with those about clients."""
+    """Raise :class:`UsageError` for options that cannot be combined with those about clients."""
     if options.exec is None and not options.serve:
         for name in ("port", "name"):
             if getattr(options, name) is not None:
@@ -65,7 +65,7 @@ def check_client_options(options: argparse.Namespace) -> None:
 
 
 def _check_host(host: str) -> None:
-    """Raise :class:`UsageError` where clients can't be waited for there."""
+    """Raise :class:`UsageError` if it is impossible to listen on that host."""
     try:
         Node(host).close()
     except OSError as error:
@@ -73,12 +73,12 @@ def _check_host(host: str) -> None:
 
 
 def client_cases() -> list[Case]:
-    """All cases about clients."""
+    """Return all cases about clients."""
     return [each.case for each in all_cases()]
 
 
 def run_on_client(options: argparse.Namespace, cases: Sequence[Case]) -> Report:
-    """Run cases on a client; raises :class:`Unreachable` where none connects."""
+    """Run cases on a client; raises :class:`Unreachable` if none connects."""
     ids = {case.id for case in cases}
     chosen = [each for each in all_cases() if each.id in ids]
     patience = Patience(options.timeout, options.quiet_time)
@@ -104,7 +104,7 @@ def run_on_client(options: argparse.Namespace, cases: Sequence[Case]) -> Report:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What has come out."""
+    """The results of a run."""
 
     address: str
     versions: Sequence[str]
@@ -114,7 +114,7 @@ class _Found:
 
 
 def _name(options: argparse.Namespace) -> str:
-    """What the client is called: by the user, or by the program's file."""
+    """Return the name of the client: the user's, or that of the program's file."""
     if options.name is not None or options.exec is None:
         return options.name or ""
     words = [word for word in options.exec if "{" not in word and not word.startswith("-")]
@@ -192,7 +192,7 @@ def _ports(nodes: Sequence[Node]) -> str:
 
 
 def _tell(result: CaseResult) -> None:
-    """Print a verdict as it comes."""
+    """Print a verdict as soon as it is known."""
     _say(f"{result.verdict:<13} {result.id}")
     if result.detail:
         print(
@@ -205,7 +205,7 @@ def _tell(result: CaseResult) -> None:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Let SIGTERM do what Ctrl-C does, which shells keep from what runs in the background."""
+    """Handle SIGTERM like Ctrl-C, which shells block for background processes."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

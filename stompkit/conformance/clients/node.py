@@ -1,4 +1,4 @@
-"""An address that a client is given."""
+"""An address that a client gets."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ __all__ = ["Node"]
 
 
 class Node:
-    """A port that takes connections, or refuses them; nobody else gets it meanwhile."""
+    """A port that accepts or refuses connections; it stays reserved meanwhile."""
 
     def __init__(self, host: str, port: int = 0, *, refuses: bool = False) -> None:
-        """Take a port, any free one unless told; raises ``OSError`` where it can't be had."""
+        """Reserve a port, by default any free one; raises ``OSError`` on failure."""
         self.host = host
-        #: Whether it refuses at first, and after each case.
+        #: True if it refuses connections initially, and after each case.
         self.refuses = refuses
         if port:
             # Others may have it; only among ourselves it is to be shared.
             _bound(host, port, shares=False).close()
-        #: Keeps the port, whether somebody listens there or not.
+        #: A socket that reserves the port, with or without a listener.
         self._keeper = _bound(host, port)
         self.port: int = self._keeper.getsockname()[1]
-        #: What takes connections, unless it refuses them.
+        #: The listening socket, unless it refuses connections.
         self.listener: socket.socket | None = None
         try:
             self.restore()
@@ -30,7 +30,7 @@ class Node:
             raise
 
     def restore(self) -> None:
-        """Do what it does at first."""
+        """Restore the initial behaviour."""
         if not self.refuses and self.listener is None:
             self.listener = _bound(self.host, self.port)
             self.listener.listen()
@@ -38,19 +38,19 @@ class Node:
             self.listener.setblocking(False)
 
     def refuse(self) -> None:
-        """Refuse connections from now on; those that nobody has accepted yet are reset."""
+        """Refuse connections from now on; those not yet accepted are reset."""
         if self.listener is not None:
             self.listener.close()
             self.listener = None
 
     def close(self) -> None:
-        """Give the port back."""
+        """Release the port."""
         self.refuse()
         self._keeper.close()
 
 
 def _bound(host: str, port: int, *, shares: bool = True) -> socket.socket:
-    """A socket that has a port, which others of ours can have as well."""
+    """Return a socket bound to a port that other sockets of the suite can share."""
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""The client program, run once for each case."""
+"""The client program, which runs once for each case."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ from typing import IO, Final, Protocol, cast
 
 __all__ = ["CANNOT", "Call", "Launcher", "Process", "Program", "fill"]
 
-#: The exit status by which a program says that it can't do what a case is about.
+#: The exit status of a program that does not support the feature under test.
 CANNOT: Final = 77
-#: The variable that names all addresses: HOST:PORT,HOST:PORT.
+#: The environment variable with all addresses: HOST:PORT,HOST:PORT.
 _HOSTS: Final = "STOMPKIT_HOSTS"
 _KEPT_BYTES: Final = 4_096
 _READ_BYTES: Final = 65_536
-#: How long the output is read on after the end, in seconds: something else may have it open.
+#: Time in seconds for which output is read after the end: another process may have it open.
 _DRAIN_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a program is told: the first of the addresses, and which case this is."""
+    """Parameters for a program: the addresses and the case."""
 
     case: str
-    #: Hosts and ports, in the order in which they are to be tried.
+    #: Hosts and ports, in the order in which to try them.
     nodes: tuple[tuple[str, int], ...]
 
     @property
     def environment(self) -> dict[str, str]:
-        """What it is told in its environment."""
+        """The environment variables for the program."""
         return {_HOSTS: ",".join(f"{host}:{port}" for host, port in self.nodes)}
 
 
 class Program(Protocol):
-    """A client that runs."""
+    """A running client."""
 
     def wait(self, timeout_s: float) -> int | None:
-        """Wait for its end; gives its exit status, or ``None`` if it has not ended by then."""
+        """Wait for its end; return its exit status, or ``None`` after the timeout."""
 
     def stop(self) -> None:
-        """End it, whatever it does; harmless after its end."""
+        """End it in any state; harmless after its end."""
 
     def said(self) -> str:
-        """The end of what it has printed."""
+        """Return the end of its output."""
 
 
-#: Starts the client for a case.
+#: Function that starts the client for a case.
 Launcher = Callable[[Call], Program]
 
 
 def fill(words: list[str], call: Call) -> list[str]:
-    """A command with its placeholders replaced: ``{host}``, ``{port}``, ``{case}``."""
+    """Return a command with its placeholders replaced: ``{host}``, ``{port}``, ``{case}``."""
     host, port = call.nodes[0]
     values: Mapping[str, str] = {"{host}": host, "{port}": str(port), "{case}": call.case}
     filled = []
@@ -67,10 +67,10 @@ def fill(words: list[str], call: Call) -> list[str]:
 
 
 class Process:
-    """The program as a process, in a group of its own together with what it starts."""
+    """The program as a process, in its own process group with all its children."""
 
     def __init__(self, words: list[str], call: Call) -> None:
-        """Start a command; raises ``OSError`` where that can't be done."""
+        """Start a command; raises ``OSError`` on failure."""
         self._process = subprocess.Popen(
             fill(words, call),
             stdin=subprocess.DEVNULL,
@@ -85,13 +85,13 @@ class Process:
         self._reader.start()
 
     def _drain(self) -> None:
-        """Read all that it prints, so that it never waits for that, and keep the end."""
+        """Read all output, so that the program never blocks on it, and keep the end."""
         descriptor = self._output.fileno()
         while octets := os.read(descriptor, _READ_BYTES):
             self._kept = (self._kept + octets)[-_KEPT_BYTES:]
 
     def wait(self, timeout_s: float) -> int | None:
-        """Wait for its end; gives its exit status, or ``None`` if it has not ended by then."""
+        """Wait for its end; return its exit status, or ``None`` after the timeout."""
         try:
             status = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -100,7 +100,7 @@ class Process:
         return status
 
     def stop(self) -> None:
-        """End it with all that it has started, unless it has ended by itself."""
+        """End it with all its children, unless it has ended already."""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -110,5 +110,5 @@ class Process:
             self._output.close()
 
     def said(self) -> str:
-        """The end of what it has printed, to standard output or standard error."""
+        """Return the end of its output, to standard output or standard error."""
         return self._kept.decode("utf-8", "replace").strip()

@@ -1,4 +1,4 @@
-"""One case, tried on a client and judged."""
+"""The execution of one case on a client, and its verdict."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from stompkit.conformance.verdict import CaseResult, Unsupported, Verdict
 
 __all__ = ["Run", "open_nodes"]
 
-#: How long to wait, in seconds, for the end of a program that has closed its connection.
+#: Time in seconds for the end of a program that has closed its connection.
 _DYING_S = 1.0
-#: How many lines are shown of the beginning and of the end of a program's last words.
+#: Number of lines shown from the start and from the end of a program's output.
 _SHOWN_LINES = 2
 _SHOWN_CHARACTERS = 200
 
 
 def open_nodes(case: ClientCase, host: str, first_port: int = 0) -> list[Node]:
-    """Take the addresses that a case needs; raises ``OSError`` where they can't be had.
+    """Open the addresses that a case requires; raises ``OSError`` on failure.
 
-    The ports are any that are free, unless there is a ``first_port``; then the ones from there on.
+    The ports are free ones, or the consecutive ones from ``first_port`` on.
     """
     with ExitStack() as stack:
         nodes = []
@@ -39,7 +39,7 @@ def open_nodes(case: ClientCase, host: str, first_port: int = 0) -> list[Node]:
 
 
 class Run:
-    """One case, and the client that is about to connect."""
+    """One case, with the client that is about to connect."""
 
     def __init__(
         self,
@@ -48,14 +48,14 @@ class Run:
         patience: Patience,
         program: Program | None = None,
     ) -> None:
-        """Begin; without a ``program`` somebody else runs the client."""
+        """Prepare the case; without a ``program`` the client is not run by the suite."""
         self.client = Client(case.case.version, case.since, nodes, Recorder(), patience, program)
         self._case = case
         self._program = program
         self._began = time.monotonic()
 
     def play(self) -> CaseResult:
-        """Run the case to its end, and judge; what is a mistake of the case's own is raised."""
+        """Run the case to its end, and judge it; errors of the case itself are raised."""
         error: AssertionError | Unsupported | None = None
         try:
             self._case.play(self.client)
@@ -82,7 +82,7 @@ class Run:
         )
 
     def _judge(self, error: AssertionError | Unsupported | None) -> tuple[Verdict, str]:
-        """Make a verdict of what the case has recorded and raised; with the reason."""
+        """Return the verdict from the record and the exception of the case, with the reason."""
         case, lapses = self._case.case, self.client.lapses
         if isinstance(error, Unsupported):
             return Verdict.UNSUPPORTED, str(error)
@@ -97,7 +97,7 @@ class Run:
         return (Verdict.INFORMATIONAL if case.informational else Verdict.OK), ""
 
     def _last_words(self) -> tuple[int | None, str]:
-        """The exit status of the program, if it has ended, and what it has said."""
+        """Return the exit status of the program, if it has ended, and its output."""
         if self._program is None:
             return None, ""
         is_leaving = any(caller.is_closed_by_target for caller in self.client.callers)
@@ -105,7 +105,7 @@ class Run:
 
 
 def _reason(error: BaseException, status: int | None, said: str) -> str:
-    """Why a case failed, and what is known of the program."""
+    """Return the reason of a failure, with the known facts about the program."""
     reason = str(error).partition("\n")[0] or "an assertion without a message"
     if status is not None and "status" not in reason:
         reason += f"; the program ended with status {status}"

@@ -1,4 +1,4 @@
-"""A port for each case, for clients that somebody else runs."""
+"""A port for each case, for clients that the suite does not run."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ __all__ = ["Place", "Service"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A case, and the addresses where it is tried."""
+    """A case, and the addresses at which it runs."""
 
     case: ClientCase
     nodes: Sequence[Node]
 
     @property
     def listeners(self) -> list[socket.socket]:
-        """What takes connections there."""
+        """The listening sockets of the place."""
         return [node.listener for node in self.nodes if node.listener is not None]
 
 
 class Service:
-    """Waits on all the ports, and plays the case of each that a client connects to.
+    """Listens on all ports, and runs the case of each port to which a client connects.
 
-    A case can be tried again: its last verdict counts. A context manager: leaving it gives the
-    ports back.
+    A case can be repeated: its last verdict counts. As a context manager, it releases the ports on
+    exit.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class Service:
         patience: Patience | None = None,
         on_result: Callable[[CaseResult], None] = lambda result: None,
     ) -> None:
-        """Take the ports: from ``first_port`` on, or any. Raises ``OSError`` where one is taken."""
+        """Open the ports: from ``first_port`` on, or any. Raises ``OSError`` if one is in use."""
         self._patience = patience or Patience()
         self._on_result = on_result
         self.places: list[Place] = []
         self._results: dict[str, CaseResult] = {}
         self._offered: set[Version] = set()
-        #: Mistakes of the suite's own.
+        #: Errors of the suite itself.
         self.errors: list[str] = []
         self._runs: dict[str, Run] = {}
         self._threads: list[threading.Thread] = []
@@ -78,11 +78,11 @@ class Service:
             self._await(place)
 
     def __enter__(self) -> Self:
-        """Give the service."""
+        """Return the service."""
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """End what is going on, and give the ports back."""
+        """End all running cases, and release the ports."""
         for run in list(self._runs.values()):
             run.client.abort()
         for thread in self._threads:
@@ -91,17 +91,17 @@ class Service:
 
     @property
     def results(self) -> list[CaseResult]:
-        """The last result of each case that was tried, in the order of the cases."""
+        """The last result of each case that was run, in the order of the cases."""
         ids = [place.case.id for place in self.places]
         return [self._results[each] for each in ids if each in self._results]
 
     @property
     def versions(self) -> list[str]:
-        """The versions that clients were seen to offer, oldest first."""
+        """The versions that clients have offered, oldest first."""
         return [version for version in VERSIONS if version in self._offered]
 
     def serve(self) -> None:
-        """Go on until there is a mistake of the suite's own, or somebody raises an exception."""
+        """Serve until there is an error of the suite itself, or an exception is raised."""
         while not self.errors:
             for key, _ in self._selector.select():
                 if key.data is None:
@@ -117,7 +117,7 @@ class Service:
             self._selector.register(listener, selectors.EVENT_READ, place)
 
     def _play(self, place: Place) -> None:
-        """Play a case in a thread of its own, and leave its ports to that."""
+        """Run a case in a separate thread, which uses its ports meanwhile."""
         if place.case.id in self._runs:
             return  # two of its ports were connected to at once
         for listener in place.listeners:
@@ -138,7 +138,7 @@ class Service:
         self._waking.send(b".")
 
     def _take(self) -> None:
-        """Take a result, and wait for the next client there."""
+        """Process a result, and wait for the next client there."""
         place, result, client = self._done.get()
         del self._runs[place.case.id]
         self._await(place)

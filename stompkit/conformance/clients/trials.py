@@ -1,4 +1,4 @@
-"""The client program, run once for each of many cases, some at a time."""
+"""Parallel runs of the client program, one for each case."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Trials"]
 
 
 class Trials:
-    """Cases that are tried on one client."""
+    """Runs cases on one client."""
 
     def __init__(
         self,
@@ -33,10 +33,10 @@ class Trials:
         on_case: Callable[[Case], None] = lambda case: None,
         on_result: Callable[[CaseResult], None] = lambda result: None,
     ) -> None:
-        """Begin; nothing is started yet.
+        """Prepare the runs; nothing is started yet.
 
-        ``jobs`` is how many cases may run at the same time. ``on_case`` is told each before it is
-        run, ``on_result`` each result as it comes.
+        ``jobs`` is the maximum number of parallel cases. ``on_case`` is called before each case,
+        ``on_result`` after each result.
         """
         self._launch = launch
         self._host = host
@@ -50,18 +50,18 @@ class Trials:
         self._has_connected = False
         self._offered: set[Version] = set()
         self.results: list[CaseResult] = []
-        #: Mistakes of the suite's own; the cases concerned have no result.
+        #: Errors of the suite itself; the cases concerned have no result.
         self.errors: list[str] = []
 
     @property
     def versions(self) -> list[str]:
-        """The versions that the client was seen to offer, oldest first."""
+        """The versions that the client has offered, oldest first."""
         return [version for version in VERSIONS if version in self._offered]
 
     def run(self, cases: Sequence[ClientCase]) -> None:
-        """Run them: the first one alone, to see whether the client connects at all.
+        """Run the cases: the first one alone, to check that the client connects at all.
 
-        Raises :class:`Unreachable` where it does not.
+        Raises :class:`Unreachable` if it does not.
         """
         with ThreadPoolExecutor(self._jobs) as pool:
             try:
@@ -75,7 +75,7 @@ class Trials:
             raise Unreachable("the client has not connected in any of the cases")
 
     def _try(self, case: ClientCase) -> tuple[CaseResult, Client] | None:
-        """Run the client on one case, and end it; ``None`` where no more cases are to be run."""
+        """Run the client on one case, and end it; return ``None`` after a stop."""
         with ExitStack() as stack:
             nodes = open_nodes(case, self._host)
             for node in nodes:
@@ -122,7 +122,7 @@ class Trials:
             self._on_result(result)
 
     def _stop(self) -> None:
-        """Begin nothing more, and end what has begun."""
+        """Start no more runs, and abort the current ones."""
         with self._lock:
             self._is_over = True
             for run in self._runs:

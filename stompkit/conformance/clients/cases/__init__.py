@@ -18,7 +18,7 @@ __all__ = ["all_cases"]
 
 
 def all_cases() -> list[ClientCase]:
-    """All of them, in the order of a session."""
+    """Return all cases, in the order of a session."""
     return gather(
         [
             connecting,

@@ -1,4 +1,4 @@
-"""Frames that come at another time than most, and receipts."""
+"""Frames at unusual times, and receipts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies, and what a SEND has to say about its own."""
+"""Bodies, and the headers of SEND that describe them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stompkit.conformance.clients.client import Client
 from stompkit.conformance.verdict import Failed
 from stompkit.frames import VERSIONS
 
-#: More than any buffer on the way.
+#: Larger than any buffer between client and server.
 LARGE_BYTES = 1024 * 1024
 
 

@@ -1,4 +1,4 @@
-"""How a session begins."""
+"""The start of a session."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stompkit.conformance.clients.case import NEW, client_case, of
 from stompkit.conformance.clients.client import Client
 from stompkit.conformance.verdict import Failed, Unsupported
 
-#: What the program is told to log in with. On the way nothing in it may change.
+#: The credentials of the client program, which must arrive unchanged.
 LOGIN = "guest"
 PASSCODE = r"gu:e\st"
 

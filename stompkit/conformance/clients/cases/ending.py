@@ -1,4 +1,4 @@
-"""How a session ends, in good order or not."""
+"""The end of a session, in order or by an error."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from stompkit.conformance.clients.client import Client
 from stompkit.conformance.verdict import Failed
 
 DISCONNECT = "DISCONNECT"
-#: How long a client may wait for the RECEIPT of its DISCONNECT, compared to any other answer.
+#: Timeout for a client that waits for the RECEIPT of its DISCONNECT, in multiples of the answer
+#: timeout.
 _PATIENT = 5
 
 

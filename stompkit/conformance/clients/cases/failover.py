@@ -1,4 +1,4 @@
-"""Clients that know of another server where one is lost."""
+"""Clients that fail over to another server."""
 
 from __future__ import annotations
 

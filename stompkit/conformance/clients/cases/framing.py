@@ -1,4 +1,4 @@
-"""Where frames begin and end, whatever pieces they come in."""
+"""Frame boundaries, independent of the pieces in which frames come."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stompkit.frames import VERSIONS
 
 FRAMES = "STOMP Frames"
 _MANY = 20
-#: Where the last message is cut: within its headers.
+#: Number of bytes after the cut in the last message, which is within its headers.
 _CUT = 40
 
 

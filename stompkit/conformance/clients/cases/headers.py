@@ -1,4 +1,4 @@
-"""Headers: how they are escaped, and what must not happen to them on the way."""
+"""Headers: escapes, and values that must arrive unchanged."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def unfinished(client: Client) -> None:
 
 
 def _refused(client: Client, line: bytes) -> None:
-    """Deliver a message with a header line that is wrong; it has to end the session."""
+    """Deliver a message with an invalid header line; it must end the session."""
     caller = client.session()
     caller.deliver(b"hello", lines=[line])
     try:
@@ -314,7 +314,7 @@ def many(client: Client) -> None:
 
 
 def _has_refused(caller: Caller) -> bool:
-    """Whether the client has ended the session instead of an answer, as it may at its limits."""
+    """Return True if the client has ended the session instead of answering, as limits allow."""
     return caller.is_closed_by_target and not any(f.command == "SEND" for f in caller.frames)
 
 

@@ -1,4 +1,4 @@
-"""Heart-beats, which the client was told to offer and to want twice a second."""
+"""Heart-beats, which the client is configured to offer and to want twice a second."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from stompkit.conformance.verdict import Failed, Unsupported
 from stompkit.frames import parse_heart_beat
 
 HEARTBEATS = "Heart-beating"
-#: What the program is told to offer and to want, in milliseconds.
+#: Heart-beat values of the client program, in milliseconds.
 INTERVAL_MS = 500
 _SLOW_MS = 1_500
-#: More than any case takes.
+#: Longer than the duration of any case.
 _RARE_MS = 600_000
-#: How long a client that wants no beats, or gets them, is watched, in seconds.
+#: Time in seconds for which a client that receives heart-beats, or wants none, is observed.
 _WATCHED_S = 2.0
-#: How many beats are measured, how many of them may be late, and how late the others may be.
+#: Number of measured heart-beats, maximum number of late ones, and the tolerance of the others.
 _BEATS = 6
 _LATE = 3
 _USUAL = 1.25
 _SHORT_S = 0.05
-#: How many beats are waited for while the server sends its own.
+#: Number of heart-beats to wait for while the server sends its own.
 _FEW = 2
-#: How many pieces a slow message comes in.
+#: Number of pieces of a slow message.
 _PIECES = 24
-#: How many intervals one may take to notice that there are none.
+#: Maximum number of intervals for the detection of missing heart-beats.
 _MISSED = 5
 
 
 def _both(*ids: str) -> list[str]:
-    """Requirements that 1.1 and 1.2 have under one name."""
+    """Return the ids of requirements that have the same name in 1.1 and 1.2."""
     return [f"{version}/heartbeat/{each}" for version in NEW for each in ids]
 
 
 def _sends(caller: Caller) -> int:
-    """The milliseconds between beats that the client offers to send."""
+    """Return the interval in milliseconds at which the client offers heart-beats."""
     can_ms, _ = caller.heart_beat
     if not can_ms:
         raise Unsupported("the client offers no heart-beats")
@@ -46,7 +46,7 @@ def _sends(caller: Caller) -> int:
 
 
 def _wants(caller: Caller) -> int:
-    """The milliseconds between beats that the client wants of the server."""
+    """Return the interval in milliseconds at which the client wants heart-beats."""
     _, wants_ms = caller.heart_beat
     if not wants_ms:
         raise Unsupported("the client wants no heart-beats")
@@ -54,7 +54,7 @@ def _wants(caller: Caller) -> int:
 
 
 def _pause(caller: Caller, seconds: float) -> None:
-    """Say nothing for a while, and see that the client stays."""
+    """Send nothing for a while, and check that the client stays connected."""
     caller.expect_nothing(seconds, "DISCONNECT")
     assert not caller.is_closed_by_target, "the client closed the connection"
 

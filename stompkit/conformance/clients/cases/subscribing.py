@@ -1,4 +1,4 @@
-"""Subscriptions, and what acknowledgements have to name."""
+"""Subscriptions, and the headers of acknowledgements."""
 
 from __future__ import annotations
 
@@ -183,9 +183,9 @@ def unsubscribe_once(client: Client) -> None:
 
 
 def _check(caller: Caller, command: str, message: Message) -> None:
-    """Wait for an acknowledgement, and see that it names the message as the version wants it.
+    """Wait for an acknowledgement, and check that it identifies the message by version.
 
-    What it names has to be written as it was in MESSAGE, escapes and all.
+    The values must be written as in MESSAGE, including escapes.
     """
     wanted = {"message-id": message.message_id}
     if caller.version == "1.1" and message.subscription is not None:

@@ -9,7 +9,7 @@ from stompkit.frames import VERSIONS, Frame
 
 
 def _transaction(caller: Caller, body: bytes, last: str) -> str:
-    """Have the client use one, and see that its frames belong together; gives its name."""
+    """Make the client use a transaction, and check its frames; return the transaction's name."""
     caller.deliver(body)
     caller.expect(last)
     known = {frame.command: frame for frame in caller.frames}

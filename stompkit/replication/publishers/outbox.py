@@ -1,10 +1,9 @@
-"""The transactional outbox: changes are stored with what they are about, in one transaction.
+"""The transactional outbox: changes are stored in the transaction that makes them.
 
-What is recorded is what :mod:`~stompkit.replication.publishers.session` records. Before the
-outermost commit it goes into a table of the same database: both are committed, or neither is.
-Nothing is sent from there: that does an
-:class:`~stompkit.replication.publishers.relay.OutboxRelay`, in this process or in another. Needs
-the extra ``replication``.
+It records the same changes as :mod:`~stompkit.replication.publishers.session`. Before the
+outermost commit, they are written to a table of the same database: both are committed, or neither
+is. An :class:`~stompkit.replication.publishers.relay.OutboxRelay` publishes them, in this process
+or in another. Needs the extra ``replication``.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from stompkit.replication.publishers.session.recording import Bulk, Recording
 from stompkit.replication.publishers.session.watch import SessionFactory, Watch
 
 if TYPE_CHECKING:
-    # It needs a library that only those have who use it.
+    # This library is needed only by programs that use asyncio.
     from sqlalchemy.ext.asyncio import AsyncSession
 
 __all__ = ["Outbox", "UnseenChange"]
 
 
 class Outbox:
-    """Stores what sessions commit in a table of the database that they commit it to."""
+    """Stores the changes of sessions in a table of the database that they commit to."""
 
     def __init__(
         self,
@@ -43,43 +42,43 @@ class Outbox:
     ) -> None:
         """Watch sessions, as :class:`~stompkit.replication.publishers.session.sqlalchemy_pub` does.
 
-        ``tables`` may be empty to watch none: then only what :meth:`add` is given is stored. The
-        tables of the outbox have to be there before the first commit: :meth:`create`. Raises
-        TypeError and ValueError, as there.
+        ``tables`` may be empty to watch none: then only the changes of :meth:`add` are stored.
+        Create the tables of the outbox before the first commit, with :meth:`create`. Raises
+        TypeError and ValueError, as ``sqlalchemy_pub`` does.
         """
         self._tables = OutboxTables(table_name)
         self._watch = Watch(session_factory, tables, bulk, self)
 
     def __call__(self, tables: Iterable[str]) -> None:
-        """Watch these tables, too; where all are watched, that stays so."""
+        """Watch these tables, too; if all are watched, that stays so."""
         self._watch.merge(tables)
 
     @property
     def tables(self) -> frozenset[str] | None:
-        """Which tables are watched; ``None`` for all."""
+        """Patterns of the watched tables; ``None`` for all."""
         return self._watch.tables
 
     @property
     def metadata(self) -> MetaData:
-        """The tables of the outbox, for those who make tables by migrations."""
+        """Tables of the outbox, for programs that create tables by migrations."""
         return self._tables.metadata
 
     @property
     def table(self) -> Table:
-        """The table of the changesets."""
+        """Table of the changesets."""
         return self._tables.rows
 
     def create(self, bind: Engine | Connection) -> None:
-        """Make the tables of the outbox where they are missing."""
+        """Create the missing tables of the outbox."""
         self._tables.metadata.create_all(bind)
 
     def add(self, session: Session | AsyncSession, changes: Iterable[RowChange]) -> None:
-        """Store changes that the program says itself, with the session's transaction.
+        """Store changes that the program specifies, in the session's transaction.
 
-        They come after what was flushed before. Raises :class:`~sqlalchemy.exc.InvalidRequestError`
-        for a session that is not watched; that of an ``AsyncSession`` has to have a connection.
+        They come after earlier flushes. Raises :class:`~sqlalchemy.exc.InvalidRequestError` for a
+        session that is not watched; the session of an ``AsyncSession`` must have a connection.
         """
-        # An AsyncSession has one of the other kind inside.
+        # An AsyncSession wraps a synchronous session.
         inner: Session = session if isinstance(session, Session) else session.sync_session
         if inner is session:
             inner.flush()
@@ -90,33 +89,33 @@ class Outbox:
         recording.add(changes, recording.connections[0].engine)
 
     def close(self) -> None:
-        """Watch no longer; harmless if it was closed before."""
+        """Stop watching; repeated calls are harmless."""
         self._watch.close()
 
-    # What the watch tells.
+    # Events of the watch.
 
     def prepared(self, session: Session, recording: Recording) -> None:
-        """Something may be committed; while it already is, the row is written anew."""
+        """Handle prepared changes; during a commit, the row is written again."""
         if recording.is_committing:
             self._write(recording)
 
     def reduced(self, session: Session, recording: Recording) -> None:
-        """Less may be committed than before, of which nothing was written yet."""
+        """Handle the rollback of a savepoint, whose changes were not written yet."""
 
     def committing(self, session: Session, recording: Recording) -> None:
-        """Flush, and write down what there is."""
+        """Flush, and write the changes."""
         session.flush()
         self._write(recording)
         recording.is_committing = True
 
     def committed(self, session: Session, recording: Recording, changes: list[RowChange]) -> None:
-        """The relay does what is left."""
+        """Do nothing: the relay continues."""
 
     def rolled_back(self, session: Session, recording: Recording, changes: list[RowChange]) -> None:
-        """The database has forgotten the row, too."""
+        """Do nothing: the database has rolled back the row, too."""
 
     def _write(self, recording: Recording) -> None:
-        """Write a row for each database that has changed."""
+        """Write a row for each changed database."""
         changes: dict[Engine, list[RowChange]] = {}
         for each in recording.pending:
             assert each.engine is not None
@@ -131,7 +130,7 @@ class Outbox:
         self, recording: Recording, connection: Connection, changes: list[RowChange]
     ) -> None:
         table = self._tables.rows
-        # The relay knows who publishes, and the number.
+        # The relay sets the origin and the sequence number.
         source = Source(kind="outbox", time=datetime.now(UTC))
         body = encode(make_changeset("", 0, changes, source, timestamp=source.time))
         values = {"size": len(body), "body": body}

@@ -1,4 +1,4 @@
-"""The tables of an outbox, and the clock of the database that they are in."""
+"""Tables of an outbox, and the clock of their database."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from sqlalchemy.dialects import mysql
 
 __all__ = ["OutboxTables", "database_clock"]
 
-#: SQLite numbers rows by itself only where a key is exactly INTEGER.
+#: SQLite numbers rows automatically only if a key is exactly INTEGER.
 _NUMBER: Final = BigInteger().with_variant(Integer(), "sqlite")
 _OCTETS: Final = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
 _INNODB: Final[dict[str, Any]] = {"mysql_engine": "InnoDB", "mariadb_engine": "InnoDB"}
 
-#: Seconds since 1970, now, and not since when the transaction has begun.
+#: Current time in seconds since 1970, not the start time of the transaction.
 _CLOCKS: Final = {
     "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
     "postgresql": "extract(epoch from clock_timestamp())",
@@ -37,17 +37,17 @@ _CLOCKS: Final = {
 
 
 def database_clock(dialect: str) -> ColumnElement[float]:
-    """The clock of the database, in seconds since 1970; ValueError for one that is not known."""
+    """Return the database's clock in seconds since 1970; ValueError for an unknown dialect."""
     if dialect not in _CLOCKS:
         raise ValueError(f"an outbox can be in SQLite, PostgreSQL, MySQL or MariaDB, not {dialect}")
     return literal_column(_CLOCKS[dialect], Double())
 
 
 class OutboxTables:
-    """The table of changesets, and one of a single row for the relays."""
+    """The table of changesets, and a table with a single row for the relays."""
 
     def __init__(self, name: str) -> None:
-        """Describe the tables: ``name``, and ``name_state``."""
+        """Define the tables: ``name``, and ``name_state``."""
         self.metadata: Final = MetaData()
         #: ``sequence`` is NULL until a relay has seen the row. Ids are in no order of commits.
         self.rows: Final = Table(

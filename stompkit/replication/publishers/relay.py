@@ -1,10 +1,10 @@
-"""Publishing what is in an outbox, with numbers that say the order. Needs ``replication``.
+"""Publishing of an outbox's changesets, with sequence numbers. Needs ``replication``.
 
-Ids of rows are no order of commits: a row with a smaller id may be committed later. So a relay
-numbers rows when it first sees them, in a transaction of its own; a number is never changed nor
-given again, and there are no gaps. Of two transactions that change the same row, the second has to
-wait for the commit of the first before it can get to its own row of the outbox: for each row of a
-table, numbers are in the order of commits.
+Ids of rows are not in the order of commits: a row with a smaller id may be committed later. A relay
+therefore numbers rows when it first sees them, in its own transaction. A number is never changed
+or reused, and there are no gaps. If two transactions change the same row, the second waits for the
+commit of the first before it writes to the outbox. For each row of a table, numbers are therefore
+in the order of commits.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ __all__ = ["OutboxProblem", "OutboxRelay", "Publish", "RelayStatus"]
 
 _log: Final = logging.getLogger(__name__)
 
-#: The longest pause after something has failed again and again, in seconds.
+#: Maximum pause in seconds after repeated failures.
 _MAX_PAUSE_S: Final = 30.0
-#: How long the last confirmations are waited for when a relay is told to stop, in seconds.
+#: Time in seconds to wait for the last confirmations when a relay is stopped.
 _DRAIN_S: Final = 5.0
-#: Takes a changeset to where it is to go; the future is done when it is kept there.
+#: Function that sends a changeset; its future is done when the changeset is stored.
 Publish = Callable[[Changeset], "Future[Any] | None"]
 
 
 @dataclass(frozen=True, slots=True)
 class RelayStatus:
-    """How an outbox is doing."""
+    """Status of an outbox."""
 
     origin: str | None
-    #: The last number that was given.
+    #: Last assigned sequence number.
     last_sequence: int
-    #: Changesets that are not published, or not confirmed.
+    #: Number of changesets that are not published, or not confirmed.
     backlog: int
-    #: How old the oldest of them is, in seconds; 0 where there is none.
+    #: Age in seconds of the oldest of them; 0 if there are none.
     oldest_age_s: float
-    #: Who publishes, as the relays have named themselves; ``None`` where nobody does.
+    #: Name of the publishing relay; ``None`` if there is none.
     lease_owner: str | None
-    #: Whether it is this relay.
+    #: True if this relay is publishing.
     is_leading: bool
 
 
@@ -63,11 +63,11 @@ class _Sent:
 
 
 class OutboxRelay:
-    """Publishes the changesets of an outbox in order, and removes them when that is confirmed.
+    """Publishes the changesets of an outbox in order, and removes confirmed ones.
 
-    Of several relays of one outbox one publishes at a time. When it dies or can't reach the
-    database, another takes over after ``lease_s``; what was not confirmed is published again then,
-    with the same ids and numbers.
+    Of several relays of one outbox, one publishes at a time. When it dies or cannot reach the
+    database, another takes over after ``lease_s`` seconds. It publishes unconfirmed changesets
+    again, with the same ids and numbers.
     """
 
     def __init__(
@@ -83,16 +83,15 @@ class OutboxRelay:
         lease_s: float = 15.0,
         keep_s: float = 0.0,
     ) -> None:
-        """Describe a relay; it does nothing yet.
+        """Configure a relay; it does nothing yet.
 
-        ``publish`` is called with one changeset after the other, and may wait. ``origin`` names who
-        publishes; the first relay of an outbox keeps it there, or one that is random. ``batch``
-        rows are taken in one transaction, and at most ``max_unconfirmed`` wait for confirmation.
-        An empty outbox is looked at every ``poll_s``. Rows are kept for ``keep_s`` after they were
-        confirmed.
+        ``publish`` is called with one changeset after the other, and may block. ``origin`` names
+        the publisher; the first relay of an outbox stores it there, or a random one. ``batch`` rows
+        are read in one transaction, and at most ``max_unconfirmed`` wait for confirmation. An empty
+        outbox is checked every ``poll_s`` seconds. Rows are kept for ``keep_s`` seconds after they
+        were confirmed.
 
-        Raises ValueError for a database that an outbox can't be in, or a number that makes no
-        sense.
+        Raises ValueError for an unsupported database, or an invalid number.
         """
         if batch < 1 or max_unconfirmed < 1 or poll_s <= 0 or lease_s <= 0 or keep_s < 0:
             raise ValueError(
@@ -119,9 +118,9 @@ class OutboxRelay:
     # Running.
 
     def run(self, stop: Event) -> None:
-        """Publish until ``stop`` is set; what fails is logged, and tried again after a pause.
+        """Publish until ``stop`` is set; failures are logged, and retried after a pause.
 
-        Raises :class:`OutboxProblem` where the outbox has another origin.
+        Raises :class:`OutboxProblem` if the outbox has another origin.
         """
         backoff = Backoff(2 * self._poll_s, _MAX_PAUSE_S)
         try:
@@ -150,11 +149,11 @@ class OutboxRelay:
             self.close()
 
     def run_once(self, timeout_s: float | None = None, stop: Event | None = None) -> int:
-        """Publish what is in the outbox, and wait for all confirmations; gives how many there were.
+        """Publish the outbox's changesets, wait for all confirmations, and return their number.
 
-        That is 0 while another relay publishes. When ``stop`` is set, what is not confirmed within
-        some seconds is left to be published again. Raises what publishing has failed with, what the
-        database fails with, and TimeoutError: what was not confirmed then is published again.
+        The number is 0 while another relay publishes. When ``stop`` is set, changesets that are not
+        confirmed within some seconds will be published again. Raises errors of publishing and of
+        the database, and TimeoutError; unconfirmed changesets will then be published again.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
@@ -174,7 +173,7 @@ class OutboxRelay:
         return self._published - begun
 
     def close(self) -> None:
-        """Give the lease back to other relays, and close an engine that was made here."""
+        """Release the lease, and close an engine that was created here."""
         self._forget()
         try:
             self._lease.release()
@@ -184,7 +183,7 @@ class OutboxRelay:
             self._engine.dispose()
 
     def status(self) -> RelayStatus:
-        """Ask the database; raises what it fails with."""
+        """Query the database; raises its errors."""
         rows, state = self._tables.rows, self._tables.state
         clock = database_clock(self._engine.dialect.name)
         waiting = select(func.count(), func.min(rows.c.stored_at), clock)
@@ -206,10 +205,10 @@ class OutboxRelay:
             is_leading=holder == self._lease.owner and self._lease.is_owned,
         )
 
-    # Leading.
+    # The lease.
 
     def _lead(self) -> bool:
-        """Whether we have the lease; takes it where it is free."""
+        """Return True if this relay has the lease; acquire it if it is free."""
         if self._lease.is_owned:
             return True
         self._forget()
@@ -220,20 +219,20 @@ class OutboxRelay:
         return True
 
     def _give_up(self, error: BaseException) -> None:
-        """Forget what was sent, since it will be sent again, by whoever leads then."""
+        """Forget sent changesets, because the next leader sends them again."""
         self._forget()
         trace = None if isinstance(error, LeaseLost) else error
         _log.warning("publishing the outbox has failed, and begins anew: %s", error, exc_info=trace)
 
     def _forget(self) -> None:
-        """Begin with what is not confirmed, as somebody who takes over does."""
+        """Start with the unconfirmed changesets, as a relay that takes over does."""
         self._sent.clear()
         self._lease.expire()
 
     # Publishing.
 
     def _step(self) -> bool:
-        """Remove what is confirmed, take more and publish it; gives whether there was any."""
+        """Remove confirmed rows, read more and publish them; return True if there were any."""
         if len(self._sent) > self._most - self._batch:
             self._wait()
         confirmed = self._confirmed()
@@ -251,13 +250,13 @@ class OutboxRelay:
         return bool(changesets)
 
     def _wait(self) -> None:
-        """Wait for a while until what was sent first is confirmed."""
+        """Wait for a while until the oldest sent changeset is confirmed."""
         future = self._sent[0].future
         if future is not None:
             wait([future], self._poll_s)
 
     def _confirmed(self) -> tuple[int, int] | None:
-        """The first and last number that nobody has to publish any more; forgets about them."""
+        """Return and forget the range of numbers that is confirmed."""
         first = self._sent[0].sequence if self._sent else 0
         last = 0
         while self._sent and (self._sent[0].future is None or self._sent[0].future.done()):
@@ -268,7 +267,7 @@ class OutboxRelay:
         return (first, last) if last else None
 
     def _drain(self, timeout_s: float) -> None:
-        """Wait for confirmations, and remove what has them."""
+        """Wait for confirmations, and remove the confirmed rows."""
         wait([each.future for each in self._sent if each.future is not None], timeout_s)
         confirmed = self._confirmed()
         if confirmed:

@@ -1,4 +1,4 @@
-"""The rows that are there when reading begins, and the place in the log that belongs to them."""
+"""Snapshots: the existing rows when reading begins, and their position in the log."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ __all__ = ["UNCONFIRMED_CHUNKS", "Snapshot", "Stopped", "copied_of", "copy_progr
 
 _log: Final = logging.getLogger(__name__)
 
-#: How values are written into statements; what is read stays the text that the server sends.
+#: Conversions of values in statements; results stay the text that the server sends.
 _WRITING: Final = {kind: write for kind, write in conversions.items() if not isinstance(kind, int)}
 _NO_TABLE: Final = 1146
 _DEFINITION_CHANGED: Final = 1412
-#: After so many chunks all have to be confirmed.
+#: Number of chunks after which all must be confirmed.
 UNCONFIRMED_CHUNKS: Final = 16
 
 
 class Stopped(Exception):
-    """Somebody has asked to stop."""
+    """A stop was requested."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class _Column:
 
 
 class Snapshot:
-    """Publishes all rows of all wanted tables, as of one moment, in chunks by the key.
+    """Publishes all rows of all selected tables, as of one point in time, in chunks by the key.
 
-    Whoever reads the log from :attr:`Position` of that moment on misses nothing and is told nothing
-    twice, but for tables without transactions. Where taking it is interrupted, the rest is as of a
-    later moment; the log is read from the first one on all the same, so that for a while changes
-    are told of rows that have them already, and in the end everything is as it should be.
+    Reading the log from the :attr:`Position` of that time publishes every change exactly once,
+    except for tables without transactions. If a snapshot is interrupted, the remaining rows are as
+    of a later time, but the log is still read from the first position. Some changes are then
+    published for rows that include them already, and in the end the data is consistent.
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class Snapshot:
         definitions: Definitions,
         dated: Callable[[Position], Position],
     ) -> None:
-        """Prepare; its progress is in the state of the publication.
+        """Configure; the progress is in the state of the publication.
 
-        ``dated`` adds to a position when its file was begun.
+        ``dated`` adds the creation time of the file to a position.
         """
         self._dated = dated
         self._dsn = dsn
@@ -101,13 +101,14 @@ class Snapshot:
 
     @property
     def is_due(self) -> bool:
-        """Whether it was never taken, or not to its end."""
+        """True if it was never taken, or is incomplete."""
         return not self._publication.position or bool(self._progress)
 
     def take(self) -> None:
         """Publish the rows that have not been published yet.
 
-        Raises :class:`Stopped`, :class:`Disconnected` and what PyMySQL raises: then take it again.
+        Raises :class:`Stopped`, :class:`Disconnected` and the errors of PyMySQL; then call it
+        again.
         """
         with sending():
             self._publication.flush()
@@ -148,17 +149,17 @@ class Snapshot:
             state["ddl"] = self._definitions.state()
         with sending():
             self._publication.end_snapshot(self._progress["position"], state)
-            # Only what comes now has numbers that are the same after a crash.
+            # Only later chunks have numbers that are the same after a crash.
             self._publication.flush()
         _log.info("%s: the snapshot is complete", self._dsn.server)
 
     @property
     def _is_copy(self) -> bool:
-        """Whether tables are copied again that were told of before: each is emptied first."""
+        """True if tables are copied again; each is emptied first."""
         return "copied" in self._progress
 
     def _refuse_keyless(self) -> None:
-        """The rest can be taken as of a later moment only where rows are told from one another."""
+        """Refuse to continue with tables without a key, whose rows cannot be matched later."""
         keyless = [
             f"{schema}.{table}"
             for schema, table in self._progress["tables"]
@@ -176,7 +177,7 @@ class Snapshot:
             )
 
     def _begin(self, connection: Connection[Any]) -> Position:
-        """Begin a transaction that sees one moment; gives the place of that in the log."""
+        """Begin a transaction with a consistent view; return its position in the log."""
         begin = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
         with connection.cursor() as cursor:
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -189,7 +190,7 @@ class Snapshot:
                 file = found["binlog_snapshot_file"]
                 pos = int(found["binlog_snapshot_position"])
             else:
-                # MySQL does not tell the place that belongs to a snapshot.
+                # MySQL does not report the position of a snapshot.
                 cursor.execute("FLUSH TABLES WITH READ LOCK")
                 cursor.execute(begin)
                 file, pos, executed = log_end(connection)
@@ -197,15 +198,15 @@ class Snapshot:
         return place(connection, self._server, file, pos, executed=executed)
 
     def _copied(self, before: list[list[Any]]) -> list[list[Any]]:
-        """The places as of which tables were copied last."""
+        """Return the positions of the last copies of tables."""
         places = {(schema, table): rest for schema, table, *rest in before}
         places |= {(schema, table): rest for schema, table, *rest in self._progress["copied"]}
         return [[*name, *place] for name, place in places.items()]
 
-    # One table.
+    # A single table.
 
     def _take_table(self, connection: Connection[Any], schema: str, table: str) -> bool:
-        """Publish the rows of a table; gives whether it is there."""
+        """Publish the rows of a table; return False if it does not exist."""
         kinds = self._catalogue.kinds(schema, table)
         columns = {name: self._column(name, kind) for name, kind in kinds.items()}
         order = [columns[name] for name in self._catalogue.key(schema, table)]
@@ -216,7 +217,8 @@ class Snapshot:
         if not columns:
             _log.warning("%s.%s is gone, and not in the snapshot", schema, table)
             return False
-        # What the order is by is selected once more: it need not be what the column shows.
+        # The ordering columns are selected as well, because they may differ from the displayed
+        # values.
         selects = [column.select for column in columns.values()] + [each.order for each in order]
         query = f"SELECT {', '.join(selects)} FROM {_quoted(schema)}.{_quoted(table)}"
         chunks = self._chunks if order else self._stream
@@ -272,7 +274,7 @@ class Snapshot:
     def _chunks(
         self, connection: Connection[Any], query: str, order: Sequence[_Column]
     ) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows in the order of the key, a chunk at a time, and not again what is published."""
+        """Yield the unpublished rows in the order of the key, in chunks."""
         by = ", ".join(column.order for column in order)
         stored = self._progress["after"]
         after = None if stored is None else [from_json(value) for value in stored]
@@ -297,7 +299,7 @@ class Snapshot:
     def _stream(
         self, connection: Connection[Any], query: str, order: Sequence[_Column]
     ) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows of a table without a key."""
+        """Yield the rows of a table without a key."""
         with connection.cursor(SSCursor) as cursor:
             cursor.execute(query, ())
             while rows := list(cursor.fetchmany(self._chunk_rows)):
@@ -336,7 +338,7 @@ class Snapshot:
 
 
 def copy_progress(position: Position, tables: Sequence[Name]) -> dict[str, Any]:
-    """The progress of a copy of tables that begins now; the log is read on from ``position``."""
+    """Return the progress of a copy of tables that begins now; the log resumes at ``position``."""
     return {
         "position": position.encode(),
         "tables": [list(name) for name in tables],
@@ -348,19 +350,19 @@ def copy_progress(position: Position, tables: Sequence[Name]) -> dict[str, Any]:
 
 
 def copied_of(state: Mapping[str, Any]) -> dict[Name, tuple[str, int]]:
-    """The places in the log as of which tables were copied, by a checkpoint's state."""
+    """Return the positions of the copies of tables in a checkpoint's state."""
     return {
         (schema, table): (file, int(pos)) for schema, table, file, pos in state.get("copied", ())
     }
 
 
 def _quoted(name: str) -> str:
-    """A name as statements have it; per cent is doubled for the driver."""
+    """Return a quoted name for statements; percent signs are doubled for the driver."""
     return "`" + name.replace("`", "``").replace("%", "%%") + "`"
 
 
 def _behind(order: Sequence[_Column], after: Sequence[Any]) -> tuple[str, list[Any]]:
-    """The condition for rows behind a key, spelt out so that an index is used for it."""
+    """Return the condition for rows after a key, in a form that can use an index."""
     choices: list[str] = []
     values: list[Any] = []
     for index, column in enumerate(order):

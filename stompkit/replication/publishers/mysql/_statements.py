@@ -1,4 +1,4 @@
-"""What statements of the log are about: as far as one has to understand them, and no further."""
+"""A partial parser for statements in the log: their kinds, their tables, and their effects."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Final, Literal
 
 __all__ = ["Effect", "Name", "Statement", "parse_statement"]
 
-#: ``rows``: it changes rows itself, and nothing else in the log tells which. Its tables are those
-#: that it writes to; without any these are not known.
+#: ``rows``: it changes rows itself, without row events in the log. Its tables are those that it
+#: writes to; if there are none, they are unknown.
 Kind = Literal[
     "begin",
     "commit",
@@ -37,7 +37,7 @@ _TOKEN: Final = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-#: Statements that are in a log of rows only if a session has had them logged as statements.
+#: Statements that a row-based log contains only if a session has logged them as statements.
 _OF_ROWS: Final = frozenset(
     {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "SELECT", "DO", "CALL"}
 )
@@ -45,23 +45,22 @@ _OF_ROWS: Final = frozenset(
 
 @dataclass(frozen=True)
 class Effect:
-    """What becomes of the rows of a table."""
+    """Effect of a statement on the rows of a table."""
 
     table: Name
-    #: ``made``: it is new, and empty; ``replaced``: it is empty now, whatever it was; ``gone``: it
-    #: is not there any more; ``same``: its rows are what they were; ``copy``: rows have become
-    #: others, and no change of a row tells how.
+    #: ``made``: the table is new and empty; ``replaced``: it is empty now; ``gone``: it was
+    #: dropped; ``same``: its rows are unchanged; ``copy``: rows have changed without row events.
     kind: Literal["made", "replaced", "gone", "same", "copy"]
-    #: Whether a table that is there already stays as it is.
+    #: True if an existing table is left unchanged.
     is_if_missing: bool = False
     #: New names of columns by the old ones.
     renamed: tuple[tuple[str, str], ...] = ()
-    #: Columns that may have another type.
+    #: Columns whose type may have changed.
     retyped: tuple[str, ...] = ()
-    #: Columns that are dropped, and those that are added and NULL in all rows.
+    #: Dropped columns, and added columns that are NULL in all rows.
     dropped: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
-    #: Whether a ``copy`` is one for new names of columns, and for nothing else.
+    #: True if a ``copy`` is needed only for renamed columns.
     only_names: bool = False
 
 
@@ -72,13 +71,13 @@ class Statement:
     kind: Kind
     #: Schemas and names.
     tables: tuple[Name, ...] = ()
-    #: Of a savepoint, of a database; the verb of an XA statement.
+    #: Name of a savepoint or a database; the verb of an XA statement.
     name: str = ""
-    #: What a statement of the kind ``schema`` does to tables.
+    #: Effects on tables of a statement of the kind ``schema``.
     effects: tuple[Effect, ...] = ()
 
     def spelled(self, table: Callable[[Name], Name], database: Callable[[str], str]) -> Statement:
-        """Return the same with names as the server has them."""
+        """Return the statement with names in the server's spelling."""
         return replace(
             self,
             tables=tuple(map(table, self.tables)),
@@ -88,7 +87,7 @@ class Statement:
 
 
 class _Tokens:
-    """The tokens of a statement, comments aside; what MySQL runs of comments is in it."""
+    """The tokens of a statement without comments, but with MySQL's executable comments."""
 
     def __init__(self, query: str) -> None:
         self._all = self._read(query)
@@ -106,7 +105,7 @@ class _Tokens:
                 yield kind, match[kind]
 
     def peek(self) -> str:
-        """The next word or symbol, in capitals; empty for a quoted one, and at the end."""
+        """Return the next word or symbol, in upper case; empty for a quoted one, and at the end."""
         kind, text = self._next
         return text.upper() if kind in ("word", "symbol") else ""
 
@@ -120,7 +119,7 @@ class _Tokens:
         return taken
 
     def skip(self, *words: str) -> bool:
-        """Pass over these words if they come next, one after the other; say if the first did."""
+        """Skip these words if they come next, in order; return True if the first one did."""
         if self.peek() != words[0]:
             return False
         for word in words:
@@ -129,7 +128,7 @@ class _Tokens:
         return True
 
     def name(self) -> str:
-        """A name; empty if none comes."""
+        """Take a name; empty if there is none."""
         kind, text = self._next
         if kind not in ("name", "double", "word"):
             return ""
@@ -137,7 +136,7 @@ class _Tokens:
         return text
 
     def table(self, schema: str) -> Name | None:
-        """A name of a table, in the schema where it names none."""
+        """Take the name of a table, in the given schema by default."""
         first = self.name()
         if not first:
             return None
@@ -147,7 +146,7 @@ class _Tokens:
 
 
 def parse_statement(query: str, schema: str) -> Statement:
-    """Read a statement that was run in a schema."""
+    """Parse a statement that was run in a schema."""
     tokens = _Tokens(query)
     while tokens.skip("("):
         pass
@@ -178,7 +177,7 @@ def parse_statement(query: str, schema: str) -> Statement:
         case "CREATE" | "ALTER" | "DROP" | "RENAME":
             return _definition(verb, tokens, schema)
         case "DELETE" if tokens.skip("FROM"):
-            # How a server tells that a table in memory is empty since it was started.
+            # A server logs this to report that a MEMORY table is empty after a restart.
             table = tokens.table(schema)
             if tokens.is_end:
                 return _about("truncate", [table])
@@ -188,12 +187,12 @@ def parse_statement(query: str, schema: str) -> Statement:
     return Statement("rows" if verb in _OF_ROWS else "other")
 
 
-#: What stands between the verb of a statement and the table that it writes to.
+#: Words between the verb of a statement and the table that it writes to.
 _MODIFIERS: Final = ("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "QUICK", "IGNORE", "INTO", "FROM")
 
 
 def _written(tokens: _Tokens, schema: str) -> list[Name | None]:
-    """Return the table that a statement writes to; nothing where it may be several."""
+    """Return the table that a statement writes to; empty if there may be several."""
     while any(tokens.skip(word) for word in _MODIFIERS):
         pass
     table = tokens.table(schema)
@@ -201,7 +200,7 @@ def _written(tokens: _Tokens, schema: str) -> list[Name | None]:
 
 
 def _joins(tokens: _Tokens) -> bool:
-    """Whether more tables follow the first one before it is said what is written."""
+    """Return True if more tables follow before the written one is known."""
     while not tokens.is_end and tokens.peek() not in ("SET", "WHERE", "VALUES", "VALUE", "("):
         if tokens.peek() in (",", "JOIN", "USING", "FROM", "SELECT", "INNER", "LEFT", "RIGHT"):
             # INSERT ... SELECT writes to the first one only.
@@ -252,7 +251,7 @@ def _effects(effects: list[Effect]) -> Statement:
 
 
 def _renames(tokens: _Tokens, schema: str) -> list[Effect]:
-    """Return what RENAME TABLE does: the names are given one after the other."""
+    """Return the effects of RENAME TABLE, which renames one table after the other."""
     found: dict[Name, Effect] = {}
     while not tokens.is_end:
         old = tokens.table(schema)
@@ -270,7 +269,7 @@ def _renames(tokens: _Tokens, schema: str) -> list[Effect]:
 
 
 def _index(tokens: _Tokens, schema: str) -> Statement:
-    """An index can be the key of a table that has no other."""
+    """Return the statement for an index, which may be the key of a table without a primary key."""
     while not tokens.is_end:
         if tokens.skip("ON"):
             return _about("schema", [tokens.table(schema)])
@@ -278,7 +277,7 @@ def _index(tokens: _Tokens, schema: str) -> Statement:
     return Statement("other")
 
 
-#: Clauses of ALTER TABLE that leave all rows as they are, by their first words.
+#: Clauses of ALTER TABLE that leave all rows unchanged, by their first words.
 _HARMLESS: Final = frozenset(
     """ALGORITHM ANALYZE AUTO_INCREMENT AVG_ROW_LENGTH CHARACTER CHARSET CHECK CHECKSUM COALESCE
     COLLATE COMMENT COMPRESSION CONNECTION DATA DEFAULT DELAY_KEY_WRITE DISABLE ENABLE ENCRYPTED
@@ -288,11 +287,11 @@ _HARMLESS: Final = frozenset(
     SECONDARY_ENGINE SECONDARY_LOAD SECONDARY_UNLOAD STATS_AUTO_RECALC STATS_PERSISTENT
     STATS_SAMPLE_PAGES STORAGE TABLESPACE TRANSACTIONAL UNION WAIT WITH WITHOUT""".split()
 )
-#: What ADD, DROP, ALTER and RENAME can be about besides columns.
+#: Objects of ADD, DROP, ALTER and RENAME other than columns.
 _NO_COLUMN: Final = frozenset(
     "INDEX KEY CONSTRAINT UNIQUE PRIMARY FULLTEXT SPATIAL FOREIGN CHECK PERIOD VECTOR".split()
 )
-#: What gives rows a value that they have not had, where a column is added.
+#: Words that give existing rows a new value when a column is added.
 _VALUED: Final = frozenset(
     "DEFAULT NOT GENERATED AS AUTO_INCREMENT SERIAL TIMESTAMP PRIMARY ON".split()
 )
@@ -300,7 +299,7 @@ _Clause = list[tuple[str, str]]
 
 
 def _clauses(tokens: _Tokens) -> Iterator[_Clause]:
-    """The parts of ALTER TABLE between commas that are in no parentheses."""
+    """Yield the parts of ALTER TABLE between commas outside of parentheses."""
     depth = 0
     clause: _Clause = []
     while not tokens.is_end:
@@ -315,18 +314,18 @@ def _clauses(tokens: _Tokens) -> Iterator[_Clause]:
 
 
 class _Words:
-    """The words of a clause, one after the other."""
+    """The words of a clause, in order."""
 
     def __init__(self, clause: _Clause) -> None:
         self._left = list(clause)
 
     def peek(self) -> str:
-        """Return the next word in capitals; empty for a quoted one, and at the end."""
+        """Return the next word in upper case; empty for a quoted one, and at the end."""
         kind, text = self._left[0] if self._left else ("", "")
         return text.upper() if kind in ("word", "symbol") else ""
 
     def skip(self, *words: str) -> bool:
-        """Pass over these words where they come next; gives whether the first did."""
+        """Skip these words if they come next; return True if the first one did."""
         is_there = self.peek() == words[0]
         for word in words if is_there else ():
             if self.peek() == word:
@@ -334,17 +333,17 @@ class _Words:
         return is_there
 
     def name(self) -> str:
-        """Take a name; empty if none comes."""
+        """Take a name; empty if there is none."""
         if not self._left or self._left[0][0] not in ("name", "double", "word"):
             return ""
         return self._left.pop(0)[1]
 
     def has(self, words: frozenset[str]) -> bool:
-        """Whether one of these is among the rest."""
+        """Return True if one of these words is among the rest."""
         return any(kind == "word" and text.upper() in words for kind, text in self._left)
 
     def table(self, schema: str) -> Name | None:
-        """Take a table's name, in the schema where it names none."""
+        """Take a table's name, in the given schema by default."""
         first = self.name()
         if not first:
             return None
@@ -352,7 +351,7 @@ class _Words:
 
 
 def _alteration(tokens: _Tokens, schema: str, table: Name) -> list[Effect]:
-    """Return what ALTER TABLE does to the table, and to others that it names."""
+    """Return the effects of ALTER TABLE on the table, and on others that it names."""
     is_copy = False
     renamed: list[tuple[str, str]] = []
     retyped: list[str] = []
@@ -412,7 +411,7 @@ def _alteration(tokens: _Tokens, schema: str, table: Name) -> list[Effect]:
         elif verb == "ALTER":
             continue
         elif verb and verb not in _HARMLESS:
-            # CONVERT, TRUNCATE PARTITION, IMPORT TABLESPACE, and what is not known.
+            # CONVERT, TRUNCATE PARTITION, IMPORT TABLESPACE, and unknown clauses.
             is_copy = True
     only_names = bool(renamed) and not (is_copy or retyped)
     is_copy = is_copy or bool(renamed or retyped)

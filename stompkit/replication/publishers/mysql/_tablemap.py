@@ -1,9 +1,10 @@
-"""What the log says of a table, ahead of its rows.
+"""Table descriptions, which the log has before the rows of a table.
 
-The event is laid out as in MySQL's and MariaDB's own documentation of ``Table_map_event``: an
-identifier, names, one octet of type for each column, what the types need to be read, which columns
-may be NULL, and then optional fields of which ``binlog_row_metadata=FULL`` has all. It is read here
-and not by the library, which reads the labels of ENUM as UTF-8 and a key in the order of columns.
+The layout of the event is documented by MySQL and MariaDB as ``Table_map_event``. It has an
+identifier, names, one byte of type for each column, and the metadata of the types. The nullable
+columns follow, and then optional fields, all of which are present with
+``binlog_row_metadata=FULL``. This module parses it instead of the library, which decodes the
+labels of ENUM as UTF-8 and returns a key in the order of columns.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = [
     "parse_table_map",
 ]
 
-#: The collation of octets.
+#: Collation of bytes.
 BINARY_COLLATION: Final = 63
 #: MariaDB's VARCHAR and BLOB with the attribute COMPRESSED.
 COMPRESSED: Final = (140, 141)
@@ -46,7 +47,7 @@ _TEXTS: Final = frozenset(
     {FIELD_TYPE.STRING, FIELD_TYPE.VAR_STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.BLOB}
 )
 _CHOICES: Final = frozenset({FIELD_TYPE.ENUM, FIELD_TYPE.SET})
-#: Types with one octet of length, precision or scale.
+#: Types with one byte of length, precision or scale.
 _ONE_OCTET: Final = frozenset(
     {
         FIELD_TYPE.FLOAT,
@@ -72,7 +73,7 @@ _SEQUENCE: Final = (
     "cycle_count",
 )
 
-# The optional fields.
+# Optional fields.
 _SIGNEDNESS: Final = 1
 _DEFAULT_CHARSET: Final = 2
 _COLUMN_CHARSET: Final = 3
@@ -90,7 +91,7 @@ class MappedColumn:
     """A column, as the log has it."""
 
     type: int
-    #: Octets of a length, decimal places of a second, the longest text, the size of a choice...
+    #: Size metadata: bytes of a length, fractional digits of a second, maximum length, and so on.
     size: int = 0
     precision: int = 0
     scale: int = 0
@@ -108,25 +109,25 @@ class TableMap:
     schema: str
     table: str
     columns: list[MappedColumn]
-    #: The indexes of the key's columns, in the key's order.
+    #: Indexes of the key's columns, in the key's order.
     key: tuple[int, ...] = field(default=())
 
     @property
     def is_sequence(self) -> bool:
-        """Whether it is a sequence of MariaDB, which the log has as a table with one row."""
+        """True if it is a sequence of MariaDB, which the log has as a table with one row."""
         return not self.key and tuple(column.name for column in self.columns) == _SEQUENCE
 
     @property
     def has_names(self) -> bool:
-        """Whether the log was written with ``binlog_row_metadata=FULL``."""
+        """True if the log was written with ``binlog_row_metadata=FULL``."""
         return all(column.name for column in self.columns)
 
 
 def is_hidden(column: MappedColumn, specials: Mapping[str, str]) -> bool:
-    """Return whether a column is one that the server keeps for itself.
+    """Return True if a column is one of the server's hidden columns.
 
-    MariaDB has the hash of a long text that is unique in a column of that kind. ``specials`` names
-    the columns called so that are the application's.
+    MariaDB has a hidden column with the hash of a long unique text. ``specials`` names the
+    application's own columns with such names.
     """
     return (
         column.type == FIELD_TYPE.LONGLONG
@@ -136,7 +137,7 @@ def is_hidden(column: MappedColumn, specials: Mapping[str, str]) -> bool:
 
 
 class _Octets:
-    """Octets to be read one after the other."""
+    """A reader of successive bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -157,7 +158,7 @@ class _Octets:
         return self.take(1)[0]
 
     def number(self) -> int:
-        """A number in one to nine octets; the first says in how many."""
+        """Read a number of one to nine bytes; the first byte gives the length."""
         first = self.octet()
         if first < 251:
             return first
@@ -171,7 +172,7 @@ class _Octets:
 
 
 def parse_table_map(body: bytes, *, is_mariadb: bool) -> TableMap:
-    """Read the body of an event, without header and checksum; raises ``ValueError``."""
+    """Parse the body of an event, without header and checksum; raises ``ValueError``."""
     octets = _Octets(body)
     octets.take(8)
     schema = octets.take(octets.octet()).decode()
@@ -205,7 +206,7 @@ def _column(kind: int, details: _Octets) -> MappedColumn:
         real, low = details.octet(), details.octet()
         if real in _CHOICES:
             return MappedColumn(real, size=low)
-        # Two bits of a length beyond 255 are hidden, inverted, in what says the type.
+        # Two bits of a length beyond 255 are stored, inverted, in the type byte.
         return MappedColumn(FIELD_TYPE.STRING, size=low | ((real & 0x30) ^ 0x30) << 4)
     if kind in COMPRESSED:
         raise ValueError("a column has the attribute COMPRESSED, which can't be read")
@@ -215,7 +216,7 @@ def _column(kind: int, details: _Octets) -> MappedColumn:
 def _read_optional(mapped: TableMap, kind: int, content: bytes, *, is_mariadb: bool) -> None:
     octets = _Octets(content)
     columns = mapped.columns
-    # MariaDB counts a geometry among the texts.
+    # MariaDB counts geometries among the texts.
     texts = _TEXTS | {FIELD_TYPE.GEOMETRY} if is_mariadb else _TEXTS
     if kind == _SIGNEDNESS:
         for index, column in enumerate(_of(columns, _NUMBERS)):
@@ -242,7 +243,7 @@ def _read_optional(mapped: TableMap, kind: int, content: bytes, *, is_mariadb: b
     elif kind == _KEY:
         mapped.key = tuple(octets.numbers())
     elif kind == _PREFIX_KEY:
-        # Each with how much of the column is in the key: for us it is all of it.
+        # Each index comes with a prefix length of the column, which is ignored.
         mapped.key = tuple(octets.numbers()[::2])
 
 

@@ -1,4 +1,4 @@
-"""Values of columns, of the text that a query has for them: the same ones as of the log."""
+"""Column values from the text of query results, equal to those from the log."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from stompkit.replication.values import Value
 
 __all__ = ["Convert", "converter", "ordering", "selected"]
 
-#: Makes a value of what the server has sent, which is text or octets.
+#: Function from the server's text or bytes to a value.
 Convert = Callable[[str | bytes], Value]
 
-#: Begins the kind of text that is selected as octets.
+#: Prefix of the kind of text that is selected as bytes.
 _ENCODED: Final = "text:"
 _TIME: Final = re.compile(r"(-?)(\d+):(\d+):(\d+)(?:\.(\d+))?")
 
 
 def selected(column: str, kind: str) -> str:
-    """What to select so that nothing is lost: a FLOAT is shown with fewer digits than it has.
+    """Return the lossless select expression of a column: a FLOAT is displayed with fewer digits.
 
-    Octets that are no text in their character set would be question marks.
+    Bytes that are invalid in their character set would be question marks.
     """
     if kind.startswith(_ENCODED) or kind == "vector":
         return f"CAST({column} AS BINARY)"
@@ -36,7 +36,7 @@ def selected(column: str, kind: str) -> str:
 
 
 def ordering(column: str, kind: str) -> str:
-    """What a column of a key is ordered and compared by: a choice by its number.
+    """Return the expression by which a key column is ordered and compared: an ENUM by its number.
 
     A YEAR(2) is ordered from 70 to 69, but compared from 0 to 99.
     """
@@ -44,9 +44,9 @@ def ordering(column: str, kind: str) -> str:
 
 
 def converter(kind: str, *, zero: Zero, decode: Callable[[str], Decode] | None = None) -> Convert:
-    """What makes values of the text of a column's type; sessions have to be in UTC.
+    """Return the function from a column's text to a value; sessions must be in UTC.
 
-    ``decode`` gives what reads a character set that the server tells.
+    ``decode`` returns the decoder of a character set that the server decodes.
     """
     if kind.startswith(_ENCODED) and decode is not None:
         read = decode(kind.removeprefix(_ENCODED))
@@ -82,7 +82,7 @@ def converter(kind: str, *, zero: Zero, decode: Callable[[str], Decode] | None =
             return _octets
         case "inet6":
             return lambda text: inet6(socket.inet_pton(socket.AF_INET6, _text(text)))
-    # The driver tells text from octets as the log does.
+    # The driver distinguishes text and bytes as the log does.
     return lambda content: content
 
 

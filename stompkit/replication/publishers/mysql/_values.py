@@ -68,14 +68,14 @@ _INTEGERS: Final = {
     FIELD_TYPE.LONG: ("<i", "<I"),
     FIELD_TYPE.LONGLONG: ("<q", "<Q"),
 }
-#: Octets that decimal digits take, by their number.
+#: Number of bytes for decimal digits, by their number.
 _DIGITS: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
 def document(text: str) -> Value:
     """Return the value for a JSON document.
 
-    What a session has put there without checks, and is no JSON, is the text that it is.
+    Invalid JSON, which a session can store without checks, is returned as text.
     """
     try:
         return values.document(text)
@@ -84,16 +84,16 @@ def document(text: str) -> Value:
 
 
 def inet4(octets: bytes) -> str:
-    """An address of IPv4 as text."""
+    """Return an IPv4 address as text."""
     return socket.inet_ntop(socket.AF_INET, octets)
 
 
 def inet6(octets: bytes) -> str:
-    """An address of IPv6 as text."""
+    """Return an IPv6 address as text."""
     return socket.inet_ntop(socket.AF_INET6, octets)
 
 
-#: What octets of a fixed length are, by the type that the catalogue says.
+#: Size and decoder of special types of a fixed length, by the catalogue's type.
 _SPECIAL: Final[dict[str, tuple[int, Callable[[bytes], Value]]]] = {
     "uuid": (16, lambda octets: UUID(bytes=octets)),
     "inet6": (16, inet6),
@@ -104,12 +104,11 @@ _SPECIAL: Final[dict[str, tuple[int, Callable[[bytes], Value]]]] = {
 def reader(
     column: MappedColumn, special: str, decode: Callable[[int], Decode], *, zero: Zero
 ) -> Read:
-    """What reads the values of a column.
+    """Return the reader of a column's values.
 
-    ``special`` is what the log does not say: ``uuid``, ``inet4``, ``inet6``, ``json`` or
-    ``year(2)``.
-    ``decode`` gives what reads a collation's text. Raises ``ValueError`` for a type that is not
-    known; reading raises that, too, for octets that are no value.
+    ``special`` is the part of the type that the log does not have: ``uuid``, ``inet4``, ``inet6``,
+    ``json`` or ``year(2)``. ``decode`` returns the decoder of a collation. Raises ``ValueError``
+    for an unknown type; the reader also raises it for invalid bytes.
     """
     kind = column.type
     if kind in _INTEGERS:
@@ -148,7 +147,7 @@ def reader(
         case FIELD_TYPE.BLOB | FIELD_TYPE.VARCHAR | FIELD_TYPE.STRING:
             return _text(column, special, decode)
         case FIELD_TYPE.DATETIME | FIELD_TYPE.TIMESTAMP | FIELD_TYPE.TIME:
-            # With a fraction they take more octets, and nothing in the log says so.
+            # With a fraction they take more bytes, which the log does not show.
             raise ValueError(
                 "it is kept in the format of MySQL 5.5 and before: convert it by "
                 "SET GLOBAL mysql56_temporal_format=ON and ALTER TABLE ... FORCE"
@@ -167,9 +166,9 @@ def _int24(data: bytes, at: int, *, signed: bool) -> tuple[int, int]:
 
 
 def _decimal(precision: int, scale: int) -> Read:
-    """Groups of nine digits in four octets each, from the point to both sides.
+    """Return the reader of a DECIMAL: nine digits in four bytes each, from the point to both sides.
 
-    The first bit is one for what is not negative; all octets of a negative number are inverted.
+    The first bit is one for non-negative numbers; all bytes of a negative number are inverted.
     """
     whole = precision - scale
     lead, groups = whole % 9, whole // 9
@@ -196,7 +195,7 @@ def _decimal(precision: int, scale: int) -> Read:
         number = 0
         for shift, part, factor in shifts:
             number = number * factor + (packed >> shift & part)
-        # Of text, since arithmetic would round beyond 28 digits.
+        # Built from text, because arithmetic would round beyond 28 digits.
         return Decimal(f"{sign}{number}e-{scale}"), end
 
     return read
@@ -213,14 +212,14 @@ def _bit(bits: int) -> Read:
 
 
 def _choice_decoder(column: MappedColumn, decode: Callable[[int], Decode]) -> Decode:
-    """What makes text of labels; those of the character set ``binary`` stay octets."""
+    """Return the decoder of labels; those of the character set ``binary`` stay bytes."""
     if column.collation == BINARY_COLLATION:
         return lambda octets: octets
     return decode(column.collation)
 
 
 def _enum(column: MappedColumn, decode: Decode) -> Read:
-    # The number 0 stands for what was no choice and was taken all the same.
+    # The number 0 stands for an invalid value that was accepted.
     none: Value = b"" if column.collation == BINARY_COLLATION else ""
     labels = [none, *map(decode, column.labels)]
     if column.size == 1:
@@ -254,7 +253,7 @@ def _set(column: MappedColumn, decode: Decode) -> Read:
 
 
 def _sized(width: int, convert: Callable[[bytes], Value] | None) -> Read:
-    """Octets behind their number, which takes ``width`` octets."""
+    """Return the reader of bytes after their length, which takes ``width`` bytes."""
 
     def read(data: bytes, at: int) -> tuple[Value, int]:
         start = at + width
@@ -270,7 +269,7 @@ def _sized(width: int, convert: Callable[[bytes], Value] | None) -> Read:
     return read_short if width == 1 else read
 
 
-#: Reads the octets of a document as they are.
+#: Reads the bytes of a document unchanged.
 read_octets: Final = _sized(4, None)
 
 
@@ -283,7 +282,7 @@ def _text(column: MappedColumn, special: str, decode: Callable[[int], Decode]) -
         return _sized(width, to_text)
     if column.type != FIELD_TYPE.STRING:
         return _sized(width, None)
-    # The log leaves out what BINARY and the like have of zeros at their end.
+    # The log omits trailing zeros of BINARY.
     size = column.size
     special_size, convert = _SPECIAL.get(special, (0, None))
     if convert is not None and special_size == size:
@@ -296,14 +295,14 @@ def _document_of(text: Value) -> Value:
 
 
 def binary_document(octets: bytes) -> Value:
-    """MySQL's binary form of JSON; no octets at all stand for JSON's null."""
+    """Decode MySQL's binary form of JSON; no bytes at all stand for JSON's null."""
     if not octets:
         return values.document("null")
     return values.document(json_text(parse_json(octets[0], octets[1:])))
 
 
 def json_text(found: Any) -> str:
-    """The text of what the library has made of a document; numbers keep their digits."""
+    """Return the JSON text of the library's value of a document; numbers keep their digits."""
     if isinstance(found, dict):
         members = (f"{json_text(name)}:{json_text(each)}" for name, each in found.items())
         return f"{{{','.join(members)}}}"

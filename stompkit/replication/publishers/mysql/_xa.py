@@ -1,4 +1,4 @@
-"""Transactions of two phases: their rows are in the log when they are prepared, not committed."""
+"""Two-phase transactions, whose rows are logged when they are prepared, not committed."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _XID: Final = re.compile(r"X'([0-9a-f]*)',\s*X'([0-9a-f]*)',\s*(\d+)", re.IGNORE
 
 
 def xid_of(statement: str) -> str:
-    """The transaction that a statement of the log names; empty where it names none."""
+    """Return the XA transaction id in a statement of the log; empty if there is none."""
     found = _XID.search(statement)
     return ",".join(found.groups()).lower() if found else ""
 
 
 class Prepared:
-    """What is prepared, and neither committed nor rolled back yet.
+    """Prepared transactions that are neither committed nor rolled back.
 
-    The changes are kept in memory, and where they are in the log belongs into the checkpoint:
-    whoever begins there has them read again when he needs them.
+    The changes are kept in memory. Their positions in the log are part of the checkpoint, so that a
+    restarted publisher can read them again when it needs them.
     """
 
     def __init__(
@@ -32,20 +32,20 @@ class Prepared:
         places: dict[str, tuple[str, int]],
         read_again: Callable[[str, Position], list[RowChange]],
     ) -> None:
-        """Begin with the files and positions of what was prepared before, by transaction."""
+        """Start with the files and positions of earlier prepared transactions."""
         self.places = {xid: (file, pos) for xid, (file, pos) in places.items()}
         self._read_again = read_again
         self._changes: dict[str, list[RowChange]] = {}
 
     def prepare(self, xid: str, changes: list[RowChange], begin: Position) -> None:
-        """Keep what a transaction has changed, which begins at a position."""
+        """Store the changes of a transaction that begins at a position."""
         self.places[xid] = begin.file, begin.pos
         self._changes[xid] = changes
 
     def end(self, xid: str) -> list[RowChange] | None:
-        """What it has changed, now that it ends; ``None`` where nobody has seen it prepared.
+        """Return the changes of an ending transaction; ``None`` if its prepare was not read.
 
-        Raises what reading the log raises.
+        Raises the errors of reading the log.
         """
         place = self.places.get(xid)
         if place is None:

@@ -1,26 +1,26 @@
-"""Publishing what is committed in PostgreSQL, by its logical replication.
+"""Publisher for PostgreSQL, by logical replication.
 
-The server needs ``wal_level = logical`` and is PostgreSQL 12 or newer; nothing is installed in it:
-``pgoutput`` is its own. It keeps the log until it was read: a publisher that is given up leaves a
-slot behind, which is to be dropped (``pg_drop_replication_slot``), or the disk fills up.
+The server needs ``wal_level = logical`` and PostgreSQL 12 or newer; nothing is installed in it:
+``pgoutput`` is built in. The server keeps the log until it was read. When a publisher is no longer
+used, drop its slot (``pg_drop_replication_slot``), or the disk fills up.
 
-What a transaction has changed is one changeset. Its ``source`` has the place behind the commit in
-the log as ``position``, such as ``16/B374D848``, the number of the transaction, and the time of the
+The changes of a transaction are one changeset. Its ``source`` has the log position after the commit
+as ``position``, such as ``16/B374D848``, the number of the transaction, and the time of the
 commit. In its changes
 
-* ``key`` is the replica identity: the primary key, if nothing else was chosen, in its order. With
+* ``key`` is the replica identity: by default the primary key, in its order. With
   ``REPLICA IDENTITY FULL`` it is the primary key, if there is one;
-* ``before`` is the old row with ``REPLICA IDENTITY FULL``; otherwise the old key, where a row is
+* ``before`` is the old row with ``REPLICA IDENTITY FULL``; otherwise the old key, if a row is
   deleted or its key changes, and nothing elsewhere;
-* ``after`` lacks large values, stored apart from the row, that an update has not touched, unless
+* ``after`` lacks large values, stored apart from the row, that an update has not changed, unless
   ``before`` has them;
-* a table whose columns are others than when it was seen last gives a change ``schema`` first. The
-  log does not have the statement. A column counts as nullable as it is when this is read.
+* a table whose columns have changed since it was last seen gives a change ``schema`` first. The
+  log does not have the statement. Nullability is that at the time of reading.
 
-Values that Python has none for are the text that PostgreSQL writes: dates BC, after 9999 or
-``infinity``, intervals with months (``P1M``, ISO 8601), 24:00, documents of JSON that are no object
-or list or whose numbers would be rounded, arrays, and all types that are not listed in
-``values``. Domains are what they are built on.
+Values without a Python type are PostgreSQL's text: dates BC, after 9999 or ``infinity``, intervals
+with months (``P1M``, ISO 8601), 24:00, arrays, and all types that are not listed in ``values``. So
+are JSON documents that are neither object nor list, or whose numbers would be rounded. Domains
+have the values of their base types.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ def postgres_pub(
     """Publish changes of a database, until ``stop`` is set; see :class:`PostgresPublisher`.
 
     ``dsn`` is a URL, ``postgresql://USER:PASSWORD@HOST:PORT/DATABASE``, also with
-    ``?host=/DIRECTORY/OF/A/SOCKET`` and what else libpq takes.
+    ``?host=/DIRECTORY/OF/A/SOCKET`` and other parameters of libpq.
 
-    Without a ``publication`` one is made of ``tables`` that has no checkpoint but the slot: signals
-    are sent, and some of the last come again after a crash, as those of another origin.
-    ``snapshot`` is ``never`` then, if nothing is said, and otherwise ``initial``.
+    Without a ``publication``, one of ``tables`` is created, whose only checkpoint is the slot.
+    Signals are sent, and after a crash the last changesets are sent again, with another origin. The
+    default of ``snapshot`` is then ``never``, otherwise ``initial``.
 
-    Raises ``ValueError`` for a DSN that is none, and for ``tables`` where the publication has its
-    own; and what :meth:`PostgresPublisher.run` raises.
+    Raises ``ValueError`` for an invalid DSN, and for ``tables`` if the publication has its own; and
+    the errors of :meth:`PostgresPublisher.run`.
     """
     if publication is None:
         server = Dsn(dsn).server

@@ -1,4 +1,4 @@
-"""Tables as the server's catalogue has them: what the stream of changes does not tell."""
+"""Tables in the server's catalogue: details that the replication stream lacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["CatalogueTable", "read_references", "read_tables", "unreadable_table
 
 
 class CatalogueTable(msgspec.Struct, frozen=True, kw_only=True):
-    """A table that can be published, as it is now."""
+    """A table that can be published, in its current state."""
 
     oid: int
     schema: str
@@ -22,28 +22,28 @@ class CatalogueTable(msgspec.Struct, frozen=True, kw_only=True):
     #: ``relreplident``: what identifies a row in the log; see :class:`Relation`.
     identity: str
     is_partitioned: bool
-    #: The columns of the primary key or of the index that is the identity, in its order.
+    #: Columns of the primary key or of the replica identity index, in order.
     key: tuple[str, ...]
-    #: Those that are not computed from others.
+    #: Columns that are not generated.
     columns: tuple[Column, ...]
     nullable: frozenset[str]
-    #: By the columns' names, their numbers: no other column of the table ever has the same.
+    #: Numbers of columns by their names; the table never reuses a number.
     numbers: dict[str, int]
-    #: Columns that are computed from others, with their numbers: the stream leaves them out.
+    #: Generated columns, with their numbers: the stream does not contain them.
     generated: dict[str, int]
-    #: Columns that can be NULL and have no default: all rows have NULL when such a one is added.
+    #: Nullable columns without a default: all rows have NULL when such a column is added.
     plain: frozenset[str]
-    #: What the domains among the types of its columns are built on, with the modifier of that.
+    #: Base types of the domains among the column types, with their modifiers.
     domains: dict[int, tuple[int, int]]
-    #: About how many rows it has.
+    #: Estimated number of rows.
     rows: int
-    #: Whether the user may add it to a publication, and read it.
+    #: True if the user may add it to a publication, and read it.
     is_owned: bool
     may_be_read: bool
 
     @property
     def full_name(self) -> str:
-        """With the schema."""
+        """Name with the schema."""
         return f"{self.schema}.{self.name}"
 
     @property
@@ -53,12 +53,12 @@ class CatalogueTable(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_identified(self) -> bool:
-        """Whether the server takes updates and deletes of rows when the table is published."""
+        """True if the server accepts updates and deletes when the table is published."""
         return self.identity == "f" or (self.identity != "n" and bool(self.key))
 
     @property
     def relation(self) -> Relation:
-        """What the stream would say of it."""
+        """Relation as the stream would describe it."""
         return Relation(self.oid, self.schema, self.name, self.identity, self.columns)
 
 
@@ -113,9 +113,9 @@ _DOMAINS: Final = b"SELECT oid, typbasetype, typtypmod FROM pg_type WHERE typtyp
 def read_tables(
     connection: Connection, oids: Iterable[int] | None = None
 ) -> dict[int, CatalogueTable]:
-    """The tables with those OIDs, or all that are no system's, by OID and in order of names.
+    """Return the tables with those OIDs, or all non-system tables, by OID and in order of names.
 
-    Those are left out that have names which are not UTF-8.
+    Tables with names that are not UTF-8 are omitted.
     """
     wanted = None if oids is None else list(oids)
     unreadable = sorted(unreadable_tables(connection))
@@ -161,9 +161,9 @@ def read_tables(
 def unreadable_tables(
     connection: Connection, *, publication: str | None = None
 ) -> dict[int, list[bytes]]:
-    """By tables, their names and those of columns that are not UTF-8; of a publication, or all.
+    """Return the names that are not UTF-8, by table; of a publication's tables, or of all.
 
-    Only a database in SQL_ASCII has such names, and its server ends queries that tell them.
+    Only a database in SQL_ASCII has such names, and its server aborts queries that return them.
     """
     if not is_unchecked(connection):
         return {}
@@ -180,7 +180,7 @@ def unreadable_tables(
 
 
 def read_references(connection: Connection) -> list[tuple[int, int]]:
-    """The foreign keys: the OIDs of a table and of the one that it refers to."""
+    """Return the foreign keys: the OIDs of a table and of the table it references."""
     query = b"SELECT conrelid::bigint, confrelid::bigint FROM pg_constraint WHERE contype = 'f'"
     return [(child, parent) for child, parent in connection.execute(query)]
 

@@ -1,4 +1,4 @@
-"""Changes of rows, put together from the messages of ``pgoutput``, a transaction at a time."""
+"""Row changes from the messages of ``pgoutput``, assembled by transaction."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ __all__ = ["Assembler", "PublishedTable", "TableChanged", "Transaction"]
 
 
 class PublishedTable:
-    """A table as the stream describes it, ready to read its rows."""
+    """A table as the stream describes it, with readers for its rows."""
 
     def __init__(self, relation: Relation, found: CatalogueTable | None) -> None:
-        """Take what the relation leaves out from the catalogue, where the table still is there.
+        """Add details from the catalogue that the relation lacks, if the table still exists.
 
-        That is the order of the key's columns, which columns are the key where the whole row is
-        the identity, what domains are built on, and which columns may be NULL.
+        These are the order of the key's columns, the key if the whole row is the identity, the base
+        types of domains, and the nullable columns.
         """
         self.schema = relation.schema
         self.name = relation.name
         names = [column.name for column in relation.columns]
         flagged = [column.name for column in relation.columns if column.is_key]
         key = [] if found is None or not {*found.key} <= {*names} else list(found.key)
-        # The catalogue is of now, the relation of then: where they differ the relation is right.
+        # The catalogue is current, the relation historical: if they differ, the relation is right.
         if relation.identity not in ("f", "n") and {*key} != {*flagged}:
             key = flagged
         self.key: Final = key
@@ -84,7 +84,7 @@ class PublishedTable:
                     "nullable": column.name in nullable and not is_key,
                 }
             )
-        # Without names of types, which are known by their numbers: older versions told none.
+        # Without names of types, which are identified by numbers: older versions published none.
         columns = [
             {name: said for name, said in each.items() if name != "native"} for each in self.columns
         ]
@@ -94,11 +94,11 @@ class PublishedTable:
 
     @property
     def full_name(self) -> str:
-        """With the schema."""
+        """Name with the schema."""
         return f"{self.schema}.{self.name}"
 
     def row(self, values: Row) -> dict[str, Value]:
-        """A row's values by their columns, without those that were not sent."""
+        """Return a row's values by column, without values that were not sent."""
         if len(values) != len(self._readers):
             raise PgoutputProblem(
                 f"a row of {self.full_name} has {len(values)} values for "
@@ -113,14 +113,14 @@ class PublishedTable:
                 elif value is not UNCHANGED:
                     row[name] = convert(value)
         except (ValueError, ArithmeticError):
-            # The value may be nobody's business.
+            # The value may be confidential.
             raise PgoutputProblem(
                 f"column {name} of {self.full_name} has a value that is none of its type"
             ) from None
         return row
 
     def change(self, record: Insert | Update | Delete) -> RowChange:
-        """What has become of a row."""
+        """Return the change of a row."""
         if isinstance(record, Insert):
             return self._now("write", self.row(record.new))
         before = None if record.old is None else self._before(record.old, is_key=record.is_key)
@@ -135,7 +135,7 @@ class PublishedTable:
             )
         after = self.row(record.new)
         if before is not None:
-            # What was not sent again is what it was.
+            # Values that were not sent again are unchanged.
             after = {
                 name: after[name] if name in after else before[name]
                 for name, _ in self._readers
@@ -154,17 +154,18 @@ class PublishedTable:
         )
 
     def found(self, values: Row) -> RowChange:
-        """A row that a snapshot has found."""
+        """Return the change for a row of a snapshot."""
         return self._now("read", self.row(values))
 
     def truncated(self) -> RowChange:
-        """The table, emptied."""
+        """Return the change for a truncated table."""
         return RowChange(schema=self.schema, table=self.name, action="truncate", key={})
 
     def changed(self, before: Shape | None = None, untold: str = "") -> RowChange:
-        """The columns that the table has from now on, and which had other names or types.
+        """Return the schema change with the table's columns, and the renamed and retyped ones.
 
-        ``untold`` is what rows that were there have others of, and is not told again.
+        ``untold`` names the properties of existing rows that have changed and are not published
+        again.
         """
         more = {"untold": untold} if untold else {}
         return RowChange(
@@ -181,41 +182,41 @@ class PublishedTable:
         )
 
     def _key_of(self, row: dict[str, Value]) -> dict[str, Value]:
-        """The row's key, in its order."""
+        """Return the row's key, in its order."""
         return {name: row[name] for name in self.key if name in row}
 
     def _before(self, values: Row, *, is_key: bool) -> dict[str, Value]:
         row = self.row(values)
-        # In place of what is not the key there is NULL, which it need not have been.
+        # Non-key columns are NULL here, which may not be their actual values.
         return self._key_of(row) if is_key else row
 
 
 class Transaction(msgspec.Struct, frozen=True):
-    """What one transaction has changed in the tables that are wanted; perhaps nothing."""
+    """Changes of one transaction in the selected tables; may be empty."""
 
     xid: int
     time: datetime
-    #: Behind it in the log.
+    #: Log position after the transaction.
     end_lsn: int
     changes: list[RowChange]
-    #: The digests of all tables that were ever described, if they are others than before.
+    #: Digests of all known tables, if they have changed.
     digests: dict[str, str] | None
-    #: Their shapes, likewise.
+    #: Shapes of all known tables, if they have changed.
     shapes: dict[str, Shape] | None = None
 
 
 class TableChanged(Exception):
-    """The rows of a table have to be told again, in front of what comes next."""
+    """The rows of a table have to be published again, before the next transaction."""
 
     def __init__(self, table: str, why: str) -> None:
-        """Name the table, with its schema, and say why."""
+        """Store the table's name, with its schema, and the reason."""
         self.table = table
         self.why = why
         super().__init__(f"{table} has to be copied again: {why}")
 
 
 class Assembler:
-    """Makes transactions of messages. All of one transaction is in memory until it is whole."""
+    """Assembles messages into transactions. A transaction is in memory until it is complete."""
 
     def __init__(
         self,
@@ -228,15 +229,15 @@ class Assembler:
         copied: Mapping[str, int] | None = None,
         copies: bool = False,
     ) -> None:
-        """Take rows of the tables that ``wants(schema, table)``.
+        """Accept rows of the tables for which ``wants(schema, table)`` returns True.
 
-        ``digests`` are those of tables as they were described last, by their full names: a table
-        that is described otherwise gives a change ``schema`` ahead of the row. One that is not in
-        there does so with ``announce`` only. ``shapes`` are likewise those of before; where rows
-        have to be told again :meth:`feed` raises :class:`TableChanged`, if it ``copies``.
+        ``digests`` are those of tables as they were last described, by their full names. A table
+        with another description gives a change ``schema`` before the row; an unknown table does so
+        with ``announce`` only. ``shapes`` are likewise the last ones. If rows have to be published
+        again and ``copies`` is set, :meth:`feed` raises :class:`TableChanged`.
 
-        ``copied`` has the places in the log, by full names, as of which tables were copied: what
-        was committed before is known.
+        ``copied`` has the log positions of the latest copies of tables, by full names: earlier
+        commits are already published.
         """
         self._wants = wants
         self._look_up = look_up
@@ -245,7 +246,7 @@ class Assembler:
         self._shapes = self._told_shapes = dict(shapes or {})
         self._copied = copied or {}
         self._copies = copies
-        #: Tables whose description was compared with what was told before.
+        #: Tables whose description was compared with the published one.
         self._checked: set[int] = set()
         self._tables: dict[int, PublishedTable | None] = {}
         self._begin: Begin | None = None
@@ -253,11 +254,11 @@ class Assembler:
 
     @property
     def is_between(self) -> bool:
-        """Whether no transaction has begun that has not ended."""
+        """True if no transaction is open."""
         return self._begin is None
 
     def feed(self, octets: bytes) -> Transaction | None:
-        """Take a message; gives the transaction that it ends. Raises :class:`PgoutputProblem`."""
+        """Process a message; return the transaction it ends. Raises :class:`PgoutputProblem`."""
         oid = relation_of(octets)
         table = None if oid is None else self._table(oid)
         if oid is not None and table is None:
@@ -280,7 +281,7 @@ class Assembler:
                     if emptied is not None and self._is_new(each, emptied):
                         self._add(emptied.truncated())
             case _:
-                # Names of types, origins and messages of applications change no row.
+                # Names of types, origins and messages of applications change no rows.
                 pass
         return None
 
@@ -300,9 +301,9 @@ class Assembler:
         self._checked.discard(relation.oid)
 
     def _renamed(self, relation: Relation) -> None:
-        """Rows come under names that can't be read, and that are others by now.
+        """Handle rows under unreadable names, which have been renamed since.
 
-        Raises :class:`TableChanged` for a table that is not copied as of later.
+        Raises :class:`TableChanged` for a table without a later copy.
         """
         found = self._look_up(relation)
         if found is None or not self._wants(found.schema, found.name):
@@ -318,7 +319,7 @@ class Assembler:
         raise TableChanged(found.full_name, "names of it were not UTF-8")
 
     def _is_new(self, oid: int, table: PublishedTable) -> bool:
-        """Whether a change is not known by a copy; tells of the table's columns first."""
+        """Return True if a change is not included in a copy; first publish changed columns."""
         begin = self._begin
         if begin is not None and begin.final_lsn < self._copied.get(table.full_name, 0):
             return False
@@ -328,7 +329,7 @@ class Assembler:
         return True
 
     def _compare(self, table: PublishedTable) -> None:
-        """Tell of columns that are others than before; raises :class:`TableChanged`."""
+        """Publish changed columns; raises :class:`TableChanged`."""
         name = table.full_name
         digest, shape = self._digests.get(name), self._shapes.get(name)
         if self._copies and shape is not None:

@@ -1,7 +1,7 @@
-"""Connections to PostgreSQL: what they are made of, and nothing of it in a log.
+"""Connections to PostgreSQL, whose secrets are never logged.
 
-The driver is psycopg 3. For replication its wrapper of libpq is enough, and says all that the
-server says.
+The driver is psycopg 3. For replication its wrapper of libpq is sufficient, and returns all
+messages of the server.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ __all__ = ["Connection", "Dsn", "format_lsn", "is_unchecked", "parse_lsn"]
 
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
-#: How long a host may take to answer, in seconds, unless the DSN says otherwise.
+#: Timeout in seconds for connecting to a host, unless the DSN has one.
 _CONNECT_TIMEOUT_S: Final = 10
 _SCHEME: Final = re.compile(r"^postgres(?:ql)?(?:\+\w+)?://")
 _SECRETS: Final = ("password", "sslpassword")
 
 
 class Dsn:
-    """Where a database is, and who asks; :func:`repr` has no secrets."""
+    """Address of a database, and the login; :func:`repr` has no secrets."""
 
     def __init__(self, text: str) -> None:
-        """Read a URL as SQLAlchemy or libpq has it, or libpq's ``name=value`` pairs.
+        """Parse a URL of SQLAlchemy or libpq, or libpq's ``name=value`` pairs.
 
-        Raises ``ValueError``, without the text, in which there may be a password.
+        Raises ``ValueError``, without the text, which may contain a password.
         """
         try:
             found = conninfo_to_dict(_SCHEME.sub("postgresql://", text))
@@ -43,7 +43,7 @@ class Dsn:
         self._parameters = {name: str(value) for name, value in found.items() if value is not None}
 
     def __repr__(self) -> str:
-        """What it consists of, but for passwords."""
+        """Show the parameters without passwords."""
         shown = (
             f"{name}={'***' if name in _SECRETS else value}"
             for name, value in self._parameters.items()
@@ -52,13 +52,13 @@ class Dsn:
 
     @property
     def server(self) -> str:
-        """Host, port and database, for people."""
+        """Host, port and database, for display."""
         host = self._parameters.get("host") or self._parameters.get("hostaddr") or "localhost"
         port = self._parameters.get("port", "5432")
         return f"{host}:{port}/{self._parameters.get('dbname', '')}"
 
     def connect(self, *, for_replication: bool = False) -> Connection:
-        """Connect, with every statement in a transaction of its own.
+        """Connect in autocommit mode.
 
         Raises :class:`psycopg.OperationalError`.
         """
@@ -85,19 +85,19 @@ class Dsn:
 
 
 def is_unchecked(connection: Connection) -> bool:
-    """Whether the text of the database may be any octets: it is in ``SQL_ASCII``.
+    """Return True if the database's text may be any bytes: its encoding is ``SQL_ASCII``.
 
-    Where a client asks for UTF-8 its server ends at the first text that is something else.
+    If a client requests UTF-8, the server aborts at the first text that is invalid.
     """
     return connection.info.parameter_status("server_encoding") == "SQL_ASCII"
 
 
 def format_lsn(lsn: int) -> str:
-    """A place in the log, as PostgreSQL writes it: ``16/B374D848``."""
+    """Return a log position in PostgreSQL's form: ``16/B374D848``."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 
 def parse_lsn(text: str) -> int:
-    """The reverse of :func:`format_lsn`; raises ``ValueError``."""
+    """Return the log position for its text; raises ``ValueError``."""
     high, _, low = text.partition("/")
     return int(high, 16) << 32 | int(low, 16)

@@ -1,4 +1,4 @@
-"""Publishing a snapshot, with a checkpoint behind each chunk."""
+"""Publishing of snapshots, with a checkpoint after each chunk."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ from stompkit.replication.publishers.postgres._snapshot import (
 
 __all__ = ["Copier", "Progress", "is_unfinished", "to_copy"]
 
-#: Called with a table, how many of its rows were published, and about how many there are.
+#: Function called with a table, its number of published rows, and its estimated total.
 Progress = Callable[[str, int, int], None]
 
-#: After so many chunks all have to be confirmed.
+#: Number of chunks after which all must be confirmed.
 _UNCONFIRMED: Final = 16
 _ANY_ROWS: Final = PublishedRows(None, None)
 
 
 def is_unfinished(state: dict[str, Any]) -> bool:
-    """Whether a publication's state is one of a snapshot that has not ended."""
+    """Return True if a publication's state is one of an incomplete snapshot."""
     return bool(state.get("snapshot"))
 
 
 def to_copy(state: dict[str, Any]) -> list[str]:
-    """The full names of the tables whose rows have to be told again."""
+    """Return the full names of the tables whose rows have to be published again."""
     return list(state.get("copy", ()))
 
 
 class Copier:
-    """Publishes the rows that are there.
+    """Publishes the existing rows.
 
-    How far it is stands in the publication's state, as ``snapshot``: the tables that are ``done``,
-    and of the one that is not its name, the key of its last row and how many rows that was.
+    The progress is in the publication's state, as ``snapshot``: the tables that are ``done``, and
+    for the current one its name, the key of its last row and its number of rows.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class Copier:
         look: Callable[[], None],
         on_progress: Progress | None,
     ) -> None:
-        """Read what the server's publication has; ``None`` for all tables that are wanted.
+        """Copy the tables of the server's publication; ``None`` for all selected tables.
 
-        With ``announce`` the columns of each table come before its rows. ``look`` is called between
-        chunks, and raises what ends the work.
+        With ``announce``, the columns of each table are published before its rows. ``look`` is
+        called between chunks, and raises an exception to end the copy.
         """
         self._publication = publication
         self._publication_name = publication_name
@@ -74,15 +74,15 @@ class Copier:
         self._look = look
         self._on_progress = on_progress
         self._chunks = 0
-        # Numbers behind the checkpoint may have been used for other rows than they are now.
+        # Numbers after the checkpoint may have been used for other rows.
         self._has_used_numbers = is_unfinished(publication.state) or bool(
             to_copy(publication.state)
         )
 
     def run(self, connection: Connection, exported: str) -> None:
-        """Begin, or go on, with the snapshot of that name, or one of now if it is empty.
+        """Start or continue with the snapshot of that name; the current state if it is empty.
 
-        Raises :class:`psycopg.Error`, and what publishing raises.
+        Raises :class:`psycopg.Error`, and errors of publishing.
         """
         publication = self._publication
         position = publication.position
@@ -101,20 +101,20 @@ class Copier:
             state = self._copy(connection, table, rows, state)
         connection.execute(b"COMMIT")
         publication.end_snapshot(position, {**state, "snapshot": {}})
-        # Only what comes now has numbers that are the same after a crash.
+        # Only later chunks have numbers that are the same after a crash.
         publication.flush()
 
     def copy_again(self, connection: Connection, exported: str, lsn: int) -> None:
-        """Tell again the rows of the tables that :func:`to_copy` names, as of a place in the log.
+        """Publish the rows of the tables in :func:`to_copy` again, as of a log position.
 
-        Each is emptied first, together with its first chunk. ``exported`` is the snapshot of the
-        place ``lsn``: what was committed before it is not told once more. One that is interrupted
-        begins anew. Raises :class:`psycopg.Error`, and what publishing raises.
+        Each is emptied first, together with its first chunk. ``exported`` is the snapshot at
+        ``lsn``: earlier commits are not published once more. An interrupted copy starts again.
+        Raises :class:`psycopg.Error`, and errors of publishing.
         """
         publication = self._publication
         position = publication.position
         self.pass_used_numbers()
-        # What is published from here on need not be the same after a crash.
+        # The following changesets may differ after a crash.
         self._has_used_numbers = True
         open_snapshot(connection, exported)
         state = publication.state
@@ -137,7 +137,7 @@ class Copier:
         rows: PublishedRows,
         state: dict[str, Any],
     ) -> dict[str, Any]:
-        """Publish a table that is emptied first; gives the state behind it."""
+        """Publish a table that is emptied first; return the state after it."""
         publication = self._publication
         published = PublishedTable(rows.relation(table), table)
         before = stored(state.get("shapes", {})).get(table.full_name)
@@ -159,7 +159,7 @@ class Copier:
         return state
 
     def _count_chunk(self, table: CatalogueTable, done_rows: int) -> None:
-        """Wait for confirmations now and then, and tell how many rows of a table are published."""
+        """Wait for confirmations periodically, and report a table's number of published rows."""
         self._chunks += 1
         if self._chunks % _UNCONFIRMED == 0:
             self._publication.flush()
@@ -167,7 +167,7 @@ class Copier:
             self._on_progress(table.full_name, done_rows, max(table.rows, done_rows))
 
     def pass_used_numbers(self) -> None:
-        """Publish nothing, so often as numbers may stand for other chunks at some consumers."""
+        """Publish empty changesets for numbers that consumers may have with other chunks."""
         if not self._has_used_numbers:
             return
         publication = self._publication
@@ -177,7 +177,7 @@ class Copier:
         self._has_used_numbers = False
 
     def _refuse_keyless(self, connection: Connection, done: list[str]) -> None:
-        """The rest can be taken as of a later moment only where rows are told from one another."""
+        """Refuse to continue with tables without a key, whose rows cannot be matched later."""
         keyless = [
             table.full_name
             for table, rows in self._tables(connection)
@@ -212,7 +212,7 @@ class Copier:
         rows: PublishedRows,
         state: dict[str, Any],
     ) -> dict[str, Any]:
-        """Publish a table; gives the state behind it."""
+        """Publish a table; return the state after it."""
         publication = self._publication
         name = table.full_name
         snapshot = state["snapshot"]
@@ -247,7 +247,7 @@ class Copier:
 
 
 def _noted(state: dict[str, Any], table: PublishedTable) -> dict[str, Any]:
-    """A state that has what consumers are told of a table's columns."""
+    """Return a state that includes the published columns of a table."""
     name = table.full_name
     before = stored(state.get("shapes", {})).get(name)
     shape = msgspec.to_builtins(table.shape.after(before))

@@ -1,4 +1,4 @@
-"""Publishing the stream of a slot, transaction by transaction."""
+"""Publishing of a slot's stream, transaction by transaction."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from stompkit.replication.publishers.postgres.pgoutput import Relation
 
 __all__ = ["Follower"]
 
-#: How often a wait looks whether it is to end, in seconds.
+#: Interval in seconds at which a wait checks for a stop.
 _LOOK_S: Final = 0.2
-#: How often the server is asked whether the end is reached, in seconds.
+#: Interval in seconds of queries whether the end of the log is reached.
 _ASK_S: Final = 0.02
-#: The server hears at least this often that somebody is there, in seconds.
+#: Maximum interval in seconds between status updates to the server.
 _TELL_S: Final = 1.0
 
 
 class Follower:
-    """Publishes what a slot gives."""
+    """Publishes the transactions of a slot."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Follower:
         stop: Event,
         copies: bool,
     ) -> None:
-        """As :class:`PostgresPublisher`."""
+        """Configure; the arguments are those of :class:`PostgresPublisher`."""
         self._publication = publication
         self._slot = slot
         self._publication_name = publication_name
@@ -62,11 +62,11 @@ class Follower:
         self._confirmed = ("", 0)
 
     def run(self, connection: Connection, replication: Connection) -> None:
-        """Go on behind the publication's position, until the stop or the end.
+        """Continue after the publication's position, until the stop or the end.
 
-        Asks the catalogue by ``connection``, and uses ``replication`` up. Raises
+        Queries the catalogue over ``connection``, and consumes ``replication``. Raises
         :class:`psycopg.Error`, PgoutputProblem, UnreadableNames, TableChanged and TablesChanged
-        where tables have to be copied again first, and what publishing raises.
+        if tables have to be copied again first, and errors of publishing.
         """
         publication = self._publication
 
@@ -113,7 +113,7 @@ class Follower:
                     transaction = assembler.feed(octets)
                     if transaction is None:
                         continue
-                    # What the stream does not tell comes before what it tells.
+                    # Changes that the stream does not contain come before its changes.
                     survey.look()
                     self._take(transaction)
                     if end is not None and transaction.end_lsn >= end:
@@ -133,7 +133,8 @@ class Follower:
                         survey.look()
                     self._settle(stream)
                     if time.monotonic() - quiet_since >= self._heartbeat_s or end is not None:
-                        # The server says by itself how far it is when it thinks we are dead.
+                        # The server reports its position by itself only when it suspects a dead
+                        # client.
                         stream.confirm(ask=True)
 
     def _take(self, transaction: Transaction) -> None:
@@ -161,12 +162,12 @@ class Follower:
             publication.advance(position, state)
 
     def _pass(self, lsn: int) -> None:
-        """All up to there was nothing that is wanted."""
+        """Record that no selected changes exist up to a position."""
         if lsn > parse_lsn(self._publication.position):
             self._publication.advance(format_lsn(lsn))
 
     def _settle(self, stream: Stream) -> None:
-        """Store what was confirmed meanwhile, and tell the server."""
+        """Store new confirmations, and report them to the server."""
         publication = self._publication
         if publication.position != publication.confirmed_position:
             with suppress(TimeoutError):
@@ -189,7 +190,7 @@ def _end_of_log(connection: Connection) -> int:
 
 
 def _sender_timeout_s(connection: Connection) -> float:
-    """How long the server waits for a sign of life; infinite where it does not mind."""
+    """Return the server's timeout for clients in seconds; infinite if disabled."""
     query = b"SELECT setting::int FROM pg_settings WHERE name = 'wal_sender_timeout'"
     row = connection.execute(query).fetchone()
     assert row is not None

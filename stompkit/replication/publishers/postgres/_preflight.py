@@ -1,4 +1,4 @@
-"""What has to be right before anything begins: every mistake at once, with what to do about it."""
+"""Preflight checks: all mistakes are reported at once, with their remedies."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ _Wants = Callable[[str, str], bool]
 
 
 class PreflightProblem(Exception):
-    """The server, or what is wanted of it, is not set up so that changes can be read."""
+    """The server's configuration, or the request, does not allow reading changes."""
 
     def __init__(self, problems: Iterable[str]) -> None:
-        """Name all ``problems``; each says what to do."""
+        """Store all ``problems``; each includes its remedy."""
         self.problems = tuple(problems)
         super().__init__("\n".join(self.problems))
 
 
 class UnreadableNames(PreflightProblem):
-    """Names are not UTF-8, which does not pass by itself."""
+    """Names are not UTF-8, which requires intervention."""
 
 
 class _Server(msgspec.Struct, frozen=True):
-    """What the server says of itself, and of who asks."""
+    """Properties of the server, and of the connected user."""
 
     user: str
     database: str
@@ -97,10 +97,10 @@ def check_server(
     with_rows: bool,
     has_begun: bool,
 ) -> None:
-    """Raise :class:`PreflightProblem` where the server can't do, or must not do, what is wanted.
+    """Raise :class:`PreflightProblem` if the server cannot or must not do what is requested.
 
-    ``slot`` is the one that is there. ``with_rows``: there will be a snapshot. ``has_begun``: there
-    is a checkpoint; new tables whose names can't be read are left out then.
+    ``slot`` is the existing slot. ``with_rows``: there will be a snapshot. ``has_begun``: there is
+    a checkpoint; new tables with unreadable names are then omitted.
     """
     check_version(connection)
     check_names(connection, publication if has_begun else None)
@@ -145,9 +145,9 @@ def check_version(connection: Connection) -> None:
 
 
 def check_names(connection: Connection, publication: str | None = None) -> None:
-    """Raise :class:`UnreadableNames` for names that the server can't say in UTF-8.
+    """Raise :class:`UnreadableNames` for names that the server cannot return in UTF-8.
 
-    Of tables that a publication has, or of all.
+    Checks the tables of a publication, or all tables.
     """
     tables = unreadable_tables(connection, publication=publication)
     names = sorted({name for names in tables.values() for name in names})
@@ -237,7 +237,7 @@ def _tell_missing(publication: str, left_out: list[CatalogueTable]) -> None:
 
 
 def tell_generated(wanted: Iterable[CatalogueTable]) -> None:
-    """Warn of columns that are computed from others: nothing tells their values."""
+    """Warn about generated columns, whose values are not published."""
     for table in wanted:
         if table.generated:
             _log.warning(
@@ -274,7 +274,7 @@ def _unidentified(table: CatalogueTable) -> str:
 def check_position(
     slot: Slot | None, name: str, *, position: int | None, system: str, known_system: str
 ) -> None:
-    """Raise :class:`OffsetLost` where the log from the checkpoint on is not to be had.
+    """Raise :class:`OffsetLost` if the log is not available from the checkpoint on.
 
     ``position`` is that of the checkpoint, if there is one, and ``known_system`` its server.
     """
@@ -306,9 +306,9 @@ def check_position(
 def make_publication(
     connection: Connection, name: str, wants: _Wants, *, all_tables: bool = False
 ) -> bool:
-    """Make the publication, if it is not there; gives whether it was made, and names its tables.
+    """Create the publication with the selected tables if it does not exist; return True if created.
 
-    With ``all_tables`` it is FOR ALL TABLES, which only a superuser may make. Raises
+    With ``all_tables`` it is FOR ALL TABLES, which only a superuser may create. Raises
     :class:`psycopg.Error`.
     """
     if connection.execute(_PUBLICATION, [name]).fetchone() is not None:

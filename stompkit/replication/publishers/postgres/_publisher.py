@@ -1,4 +1,4 @@
-"""The publisher: snapshot, then stream, over connections that may break."""
+"""The publisher: snapshot, then stream, with reconnects."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ __all__ = ["PostgresPublisher", "SnapshotMode"]
 
 _log: Final = logging.getLogger(__name__)
 
-#: What another try is for: among it a name that is not UTF-8 any more, at this moment, which the
-#: next session leaves out or refuses.
+#: Errors for which a retry may help. One of them is a name that has just ceased to be UTF-8, which
+#: the next session omits or refuses.
 _PASSING: Final = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
@@ -62,41 +62,41 @@ _PASSING: Final = (
 
 SnapshotMode = Literal["initial", "never", "only"]
 
-#: How often a wait looks whether it is to end, in seconds.
+#: Interval in seconds at which a wait checks for a stop.
 _LOOK_S: Final = 0.2
-#: The first and the longest wait before connecting anew, in seconds.
+#: Initial and maximum wait in seconds before reconnecting.
 _DELAY_S: Final = 0.2
 _MAX_DELAY_S: Final = 30.0
-#: How many characters of a slot's name are left where something is put behind it.
+#: Maximum number of characters of a slot's name before a suffix.
 _SLOT_LENGTH: Final = 58
 
 
 class _Stopped(Exception):
-    """Somebody has said stop."""
+    """A stop was requested."""
 
 
 class PostgresPublisher:
-    """Publishes what is committed in a database of PostgreSQL, by a slot of its own.
+    """Publishes the commits of a PostgreSQL database, by its own slot.
 
-    What is there when it is run first is a snapshot: rows as changes ``read``, in chunks, as of the
-    very place in the log where the slot begins. Then come the transactions from that place on.
-    Nothing is locked, nothing is left out, nothing comes twice.
+    The first run takes a snapshot: existing rows as changes ``read``, in chunks, as of the exact
+    log position where the slot begins. The transactions from that position on follow. Nothing is
+    locked, omitted or repeated.
 
-    A publisher that is killed goes on behind the last checkpoint. For the stream that is all: the
-    same transactions come again, with the same numbers. In the middle of a snapshot it can't see
-    the same state of the database again: it goes on behind the last key, in a new snapshot, and the
-    stream still begins where the slot was made. So rows that were changed in between come first as
-    they are now, then as they were, then as they are: a replica that applies all that is told ends
-    right, and passes through states that never were. An update that leaves out an unchanged large
-    value does so then, too, and after a change of its key the replica may miss that value. Where
-    tables without a key are left, whose rows would be there twice, that is OffsetLost. Chunks that
-    nobody had confirmed are numbers that were used: so many empty changesets come first.
+    A killed publisher resumes after the last checkpoint. In the stream, the same transactions come
+    again, with the same numbers. In the middle of a snapshot, the same state of the database cannot
+    be read again: a new snapshot continues after the last key, and the stream still begins at the
+    slot's creation. Rows that were changed in between therefore come first with their current
+    values, then with older ones, and then with the current ones again. A replica that applies
+    everything is consistent in the end, but passes through states that never existed. Such an older
+    update may omit an unchanged large value; after a change of its key the replica may miss that
+    value. If remaining tables have no key, their rows would be duplicated, so this raises
+    OffsetLost. The numbers of unconfirmed chunks may already be in use: the same number of empty
+    changesets comes first.
 
-    A transaction is in memory as a whole, and so is a chunk: give fewer ``chunk_rows`` where rows
-    are large.
+    A whole transaction is in memory, and so is a chunk: reduce ``chunk_rows`` if rows are large.
 
-    Tables may be added to what is wanted, or taken from it, when the publisher was stopped, not
-    after it was killed: transactions that were not confirmed could get other numbers.
+    Selected tables may be added or removed after the publisher was stopped, but not after it was
+    killed, because unconfirmed transactions could get other numbers.
     """
 
     def __init__(
@@ -117,24 +117,25 @@ class PostgresPublisher:
         stop: Event | None = None,
         on_progress: Progress | None = None,
     ) -> None:
-        """Connect to nothing yet. Raises ``ValueError`` for a ``dsn`` that is none.
+        """Configure; nothing is connected yet. Raises ``ValueError`` for an invalid ``dsn``.
 
-        ``slot`` and ``publication_name`` are those of the server; they are made where they are
-        missing. The publication names the tables that are there and wanted; later ones that have
-        something that identifies their rows are added to it. With ``all_tables`` it is FOR ALL
-        TABLES, which only a superuser may make: the server then refuses UPDATE and DELETE of every
-        table without a key that anybody makes later.
+        ``slot`` and ``publication_name`` are the server's; they are created if missing. The
+        publication lists the existing selected tables; later tables with a replica identity are
+        added to it. With ``all_tables`` it is FOR ALL TABLES, which only a superuser may create.
+        The server then refuses UPDATE and DELETE for every table without a key, including later
+        ones.
 
         ``snapshot``: ``initial`` takes one before the stream, once; ``never`` takes none; ``only``
-        takes one and ends, without a slot. With ``announce`` the columns of a table are told, as a
-        change ``schema``, when it is seen for the first time, too: for targets that make tables.
+        takes one and ends, without a slot. With ``announce``, the columns of a table are also
+        published, as a change ``schema``, when it is seen for the first time, for targets that
+        create tables.
 
-        Without ``blocking``, :meth:`run` ends where the log ended when the stream began. The
-        checkpoint of a quiet database moves on every ``heartbeat_s`` seconds. A snapshot has
-        ``chunk_rows`` rows in a changeset. ``stop`` is an event that ends :meth:`run`, which then
-        waits ``flush_s`` seconds at most for confirmations that are still owed. A slot that another
-        connection reads is waited for ``busy_s`` seconds, since the server may not yet have seen
-        that somebody was killed.
+        Without ``blocking``, :meth:`run` ends at the position where the log ended when the stream
+        began. The checkpoint of an idle database advances every ``heartbeat_s`` seconds. A snapshot
+        has ``chunk_rows`` rows in a changeset. ``stop`` is an event that ends :meth:`run`, which
+        then waits at most ``flush_s`` seconds for outstanding confirmations. The publisher waits up
+        to ``busy_s`` seconds for a slot that another connection reads, because the server may not
+        yet have noticed the end of a killed process.
         """
         if snapshot not in ("initial", "never", "only"):
             raise ValueError("snapshot is 'initial', 'never' or 'only'")
@@ -173,24 +174,24 @@ class PostgresPublisher:
         )
 
     def __repr__(self) -> str:
-        """From where to where, without secrets."""
+        """Show the server and the slot, without secrets."""
         return f"<PostgresPublisher of {self._dsn!r}, slot {self._slot}: {self._publication!r}>"
 
     def stop(self) -> None:
-        """Have :meth:`run` return, in any thread.
+        """Make :meth:`run` return; thread-safe.
 
-        What is not confirmed then will come again.
+        Unconfirmed changesets will be published again.
         """
         self._stop.set()
 
     def run(self) -> None:
-        """Publish until somebody says stop.
+        """Publish until a stop is requested.
 
-        A server that goes away is waited for, once all was well. Raises
-        :class:`psycopg.OperationalError` where it is not there to begin with, PreflightProblem
-        where it is not set up for this, OffsetLost where it does not have the log any more,
-        PgoutputProblem for what can't be read, TableLost for a table that was replicated and is not
-        published any more, and what a receiver of changesets raises.
+        Once a session has succeeded, lost connections are retried. Raises
+        :class:`psycopg.OperationalError` if the server is unavailable at the start,
+        PreflightProblem if it is not configured for this, OffsetLost if it no longer has the log,
+        PgoutputProblem for unreadable messages, TableLost for a replicated table that is no longer
+        published, and errors of changeset receivers.
         """
         ended = Event()
         watcher = Thread(target=self._limit_stop, args=[ended], name="stompkit stop", daemon=True)
@@ -233,7 +234,7 @@ class PostgresPublisher:
             delay_s = min(2 * delay_s, _MAX_DELAY_S)
 
     def _note_changed(self, changed: TableChanged | TablesChanged) -> None:
-        """Have the next session copy tables before it reads on."""
+        """Schedule copies of tables for the next session, before it resumes."""
         publication = self._publication
         if isinstance(changed, TableChanged):
             _log.warning("%s: %s", self._dsn.server, changed)
@@ -244,7 +245,7 @@ class PostgresPublisher:
         publication.flush()
 
     def _copy_again(self, connection: Connection) -> None:
-        """Copy tables that were replaced, as of a place in the log, while the stream waits."""
+        """Copy replaced tables, as of a log position, while the stream waits."""
         slot = f"{self._slot[:_SLOT_LENGTH]}_copy"
         with closing(self._dsn.connect(for_replication=True)) as maker:
             self._making_slot = maker
@@ -256,11 +257,11 @@ class PostgresPublisher:
             self._copier.copy_again(connection, made.snapshot, made.lsn)
 
     def _limit_stop(self, ended: Event) -> None:
-        """Let a stop wait for the broker, but not for ever."""
+        """Limit the time that a stop waits for the broker."""
         while not ended.wait(_LOOK_S):
             if self._stop.is_set():
                 if (making := self._making_slot) is not None:
-                    # Otherwise it waits for transactions of anybody to end.
+                    # Otherwise it waits for the end of other transactions.
                     making.cancel()
                 if not ended.wait(self._flush_s):
                     self._publication.stop()
@@ -275,7 +276,7 @@ class PostgresPublisher:
             self._publication.flush(self._flush_s)
 
     def _session(self) -> None:
-        """All that is done while the connections last."""
+        """Run one session, until a connection is lost."""
         with closing(self._dsn.connect()) as connection:
             if self._snapshot_mode == "only":
                 check_version(connection)
@@ -304,7 +305,7 @@ class PostgresPublisher:
                 self._follower.run(connection, replication)
 
     def _free_slot(self, connection: Connection) -> Slot | None:
-        """The slot, when whoever had it has left it, or has been waited for long enough."""
+        """Return the slot when its reader has left it, or after the maximum wait."""
         deadline = time.monotonic() + self._busy_s
         while True:
             slot = find_slot(connection, self._slot)
@@ -314,7 +315,7 @@ class PostgresPublisher:
                 raise _Stopped
 
     def _begin(self, connection: Connection, replication: Connection, slot: Slot | None) -> str:
-        """Make what is missing, and have a first checkpoint; gives the name of a snapshot."""
+        """Create the missing objects and a first checkpoint; return the name of a snapshot."""
         publication = self._publication
         system = system_of(replication)
         state = publication.state
@@ -346,7 +347,7 @@ class PostgresPublisher:
                 if self._wants(table.schema, table.name)
             ]
             state["present"] = [table.full_name for table in wanted]
-            # What becomes of rows that consumers have by other means is told from now on.
+            # From now on, changes to rows that consumers got by other means are published.
             published = published_rows(connection, self._publication_name)
             state["shapes"] = {
                 table.full_name: msgspec.to_builtins(

@@ -1,8 +1,8 @@
-"""What a table looked like when its rows were told, and whether they have to be told again.
+"""Shapes: the columns of a table when its rows were published, to detect needed copies.
 
-The log has rows, but no statements. When a table is replaced, or its rows get values that no change
-of a row tells (a default of a new column, another type, a column that is computed no longer), what
-was told before is wrong from then on: the whole table has to be copied again.
+The log has rows, but no statements. A table may be replaced, or its rows may get values without row
+changes: a default of a new column, another type, a column that is no longer generated. The
+published rows are then wrong, and the whole table has to be copied again.
 """
 
 from __future__ import annotations
@@ -16,25 +16,26 @@ __all__ = ["Shape", "differences_of", "stored", "untold_of", "why_copied"]
 
 
 class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A table as it was when its rows were told; part of the checkpoint."""
+    """A table as it was when its rows were published; part of the checkpoint."""
 
     oid: int
-    #: Of each column its name, the OID of its type, the modifier of that, and its number, which no
-    #: other column of the table ever has; 0 where it is not known.
+    #: For each column: name, type OID, type modifier, and column number. The table never reuses a
+    #: number; 0 if unknown.
     columns: tuple[tuple[str, int, int, int], ...]
-    #: Columns that were dropped; consumers may have them still.
+    #: Dropped columns, which consumers may still have.
     gone: tuple[str, ...] = ()
-    #: The numbers of columns that were computed from others, and so not told.
+    #: Numbers of generated columns, which are not published.
     generated: tuple[int, ...] = ()
 
     def after(self, before: Shape | None) -> Shape:
-        """Return this shape with what ``before`` knows of columns that are gone, or computed."""
+        """Return this shape with the dropped and generated columns of ``before``."""
         if before is None or before.oid != self.oid:
             return self
         names = {column[0] for column in self.columns}
         was = [*before.gone, *(column[0] for column in before.columns)]
         gone = tuple(dict.fromkeys(name for name in was if name not in names))
-        # The catalogue can be ahead of the rows: what is computed no longer was, until it is told.
+        # The catalogue can be ahead of the rows: a column stays generated until the stream contains
+        # it.
         numbers = {column[3] for column in self.columns}
         computed = dict.fromkeys((*before.generated, *self.generated))
         generated = tuple(number for number in computed if number not in numbers)
@@ -42,15 +43,15 @@ class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def stored(shapes: dict[str, Any]) -> dict[str, Shape]:
-    """Read the shapes of a checkpoint, by full names."""
+    """Return the shapes of a checkpoint, by full names."""
     return {name: msgspec.convert(each, Shape) for name, each in shapes.items()}
 
 
 def why_copied(before: Shape, now: Shape, plain: Collection[str]) -> str:
-    """Say why the rows of a table have to be told again; empty where they need not.
+    """Return the reason why the rows of a table have to be published again; empty if there is none.
 
-    ``plain`` names the columns that are NULL in all rows when they are added: those that can be
-    NULL, and have no default.
+    ``plain`` names the columns that are NULL in all rows when they are added: nullable ones without
+    a default.
     """
     if before.oid != now.oid:
         return "another table has its name now"
@@ -75,9 +76,9 @@ def why_copied(before: Shape, now: Shape, plain: Collection[str]) -> str:
 
 
 def untold_of(before: Shape, now: Shape, plain: Collection[str]) -> str:
-    """What rows that were there have others of, for a change ``schema`` that tells none of them.
+    """Return the properties of existing rows that changed, for a change ``schema`` without rows.
 
-    ``names`` or ``values``; empty where they need not be told again. See :func:`why_copied`.
+    ``names`` or ``values``; empty if they need not be published again. See :func:`why_copied`.
     """
     if not why_copied(before, now, plain):
         return ""
@@ -93,9 +94,9 @@ def untold_of(before: Shape, now: Shape, plain: Collection[str]) -> str:
 
 
 def differences_of(before: Shape | None, now: Shape) -> dict[str, Any]:
-    """What a change ``schema`` tells of columns that have other names or types than before."""
+    """Return the renamed and retyped columns for a change ``schema``."""
     if before is None or before.oid != now.oid:
-        # Nothing is known of how another table of the same name has stored its columns.
+        # Another table of the same name may store its columns in any way.
         return {} if before is None else {"retyped": [column[0] for column in now.columns]}
     names = {number: name for name, _, _, number in before.columns if number}
     types = {name: rest for name, *rest in before.columns}

@@ -1,4 +1,4 @@
-"""Slots: what keeps the log of a server until it was read."""
+"""Replication slots, which keep a server's log until it was read."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ __all__ = ["NewSlot", "OffsetLost", "Slot", "create_slot", "find_slot", "system_
 
 
 class OffsetLost(Exception):
-    """The log from the checkpoint on is not there any more; ``str()`` says why, and what to do.
+    """The log is not available from the checkpoint on; ``str()`` gives the reason and the remedy.
 
-    What was changed since can't be told. Whoever accepts that removes the checkpoint and the slot;
-    the publisher then begins anew, with a snapshot.
+    Changes since then cannot be published. To accept that, remove the checkpoint and the slot; the
+    publisher then starts again with a snapshot.
     """
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot that is there."""
+    """An existing slot."""
 
     name: str
     plugin: str | None
     database: str | None
     temporary: bool
     active_pid: int | None
-    #: Up to where it was read; what was committed before is not sent again.
+    #: Position up to which it was read; earlier commits are not sent again.
     confirmed_lsn: int
     is_lost: bool
 
 
 class NewSlot(msgspec.Struct, frozen=True):
-    """A slot that was made just now."""
+    """A newly created slot."""
 
-    #: From where on it gives changes.
+    #: Position from which it returns changes.
     lsn: int
-    #: What can be set by ``SET TRANSACTION SNAPSHOT`` while the connection does nothing else: the
-    #: database as of :attr:`lsn`. Empty where it was not wanted.
+    #: Name for ``SET TRANSACTION SNAPSHOT``, valid while the connection is idle: the database as of
+    #: :attr:`lsn`. Empty if it was not requested.
     snapshot: str
 
 
@@ -48,7 +48,7 @@ _FIND: Final = b"SELECT * FROM pg_replication_slots WHERE slot_name = %s"
 
 
 def find_slot(connection: Connection, name: str) -> Slot | None:
-    """The slot of that name, of whatever kind; ``None`` if there is none."""
+    """Return the slot of that name, of any kind; ``None`` if there is none."""
     with connection.cursor(row_factory=dict_row) as cursor:
         row = cursor.execute(_FIND, [name]).fetchone()
     if row is None:
@@ -60,7 +60,7 @@ def find_slot(connection: Connection, name: str) -> Slot | None:
         temporary=row["temporary"],
         active_pid=row["active_pid"],
         confirmed_lsn=parse_lsn(row["confirmed_flush_lsn"] or "0/0"),
-        # PostgreSQL says the former since 13 and the latter since 17.
+        # PostgreSQL reports the former since 13 and the latter since 17.
         is_lost=row.get("wal_status") == "lost" or bool(row.get("invalidation_reason")),
     )
 
@@ -68,11 +68,11 @@ def find_slot(connection: Connection, name: str) -> Slot | None:
 def create_slot(
     connection: Connection, name: str, *, with_snapshot: bool, is_temporary: bool = False
 ) -> NewSlot:
-    """Make a slot, by a connection for replication, whose end is that of a temporary one.
+    """Create a slot over a replication connection; a temporary slot ends with the connection.
 
-    Returns when every transaction has ended that was running. Raises :class:`psycopg.Error`.
+    Returns when every transaction that was running has ended. Raises :class:`psycopg.Error`.
     """
-    # Both words are taken by every version; newer ones have options in parentheses, too.
+    # Every version accepts both words; newer ones also have options in parentheses.
     command = SQL("CREATE_REPLICATION_SLOT {}{} LOGICAL pgoutput {}").format(
         Identifier(name),
         SQL(" TEMPORARY" if is_temporary else ""),
@@ -84,7 +84,7 @@ def create_slot(
 
 
 def system_of(connection: Connection) -> str:
-    """What tells a server, with its copies, from all others; by a connection for replication."""
+    """Return the system identifier of a server and its standbys, over a replication connection."""
     row = connection.execute(b"IDENTIFY_SYSTEM").fetchone()
     assert row is not None
     return str(row[0])

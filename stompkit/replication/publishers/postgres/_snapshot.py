@@ -1,4 +1,4 @@
-"""Snapshots: the rows that are there, read in chunks by the order of their keys."""
+"""Snapshots: the existing rows, read in chunks in the order of their keys."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from stompkit.replication.publishers.postgres.pgoutput import Relation, Row
 __all__ = ["Chunk", "PublishedRows", "chunks", "open_snapshot", "published_rows"]
 
 
-#: A key in a checkpoint: each value as text; as octets in base64 where that is not UTF-8.
+#: A key in a checkpoint: each value as text, or as base64 if that is not UTF-8.
 Place = list[str | dict[str, str]]
 
 
 class PublishedRows(msgspec.Struct, frozen=True):
-    """What a publication has of a table."""
+    """The published columns and rows of a table."""
 
     #: ``None`` for every column.
     columns: frozenset[str] | None
-    #: An expression of SQL, or none.
+    #: SQL condition for the rows, or None.
     condition: str | None
 
     def relation(self, table: CatalogueTable) -> Relation:
-        """What the stream would say of the table."""
+        """Return the relation as the stream would describe the table."""
         found = table.relation
         if self.columns is None:
             return found
@@ -38,10 +38,10 @@ class PublishedRows(msgspec.Struct, frozen=True):
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """Rows that follow each other in the order of their keys."""
+    """Consecutive rows in the order of their keys."""
 
     rows: list[Row]
-    #: The key of the last row; empty for a table without a key.
+    #: Key of the last row; empty for a table without a key.
     last: Place
     is_last: bool
 
@@ -53,7 +53,7 @@ WHERE n.nspname = p.schemaname AND c.relname = p.tablename AND c.oid = ANY (%s::
 
 
 def open_snapshot(connection: Connection, name: str) -> None:
-    """Begin a transaction that sees one state of the database: that of ``name``, or of now."""
+    """Begin a transaction with a fixed view: that of snapshot ``name``, or the current one."""
     connection.execute(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     if name:
         connection.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(Literal(name)))
@@ -65,8 +65,8 @@ def open_snapshot(connection: Connection, name: str) -> None:
 def published_rows(
     connection: Connection, publication: str
 ) -> dict[tuple[str, str], PublishedRows]:
-    """What a publication has, by schema and table."""
-    # Columns and conditions came with version 15.
+    """Return the contents of a publication, by schema and table."""
+    # Columns and conditions exist since version 15.
     more = b", attnames::text[], rowfilter" if connection.info.server_version >= 150000 else b""
     query = b"SELECT schemaname, tablename" + more
     query += b" FROM pg_publication_tables p WHERE pubname = %s AND NOT EXISTS (" + _LEFT_OUT
@@ -90,15 +90,15 @@ def chunks(
     after: Place,
     size: int,
 ) -> Iterator[Chunk]:
-    """The rows of a table behind the key ``after`` (all, if it is empty), ``size`` at a time.
+    """Yield the rows of a table after the key ``after`` (all, if it is empty), ``size`` at a time.
 
-    A table without a ``key`` is read in the order that it is stored in, always from its beginning.
+    A table without a ``key`` is read in storage order, always from its beginning.
     """
     names = [column.name for column in rows.relation(table).columns]
     select = SQL("SELECT {} FROM {}{}").format(
         SQL(", ").join(map(Identifier, names)),
-        # Tables that inherit from this one are published as themselves; parts are asked for here
-        # only if the publication has them as the whole.
+        # Child tables are published separately. Partitions are included only if the publication has
+        # the partitioned table as a whole.
         SQL("" if table.is_partitioned else "ONLY "),
         Identifier(table.schema, table.name),
     )
@@ -114,7 +114,7 @@ def chunks(
     while True:
         bounds = list(conditions)
         if after:
-            # Literals without a type: the server reads them as what they are compared with.
+            # Literals without a type: the server infers it from the comparison.
             last = SQL(", ").join(map(_literal, after))
             bounds.append(SQL("({}) > ({})").format(order, last))
         found = _rows(connection, select + _where(bounds) + end)
@@ -147,8 +147,8 @@ def _where(conditions: list[Composable]) -> Composed:
 
 
 def _rows(connection: Connection, query: Composed) -> list[Row]:
-    """The rows as the stream has them: each value the server's text."""
-    # A query without parameters goes as it is: a percent sign in it is no place of one.
+    """Return the rows as the stream has them: each value is the server's text."""
+    # A query without parameters is sent unchanged, so percent signs in it are not placeholders.
     octets = query.as_bytes(connection)
     if not is_unchecked(connection):
         result = connection.execute(octets).pgresult
@@ -163,7 +163,7 @@ def _rows(connection: Connection, query: Composed) -> list[Row]:
 
 
 def _kept(value: object) -> str | dict[str, str]:
-    """A value of a key, as a checkpoint has it."""
+    """Return a key's value in the form of a checkpoint."""
     assert isinstance(value, bytes), "a key is not NULL"
     try:
         return value.decode()
@@ -172,9 +172,9 @@ def _kept(value: object) -> str | dict[str, str]:
 
 
 def _literal(kept: str | dict[str, str]) -> Composable:
-    """A value that a checkpoint has, as a literal."""
+    """Return a value of a checkpoint as a literal."""
     if isinstance(kept, str):
         return Literal(kept)
     octets = base64.b64decode(kept["$bytes"])
-    # The driver writes no text that is not in the encoding of its connection.
+    # The driver rejects text that is invalid in the encoding of its connection.
     return Composed([SQL("E'"), *(SQL(f"\\x{octet:02x}") for octet in octets), SQL("'")])

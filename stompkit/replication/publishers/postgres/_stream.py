@@ -1,4 +1,4 @@
-"""The stream of a slot: what the server sends, and what it is told in return.
+"""The stream of a slot: messages from the server, and status updates to it.
 
 The formats are those of "Streaming Replication Protocol" in PostgreSQL's documentation.
 """
@@ -28,11 +28,12 @@ __all__ = ["Keepalive", "Payload", "Stream"]
 
 #: ``XLogData``: where it begins, where the log of the server ends, its clock.
 _PAYLOAD: Final = struct.Struct("!cQQq")
-#: Primary keepalive: how far the server has sent, its clock, whether it wants an answer.
+#: Primary keepalive: the server's position, its clock, and its request for an answer.
 _KEEPALIVE: Final = struct.Struct("!cQqB")
-#: Standby status update: written, flushed and applied up to, our clock, whether we want an answer.
+#: Standby status update: positions written, flushed and applied, the clock, and a request for an
+#: answer.
 _STATUS: Final = struct.Struct("!cQQQqB")
-#: The server's clock begins with the year 2000.
+#: Start of the server's clock, the year 2000, in seconds since 1970.
 _EPOCH_S: Final = 946_684_800
 
 
@@ -43,19 +44,19 @@ class Payload(msgspec.Struct, frozen=True):
 
 
 class Keepalive(msgspec.Struct, frozen=True):
-    """Everything that was committed before ``lsn`` has been sent."""
+    """All commits before ``lsn`` have been sent."""
 
     lsn: int
-    #: The server wants to be told how far this side is; also when it is about to shut down, which
-    #: it does not do before it hears that all is flushed.
+    #: True if the server requests a status update. It also does so before a shutdown, which waits
+    #: until everything is flushed.
     is_urgent: bool
 
 
 class Stream:
-    """What a slot gives, from a place in the log on.
+    """The messages of a slot, from a log position on.
 
-    A thread of its own tells the server how far everything is confirmed, also while nobody calls
-    :meth:`read`: otherwise the server would take a slow reader for a dead one.
+    A separate thread reports the confirmed position to the server, also while :meth:`read` is not
+    called. Otherwise the server would consider a slow reader dead.
     """
 
     def __init__(
@@ -68,11 +69,11 @@ class Stream:
         confirmed: Callable[[], int],
         interval_s: float,
     ) -> None:
-        """Begin at ``begin_lsn``, or at where the slot is if that is later; 0 for there.
+        """Start at ``begin_lsn``, or at the slot's position if that is later; 0 for the latter.
 
-        The server is told what ``confirmed()`` gives every ``interval_s`` seconds, and at
-        :meth:`confirm`. The connection is for replication, and is closed by :meth:`close`.
-        Raises :class:`psycopg.Error`.
+        The result of ``confirmed()`` is reported to the server every ``interval_s`` seconds, and by
+        :meth:`confirm`. The connection is for replication, and is closed by :meth:`close`. Raises
+        :class:`psycopg.Error`.
         """
         self._connection = connection
         self._pgconn = connection.pgconn
@@ -80,7 +81,7 @@ class Stream:
         self._told = 0
         self._lock = Lock()
         self._closing = Event()
-        # A name of a publication is quoted twice: in a list of names, which is a text.
+        # The publication's name is quoted twice: in a list of names, which is a text.
         command = SQL("START_REPLICATION SLOT {} LOGICAL {} ({} '1', {} {})").format(
             Identifier(slot),
             SQL(format_lsn(begin_lsn)),
@@ -101,7 +102,7 @@ class Stream:
         self._pump.start()
 
     def read(self, timeout_s: float) -> Payload | Keepalive | None:
-        """What comes next; ``None`` if that takes longer. Raises :class:`psycopg.Error`."""
+        """Return the next message; ``None`` after the timeout. Raises :class:`psycopg.Error`."""
         found = self._next()
         if found is None:
             self._selector.select(timeout_s)
@@ -111,20 +112,20 @@ class Stream:
         return found
 
     def confirm(self, *, ask: bool = False) -> None:
-        """Tell the server how far everything is confirmed, if it does not know.
+        """Report the confirmed position to the server, if it has changed.
 
-        With ``ask`` tell it anyway, and have it answer with a :class:`Keepalive`. Raises
+        With ``ask``, report it anyway, and request a :class:`Keepalive`. Raises
         :class:`psycopg.Error`.
         """
         if ask or self._confirmed() > self._told:
             self._tell(ask=ask)
 
     def close(self) -> None:
-        """Tell the server a last time how far everything is confirmed, and end."""
+        """Report the confirmed position a last time, and close."""
         self._closing.set()
         self._pump.join()
         self._selector.close()
-        # Where it is gone, or goes, there is nobody to tell.
+        # If the connection is lost, there is nothing to report.
         with suppress(psycopg.Error), self._lock:
             self._tell_locked(self._confirmed(), ask=False)
             self._pgconn.put_copy_end()
@@ -160,7 +161,7 @@ class Stream:
             try:
                 self._tell(ask=False)
             except psycopg.Error:
-                # The reader finds out by itself.
+                # The reader detects the error itself.
                 return
 
     def _tell(self, *, ask: bool) -> None:
@@ -170,7 +171,7 @@ class Stream:
 
     def _tell_locked(self, lsn: int, *, ask: bool) -> None:
         now = int((time.time() - _EPOCH_S) * 1_000_000)
-        # Where it does not fit in the buffer, the next one will.
+        # If it does not fit in the buffer, the next one will.
         if self._pgconn.put_copy_data(_STATUS.pack(b"r", lsn, lsn, lsn, now, ask)):
             self._told = max(self._told, lsn)
         self._pgconn.flush()

@@ -1,4 +1,4 @@
-"""Changes of tables that the stream does not tell: new ones, replaced ones, new columns."""
+"""Changes of tables that the stream does not contain: new tables, replaced tables, new columns."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ __all__ = ["OWN", "Survey", "TableLost", "TablesChanged"]
 
 _log: Final = logging.getLogger(__name__)
 
-#: The state of a publication that the job has made itself, and may change.
+#: State of a publication that the job itself has created, and may change.
 OWN: Final = "own"
-#: So many times as long as a look at the catalogue takes passes before the next one, but at most
-#: so many seconds.
+#: Back-off: wait this multiple of the duration of a catalogue query before the next one, up to a
+#: maximum in seconds.
 _REST: Final = 10
 _EVERY_S: Final = 1.0
-#: Numbers that become others with the tables and columns that are not the server's own.
+#: Numbers that change with the tables and columns that are not the server's own.
 _FINGERPRINT: Final = b"""
 SELECT
     (SELECT ARRAY[count(*), sum(oid::bigint), sum(hashtext(relname)::bigint), sum(relnatts),
@@ -52,27 +52,27 @@ class TablesChanged(Exception):
     """Tables have to be copied again, or for the first time."""
 
     def __init__(self, tables: list[str]) -> None:
-        """Name them, with their schemas."""
+        """Store their names, with their schemas."""
         self.tables = tables
         super().__init__(f"{', '.join(tables)} have to be copied")
 
 
 class TableLost(Exception):
-    """A table that was replicated is not published any more; ``str()`` says what to do."""
+    """A replicated table is no longer published; ``str()`` gives the remedy."""
 
 
 class Survey:
-    """Compares the server's catalogue with what consumers were told.
+    """Compares the server's catalogue with the published columns.
 
-    What was committed before a transaction of the stream is seen when that has come.
+    Commits before a transaction of the stream are visible when the transaction arrives.
     """
 
     def __init__(
         self, connection: Connection, name: str, publication: Publication, *, follows: bool
     ) -> None:
-        """Look at the tables that ``publication`` wants, in the server's publication ``name``.
+        """Check the tables that ``publication`` selects, in the server's publication ``name``.
 
-        Unless it ``follows``, nothing is copied, and new tables are told of only.
+        Unless it ``follows``, nothing is copied, and new tables are only reported.
         """
         self._connection = connection
         self._name = name
@@ -83,7 +83,7 @@ class Survey:
         self._fingerprint: object = None
 
     def look(self) -> None:
-        """Look, if it is time for that: before each transaction, unless these follow too fast.
+        """Check the catalogue before each transaction, unless the last check was too recent.
 
         Raises :class:`TablesChanged`, :class:`TableLost`, :class:`UnreadableNames` and
         :class:`psycopg.Error`.
@@ -99,7 +99,7 @@ class Survey:
         try:
             changed = self._changed()
         except psycopg.errors.CharacterNotInRepertoire:
-            # A name has become none in UTF-8 at this moment; the next look finds it.
+            # A name has just become invalid UTF-8; the next check finds it.
             return
         if changed:
             raise TablesChanged(changed)
@@ -115,7 +115,7 @@ class Survey:
         published = published_rows(self._connection, self._name)
         shapes = stored(state.get("shapes", {}))
         known = {*state.get("tables", {}), *state.get("present", ())}
-        # Without a snapshot only those are copied that were not there in the beginning.
+        # Without a snapshot, only tables created later are copied.
         takes_new = self._follows or "present" in state
         found = []
         for table in read_tables(self._connection).values():
@@ -126,7 +126,7 @@ class Survey:
             if rows is None:
                 if table.is_partitioned:
                     continue
-                # What was published is missed, and what was only there is, where it is copied.
+                # A published table counts as missed; an existing one only if it is copied.
                 is_missed = name in (known if self._follows else shapes)
                 if self._is_to_add(table, state, is_missed=is_missed, takes_new=takes_new):
                     found.append(name)
@@ -145,7 +145,7 @@ class Survey:
         return found
 
     def _let_go(self, table: CatalogueTable, state: dict[str, Any]) -> None:
-        """Publish no longer a table whose key is gone: nobody could change its rows."""
+        """Stop publishing a table whose key was dropped, because its rows could not be changed."""
         name = table.full_name
         why = (
             "has nothing any more that identifies its rows, and while it is published the server "
@@ -168,7 +168,7 @@ class Survey:
     def _is_to_add(
         self, table: CatalogueTable, state: dict[str, Any], *, is_missed: bool, takes_new: bool
     ) -> bool:
-        """Whether to publish a table from now on that is wanted; says why not."""
+        """Return True if a selected table is to be published from now on; else log the reason."""
         name = table.full_name
         if not table.is_identified:
             reason = (

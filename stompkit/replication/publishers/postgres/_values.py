@@ -1,8 +1,8 @@
-"""Values of columns, from the text that PostgreSQL writes them in.
+"""Column values from PostgreSQL's text.
 
-What Python or :mod:`stompkit.replication.values` has no value for stays that text: a date BC or
-``infinity``, a time of 24:00, arrays, ranges, enumerations and every type that is not named here.
-Text that is not UTF-8, as a database in ``SQL_ASCII`` may hold, is bytes.
+Values that neither Python nor :mod:`stompkit.replication.values` can represent stay text: a date BC
+or ``infinity``, a time of 24:00, arrays, ranges, enumerations and every type that is not listed
+here. Text that is not UTF-8, as a database in ``SQL_ASCII`` may hold, is bytes.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ __all__ = ["SETTINGS", "Convert", "converter", "described"]
 
 Convert = Callable[[bytes], Value]
 
-#: What a session is set to, above all so that values are written in the forms that are read here.
+#: Settings of a session, mainly for the text forms of values that this module parses.
 SETTINGS: Final = (
     "SET datestyle = 'ISO'",
     "SET intervalstyle = 'iso_8601'",
     "SET timezone = 'UTC'",
     "SET bytea_output = 'hex'",
     "SET extra_float_digits = 1",
-    # A slow broker is no reason to end a snapshot.
+    # A slow broker must not abort a snapshot.
     "SET statement_timeout = 0",
     "SET idle_in_transaction_session_timeout = 0",
 )
@@ -61,7 +61,7 @@ def _datetime(octets: bytes) -> Value:
 
 def _time(octets: bytes) -> Value:
     text = octets.decode()
-    # Newer versions of Python take 24:00 for midnight, which it is not the same as.
+    # Newer versions of Python read 24:00 as midnight, which is different.
     return text if text.startswith("24") else _or_text(time.fromisoformat, text)
 
 
@@ -90,7 +90,7 @@ def _json(octets: bytes) -> Value:
     return document(text) if isinstance(text, str) else text
 
 
-#: By the OIDs of types that are built in: what reads them, and their names in a schema.
+#: Parsers of built-in types and their names in a schema, by OID.
 _TYPES: Final[dict[int, tuple[Convert, str]]] = {
     16: (_bool, "bool"),
     17: (_bytes, "bytes"),
@@ -121,12 +121,12 @@ _WITH_LENGTH: Final = (1042, 1043)
 
 
 def converter(type_oid: int) -> Convert:
-    """What makes a value of the text of one that is not NULL."""
+    """Return the function from the text of a non-NULL value to the value."""
     return _TYPES.get(type_oid, (_text, "text"))[0]
 
 
-#: By OID: the names of types that are more than the name in a schema says. Whoever makes a table in
-#: another PostgreSQL can give it the same ones. BIT(n) is read by VARBIT, which needs no number.
+#: Names of types beyond their name in a schema, by OID, for creating a table in another PostgreSQL.
+#: VARBIT stands for BIT(n), because it needs no length.
 _NATIVE: Final[dict[int, str]] = {
     114: "json",
     600: "point",
@@ -198,9 +198,9 @@ _NATIVE: Final[dict[int, str]] = {
 
 
 def described(type_oid: int, modifier: int) -> dict[str, str | int]:
-    """The type of a column, as an action ``schema`` tells it."""
+    """Return the type of a column for an action ``schema``."""
     told: dict[str, str | int] = {"type": _TYPES.get(type_oid, (_text, "text"))[1]}
-    # A modifier counts the four octets of the header that values of variable length have.
+    # A modifier includes the four header bytes of values of variable length.
     size = modifier - 4
     if size >= 0 and type_oid == _NUMERIC:
         # The scale is a signed number of eleven bits.

@@ -1,12 +1,12 @@
 """Messages of ``pgoutput``, PostgreSQL's own plug-in for logical decoding, protocol version 1.
 
-Octets in, messages out; nothing here reads or writes. The formats are those of "Logical Replication
-Message Formats" in PostgreSQL's documentation of its protocol. A message is what one ``XLogData``
-carries; what is not exactly one whole message raises :class:`PgoutputProblem`.
+This module decodes bytes to messages, without I/O. The formats are those of "Logical Replication
+Message Formats" in PostgreSQL's documentation of its protocol. A message is the content of one
+``XLogData``; anything but exactly one whole message raises :class:`PgoutputProblem`.
 
-Values of columns stay what the server has sent: text in octets, ``None`` for NULL, and
+Column values stay as the server has sent them: text in bytes, ``None`` for NULL, and
 :data:`UNCHANGED` for a large value that is stored apart from its row and that an update has not
-touched, which the server does not send again.
+changed, which the server does not send again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 
 
 class PgoutputProblem(ValueError):
-    """Octets that are no message of ``pgoutput``; ``str()`` says what is wrong."""
+    """Bytes that are not a message of ``pgoutput``; ``str()`` gives the reason."""
 
 
 class Unchanged(Enum):
@@ -51,15 +51,15 @@ class Unchanged(Enum):
     UNCHANGED = "unchanged"
 
 
-#: In place of a value that was not sent since it is what it was.
+#: Placeholder for a value that was not sent because it is unchanged.
 UNCHANGED: Final = Unchanged.UNCHANGED
 
-#: The values of a row in the order of its relation's columns.
+#: Values of a row in the order of its relation's columns.
 Row: TypeAlias = tuple[bytes | Literal[Unchanged.UNCHANGED] | None, ...]
 
 
 class Begin(msgspec.Struct, frozen=True):
-    """A transaction begins; all of it follows, since only committed ones are sent."""
+    """Begin of a transaction; all of it follows, because only committed ones are sent."""
 
     final_lsn: int
     commit_time: datetime
@@ -67,7 +67,7 @@ class Begin(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """The transaction ends. Behind it reading can be resumed at ``end_lsn``."""
+    """End of a transaction. Reading can resume after it at ``end_lsn``."""
 
     lsn: int
     end_lsn: int
@@ -75,7 +75,7 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """The transaction was replicated to this server from another one."""
+    """Marks a transaction that was replicated to this server from another one."""
 
     lsn: int
     name: str
@@ -88,12 +88,12 @@ class Column(msgspec.Struct, frozen=True):
     type_oid: int
     #: ``atttypmod``: the length or the precision, as the type encodes it; -1 for none.
     modifier: int
-    #: It is part of what identifies a row; with ``REPLICA IDENTITY FULL`` every column is.
+    #: True if it is part of the replica identity; with ``REPLICA IDENTITY FULL`` every column is.
     is_key: bool
 
 
 class Relation(msgspec.Struct, frozen=True):
-    """The columns that rows of a table have from here on."""
+    """The columns of a table's rows from here on."""
 
     oid: int
     schema: str
@@ -101,7 +101,7 @@ class Relation(msgspec.Struct, frozen=True):
     #: ``d`` for the primary key, ``i`` for another index, ``f`` for the whole row, ``n`` for none.
     identity: str
     columns: tuple[Column, ...]
-    #: Whether all names are UTF-8; octets of those that are not stand as ``\\xNN``.
+    #: True if all names are UTF-8; other bytes stand as ``\\xNN``.
     is_readable: bool = True
 
 
@@ -114,25 +114,24 @@ class Type(msgspec.Struct, frozen=True):
 
 
 class Insert(msgspec.Struct, frozen=True):
-    """A new row."""
+    """An inserted row."""
 
     relation: int
     new: Row
 
 
 class Update(msgspec.Struct, frozen=True):
-    """A row that has changed."""
+    """An updated row."""
 
     relation: int
-    #: What it was: the whole row or, with ``is_key``, its key and NULL elsewhere. ``None`` where
-    #: the key is what it was.
+    #: Old row or, with ``is_key``, its key and NULL elsewhere. ``None`` if the key is unchanged.
     old: Row | None
     is_key: bool
     new: Row
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """A row that is gone; ``old`` and ``is_key`` as with :class:`Update`."""
+    """A deleted row; ``old`` and ``is_key`` as with :class:`Update`."""
 
     relation: int
     old: Row
@@ -140,7 +139,7 @@ class Delete(msgspec.Struct, frozen=True):
 
 
 class Truncate(msgspec.Struct, frozen=True):
-    """Tables that were emptied in one statement."""
+    """Tables that were truncated in one statement."""
 
     relations: tuple[int, ...]
     cascade: bool
@@ -148,7 +147,7 @@ class Truncate(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """What ``pg_logical_emit_message`` was called with."""
+    """Arguments of a call of ``pg_logical_emit_message``."""
 
     is_transactional: bool
     lsn: int
@@ -160,7 +159,7 @@ Record: TypeAlias = (
     Begin | Commit | Origin | Relation | Type | Insert | Update | Delete | Truncate | Message
 )
 
-#: What the server counts microseconds from.
+#: Epoch of the server's timestamps, which are in microseconds.
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 _INT16: Final = struct.Struct("!H")
@@ -182,7 +181,7 @@ _OLD: Final = ord("O")
 
 
 def decode(octets: bytes) -> Record:
-    """Read one message; raises :class:`PgoutputProblem`."""
+    """Decode one message; raises :class:`PgoutputProblem`."""
     if not octets:
         raise PgoutputProblem("a message of pgoutput is empty")
     read = _READERS.get(octets[0])
@@ -198,7 +197,7 @@ def decode(octets: bytes) -> Record:
 
 
 def relation_of(octets: bytes) -> int | None:
-    """The relation of a message about a row, without reading the row; ``None`` for any other."""
+    """Return the relation of a row message, without decoding the row; otherwise ``None``."""
     if octets[:1] in (b"I", b"U", b"D") and len(octets) >= 5:
         return int.from_bytes(octets[1:5], "big")
     return None
@@ -238,7 +237,7 @@ def _relation(octets: bytes, at: int) -> tuple[Relation, int]:
         type_oid, modifier = _COLUMN_END.unpack_from(octets, at)
         at += _COLUMN_END.size
         columns.append(Column(column, type_oid, modifier, bool(flags & 1)))
-    # What is nowhere named has the empty name: the server's own catalogue.
+    # An empty schema name stands for the server's own catalogue.
     return Relation(oid, schema or "pg_catalog", name, identity, tuple(columns), is_readable), at
 
 

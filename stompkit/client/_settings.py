@@ -29,7 +29,9 @@ class ReconnectPolicy:
     attempt_timeout_s: float = 10.0
     """Maximum time in seconds of one attempt, from its start until CONNECTED is received."""
     settle_s: float = 5.0
-    """Time in seconds that a connection must last; if it ends earlier, that counts as a failure."""
+    """Minimum duration in seconds of a connection. An earlier loss counts as one more consecutive
+    failure. The back-off then protects a broker that accepts clients and disconnects them at once.
+    """
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` for invalid settings."""
@@ -67,7 +69,8 @@ class BufferLimits:
     send_bytes: int = 64 * 1024 * 1024
     """Maximum total size in bytes of these messages."""
     queue_messages: int = 1_000
-    """Maximum number of waiting messages per subscription; beyond it the client pauses reading."""
+    """Maximum number of waiting messages per subscription before the client pauses reading; the
+    subscription's ``prefetch``, if that is more."""
     queue_bytes: int = 16 * 1024 * 1024
     """Maximum total size in bytes of these messages."""
 

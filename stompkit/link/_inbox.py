@@ -176,7 +176,7 @@ class Inbox:
             return
 
         def settle() -> None:
-            # The broker redelivers messages that are lost with their connection.
+            # Messages lost with their connection are redelivered, and recognised by their number.
             if how == "nack":
                 for message in messages:
                     maybeDeferred(message.nack).addErrback(lambda _: None)

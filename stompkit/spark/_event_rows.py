@@ -41,7 +41,7 @@ HISTORY: Final = pa.schema(
         ("body", pa.binary()),
     ]
 )
-#: Number of rows in a row group, which is read as a whole: few, to find one key cheaply.
+#: Maximum rows and bytes of a row group, which is read as a whole: few, to find one key cheaply.
 _GROUP_ROWS: Final = 8192
 _GROUP_OCTETS: Final = 4 * 1024 * 1024
 #: Number of files with cached footers.

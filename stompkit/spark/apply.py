@@ -24,7 +24,7 @@ __all__ = ["Applied", "OnProblem", "applier", "apply_changes"]
 
 _log: Final = logging.getLogger(__name__)
 
-#: Handling of a change that cannot be applied: reject its batch, or skip that change.
+#: Handling of a change that cannot be applied: reject its batch, or store a dead letter.
 OnProblem = Literal["stop", "dead-letter"]
 
 #: Maximum number of attempts of a batch: after concurrent updates, or new columns in the target.

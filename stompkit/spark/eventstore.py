@@ -212,6 +212,7 @@ class SparkEventStore(EventStore):
             parts = [msgspec.msgpack.decode(bytes(row.staged), type=Staged) for row in rows]
             if not is_ordered and not all(part.is_whole for part in parts):
                 # A query has split changesets, or removed changes from them.
+                # By ranges: the numbers of changesets follow the order of tasks.
                 df = df.repartitionByRange("_partition", "_ordinal")
                 df = df.sortWithinPartitions("_partition", "_ordinal", "change")
                 is_ordered = True

@@ -12,7 +12,7 @@ class ReceiverStatus:
     """Status of a receiver."""
 
     connected: bool = False
-    """True if a broker is connected; messages waiting at the broker are not counted anywhere."""
+    """True if a broker is connected; clients cannot know how many messages wait there."""
     received: int = 0
     """Number of new messages written to the spool."""
     duplicates: int = 0

@@ -73,12 +73,12 @@ class FrameDecoder:
     def _forget_progress(self) -> None:
         """Reset the progress to the first pending byte."""
         self._searched = 0  # bytes already searched for the next delimiter
-        self._lines = 0  # line ends among them, while the head is not complete
-        self._line_start = 0  # where the line that is not complete begins
-        self._body_start = 0  # where the body begins; 0 while the head is not complete
+        self._lines = 0  # line ends among them, while the head is incomplete
+        self._line_start = 0  # start of the incomplete line
+        self._body_start = 0  # start of the body; 0 while the head is incomplete
         self._need = 0  # bytes up to and including the final NUL; 0 while unknown
         self._frame: Frame | None = None  # the frame of the complete head, without its body
-        self._receipt: str | None = None  # what the head that is complete asks for
+        self._receipt: str | None = None  # the receipt header of the complete head
 
     @property
     def version(self) -> Version | None:

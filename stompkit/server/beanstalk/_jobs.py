@@ -1,12 +1,12 @@
-"""Jobs as messages: what beanstalkd knows of a job is in headers, and its number in its id.
+"""Jobs as messages: headers hold beanstalkd's attributes of a job, and the id its number.
 
 ===================== ==============================================================
 ``beanstalk-pri``     the priority, 0 to 4294967295; 0 is the most urgent
 ``beanstalk-ttr``     seconds that a worker has
-``beanstalk-delay``   seconds that it was delayed by last; left out where it was not
+``beanstalk-delay``   its last delay in seconds; left out if it had none
 ``beanstalk-created`` when it was put, milliseconds since the epoch
 ``beanstalk-counts``  how often it was reserved, timed out, was released, buried and
-                      kicked before it was last written; left out where it never was
+                      kicked before it was last written; left out if all are 0
 ``priority``          the nearest of STOMP's priorities
 ===================== ==============================================================
 """

@@ -355,7 +355,7 @@ class Session(Connection):
         """Return None: there are no heart-beats."""
         return None
 
-    # The end.
+    # Closing.
 
     def quit(self) -> None:
         """Close at the client's request."""
@@ -551,7 +551,7 @@ class Session(Connection):
         self.answer(reply)
         self._work_on()
 
-    # Time.
+    # Timers.
 
     @property
     def has_input_waiting(self) -> bool:

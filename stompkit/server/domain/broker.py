@@ -191,7 +191,7 @@ class Broker:
         interval_s = self._sync_interval_s
         return CommitQueue(store, runner, self.clock, self.flush, sync_interval_s=interval_s)
 
-    # Beginning, change and end.
+    # Opening, reloading and closing.
 
     def open(self) -> None:
         """Open the store and restore its content; blocks. Raises ``StoreError``."""

@@ -516,7 +516,7 @@ class CommitQueue:
         """Discard retried operations whose values have since been overwritten."""
         self._owed = _without_older(self._owed, operations)
 
-    # Time.
+    # Timers.
 
     def _later(self, delay_s: float) -> None:
         if self._timer is None and not self._closed:

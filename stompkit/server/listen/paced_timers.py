@@ -3,8 +3,8 @@
 Thousands of connections made in one second have their login deadlines in one second, too. A reactor
 runs all calls that are due before it checks its sockets, so that all other clients would have to
 wait. With one call in each iteration, nearly every message would still wait for one. Each call is
-therefore followed by a pause, so that all calls take a tenth of the time. This includes work caused
-by a call, such as bytes to write and the peer's reply to its end, which takes twice as long as the
+therefore followed by a pause, so that all calls take a tenth of the time. This includes the work
+that a call causes, such as bytes to write and the peer's reply, which takes twice as long as the
 call. A few thousand calls are then late by some seconds, and do not delay other clients. No call is
 delayed to more than twice its time: the pauses end there, since faster arrivals would otherwise use
 up all connections.

@@ -1,6 +1,6 @@
-"""The settings of the admin's HTTP.
+"""The settings of the admin HTTP interface.
 
-Apart from what serves it: HTTP takes long to import.
+They are separate from its code, since importing HTTP takes long.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The settings of the beanstalkd front end.
 
-Apart from what serves it, which is not imported unless there is an endpoint for it.
+They are separate from its code, which is imported only if it has an endpoint.
 """
 
 from __future__ import annotations

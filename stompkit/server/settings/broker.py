@@ -1,4 +1,4 @@
-"""The settings of a broker: what can be said of all of it, and of single destinations."""
+"""The settings of a broker, in general and for single destinations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TOLERANCES: dict[str, Tolerance] = {
 
 
 class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What can be set for single destinations, with the defaults of all others."""
+    """Settings of a single destination, with the defaults of all others."""
 
     storage: Storage = "persistent"
     """Where the messages of a queue are: ``persistent`` in the store, if the broker has one, and

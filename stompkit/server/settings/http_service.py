@@ -1,6 +1,6 @@
-"""The settings of a service over HTTP or HTTPS that decides about logins and rights.
+"""The settings of an HTTP or HTTPS service that decides about logins and rights.
 
-Apart from what asks it: HTTP takes long to import, and few brokers use it.
+They are separate from its client, since importing HTTP takes long and few brokers use it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The settings of the throttle, apart from what goes by them."""
+"""Settings of the login limiter, separate from the code that uses them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Count = Annotated[int, Meta(ge=1)]
 
 
 class ThrottleSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How often passcodes, and tokens of the admin's HTTP, may be wrong.
+    """Limits for wrong passcodes, and for wrong tokens of the admin HTTP interface.
 
-    Past that logins are refused unasked, with the same ERROR.
+    Beyond them, logins are refused without a check, with the same ERROR.
     """
 
     enabled: bool = True

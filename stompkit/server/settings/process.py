@@ -1,4 +1,4 @@
-"""The settings of a broker process: one TOML file, with what the command line says over it."""
+"""The settings of a broker process: a TOML file with overrides of the command line."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that can be said about a broker process."""
+    """All settings of a broker process."""
 
     broker: BrokerConfig = field(default_factory=BrokerConfig)
     destinations: tuple[DestinationConfig, ...] = field(default=(), name="destination")
@@ -153,7 +153,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def config(self) -> BrokerConfig:
-        """The settings of the broker itself, those of single destinations included."""
+        """The settings of the broker, including those of single destinations."""
         return self.broker.changed(destinations=self.destinations)
 
     @property

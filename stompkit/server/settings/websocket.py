@@ -1,6 +1,6 @@
 """The settings of a port for STOMP over WebSocket.
 
-Apart from what speaks it: few brokers do, and wsproto need not be there.
+They are separate from its code: few brokers use it, and wsproto may not be installed.
 """
 
 from __future__ import annotations

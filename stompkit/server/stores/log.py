@@ -235,8 +235,8 @@ class ChangeLog:
         try:
             _write(self._descriptor, head + changes, self._end)
         except OSError:
-            # A write that failed on the disk can remain in the system's memory, and be read from
-            # there when the store is reopened after a crash.
+            # A write that failed on the disk can remain in the system's memory. It could be read
+            # from there when the store is reopened after a crash.
             with suppress(OSError):
                 _write(self._descriptor, bytes(_HEAD.size), self._end)
             raise

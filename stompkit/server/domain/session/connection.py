@@ -331,7 +331,7 @@ class Connection:
             if self._at_end:
                 self.ended(self.broker.now)
 
-    # Time.
+    # Timers.
 
     @property
     def has_input_waiting(self) -> bool:
@@ -361,7 +361,7 @@ class Connection:
         """Return the time of the next call of :meth:`on_deadline`, or None."""
         return None if self._closing else self.session.heart_beat.next_deadline()
 
-    # The end.
+    # Closing.
 
     def ended(self, now: float) -> None:
         """Record that the client sends no more; frames already received are still answered."""

@@ -35,16 +35,23 @@ _MAX_HOLDER_BYTES: Final = 512
 
 @contextmanager
 def replacing(
-    path: Path, *, mode: int | None = 0o600, durable: bool = True, partial: Path | None = None
+    path: Path,
+    *,
+    mode: int | None = 0o600,
+    durable: bool = True,
+    parents: bool = False,
+    partial: Path | None = None,
 ) -> Iterator[BinaryIO]:
     """Yield a file to write; it replaces *path* when the block ends without an exception.
 
     Readers see the old content or all of the new one. With *durable* the content and the name are
     on the disk when this returns. *mode* is the permission of the new file; with None the process's
-    umask decides. *partial* is the path that is written to; by default it has the process id in its
-    name, so that two processes do not write to the same one. Raises OSError, which names the file
-    even if the disk is full.
+    umask decides. With *parents* missing folders are made. *partial* is the path that is written
+    to; by default it has the process id in its name, so that two processes do not write to the same
+    one. Raises OSError, which names the file even if the disk is full.
     """
+    if parents:
+        path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = partial or path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with open(unfinished, "wb", opener=None if mode is None else _private) as file:
@@ -72,10 +79,11 @@ def write_atomically(
     *,
     mode: int | None = 0o600,
     durable: bool = True,
+    parents: bool = False,
     partial: Path | None = None,
 ) -> None:
     """Replace the content of a file, as :func:`replacing` does."""
-    with replacing(path, mode=mode, durable=durable, partial=partial) as file:
+    with replacing(path, mode=mode, durable=durable, parents=parents, partial=partial) as file:
         file.write(content)
 
 

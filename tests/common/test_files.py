@@ -51,6 +51,14 @@ def test_the_mode_is_that_which_was_asked_for(tmp_path: Path, mode: int | None, 
     assert path.stat().st_mode & 0o777 == found
 
 
+def test_missing_folders_are_made_where_that_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "some" / "folder" / "file"
+    with pytest.raises(FileNotFoundError):
+        write_atomically(path, b"x")
+    write_atomically(path, b"x", parents=True)
+    assert path.read_bytes() == b"x"
+
+
 def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")

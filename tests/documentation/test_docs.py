@@ -120,7 +120,7 @@ def test_a_link_leads_to_a_page_and_section_that_exist(page: str) -> None:
         if not target or "://" in target:
             continue
         path = (ROOT / page).parent / target
-        assert path.is_file(), f"{page} links to {target}"
+        assert path.exists(), f"{page} links to {target}"
         if anchor:
             other = path.resolve().relative_to(ROOT).as_posix()
             ids = {each for s in tree(other).findall(nodes.section) for each in s["ids"]}

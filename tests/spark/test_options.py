@@ -30,7 +30,9 @@ def test_names_of_options_are_known_in_any_case() -> None:
 
 
 def test_an_unknown_option_is_refused_with_the_nearest_one() -> None:
-    with pytest.raises(SparkProblem, match=r"no option startingofsets; .* is startingOffsets"):
+    with pytest.raises(
+        SparkProblem, match=r"no option startingofsets; did you mean startingOffsets\?"
+    ):
         SourceOptions.parse({"spool": "s", "startingOfsets": "latest"})
 
 

@@ -181,7 +181,7 @@ def test_what_retention_has_removed_is_an_error_unless_that_is_wanted(
 
 
 def test_an_option_that_is_misspelled_is_told(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(PySparkException, match="nearest is payload"):
+    with pytest.raises(PySparkException, match=r"did you mean payload\?"):
         batch(spark, tmp_path, paylod="raw")
 
 

@@ -74,7 +74,7 @@ def make_report(path: Path, output: str | None) -> int:
         if output == "-":
             sys.stdout.buffer.write(page)
         else:
-            write_atomically(Path(output), page, mode=None)
+            write_atomically(Path(output), page, mode=None, parents=True)
     except ModuleNotFoundError:
         raise
     except Exception as error:

@@ -72,7 +72,7 @@ class ParquetResults:
             # Files staged by a killed batch do not belong to this one.
             "token": token,
         }
-        write_atomically(self._folder / _STATE, json.dumps(told).encode(), mode=None)
+        write_atomically(self._folder / _STATE, json.dumps(told).encode(), mode=None, parents=True)
         self._move()
 
     def mark(self) -> Mark | None:
@@ -125,7 +125,7 @@ class ParquetResults:
             return None
         sink = BytesIO()
         pq.write_table(_made(spec, ordered(spec, [*others, *changed])), sink)
-        write_atomically(_staged(path, token), sink.getvalue(), mode=None)
+        write_atomically(_staged(path, token), sink.getvalue(), mode=None, parents=True)
         return path
 
     def _sweep(self) -> None:

@@ -93,7 +93,7 @@ class Analytics:
             return
         page = report_of(self._settings, self._results)
         try:
-            write_atomically(self._report, page, mode=None)
+            write_atomically(self._report, page, mode=None, parents=True)
         except OSError as error:
             if not self._is_unwritten:
                 _log.warning("the report can't be written, and stays as it is: %s", error)

@@ -434,7 +434,7 @@ class Pipeline:
             count = int(path.read_text())
         except (FileNotFoundError, ValueError):
             count = 0
-        write_atomically(path, f"{count + 1}\n".encode(), mode=None)
+        write_atomically(path, f"{count + 1}\n".encode(), mode=None, parents=True)
         return count
 
     @contextmanager

@@ -47,10 +47,10 @@ class Client:
 
     Guarantees:
 
-    * A message sent with a receipt is sent again, with the same headers and the same receipt, on
-      every new connection until a broker has confirmed or refused it: **at least once**, as long
-      as this process lives. It can arrive twice; add a header by which the receiver can recognise
-      duplicates. Messages are sent in the order of the calls.
+    * A message sent with a receipt is resent on every new connection until a broker has confirmed
+      or refused it: **at least once**, as long as this process lives. It keeps its headers and its
+      receipt. It can arrive twice; add a header by which the receiver can recognise duplicates.
+      Messages are sent in the order of the calls.
     * A message sent without a receipt is sent once, and may be lost with its connection.
     * Subscriptions are restored on every new connection. A message is acknowledged on the
       connection that delivered it, or not at all.
@@ -143,10 +143,10 @@ class Client:
         """Connect, and fire when a broker has answered CONNECTED.
 
         Fires at once if the client is connected, and after a lost connection when it has
-        reconnected. Fails with :class:`LoginRefused` if a broker answers CONNECT with ERROR, with
-        :class:`ConnectFailed` after as many attempts as the policy allows, and with
-        :class:`ClientClosed` if :meth:`disconnect` is called meanwhile. A client that is closed can
-        be connected again; its earlier subscriptions have ended.
+        reconnected. Fails with :class:`LoginRefused` if a broker answers CONNECT with ERROR. Fails
+        with :class:`ConnectFailed` after the maximum number of attempts of the policy, and with
+        :class:`ClientClosed` if :meth:`disconnect` is called meanwhile. A closed client can be
+        connected again; its earlier subscriptions have ended.
         """
         return self._core.connect()
 
@@ -196,15 +196,15 @@ class Client:
     ) -> Deferred[None]:
         """Send a message.
 
-        With ``receipt`` it fires when a broker has confirmed the message, over this connection or a
-        later one; a ``receipt`` in ``headers`` is used, otherwise a new one. Without ``receipt`` it
+        With ``receipt`` it fires when a broker has confirmed the message, on this connection or a
+        later one. A ``receipt`` in ``headers`` is used, otherwise a new one. Without ``receipt`` it
         fires when the message has been given to the transport.
 
-        Fails with :class:`BufferFull` if the buffer is full, or with ``wait`` waits for room; with
-        :class:`BrokerError` if the broker refuses the message; with ``LocalProtocolError`` for
-        headers that STOMP cannot encode; with :class:`ClientClosed`. Raises ``ValueError`` for a
-        receipt that is already pending. Cancelling the Deferred withdraws the message; a message
-        already written is not resent.
+        If the buffer is full it fails with :class:`BufferFull`, or with ``wait`` waits for room.
+        Fails with :class:`BrokerError` if the broker refuses the message, with
+        ``LocalProtocolError`` for headers that STOMP cannot encode, and with :class:`ClientClosed`.
+        Raises ``ValueError`` for a receipt that is already pending. Cancelling the Deferred
+        withdraws the message; a message already written is not resent.
 
         In a ``transaction`` it fires at once, or fails with the errors of :meth:`Transaction.send`;
         COMMIT carries the receipt.

@@ -13,9 +13,9 @@ __all__ = ["BufferLimits", "ReconnectPolicy"]
 class ReconnectPolicy:
     """Time between attempts to connect: exponential back-off with full jitter.
 
-    Before attempt ``n`` after a failure the client waits for a random time, uniformly distributed
-    between zero and the smaller of ``max_s`` and ``initial_s * factor ** (n - 1)``. Each attempt
-    uses the next of the hosts.
+    Before attempt ``n`` after a failure the client waits for a random time. It is uniformly
+    distributed between zero and the smaller of ``max_s`` and ``initial_s * factor ** (n - 1)``.
+    Each attempt uses the next of the hosts.
     """
 
     initial_s: float = 0.1

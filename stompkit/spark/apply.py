@@ -69,11 +69,11 @@ def apply_changes(
 ) -> Applied:
     """Apply a batch of changes to a target, and move the pipeline's fence, in one transaction.
 
-    ``df`` has the columns of the source with the option ``payload`` set to ``ranges``, which is
-    fastest, or to ``changeset``, for a query that changes or filters rows first. Changes that are
-    not beyond the fence are skipped. So a batch may be repeated or resized, and Spark may lose its
-    checkpoint. Tasks do most of the work if ``df`` preserves the order of the spool; otherwise
-    changes are sorted first.
+    ``df`` has the columns of the source with the option ``payload`` set to ``ranges`` or
+    ``changeset``. ``ranges`` is fastest; ``changeset`` is for a query that changes or filters rows
+    first. Changes that are not beyond the fence are skipped. So a batch may be repeated or resized,
+    and Spark may lose its checkpoint. Tasks do most of the work if ``df`` preserves the order of
+    the spool; otherwise changes are sorted first.
 
     ``pipeline``, ``spool``
         Key of the fence: a name, and the id of the spool, since ordinals of another spool have

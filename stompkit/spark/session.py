@@ -66,9 +66,9 @@ def spark_session(
     ``remote`` is the URL of a Spark Connect server instead. ``config`` overrides all other
     settings. The profile ``test`` halves the start time, and is slower later.
 
-    The setup of a new session includes the environment of this process: its own Python for the
-    workers, a Java (see :class:`SparkProblem`), the loopback interface for a local session, and
-    UTC. Raises :class:`SparkProblem` if there is no Java.
+    A new session also sets up the environment of this process: Python for the workers, a Java (see
+    :class:`SparkProblem`), and the loopback interface for a local session. The time zone is UTC.
+    Raises :class:`SparkProblem` if there is no Java.
     """
     settings = dict(_CONFIG)
     builder: SparkSession.Builder = SparkSession.builder

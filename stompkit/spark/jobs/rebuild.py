@@ -107,9 +107,9 @@ def rebuild(
     If the server crashes meanwhile, everything is read and staged again, for as long as a batch
     would be retried.
 
-    Raises PipelineProblem, with a remedy: if the past is incomplete, if a table has rows, if the
-    target lacks an object or rejects a value; and if the target is that of a job that is running or
-    could not resume. Raises SinkUnavailable if the target is unreachable.
+    Raises PipelineProblem, with a remedy, if the past is incomplete, if a table has rows, or if the
+    target lacks an object or rejects a value. Raises it also if the target is that of a job that is
+    running, or could not resume. Raises SinkUnavailable if the target is unreachable.
     """
     given = _target_settings(settings, url, create=create)
     if at is not None and at.tzinfo is None:

@@ -1,4 +1,4 @@
-"""What is asked and answered, as JSON: the description of the API is made of these."""
+"""Requests and responses of the API as structs, from which its description is generated."""
 
 from __future__ import annotations
 
@@ -354,7 +354,7 @@ class DurableList(Struct, kw_only=True):
     durables: list[DurableShape]
 
 
-# What changes something. Each is refused with more than it knows.
+# Operations that change the broker. They reject unknown fields.
 
 
 class Named(Struct, kw_only=True, forbid_unknown_fields=True):

@@ -28,7 +28,7 @@ COMPACTED: Final = 100
 #: Number of small files in a tier that triggers a merge when another is added.
 _CROWD: Final = 32
 _SMALL_OCTETS: Final = 32 * 1024 * 1024
-#: Growth factor of the other data after which compacted files are compacted again.
+#: A tier of up to this multiple of the newly chosen rows is compacted together with them.
 _GROWTH: Final = 4
 #: Approximate maximum number of rows in a merged file, which is built in memory.
 _FILE_ROWS: Final = 1_000_000

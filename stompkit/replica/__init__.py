@@ -1,6 +1,6 @@
-"""Replicas: stores that all write, go offline, and converge.
+"""Replicas: databases that all accept writes, go offline, and converge.
 
-Each is imported when it is asked for: most need the extra ``replication``.
+Names are imported on first use: most need the extra ``replication``.
 """
 
 from __future__ import annotations

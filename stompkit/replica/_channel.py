@@ -10,8 +10,8 @@ from stompkit.link import BrokerUrl, Link
 
 __all__ = ["Channel", "Hosts", "SettingsProblem", "read_port"]
 
-#: ``(host, port)`` or ``"host:port"`` each; ``"host:port,host:port"``; or a URL as of
-#: :class:`~stompkit.link.BrokerUrl`, with login, TLS and the virtual host.
+#: A list of ``(host, port)`` or ``"host:port"``; a text ``"host:port,host:port"``; or a URL as in
+#: :class:`~stompkit.link.BrokerUrl`, with login, TLS and virtual host.
 Hosts = str | Sequence[str | tuple[str, int]]
 
 #: Characters that a host name cannot contain because they have another meaning in a URL.

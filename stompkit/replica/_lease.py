@@ -33,7 +33,7 @@ class LeaseLost(Exception):
 
 
 class Lease:
-    """The right to run a replica, for some seconds from when it was taken or renewed.
+    """The exclusive right to run a replica, for some seconds after its acquisition or renewal.
 
     Expiry follows the clock of the database. The lease of a process known to have died is free.
     """
@@ -148,7 +148,7 @@ def _is_dead(found: dict[str, Any]) -> bool:
     except ProcessLookupError:
         return True
     except OSError:
-        pass  # it is there, and another user's
+        pass  # it exists and belongs to another user
     begun = _stat(pid, _BEGUN)
     # The PID may have been reused. A zombie process still exists.
     return bool(begun) and (begun != found["begun"] or _stat(pid, _STATE) in ("Z", "X"))

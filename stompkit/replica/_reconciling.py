@@ -1,7 +1,7 @@
 """Comparison of the application's tables with the state that the replica has recorded.
 
-They differ only in rows that existed before the replica, in changes that were not captured, such as
-SQL text of another program, and in rows that the database has refused.
+They differ only in rows that existed before the replica, in changes that were not captured, and in
+rows that the database has refused. SQL text of another program is not captured, for example.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def differences(
 def import_rows(store: Store, applier: Applier, tables: Sequence[str], *, comment: str) -> int:
     """Record unknown and differing rows as changes of this node; returns their number.
 
-    ``tables`` are in an order in which rows come before those that refer to them.
+    ``tables`` are in dependency order: referenced tables first.
     """
     count = 0
     for table in tables:
@@ -77,7 +77,7 @@ def import_rows(store: Store, applier: Applier, tables: Sequence[str], *, commen
 def _without_nulls(difference: Difference, change: RowChange) -> RowChange | None:
     """Return a change without NULLs for columns with a recorded value; ``None`` if it is empty.
 
-    Such a column may be new in the table, and have its value at the other nodes.
+    Such a column may be new in the table here, and have its value at other nodes.
     """
     if difference.kind != "changed":
         return change

@@ -53,12 +53,12 @@ class Capture:
         bulk: Bulk = "expand",
         on_commit: Callable[[], object] = lambda: None,
     ) -> None:
-        """Watch what makes sessions, as the session publisher does.
+        """Watch a session factory, as the session publisher does.
 
-        ``tables`` are names as of :attr:`~stompkit.replication.events.RowChange.name`, ``engine``
-        is that of the store. Sessions may use other databases beside, and other engines of this
-        one. ``on_commit`` is called after each commit of changes. Raises TypeError and ValueError,
-        as there.
+        ``tables`` are names as in :attr:`~stompkit.replication.events.RowChange.name`, ``engine``
+        is that of the store. Sessions may also use other databases, and other engines of this
+        one. ``on_commit`` is called after each commit of changes. Raises TypeError and ValueError
+        as the session publisher does.
         """
         self._store = store
         self._applier = applier
@@ -233,8 +233,8 @@ class _Transaction:
 def _roll_back(connection: Connection) -> None:
     """Roll back a connection whose commit was prevented.
 
-    SQLAlchemy does not where it has failed to commit: the next to use the connection would find the
-    transaction open, and commit it.
+    SQLAlchemy does not roll back after a failed commit: the next user of the connection would
+    commit the open transaction.
     """
     connection.dialect.do_rollback(connection.connection)
 
@@ -242,7 +242,7 @@ def _roll_back(connection: Connection) -> None:
 def _written(change: RowChange) -> RowChange:
     """Return the change without columns that an update did not write.
 
-    Those may be older than what other nodes have changed since.
+    The values of those columns may be outdated by changes of other nodes.
     """
     before, after = change.before, change.after
     if change.action != "update" or not before or not after:

@@ -18,7 +18,7 @@ _BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class HybridClock:
     """A source of increasing numbers: microseconds since 1970, unless a clock runs ahead.
 
-    It is not for several threads at once.
+    It is not thread-safe.
     """
 
     __slots__ = ("_max_ahead", "_now", "last")

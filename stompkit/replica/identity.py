@@ -1,7 +1,8 @@
 """Names of nodes and their origins.
 
-A node is called by its **branch**, which people choose. Its changesets are numbered by **origin**:
-the branch and eight hexadecimal digits, which are made with the store, as in ``laptop~1f2e3d4c``.
+A node is named by its **branch**, which its administrator chooses. Its changesets are numbered by
+**origin**: the branch and eight random hexadecimal digits, as in ``laptop~1f2e3d4c``. The digits
+are created with the store.
 """
 
 from __future__ import annotations

@@ -102,10 +102,10 @@ def pack(
     """Split a message into frames with bodies of at most ``max_body_bytes``.
 
     The headers are ``content-type``, ``stompkit-schema`` (the format), ``stompkit-kind``,
-    ``stompkit-node`` (the sender), ``stompkit-message`` (BLAKE2b of what is said, and by whom),
-    ``stompkit-part`` and ``stompkit-parts`` (from 1), with a signer ``stompkit-signature`` (base64;
-    of this part), if wanted ``persistent``, and ``event-id``. The same message gives the same
-    frames. Raises ValueError for a message that :class:`Unpacker` would refuse.
+    ``stompkit-node`` (the sender), ``stompkit-message`` (BLAKE2b of content and sender),
+    ``stompkit-part`` and ``stompkit-parts`` (from 1), and ``event-id``. With a signer, there is
+    ``stompkit-signature`` (base64, of this part), and on request ``persistent``. Equal messages
+    produce equal frames. Raises ValueError for a message that :class:`Unpacker` would refuse.
     """
     if max_body_bytes < _LEAST_BODY_BYTES:
         raise ValueError(f"a frame of at most {max_body_bytes} octets holds nothing")
@@ -218,10 +218,10 @@ class Unpacker:
         max_bytes: int = 64 * 1024 * 1024,
         max_partial: int = 1000,
     ) -> None:
-        """Begin; all messages that are not whole may take ``max_bytes``, as may a single one.
+        """Start empty; ``max_bytes`` limits all incomplete messages together, and each message.
 
-        There are at most ``max_partial`` of them. Where there is no room, those that have got no
-        part for the longest time are dropped.
+        ``max_partial`` is the maximum number of incomplete messages. Beyond the limits, those whose
+        last part is the oldest are dropped.
         """
         self._verifier = Verifier() if verifier is None else verifier
         self._max_bytes = max_bytes
@@ -238,10 +238,10 @@ class Unpacker:
         return len(self._waiting)
 
     def add(self, headers: Mapping[str, str], body: bytes) -> Message | None:
-        """Take a frame; gives the message that it completes, if it does.
+        """Add a frame; returns the message that it completes, if any.
 
-        Raises :class:`MessageProblem` for a frame that is malformed, not signed by a node that is
-        trusted, or part of a message that is too large.
+        Raises :class:`MessageProblem` for a frame that is malformed, not signed by a trusted node,
+        or part of a message that is too large.
         """
         head, number, packet = self._read(headers, body)
         if head.parts == 1:

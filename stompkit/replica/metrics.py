@@ -1,6 +1,6 @@
 """Health check and Prometheus metrics of a replica.
 
-Only the figures need the extra ``metrics``.
+Only the metrics need the extra ``metrics``.
 """
 
 from __future__ import annotations
@@ -133,16 +133,18 @@ def prometheus_replica(
     max_peers: int = 200,
     max_lag_s: float | None = None,
 ) -> ReplicaMetrics:
-    """Keep metrics of a replica in ``registry``, or the one of all; ``status`` is the replica's.
+    """Register metrics of a replica in ``registry``, or in the default one.
+
+    ``status`` is the replica's method.
 
     ``stompkit_replica_up``
         1, or 0 if the status is unavailable because its database is; then this is the only metric.
     ``stompkit_replica_healthy``
-        1 where :func:`health` finds nothing, else 0.
+        1 if :func:`health` finds no problem, otherwise 0.
     ``stompkit_replica_info{origin,branch,trunk}``
         1.
     ``stompkit_replica_connected{channel}``
-        1 with a connection to the channel's broker, else 0.
+        1 if the channel's broker is connected, otherwise 0.
     ``stompkit_replica_peer_lag_changesets{peer}``, ``stompkit_replica_peer_lag_seconds{peer}``
         changesets of this node that a peer lacks: their number, and the age of the oldest.
     ``stompkit_replica_peer_ahead_changesets{peer}``
@@ -158,7 +160,7 @@ def prometheus_replica(
     ``stompkit_replica_applied_total``, ``_sent_total``, ``_received_total``, ...
         activity counters of this process.
 
-    Each scrape reads the status. ``max_peers`` have labels of their names; the worst value of the
+    Each scrape reads the status. Up to ``max_peers`` are labelled by name; the worst value of the
     rest is labelled ``other``. Raises ``ValueError`` if the registry has these metrics already, and
     ``ModuleNotFoundError`` without prometheus_client.
     """

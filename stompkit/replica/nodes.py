@@ -39,7 +39,7 @@ class IdentityProblem(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An identity."""
+    """The identity of a node."""
 
     origin: str
     trunk: str

@@ -8,6 +8,6 @@ __all__ = ["MessageProblem"]
 class MessageProblem(ValueError):
     """A malformed or untrusted message; ``str()`` says why.
 
-    Where a signature is missing or wrong ``__cause__`` is
+    For a missing or invalid signature, ``__cause__`` is
     :class:`~stompkit.replica.signing.Untrusted`.
     """

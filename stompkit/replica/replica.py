@@ -69,12 +69,10 @@ class Replica:
         :class:`~stompkit.replica.applier.Hooks`. ``row_filters`` maps tables to functions; a row
         for which one returns False does not belong in this database. Names of the replica's own
         tables begin with ``prefix``.
-        of the replica's own tables begin with ``prefix``.
 
         Raises TypeError for an unknown setting, which names the nearest known one, and ValueError:
         :class:`~stompkit.replica.settings.SettingsProblem`,
-        :class:`~stompkit.replica.signing.KeyProblem` and for tables that can't be
-        replicated.
+        :class:`~stompkit.replica.signing.KeyProblem`, and for tables without support.
         """
         given = {} if settings is None else settings
         if isinstance(given, ReplicaSettings):
@@ -136,7 +134,7 @@ class Replica:
         process runs the replica, RuntimeError if this object does, and as :meth:`create` does.
         """
         self._parts.start(self.compact)
-        # The tables may have got columns while nothing ran.
+        # The tables may have gained columns while nothing ran.
         self._parts.in_store(self._parts.applier.fill)
 
     def stop(self) -> None:
@@ -341,7 +339,7 @@ class Replica:
     def skip(self, dot: Dot | str) -> Outcome:
         """Count a quarantined changeset, such as ``"A~1f2e3d4c:17"``, as applied.
 
-        It has no effect here. Raises LookupError where it is not in quarantine, and ValueError.
+        It has no effect here. Raises LookupError if it is not in quarantine, and ValueError.
         """
         named = parse_dot(dot) if isinstance(dot, str) else dot
         parts = self._parts
@@ -354,7 +352,7 @@ class Replica:
     def forget(self, node: str) -> None:
         """Stop waiting for a node, given by its origin or its branch.
 
-        Raises LookupError where none of that name is known, or several.
+        Raises LookupError if the name is unknown or ambiguous.
         """
         known = [peer.origin for peer in self.status().peers]
         named = [each for each in known if node in (each, branch_of(each))]

@@ -63,10 +63,10 @@ class Runner:
         lease_s: float = 30.0,
         on_turn: Callable[[], object] = lambda: None,
     ) -> None:
-        """Describe it: a channel of the settings for each of the ``ports``.
+        """Set up the runner; ``ports`` are the channels of the settings, in order.
 
-        Every ``poll_s`` seconds it looks for what other processes have committed. ``on_turn`` is
-        called, in its thread, whenever it has done something.
+        It polls for commits of other processes every ``poll_s`` seconds. It calls ``on_turn`` in
+        its thread whenever it has done something.
         """
         self._store = store
         self._lease = Lease(store, lease_s)

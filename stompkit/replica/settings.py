@@ -41,7 +41,7 @@ _OF_PORTS: Final = (
 class ReplicaSettings:
     """Settings of a replica, from keywords or from a mapping (:meth:`of`).
 
-    Names that are not known raise TypeError, values that can't be :class:`SettingsProblem`.
+    Unknown names raise TypeError, invalid values raise :class:`SettingsProblem`.
     """
 
     save_history: bool = True
@@ -113,7 +113,7 @@ class ReplicaSettings:
 
     repeat_s: float = 2.0
     repeat_max_s: float = 300.0
-    """First and maximum interval in seconds between repeated announcements.
+    """First and maximum interval in seconds between requests for announcements.
 
     They are repeated while another node may not know what this node has; the interval doubles.
     """

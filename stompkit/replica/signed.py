@@ -58,7 +58,7 @@ class SignedChangeset:
     def make(cls, changeset: Changeset, signer: Signer | None = None) -> SignedChangeset:
         """Encode and sign a changeset; its own id is ignored.
 
-        Raises :class:`~stompkit.replication.events.EventProblem` for what other nodes would refuse,
+        Raises :class:`~stompkit.replication.events.EventProblem` if other nodes would refuse it,
         and :class:`~stompkit.replication.values.ValueProblem`.
         """
         if changeset.id:
@@ -101,8 +101,8 @@ class SignedChangeset:
     def changeset(self) -> Changeset:
         """Decoded changeset, with its id.
 
-        Raises :class:`~stompkit.replication.events.EventProblem` for what is none, or not one that
-        a replica makes.
+        Raises :class:`~stompkit.replication.events.EventProblem` if the body is malformed, or not
+        one that a replica makes.
         """
         if self._changeset is None:
             changeset = decode(self.body)

@@ -43,7 +43,7 @@ def _need_library() -> None:
 def generate_key(path: str | os.PathLike[str]) -> str:
     """Write a new private key to a new file; returns the public key.
 
-    Raises OSError (FileExistsError where there is one) and :class:`KeyProblem`.
+    Raises OSError (FileExistsError if the file exists) and :class:`KeyProblem`.
     """
     _need_library()
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

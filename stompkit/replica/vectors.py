@@ -101,13 +101,13 @@ def settled(
 
 
 def dot_text(dot: Dot) -> str:
-    """A changeset's name for people, such as ``A~1f2e3d4c:17``."""
+    """Return the name of a changeset, such as ``A~1f2e3d4c:17``."""
     origin, sequence = dot
     return f"{origin}:{sequence}"
 
 
 def parse_dot(text: str) -> Dot:
-    """The reverse of :func:`dot_text`; raises ``ValueError``."""
+    """Parse a name of :func:`dot_text`; raises ``ValueError``."""
     origin, _, number = text.rpartition(":")
     if not origin or not number or not _DIGITS.issuperset(number) or number.startswith("0"):
         raise ValueError(f"{text!r} is no origin and number, such as A~1f2e3d4c:17")

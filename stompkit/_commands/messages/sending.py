@@ -72,7 +72,7 @@ class _Sender:
         self._began = time.monotonic()
         self._sent = self._confirmed = 0
         self._error: BaseException | None = None
-        self._headers = dict(reversed(options.headers))  # of several the first counts
+        self._headers = dict(reversed(options.headers))  # of repeated ones the first counts
         if options.persistent:
             self._headers["persistent"] = "true"
 

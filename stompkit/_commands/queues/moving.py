@@ -103,7 +103,7 @@ class _Work:
             if self._over.called:
                 return
             if self._begun == self._limit:
-                continue  # it goes back when the connection ends
+                continue  # the broker takes it back when the connection ends
             self._begun += 1
             self._running += 1
             # The next messages proceed while this one is confirmed: the prefetch limits them.
@@ -118,7 +118,7 @@ class _Work:
         finally:
             self._running -= 1
             self._last = time.monotonic()
-        if not is_settled:  # its connection was lost, and it comes again
+        if not is_settled:  # the connection was lost, and it is redelivered
             self._begun -= 1
             return
         self.done += 1

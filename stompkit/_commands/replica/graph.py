@@ -1,14 +1,14 @@
 """Text drawing of the changeset graph, for ``stompkit replica log --graph``.
 
-A lane is a column of lines that leads down to one changeset, that is older. It keeps its place for
-as long as it is there, so that lines are only vertical and horizontal::
+A lane is a column with a line down to an older changeset. It never moves sideways, so that lines
+are only vertical and horizontal::
 
-    *      has been made on top of two
+    *      a child of two changesets
     |-.
     | *
     * |
     |-'
-    *      what both were made on top of
+    *      the parent of both
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _cell(
     elif column == own and lane is None:
         mark = "'"
     elif column in span and column != own and column not in ends:
-        mark = "-"  # a lane that is crossed goes on below
+        mark = "-"  # a crossed lane continues below
     else:
         mark = "|" if lane is not None else " "
     return mark + ("-" if column in span else " ")

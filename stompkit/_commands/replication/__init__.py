@@ -1,1 +1,1 @@
-"""Commands that replicate changes of databases."""
+"""Commands for change data capture and replication."""

@@ -1,1 +1,1 @@
-"""Shared by commands: options, sessions with a broker, and output."""
+"""Shared parts of the commands: options, sessions with a broker, and output."""

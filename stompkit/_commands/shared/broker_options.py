@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stompkit._common.secrets import SecretError, first_line, resolve
 
-if TYPE_CHECKING:  # the help of a command needs no Twisted
+if TYPE_CHECKING:  # --help must work without Twisted
     from twisted.internet.interfaces import IReactorTime
 
     from stompkit.client import Client

@@ -127,7 +127,7 @@ def run(
     if not isinstance(result, Failure):
         return result
     error = result.value
-    assert error is not None  # a failure has one
+    assert error is not None  # a failure has an exception
     if isinstance(error, Interrupted):
         return error.status
     if isinstance(error, ClientClosed) and session.signal is not None:

@@ -60,10 +60,10 @@ def shown(text: str) -> str:
 
 
 def json_line(document: object) -> str:
-    """Return a document as JSON in one line, without anything that a terminal would obey.
+    """Return a document as JSON in one line, without terminal control sequences.
 
-    JSON itself escapes the controls of ASCII; others exist, such as U+009B, which begins a
-    command for a terminal, and those that turn the direction of writing.
+    JSON itself escapes the ASCII control characters. Others are U+009B, which begins a terminal
+    control sequence, and those that change the writing direction.
     """
     text = json.dumps(document, ensure_ascii=False, default=str)
     if text.isprintable():
@@ -76,7 +76,7 @@ def when(seconds: float) -> str:
     try:
         return datetime.fromtimestamp(seconds, UTC).isoformat(" ", "seconds")[:19]
     except (OverflowError, ValueError, OSError):
-        return "?"  # a clock that was never set right
+        return "?"  # from a clock that was never set
 
 
 def duration(seconds: float) -> str:

@@ -1,1 +1,1 @@
-"""Tools for those who test, watch or measure a broker."""
+"""Tools to test, observe and measure a broker."""

@@ -146,7 +146,7 @@ def main(arguments: list[str]) -> int:
         with _signals_kept():
             _run(options, script)
     except BrokenPipeError:
-        raise  # about that all commands do the same
+        raise  # handled alike for all commands
     except OSError as error:
         return _failed(error)
     return 0
@@ -219,7 +219,7 @@ def _signals_kept() -> Iterator[None]:
     try:
         yield
     finally:
-        while signal.sigpending() & set(_ENDED_BY):  # more than one has come
+        while signal.sigpending() & set(_ENDED_BY):  # several may be pending
             signal.sigwait(_ENDED_BY)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

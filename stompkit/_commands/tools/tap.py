@@ -91,7 +91,7 @@ def main(arguments: list[str]) -> int:
     try:
         return tap_proxy(options.to, options.listen, lines)
     except BrokenPipeError:
-        raise  # about that all commands do the same
+        raise  # handled alike for all commands
     except OSError as error:
         print(f"stompkit tap: {error.strerror or error}", file=sys.stderr)
         return 1

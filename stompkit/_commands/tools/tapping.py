@@ -185,7 +185,7 @@ def tap_proxy(to: tuple[str, int], listen: tuple[str, int], lines: FrameLines) -
             finally:
                 log.begun.set()
     finally:
-        while signal.sigpending() & set(_ENDED_BY):  # more than one has come
+        while signal.sigpending() & set(_ENDED_BY):  # several may be pending
             signal.sigwait(_ENDED_BY)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if not log.is_read:

@@ -1,9 +1,9 @@
 """Compaction: old changesets are merged into the base rows where history begins.
 
 Changesets are removed from the oldest on, and none before its predecessors. A changeset can be
-removed if it is beyond the :class:`Retention` and every known node has it. ``keep_unseen`` can
-waive the latter: nodes that lack it then have to take a snapshot. A tombstone is removed as soon as
-no node can have written the row without knowing of the deletion.
+removed if it is beyond the :class:`Retention` and every known node has it. Without ``keep_unseen``,
+it is removed even if a node lacks it; that node then has to take a snapshot. A tombstone is removed
+as soon as no node can have written the row without knowing of the deletion.
 
 The work is done in many short transactions. It can be interrupted at any time, and continues at the
 next call.

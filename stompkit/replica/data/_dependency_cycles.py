@@ -23,8 +23,8 @@ __all__ = ["untie"]
 
 #: Maximum length of a placeholder, in bytes or characters.
 _LENGTH: Final = 32
-#: Smallest magnitude of an integer placeholder: all integer columns can hold it, except unsigned
-#: and the smallest ones.
+#: Maximum magnitude of integer placeholders, which are negative: all integer columns can hold them,
+#: except unsigned and one-byte ones.
 _LEAST: Final = 2**15
 
 

@@ -12,7 +12,7 @@ from stompkit.replica.data._runner import Runner
 
 __all__ = ["Writer"]
 
-#: Batch size below which refused rows are tried one by one.
+#: Batch size up to which refused rows are tried one by one.
 _FEW: Final = 8
 
 

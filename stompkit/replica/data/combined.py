@@ -25,7 +25,7 @@ class _Names(Container[str]):
 
 
 class CombinedData:
-    """Several as one :class:`~stompkit.replica.data.Data`: the first has a table."""
+    """Several parts as one :class:`~stompkit.replica.data.Data`; the first with a table has it."""
 
     def __init__(self, *parts: Data) -> None:
         """Combine the parts."""

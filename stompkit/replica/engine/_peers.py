@@ -84,7 +84,7 @@ class Peers:
         """Stop waiting for unused origins of this node's branch.
 
         Before a restore from a backup, the node may have used an origin, or message numbers, that
-        it does not know. A node that is only away is told by all others when it returns.
+        it does not know. A node that is only away learns of its removal when it returns.
         """
         begins = f"{self._core.node.branch}{MARK}"
         limit = self._core.wall() - 2 * self._core.settings.repeat_max_s

@@ -38,7 +38,7 @@ class EngineSettings:
     request_timeout_s: float = 10.0
     #: Delay between a change and its announcement.
     announce_delay_s: float = 0.5
-    #: First and maximum back-off for repeated announcements.
+    #: First and maximum back-off before an unanswered request for announcements is repeated.
     repeat_s: float = 2.0
     repeat_max_s: float = 300.0
     #: Limits of one request, in changesets and bytes.

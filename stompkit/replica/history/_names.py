@@ -26,9 +26,9 @@ _IS_NUMBER: Final = re.compile("[1-9][0-9]{0,18}").fullmatch
 def resolve(reader: Reader, revision: str) -> ChangesetRecord:
     """Return the changeset of a name; raises :class:`RevisionProblem`, with advice.
 
-    A name is origin and number (``A~1f2e3d4c:17``), branch and number if only one origin of that
-    branch is known (``A:17``), or the first six or more digits of an id. ``head`` is the head, if
-    there is only one.
+    A name is origin and number (``A~1f2e3d4c:17``), or the first six or more digits of an id. It
+    can also be branch and number (``A:17``), if only one origin of that branch is known. ``head``
+    is the head, if there is only one.
     """
     origins = reader.origins()
     name = revision.strip()

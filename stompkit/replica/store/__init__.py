@@ -91,7 +91,7 @@ class Store:
     def create(self) -> None:
         """Create missing tables; concurrent calls are harmless.
 
-        Raises :class:`StoreBusy` and :class:`StoreUnavailable`, and what SQLAlchemy raises.
+        Raises :class:`StoreBusy` and :class:`StoreUnavailable`, and SQLAlchemy's errors.
         """
         for left in reversed(range(_TRIES)):
             try:

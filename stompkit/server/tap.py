@@ -150,7 +150,7 @@ class Options(UsageOptions, AuthOptionMixin):
         self["websockets"].append(description)
 
     def opt_allow_origin(self, origin: str) -> None:
-        """Let pages of this origin use --websocket, as https://shop.example; can be repeated.
+        """Allow pages of this origin to use --websocket, as https://shop.example; can be repeated.
 
         Those of the broker's own host may in any case; * stands for all.
         """
@@ -161,7 +161,7 @@ class Options(UsageOptions, AuthOptionMixin):
         self["origins"].append(origin)
 
     def opt_beanstalk(self, description: str) -> None:
-        """Let clients of beanstalkd in here, as tcp:11300:interface=127.0.0.1; can be repeated."""
+        """Listen here for beanstalkd's clients, as tcp:11300:interface=127.0.0.1; repeatable."""
         try:
             check_endpoint(description)
         except ValueError as error:

@@ -74,6 +74,8 @@ CIRCLES = (
     "stompkit.server.domain",
     "stompkit.testing.",
 )
+#: Words that open a docstring which does not name its subject.
+RIDDLES = frozenset("Have How Let That What Where Whether Which Who Whoever Whom Whose So".split())
 #: The most modules in a folder.
 MOST_MODULES = 20
 
@@ -221,3 +223,17 @@ print("twisted.internet.reactor" in sys.modules)"""
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
     assert run.stdout == "False\n"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_docstrings_open_with_a_verb_or_a_noun(module: str) -> None:
+    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
+    opened = [
+        (node.lineno, text.split()[0].strip(".,:;"))
+        for parent in ast.walk(tree)
+        if isinstance(parent, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in parent.body
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if isinstance(text := node.value.value, str) and text.strip()
+    ]
+    assert [(line, word) for line, word in opened if word in RIDDLES] == []

@@ -72,7 +72,7 @@ def delete_messages(context: Context, body: shapes.MessageIds) -> Deferred[shape
 
 
 def move(context: Context, body: shapes.Move) -> Deferred[shapes.Moved]:
-    """Have messages go on in another queue, which is made if need be."""
+    """Move messages to another queue, which is created if it does not exist."""
     queue = context.queue(body.host, body.from_)
     selector = None
     if body.selector is not None:
@@ -111,7 +111,7 @@ def _target(context: Context, body: shapes.Move) -> Queue:
 
 
 def retry(context: Context, body: shapes.Retry) -> Deferred[shapes.Retried]:
-    """Have dead letters go back to where they come from."""
+    """Send dead letters back to the queues that they come from."""
     queue = context.queue(body.host, body.name)
     if not queue.name.startswith(DEAD_LETTERS):
         refuse(409, "not-dead-letters", f"{body.name[:100]!a} does not begin with {DEAD_LETTERS}")
@@ -172,7 +172,7 @@ def pause(context: Context, body: shapes.Named) -> shapes.Paused:
 
 
 def resume(context: Context, body: shapes.Named) -> shapes.Paused:
-    """Have a queue deliver again."""
+    """Resume the deliveries of a queue."""
     queue = context.queue(body.host, body.name)
     queue.resume()
     context.broker.flush()

@@ -71,7 +71,7 @@ class Nothing(Struct):
 
 
 class Complaint(Struct, kw_only=True):
-    """What is wrong: a word for programs, a sentence for people."""
+    """Error: a code for programs, a sentence for people."""
 
     code: str
     message: str
@@ -112,7 +112,7 @@ class RatesHistory(Struct, kw_only=True):
 
 
 class StoreShape(Struct, kw_only=True):
-    """Where messages are kept; ``octets`` on the disk, where that is known."""
+    """Message store; ``octets`` is its size on the disk, if that is known."""
 
     kind: Literal["lmdb", "sqlalchemy", "none"]
     octets: int | None
@@ -147,7 +147,7 @@ class Health(Struct, kw_only=True):
 
 
 class Ready(Struct, kw_only=True):
-    """Whether clients can work with the broker, and why not."""
+    """Readiness: true if clients can use the broker, else with the reason."""
 
     is_ready: bool
     reason: str | None
@@ -157,7 +157,7 @@ class Ready(Struct, kw_only=True):
 
 
 class DestinationsQuery(Struct, kw_only=True):
-    """Which destinations; ``host`` left out stands for all of them."""
+    """Selection of destinations; without ``host`` those of all virtual hosts."""
 
     host: HostName | None = None
     kind: Annotated[str, Meta(max_length=32)] | None = None
@@ -213,7 +213,7 @@ class DestinationList(Struct, kw_only=True):
 
 
 class DestinationQuery(Struct, kw_only=True):
-    """Which destination."""
+    """Selection of one destination."""
 
     name: Name
     host: HostName = ""
@@ -253,7 +253,7 @@ class DestinationDetail(DestinationShape, kw_only=True):
 
 
 class MessagesQuery(Struct, kw_only=True):
-    """Which messages of a queue; ``after`` is the ``next`` of the page before."""
+    """Selection of messages of a queue; ``after`` is ``next`` of the page before."""
 
     name: Name
     host: HostName = ""
@@ -292,7 +292,7 @@ class MessageList(Struct, kw_only=True):
 
 
 class ConnectionsQuery(Struct, kw_only=True):
-    """Which connections."""
+    """Selection of connections."""
 
     contains: Annotated[str, Meta(max_length=4096)] | None = None
     offset: Offset = 0
@@ -321,7 +321,7 @@ class ConnectionList(Struct, kw_only=True):
 
 
 class SubscriptionsQuery(Struct, kw_only=True):
-    """Which subscriptions."""
+    """Selection of subscriptions."""
 
     host: HostName | None = None
     destination: Name | None = None
@@ -400,33 +400,33 @@ class Close(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Purged(Struct, kw_only=True):
-    """How many messages are no more."""
+    """Number of messages that were deleted."""
 
     purged: int
 
 
 class Moved(Struct, kw_only=True):
-    """How many messages are in the other queue, and why not more, if it had no room."""
+    """Number of messages moved; ``reason`` if the other queue had no room for more."""
 
     moved: int
     reason: str | None
 
 
 class Retried(Struct, kw_only=True):
-    """How many went back; ``left`` are those whose queue is full, gone, or not known."""
+    """Number of messages sent back; ``left`` are those whose queue is full, gone or unknown."""
 
     retried: int
     left: int
 
 
 class DeletedMessages(Struct, kw_only=True):
-    """How many messages are no more."""
+    """Number of messages that were deleted."""
 
     deleted: int
 
 
 class Paused(Struct, kw_only=True):
-    """Whether deliveries are stopped now."""
+    """State of deliveries: true if they are paused."""
 
     is_paused: bool
 

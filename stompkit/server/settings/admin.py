@@ -21,7 +21,7 @@ class AdminSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
 
     endpoints: tuple[str, ...] = ()
-    """Where to listen, as for clients: ``tcp:15613:interface=127.0.0.1``,
+    """Endpoints to listen on, as for clients: ``tcp:15613:interface=127.0.0.1``,
     ``unix:/run/stompkit-admin.sock``. All that others than this machine can reach need a
     ``token_file``, and had better be ``stomps:...:certificate=FILE``, or what is sent can be read
     on the way."""

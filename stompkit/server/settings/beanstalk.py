@@ -18,10 +18,10 @@ class BeanstalkSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Clients of beanstalkd, whose tubes are queues. Without endpoints there are none of them."""
 
     endpoints: tuple[str, ...] = ()
-    """Where to listen for them, as in ``[[listen]]``: ``tcp:11300:interface=127.0.0.1``. Their
+    """Endpoints to listen on, as in ``[[listen]]``: ``tcp:11300:interface=127.0.0.1``. Their
     protocol has no login, so it has to be an address of the loopback interface or a Unix socket."""
     allow_remote: bool = False
-    """Whether endpoints may be such that other machines can reach them: whoever does so may put,
+    """``true`` allows endpoints that other machines can reach: everybody who does may put,
     take and delete messages."""
     tubes: tuple[str, ...] = ()
     """The tubes that there are for these clients, by name or by pattern: ``jobs.>``. All others
@@ -39,4 +39,4 @@ class BeanstalkSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Jobs of which it is remembered where they are, and how often they timed out or were
     released, buried and kicked. The oldest are forgotten first; those have to be searched for."""
     draining: bool = False
-    """Whether ``put`` is answered by DRAINING, while all else works."""
+    """``true`` answers ``put`` with DRAINING; all other commands work."""

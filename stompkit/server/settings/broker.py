@@ -36,7 +36,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of a single destination, with the defaults of all others."""
 
     storage: Storage = "persistent"
-    """Where the messages of a queue are: ``persistent`` in the store, if the broker has one, and
+    """Storage of the messages of a queue: ``persistent`` in the store, if the broker has one, and
     ``memory`` in the process only. Topics and temporary destinations are always in memory."""
     max_queue_messages: Count = 10_000_000
     """Messages in one queue, delivered but unacknowledged ones included."""
@@ -45,38 +45,38 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_memory_queue_bytes: Octets = 256 * 1024 * 1024
     """The same for a queue that is in memory, whatever ``max_queue_bytes`` allows."""
     when_full: WhenFull = "reject"
-    """What becomes of a SEND to a full queue: ``reject`` answers it with ERROR; ``drop-oldest``
+    """Effect of a SEND to a full queue: ``reject`` answers it with ERROR; ``drop-oldest``
     drops messages from the front of the queue; ``block`` reads no more from its sender until
     there is room, or refuses it if it is part of a transaction."""
     nack: NackPolicy = "requeue-then-dead-letter"
-    """What NACK does to a message: ``requeue``, ``dead-letter`` or ``discard`` it, or ``requeue``
+    """Effect of NACK on a message: ``requeue``, ``dead-letter`` or ``discard`` it, or ``requeue``
     it until it has been delivered ``max_deliveries`` times and dead-letter it then. A header
     ``requeue:false`` of the NACK dead-letters it whatever is set, unless that is ``discard``."""
     max_deliveries: Count = 6
     """Deliveries after which NACK, or ``ack_timeout_s``, dead-letters a message. The loss of a
     consumer does not: what it had was often only waiting in its buffer."""
     dead_letters: bool = True
-    """Whether what is rejected goes to ``/dlq/NAME``, or is dropped."""
+    """``true`` sends rejected messages to ``/dlq/NAME``; ``false`` drops them."""
     ack_timeout_s: Seconds = 0.0
     """Seconds that a consumer has for the acknowledgement of a message before it is given to
     another; 0 for any time it likes. Where ``nack`` says that messages are dead-lettered, those
     are, too. What was delivered before a change of this keeps the time that it was given."""
     expired: Expired = "discard"
-    """What becomes of messages whose time has passed."""
+    """Treatment of messages that have expired."""
     message_ttl_s: Seconds = 0.0
     """Seconds that a message lives that doesn't say so itself; 0 for ever. Dead letters live for
     ever, unless this is set for them. Set for a fan-out destination, it holds for the copies in
     its children; where a table of a child sets a shorter time, that holds."""
     priority: bool = False
-    """Whether messages of a queue with a higher ``priority`` header (0 to 9, 4 where there is
+    """``true`` if messages of a queue with a higher ``priority`` header (0 to 9, 4 where there is
     none) overtake others."""
     exclusive: bool = False
-    """Whether only the oldest consumer of a queue gets messages, and the others stand by."""
+    """``true`` if only the oldest consumer of a queue gets messages, and the others stand by."""
     prefetch: Count = 100
     """Unacknowledged messages of a subscription in the modes client and client-individual, where
     its ``prefetch-count`` header says nothing else."""
     slow_reader: SlowReader = "drop-oldest"
-    """What happens when a subscriber of a topic has ``max_topic_backlog`` messages waiting and
+    """Treatment when a subscriber of a topic has ``max_topic_backlog`` messages waiting and
     one more comes. Nobody else is delayed."""
     max_topic_backlog: Count = 100_000
     """Messages held for a topic subscriber that does not read fast enough."""
@@ -127,16 +127,17 @@ class BrokerConfig(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Everything about a broker that can be set; the defaults suit one machine on loopback."""
 
     heart_beat_ms: HeartBeatOffer = (1_000, 1_000)
-    """What CONNECTED offers: how often the broker can send a beat, and how often it wants one."""
+    """Heart-beats that CONNECTED offers: how often the broker can send a beat, and how often it
+    wants one."""
     limits: Limits = AFTER_LOGIN
     """Sizes of the frames taken from a client that has logged in."""
     limits_before_login: Limits = BEFORE_LOGIN
     """Sizes of the CONNECT frame."""
     tolerance: Tolerance = field(default=Tolerance.RAW_COLON | Tolerance.BODY)
-    """What is let pass in frames from clients. Raw colons in header values are what most client
-    libraries older than 1.2 send; a body that a frame may not have is dropped."""
+    """Deviations that are accepted in frames from clients. Raw colons in header values are what
+    most client libraries older than 1.2 send; a body that a frame may not have is dropped."""
     eol_after_frames: bool = True
-    """Whether a line feed follows the NUL of each frame that the broker sends, as ActiveMQ and
+    """``true`` if a line feed follows the NUL of each frame that the broker sends, as ActiveMQ and
     RabbitMQ do. Some clients wait for it: without it PHP's ``stomp`` extension loses messages.
     A change applies to connections that are made after it."""
     login_timeout_s: Seconds = 10.0
@@ -207,16 +208,16 @@ class BrokerConfig(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_in_flight: Count = 1
     """Unacknowledged messages of one connection where ``flow`` is ``one-in-flight``."""
     create: Create = "any"
-    """Who can bring a destination into being by using it: ``any`` client, any that has been
+    """Clients that can create a destination by using it: ``any`` client, any that has been
     ``authenticated``, or none, so that only those of the ``config`` exist."""
     dialect: Dialect = "stompkit"
-    """Whose spellings of destinations are understood beside our own; ``plain`` takes a name
+    """Brokers whose spellings of destinations are understood beside our own; ``plain`` takes a name
     without prefix for a queue."""
     hosts: tuple[str, ...] = ()
     """Virtual hosts, each with destinations of its own; CONNECT has to name one of them. With
     none listed, any name will do, and all clients share one set of destinations."""
     require_heart_beat: bool = False
-    """Whether a client that sends no heart-beats is turned away."""
+    """``true`` refuses clients that send no heart-beats."""
     destinations: tuple[DestinationConfig, ...] = ()
     """Settings of single destinations: the ``[[destination]]`` tables of the file."""
     write_batch_bytes: Octets = 64 * 1024

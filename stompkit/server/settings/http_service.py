@@ -20,16 +20,16 @@ class HttpService(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """A service that says who may come in and who may do what; docs/security.rst has the words."""
 
     url: str
-    """Where questions are posted to."""
+    """URL that questions are posted to."""
     events: tuple[Event, ...] = ("subscribe", "send", "create", "admin")
-    """What the service is asked about besides logins; the rest is decided without it."""
+    """Actions that the service is asked about besides logins; others are decided without it."""
     ca_file: str | None = None
     """A PEM file of authorities, one of which must have signed the certificate of an ``https``
     service; without it those of the machine are trusted."""
     token_file: str | None = None
     """A file with a token, sent as ``Authorization: Bearer``."""
     allow_plain_text: bool = False
-    """Whether ``http`` may go to another machine, with passcodes and messages in clear."""
+    """``true`` allows ``http`` to another machine, with passcodes and messages in clear."""
     timeout_s: Annotated[float, Meta(gt=0)] = 5.0
     """Seconds in which the answer has to be there; past them it is a no."""
     max_concurrent: Count = 20

@@ -18,7 +18,7 @@ class ThrottleSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """
 
     enabled: bool = True
-    """Whether anything is counted at all."""
+    """``false`` turns the limits off."""
     wrong_passcodes: Count = 10
     """Wrong passcodes from one address; past them it is refused until one of them is forgiven.
     The same wrong passcode of the same user counts once, however often a client repeats it. A

@@ -31,7 +31,7 @@ LogFormat = Literal["text", "json"]
 
 
 class StoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where messages are kept, so that they survive the process."""
+    """Storage of messages, so that they survive the process."""
 
     kind: StoreKind | None = None
     """``lmdb`` for a directory of the broker's own, ``sqlalchemy`` for an SQL database, ``none``
@@ -45,7 +45,7 @@ class StoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The database, as SQLAlchemy has it: ``sqlite:////var/lib/stompkit/messages.sqlite``. It may
     hold a password; let nobody else read the file then."""
     sync: str = "always"
-    """What a receipt promises. ``always``: the message is on the disk, and survives a loss of
+    """Guarantee of a receipt. ``always``: the message is on the disk, and survives a loss of
     power. ``interval:MS``: it survives the end of the process at once, and a loss of power after
     that many milliseconds. ``never``: as before, but after whatever time the operating system
     takes."""
@@ -81,10 +81,10 @@ class StoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Endpoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where to listen. Without any: port 61613 of the loopback interface."""
+    """Endpoint to listen on. Without any: port 61613 of the loopback interface."""
 
     endpoint: str
-    """What Twisted calls a server endpoint description: ``tcp:61613``,
+    """Server endpoint description of Twisted: ``tcp:61613``,
     ``tcp:61613:interface=127.0.0.1``, ``unix:/run/stompkit.sock``, or ``stomps:61614`` with
     ``:certificate=FILE`` for TLS. ``:backlog=100`` says how many connections may wait to be
     accepted: 4096 where it is left out, and never more than the kernel's ``somaxconn``.
@@ -97,24 +97,24 @@ class Endpoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class AuthSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who is let in. Without checkers, certificates and service: everybody, without a name."""
+    """Access of clients. Without checkers, certificates and service: everybody, without a name."""
 
     checkers: tuple[str, ...] = ()
-    """What logins and passcodes are checked by, one after the other: ``stompkit:FILE`` for a file
+    """Checkers of logins and passcodes, asked one after the other: ``stompkit:FILE`` for a file
     that ``stompkit passwd`` makes, or any other that ``twistd stompkit --help-auth`` lists."""
     anonymous: bool | None = None
-    """Whether clients that send no login are let in, as nobody. Where nobody's login is checked,
+    """``true`` lets clients in that send no login, as nobody. Where nobody's login is checked,
     ``true`` says that this is meant, and is not warned of."""
     certificate_users: bool = False
-    """Whether a client that has shown a TLS certificate, and sends no login, is the user that the
-    certificate names: its common name."""
+    """``true`` if a client that has shown a TLS certificate, and sends no login, is the user that
+    the certificate names: its common name."""
     groups: dict[str, tuple[str, ...]] = {}
     """Groups, for ``[[rights]]``: the users in each."""
     http: HttpService | None = None
     """A service that is asked about logins, and about what users do."""
     throttle: ThrottleSettings = field(default_factory=ThrottleSettings)
-    """How often passcodes, and tokens of the admin's HTTP, may be wrong; past that, logins are
-    refused without a look at the passcode, with the same ERROR, after a while."""
+    """Limits on how often passcodes, and tokens of the admin's HTTP, may be wrong; past that,
+    logins are refused without a look at the passcode, with the same ERROR, after a while."""
 
     @property
     def is_checked(self) -> bool:
@@ -123,7 +123,7 @@ class AuthSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is logged. Where to is up to ``twistd`` and ``twist``, unless there is a file."""
+    """Logging. The destination is up to ``twistd`` and ``twist``, unless there is a file."""
 
     format: LogFormat | None = None
     """``text``, or ``json`` for one object in each line. Where it is not said, the log looks as
@@ -133,7 +133,7 @@ class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     never rotated by the broker, and opened anew at SIGUSR1, as ``logrotate`` needs it. To change
     it takes a restart."""
     frames: bool = False
-    """Whether each frame is logged, passcodes masked and bodies left out. Meant for looking into
+    """``true`` logs each frame, passcodes masked and bodies left out. Meant for looking into
     a problem: it slows the broker down."""
 
 

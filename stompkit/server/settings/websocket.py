@@ -21,8 +21,8 @@ class WebSocketListener(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """
 
     endpoint: str
-    """Where to listen, as in ``[[listen]]``: ``tcp:15674:interface=127.0.0.1``, or for ``wss``
-    ``stomps:15673:certificate=FILE``."""
+    """Endpoint to listen on, as in ``[[listen]]``: ``tcp:15674:interface=127.0.0.1``, or for
+    ``wss`` ``stomps:15673:certificate=FILE``."""
     path: str = "/"
     """The path that clients have to ask for, as in ``ws://HOST:15674/``; what follows a question
     mark in it does not matter."""

@@ -1,6 +1,6 @@
 """A conformance suite for STOMP 1.0, 1.1 and 1.2: any broker, from raw sockets.
 
-``python -m stompkit.conformance --mq HOST:PORT`` runs it.  The names here are what cases use.
+``python -m stompkit.conformance --mq HOST:PORT`` runs it.  The names here are for cases.
 """
 
 from stompkit.conformance.case import case, trial

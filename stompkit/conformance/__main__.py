@@ -265,14 +265,14 @@ def _stop(status: Exit, message: str) -> Exit:
 
 def _main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that can't show a character of a report gets an escape sequence for it.
+        # Characters that a terminal cannot show are replaced by escape sequences.
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
         status: int = main()
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever was reading has had enough, as ``head`` has; the interpreter must not complain.
+        # The reader has closed the pipe, as ``head`` does; avoid a message of the interpreter.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 128 + signal.SIGPIPE
     sys.exit(status)

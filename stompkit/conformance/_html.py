@@ -95,7 +95,7 @@ def _counts(report: Report) -> str:
 def _matrix(results: list[CaseResult]) -> str:
     """Return a symbol for each case: a row for each topic, a column for each version."""
     places = [place_of(each.id) for each in results]
-    # What is for any version comes last.
+    # Cases for any version come last.
     versions = sorted(
         {place.version for place in places}, key=lambda each: (each == ANY_VERSION, each)
     )

@@ -95,7 +95,7 @@ def _finding(result: CaseResult) -> str:
     return f"{told}, expected: {_text(result.expected)}" if result.expected else told
 
 
-# Whatever the target has said, it stays what it is.
+# Texts of the target, escaped.
 
 
 def _one_line(text: str) -> str:

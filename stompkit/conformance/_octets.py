@@ -1,4 +1,4 @@
-"""Frames as octets, the way cases want them; and what a target sent, safe to be shown."""
+"""Encoding of frames for cases, and printable forms of a target's data."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def frame_octets(
     length: bool = True,
     eol: str = "\n",
 ) -> bytes:
-    """Put a frame together exactly as told; ``length`` adds content-length where there is a body.
+    """Encode a frame exactly as given; ``length`` adds content-length to a body.
 
-    Header names and values are escaped by ``version``, but for CONNECT. What a target sent that
-    was not UTF-8 goes back as the octets that it was.
+    Header names and values are escaped by ``version``, except in CONNECT. Bytes of a target that
+    were not UTF-8 are encoded unchanged.
     """
     pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
     if body and length and all(name != "content-length" for name, _ in pairs):
@@ -40,10 +40,10 @@ def frame_octets(
 
 
 def raw_value(frame: Frame, name: str) -> bytes:
-    """The octets of a received header's value as they came, escapes and all.
+    """Return the raw bytes of a received header's value, including escapes.
 
-    Where the target ends its lines in CR LF, as it may from 1.2 on, CR is not part of the value.
-    Raises :class:`Failed` where the frame has no header of that (unescaped) name.
+    If the target ends its lines with CR LF, as 1.2 allows, CR is not part of the value. Raises
+    :class:`Failed` if the frame has no header of that (unescaped) name.
     """
     command, *lines = (frame.head or b"").split(b"\n")
     for line in lines:
@@ -54,7 +54,7 @@ def raw_value(frame: Frame, name: str) -> bytes:
 
 
 def header(frame: Frame, name: str) -> str:
-    """The value of a header; raises :class:`Failed` where the frame has none of that name."""
+    """Return the value of a header; raises :class:`Failed` if the frame has no such header."""
     value = frame.headers.get(name)
     if value is None:
         raise Failed(f"{frame.command} has no {name} header")
@@ -62,7 +62,7 @@ def header(frame: Frame, name: str) -> str:
 
 
 def describe(frame: Frame) -> str:
-    """A frame in a few words, for a reason."""
+    """Return a frame in a few words, for a reason."""
     headers = frame.headers
     if frame.command == "ERROR":
         text = headers.get("message") or frame.body[:200].decode("utf-8", "replace").strip()
@@ -75,7 +75,7 @@ def describe(frame: Frame) -> str:
 
 
 def plain(text: str, most: int = _SHOWN_TEXT_CHARACTERS) -> str:
-    """A text that may hold anything, safe to be shown: one line, printable, not too long."""
+    """Return any text in printable form: one line, with a maximum length."""
     shown = "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode()
         for char in text[:most]

@@ -59,7 +59,7 @@ examples:
   python -m stompkit.conformance merge a.json b.json --html table.html
 """
 
-#: Kinds of reports, and what they are for.
+#: Types of reports, with their purpose.
 _REPORTS = {
     "json": "everything, with the wire log of each case",
     "junit": "for build servers",
@@ -70,7 +70,7 @@ _REPORTS = {
 
 
 def parser() -> argparse.ArgumentParser:
-    """Make the parser."""
+    """Return the parser."""
     made = argparse.ArgumentParser(
         prog="python -m stompkit.conformance",
         description=_DESCRIPTION,

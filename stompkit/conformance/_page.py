@@ -38,8 +38,8 @@ def page(
         links="".join(
             f'<a href="#{escape(anchor)}">{escape(name)}</a>' for anchor, name in links.items()
         ),
-        # Beside everything that they hide or show, since the style sheet can't look upwards, or
-        # only at a price that is too high for a page of this size.
+        # The buttons are siblings of everything that they hide or show: the style sheet cannot
+        # select ancestors, or only too slowly for a page of this size.
         buttons="".join(
             f'<input type="radio" name="show" id="{anchor}"{"" if number else " checked"}>'
             for number, anchor in enumerate(filters)

@@ -62,7 +62,7 @@ class _Mother:
             stdin=subprocess.PIPE,
             pass_fds=numbers,
         )
-        # Where it has ended, workers are heard no more.
+        # If it has ended, reading from the workers shows that.
         with suppress(BrokenPipeError), cast("IO[bytes]", self._process.stdin) as stdin:
             stdin.write(task + b"\n")
 
@@ -95,7 +95,7 @@ class _Worker:
         """Start a case."""
         self.case = case
         self.until = time.monotonic() + limit_s
-        # Where it has ended, reading from it will show that.
+        # If the worker has ended, reading from it shows that.
         with suppress(BrokenPipeError, ConnectionResetError):
             self.end.sendall(case.id.encode() + b"\n")
 

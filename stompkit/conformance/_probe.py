@@ -66,7 +66,7 @@ def dial(address: Address, number: int, recorder: Recorder, deadline: float) -> 
         reason = error.strerror or str(error) if isinstance(error, OSError) else "not a host name"
         recorder.say(number, f"no connection: {reason}")
         raise Failed(f"the target does not take a connection: {reason}") from None
-    with contextlib.suppress(OSError):  # on some systems where the target is gone again
+    with contextlib.suppress(OSError):  # some systems fail if the target has closed
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     recorder.say(number, "connected")
     return Peer(connection, number, recorder, timeout_s=address.timeout_s, deadline=deadline)

@@ -163,8 +163,8 @@ class Session:
         self.on_result(result)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        # A case whose failure was judged has no traceback that anybody needs; what is left is a
-        # mistake of the suite's own.
+        # A judged failure of a case needs no traceback; any other failure is an error of the suite
+        # itself.
         if report.failed and plugin.JUDGED not in dict(report.user_properties):
             self.errors.append(f"{report.nodeid} ({report.when}): {report.longrepr}")
 
@@ -206,7 +206,7 @@ def run_pytest(run: Session) -> None:
     autoload = os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     written = sys.dont_write_bytecode
-    # In a package that is installed nobody may leave files behind.
+    # Do not leave files in an installed package.
     sys.dont_write_bytecode = written or own_folder.parent == Path(__file__).parent
     try:
         status = pytest.main(arguments, plugins=[run, plugin])

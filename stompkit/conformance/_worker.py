@@ -1,9 +1,9 @@
-"""Processes that run cases for the pool: their names come in, what was found goes out.
+"""Processes that run cases for the pool: they read case names and write results.
 
     python -m stompkit.conformance._worker DESCRIPTOR [DESCRIPTOR ...]
 
-Standard input has the task. The cases are read once; then a process is forked for each descriptor,
-which is a socket. It writes its number first.
+Standard input carries the task. The cases are loaded once; then a process is forked for each
+descriptor, which is a socket. The process first writes its process id.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["main"]
 
 
 class _Worker(Session):
-    """Takes the order of the cases from somebody else."""
+    """Takes the order of the cases from the pool."""
 
     def __init__(self, task: Task, ends: list[socket.socket]) -> None:
         super().__init__(
@@ -37,7 +37,7 @@ class _Worker(Session):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        """Fork, and run what each is asked for, until nothing is any more."""
+        """Fork, and run each requested case, until the input ends."""
         end = self._forked()
         if end is not None:
             with end:
@@ -45,7 +45,7 @@ class _Worker(Session):
         return True
 
     def _forked(self) -> socket.socket | None:
-        """Return the socket of a new process; None in the mother, once all these have ended."""
+        """Return the socket of a new process; None in the parent, once all children have ended."""
         for end in self._ends:
             if os.fork() == 0:
                 for other in self._ends:

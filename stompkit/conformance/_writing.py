@@ -1,4 +1,4 @@
-"""Writes the files that options name."""
+"""Writing of the report files."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["write_reports"]
 
 
 def write_reports(options: argparse.Namespace, contents: Mapping[str, Callable[[], bytes]]) -> None:
-    """Write each kind of report that was asked for, by the name of its option.
+    """Write each requested kind of report, by the name of its option.
 
-    Raises :class:`UsageError` where a file can't be written, though it seemed so at the start.
+    Raises :class:`UsageError` if a file cannot be written, though the check at the start succeeded.
     """
     for name, content in contents.items():
         path = getattr(options, name)

@@ -117,7 +117,7 @@ class Cluster:
                 )
             if time.monotonic() >= until:
                 raise Failed(f"no other node answers CONNECT in {limit_s:g} s")
-            # Not a condition that could be watched: another process notices that it is its turn.
+            # This condition cannot be watched: another process detects that it must take over.
             time.sleep(_PAUSE_S)
 
     def _go_to(self, node: int) -> None:
@@ -164,7 +164,7 @@ class Cluster:
         """Make the first node active again, if other cases rely on that."""
         if self._nodes.is_apart:
             return
-        # Whoever comes next is told if it does not.
+        # The next case reports a failure of this.
         with contextlib.suppress(Failed, Unsupported):
             for _ in range(self._nodes.address.nodes):
                 if not self._nodes.active:

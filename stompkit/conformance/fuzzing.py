@@ -260,7 +260,7 @@ class _Harm:
     def _bystander(self) -> Bystander | None:
         """Return a session that could suffer, unless the time is up or the target has gone."""
         while not self.is_over and time.monotonic() < self._until and self.revive():
-            # What the last session did may not be over yet.
+            # The effects of the last session may not be over yet.
             with contextlib.suppress(Failed):
                 return Bystander(self._target)
         return None

@@ -169,7 +169,7 @@ def run_command(option: str, command: str, variables: dict[str, str] | None = No
     within :data:`COMMAND_S`.
     """
     try:
-        # What it prints is no part of the report; it may leave something in the background.
+        # Its output is not part of the report; it may leave a process in the background.
         status = subprocess.run(
             command,
             shell=True,

@@ -1,4 +1,4 @@
-"""Runs the cases: pytest underneath, our own words and exit status above."""
+"""Runs the cases with pytest, with the suite's own output and exit status."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ __all__ = ["Exit", "HarnessError", "Selection", "all_cases", "cases_folder", "ex
 class Exit(IntEnum):
     """The exit status of the runner."""
 
-    #: Everything is as it is expected to be.
+    #: All results are as expected.
     OK = 0
-    #: A case failed that was not expected to, or the reverse.
+    #: A case failed unexpectedly, or an expected deviation did not occur.
     FAILURES = 1
-    #: The command line makes no sense, or selects nothing.
+    #: The command line is invalid, or selects no cases.
     USAGE = 2
-    #: Nothing that speaks STOMP answers, or it stopped answering.
+    #: No STOMP server answers, or it stopped answering.
     UNREACHABLE = 3
-    #: The suite itself is broken.
+    #: The suite itself has an error.
     HARNESS = 4
-    #: Somebody pressed Ctrl-C; the number is the shell's for that.
+    #: The user pressed Ctrl-C; the number is the shell's convention for that.
     INTERRUPTED = 130
-    #: It got SIGTERM; likewise.
+    #: The runner got SIGTERM; likewise.
     TERMINATED = 143
 
 
 def all_cases(selection: Selection) -> list[Case]:
-    """The selected cases, without running any; raises :class:`HarnessError`."""
+    """Return the selected cases, without running any; raises :class:`HarnessError`."""
     run = Session(selection)
     run_pytest(run)
     if run.errors:
@@ -66,10 +66,10 @@ def run(
     on_case: Callable[[Case], None] = lambda case: None,
     on_result: Callable[[CaseResult], None] = lambda result: None,
 ) -> Report:
-    """Run the selected cases on a target; mistakes of the suite's own are in ``errors``.
+    """Run the selected cases on a target; errors of the suite itself are in ``errors``.
 
-    ``control`` can start the target again, ``jobs`` is how many cases may run at the same time.
-    ``on_case`` is told each case before it is run, ``on_result`` each result as it comes.
+    ``control`` can restart the target; ``jobs`` is the maximum number of parallel cases.
+    ``on_case`` is called before each case, ``on_result`` after each result.
     """
     began = time.monotonic()
     started = datetime.now(UTC).isoformat(timespec="seconds")
@@ -94,7 +94,7 @@ def run(
 
 
 def exit_of(report: Report, *, strict: bool) -> Exit:
-    """The exit status that a report amounts to."""
+    """Return the exit status for a report."""
     if report.cut_short == INTERRUPTED:
         return Exit.INTERRUPTED
     if report.errors:

@@ -1,4 +1,4 @@
-"""The smallest part of something long that still does what the whole does."""
+"""Search for the smallest part of a failing input that still fails."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _Items = TypeVar("_Items", bytes, tuple[bytes, ...])
 
 
 def shrink(items: _Items, fails: Callable[[_Items], bool]) -> _Items:
-    """Leave out whatever can be left out of ``items``, which fail: halves first, then single ones.
+    """Remove as much of the failing ``items`` as possible: first halves, then single ones.
 
-    What is left fails, and would not without any one of its items.
+    The result fails, and would not fail without any one of its items.
     """
     chunk = max(1, len(items) // 2)
     while True:
@@ -34,9 +34,9 @@ def shrink(items: _Items, fails: Callable[[_Items], bool]) -> _Items:
 def shrink_pieces(
     pieces: tuple[bytes, ...], fails: Callable[[tuple[bytes, ...]], bool]
 ) -> tuple[bytes, ...]:
-    """Leave out pieces, then octets of those that are left, until nothing more can go.
+    """Remove pieces, then bytes of the remaining pieces, as long as the rest fails.
 
-    Pieces are put together where that makes no difference.
+    Pieces are joined if that makes no difference.
     """
     while True:
         before = pieces
@@ -53,7 +53,7 @@ def shrink_pieces(
 def _with_smaller(
     pieces: Sequence[bytes], place: int, fails: Callable[[tuple[bytes, ...]], bool]
 ) -> tuple[bytes, ...]:
-    """The same with one piece as small as it can be."""
+    """Return the pieces with one of them reduced to its smallest failing size."""
     before, after = tuple(pieces[:place]), tuple(pieces[place + 1 :])
     smaller = shrink(pieces[place], lambda octets: fails((*before, octets, *after)))
     return (*before, smaller, *after)

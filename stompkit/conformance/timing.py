@@ -1,4 +1,4 @@
-"""Cases about time: what a busy machine spoils is tried once more."""
+"""Cases about time, which are repeated once: a busy machine may disturb them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _ATTEMPTS: Final = 2
 
 
 def tried_again(function: Callable[[Target], None]) -> Callable[[Target], None]:
-    """Make a case about intervals go again if it has failed; the last attempt counts.
+    """Repeat a case about intervals if it has failed; the last attempt counts.
 
-    A machine that stops for a moment makes a punctual target late, or the suite; it never makes a
-    late one punctual. So one attempt that succeeds says more than one that fails. The first one's
-    failure becomes a note. To stand below ``@case`` or ``@trial``.
+    A machine that stops for a moment delays a punctual target, or the suite; it never makes a late
+    target punctual. A successful attempt therefore proves more than a failed one. The failure of
+    the first attempt becomes a note. Put this decorator below ``@case`` or ``@trial``.
     """
 
     @wraps(function)

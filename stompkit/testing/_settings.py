@@ -198,7 +198,7 @@ def _names(text: str | None, where: str, *, is_given: bool) -> tuple[str, ...]:
     if text is None:
         return ()
     if text.startswith(_COMMAND):
-        # A command line may have commas of its own.
+        # A command line may contain commas.
         return (text,)
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     if is_given:

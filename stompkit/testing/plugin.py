@@ -245,7 +245,7 @@ def _from(config: pytest.Config) -> Source:
     """Read options from the command line, before the configuration file, before the environment."""
 
     def read(option: Option) -> tuple[str | None, str]:
-        # An empty value on the command line counts: it takes back what the others say.
+        # An empty value on the command line is valid: it overrides the other sources.
         value: str | None = config.getoption(option.name)
         if value is not None:
             return value or None, option.flag

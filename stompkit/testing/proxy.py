@@ -121,7 +121,7 @@ class Proxy(FaultMethods):
         if self._thread is not None or self._is_stopped:
             raise RuntimeError("a proxy can be started once only: make another one")
         if not self._port:
-            # Kept, so that nobody else gets the port while connections are refused.
+            # Reserve the port, so that no other process gets it while connections are refused.
             self._port = self._ports.take()
         loop = asyncio.SelectorEventLoop()
         try:

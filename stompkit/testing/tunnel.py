@@ -409,7 +409,7 @@ class _Far:
         self.early = layer.opened(answer.partition(b"\r\n\r\n")[2])
 
 
-# Trust, and what is the matter.
+# Certificates, and explanations of errors.
 
 
 def _trusting(place: Place) -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""The broker of a test for programs on Twisted: what takes time gives a Deferred."""
+"""The broker of a test for Twisted programs: blocking methods return Deferreds."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _P = ParamSpec("_P")
 class TwistedBroker(ThreadedBroker):
     """A broker for Twisted: ``yield b.restart()`` or ``await b.restart()``.
 
-    ``TwistedBroker(stomp_broker)`` wraps the fixture, in tests of pytest-twisted for example;
-    every method that is said to be awaitable gives a Deferred. It needs a running reactor.
+    ``TwistedBroker(stomp_broker)`` wraps the fixture, in tests of pytest-twisted for example; every
+    awaitable method returns a Deferred. It requires a running reactor.
     """
 
     def run(
         self, function: Callable[_P, _T], /, *arguments: _P.args, **keywords: _P.kwargs
     ) -> Deferred[_T]:
-        """Call anything that blocks in a thread of the reactor's pool."""
+        """Run a blocking call in a thread of the reactor's pool."""
         return deferToThread(function, *arguments, **keywords)

@@ -57,7 +57,7 @@ class Caller(Peer):
         self._answered = 0
         self._messages = 0
 
-    # What the client has said of itself.
+    # Properties that the client has reported.
 
     @property
     def opening(self) -> Frame:
@@ -177,7 +177,7 @@ class Caller(Peer):
                 self.send_raw(octets[place : place + 1])
                 self._wait(lambda frame: False, _APART_S)
 
-    # What comes of them.
+    # Responses of the client.
 
     def expect_send(self, body: bytes) -> Frame:
         """Wait for the next SEND, which must have this body."""

@@ -16,7 +16,7 @@ class Node:
         #: True if it refuses connections initially, and after each case.
         self.refuses = refuses
         if port:
-            # Others may have it; only among ourselves it is to be shared.
+            # The port may be in use; only sockets of the suite may share it.
             _bound(host, port, shares=False).close()
         #: A socket that reserves the port, with or without a listener.
         self._keeper = _bound(host, port)
@@ -34,7 +34,7 @@ class Node:
         if not self.refuses and self.listener is None:
             self.listener = _bound(self.host, self.port)
             self.listener.listen()
-            # Who has gone again before being accepted keeps nobody waiting.
+            # A client that disconnects before it is accepted must not block.
             self.listener.setblocking(False)
 
     def refuse(self) -> None:

@@ -110,6 +110,6 @@ def _reason(error: BaseException, status: int | None, said: str) -> str:
     if status is not None and "status" not in reason:
         reason += f"; the program ended with status {status}"
     lines = [line.strip()[:_SHOWN_CHARACTERS] for line in said.splitlines() if line.strip()]
-    # What was wrong is the last line of a traceback in some languages, the first in others.
+    # The error is the last line of a traceback in some languages, the first in others.
     shown = lines[:_SHOWN_LINES] + lines[_SHOWN_LINES:][-_SHOWN_LINES:]
     return f"{reason}; it said: {' / '.join(shown)}" if shown else reason

@@ -132,7 +132,7 @@ class Service:
         try:
             result = run.play()
         except Exception:
-            # No case may raise anything but what it finds out about the client.
+            # A case may raise only findings about the client.
             self.errors.append(traceback.format_exc())
         self._done.put((place, result, run.client))
         self._waking.send(b".")
@@ -142,7 +142,7 @@ class Service:
         place, result, client = self._done.get()
         del self._runs[place.case.id]
         self._await(place)
-        # Who connects and says nothing only wants to know whether somebody is there.
+        # A connection without data is a port check.
         if result is not None and any(caller.arrivals for caller in client.callers):
             self._results[place.case.id] = result
             self._offered.update(client.offered)

@@ -106,7 +106,7 @@ class Trials:
         except Unreachable:
             raise
         except Exception:
-            # No case may raise anything but what it finds out about the client.
+            # A case may raise only findings about the client.
             self.errors.append(traceback.format_exc())
             self._stop()
             return

@@ -74,7 +74,7 @@ class Capabilities:
         self._broker = broker
         self._findings: dict[str, Finding] = {}
         self._access = Access(
-            # Past the proxy that records frames: nobody wants to see these.
+            # Connect directly, not through the proxy: frames of probes are not recorded.
             broker.server_address,
             login=broker.login,
             passcode=broker.passcode,

@@ -76,7 +76,7 @@ def can_be_launched_with(name: str, broker: RunningBroker) -> bool:
     if broker.config is None or name not in _FEATURES:
         return False
     launcher = LAUNCHERS.get(broker.name)
-    # Of a command of the user's nobody can tell.
+    # The features of a user's command are unknown.
     return launcher is None or _FEATURES[name] in launcher.features
 
 

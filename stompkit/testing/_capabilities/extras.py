@@ -81,7 +81,7 @@ class _Durable:
     """A subscription that may turn out to be durable."""
 
     def __init__(self, ground: Ground, connecting: list[str], subscribing: list[str]) -> None:
-        """Name the headers of CONNECT and SUBSCRIBE, without a value for a name of its own."""
+        """Store headers of CONNECT and SUBSCRIBE; those without a value get a unique name."""
         self._ground = ground
         self._name = ground.name()
         self._topic = ground.topic()

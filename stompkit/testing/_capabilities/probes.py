@@ -83,7 +83,8 @@ def _redelivered(ground: Ground) -> Frame | None:
     ground.subscribe(client, queue, "client")
     ground.take(client, queue, b"1")
     client.close()
-    # A broker may put it back behind the first look, and tell nobody who has subscribed by then.
+    # A broker may requeue the message only after the first check, and not deliver it to earlier
+    # subscribers.
     for _ in range(2):
         rest = ground.rest_of(queue, awaited=b"1")
         for message in rest:

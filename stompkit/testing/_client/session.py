@@ -33,7 +33,7 @@ class ClientSession:
         """Use a connection on which nothing has been sent; prefer a class method."""
         self._stream = stream
         self._address = address
-        #: The headers of CONNECTED; empty as long as there is no session.
+        #: The headers of CONNECTED; empty without a session.
         self.connected: dict[str, str] = {}
 
     @classmethod
@@ -99,7 +99,7 @@ class ClientSession:
             wanted["heart-beat"] = heart_beat
         wanted.update(headers or {})
         secret = wanted.get("passcode")
-        # Where it is the login, too, it is no secret.
+        # A passcode that equals the login is not a secret.
         secrets = () if secret is None or secret == wanted.get("login") else (secret,)
         client = cls.open(host, port, timeout_s=timeout_s, tls=tls, secrets=secrets)
         try:
@@ -124,8 +124,8 @@ class ClientSession:
             reason = f"the broker chose STOMP {answered} where {' or '.join(offered)} was offered"
             raise stream.trail.failure(Refused, reason, connected)
         self.connected = connected.headers
-        # Nothing is wanted of the broker: whether it has been silent can only be told by those
-        # who listen all the time.
+        # The client expects no heart-beats: only a client that reads continuously can detect
+        # silence.
         can_ms, _ = _heart_beat(headers)
         stream.heart_beat.negotiate((can_ms, 0), _heart_beat(connected.headers), version)
 

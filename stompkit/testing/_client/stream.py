@@ -106,7 +106,7 @@ class ClientStream:
         except _NOT_NOW:
             return 0
         except OSError:
-            # What the broker said before it hung up may still be there to be read.
+            # Data that the broker sent before it closed may still be readable.
             while not self._ending:
                 self._read(at_end=True)
             return 0
@@ -168,7 +168,8 @@ class ClientStream:
             return False
         now = time.monotonic()
         if self.heart_beat.must_send(now):
-            # If the broker does not take it now, octets are on their way to it that do as well.
+            # If the broker does not accept the heart-beat now, other pending bytes serve the same
+            # purpose.
             self._write(memoryview(b"\n"))
             self.heart_beat.last_sent = now
         due = self.heart_beat.next_deadline()
@@ -201,8 +202,8 @@ class ClientStream:
             did = "reset" if octets is None else "closed"
             self._end(f"the broker {did} the connection", by_broker=True)
         if _QUICK_ACK is not None:
-            # A broker that writes two small pieces holds the second back until the first has been
-            # acknowledged, 40 ms later unless this is said, which it has to be each time.
+            # A broker that writes two small pieces holds the second one back until the first is
+            # acknowledged, 40 ms later by default. The option must be set again after each read.
             with contextlib.suppress(OSError):
                 self._socket.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
 

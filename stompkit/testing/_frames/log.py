@@ -72,8 +72,8 @@ class FrameLog:
         """Clear the log, except for the set of open connections."""
         self._began = time.monotonic()
         self._events: deque[Event] = deque()
-        self._bytes = 0  # octets of headers and bodies, of all events
-        self._forgotten = 0  # how many events have gone
+        self._bytes = 0  # bytes of headers and bodies, of all events
+        self._forgotten = 0  # number of dropped events
         self._beats: dict[Direction, int] = {"received": 0, "sent": 0}
         #: Number of the event with data that is not a frame, and its bytes before masking.
         self._rests: dict[tuple[Direction, int], tuple[int, bytearray]] = {}
@@ -120,12 +120,12 @@ class FrameLog:
                 self._append(Octets(direction, connection, b"", self._now()))
             number, rest = self._rests[key]
             rest += octets[: most - len(rest)]
-            # A secret may have come in pieces, so it is all masked anew.
+            # A secret may have come in pieces, so all of it is masked again.
             index = number - self._first
             event = self._events[index] if index >= 0 else None
             if isinstance(event, Octets):
                 masked = self._secrets.octets(bytes(rest))
-                if len(rest) == most:  # what begins a secret at the end isn't known for one
+                if len(rest) == most:  # its end may be an incomplete secret
                     masked = masked[: len(masked) - self._secrets.longest_bytes]
                 self._events[index] = replace(event, octets=masked[:_MOST_OCTETS])
             self._changed.notify_all()
@@ -276,7 +276,7 @@ class FrameLog:
     # What both need; the lock is held, except by _found.
 
     def _now(self) -> float:
-        # As exact as a transcript tells it.
+        # With the precision of a transcript.
         return round(time.monotonic() - self._began, 6)
 
     @property

@@ -1,11 +1,11 @@
 """Servers that ``make servers`` has fetched, in versions that the system does not have.
 
-They are in a cache folder. A file ``NAME.json`` there stands for each server that is complete::
+They are in a cache folder. A file ``NAME.json`` there marks each complete server::
 
     {"server": "rabbitmq", "version": "4.3.6", "folder": "debian-sid"}
 
 The folder holds either the server's own files or a whole Debian system. A program of such a system
-runs with that system's ``/usr`` in place of the machine's, in a mount namespace of its own.
+runs in a separate mount namespace, with that system's ``/usr`` in place of the machine's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Fork brokers from a process that has imported their modules: imports take most of their start.
 
-python -m stompkit.testing._launching.forkserver DESCRIPTOR MODULE
+    python -m stompkit.testing._launching.forkserver DESCRIPTOR MODULE
 
 The program first imports the module, and with it all that brokers need. The descriptor is a socket
 of type SOCK_SEQPACKET, whose other end belongs to the parent of this program. Each packet is a
@@ -142,7 +142,7 @@ def main(descriptor: int, module: str) -> None:
     """Run the program."""
     parent = os.getppid()
     importlib.import_module(module)
-    # What is there now is of no concern to the collectors of forked processes.
+    # Exclude the current objects from garbage collection in forked processes.
     gc.collect()
     gc.freeze()
     with socket.socket(fileno=descriptor) as channel:

@@ -154,7 +154,7 @@ class Guard:
         except OSError as error:
             answer = error.strerror or str(error)
         if self._answers is not None:
-            # An error means that nobody is left to read it.
+            # An error means that the reader has gone.
             with contextlib.suppress(OSError):
                 os.write(self._answers, f"{answer}\n".encode())
 
@@ -188,7 +188,8 @@ class Guard:
         if sys.platform != "linux":
             raise OSError("only Linux can bound the files of a process that runs")
         done: set[int] = set()
-        # Until there is no new one, which may have been started before its parent's turn.
+        # Repeat until there is no new process: one may have been started before its parent was
+        # limited.
         while pids := set(self._family()) - done:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
@@ -233,7 +234,7 @@ class Guard:
         while time.monotonic() < deadline:
             alive = self._signal_group(signal.SIGKILL)
             for pid in _children():
-                # Not yet waited for, so the number can't have been given to another process.
+                # The process has not been waited for, so its id cannot have been reused.
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
             if self._reap() and not alive:

@@ -198,7 +198,7 @@ class Installation:
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
             if self.directory.exists():
-                # It takes a free descriptor to look for files in it.
+                # The search for files requires a free descriptor, so this may have failed.
                 remove_at_exit(self.directory)
 
     def _choose_port(self) -> int:
@@ -226,7 +226,7 @@ class Installation:
                 kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 kept.bind((self._config.host, port))
             except OSError:
-                # Somebody was faster; whoever starts the broker again will be told.
+                # Another process took the port; the next start reports that.
                 kept.close()
             else:
                 self._kept.append(kept)
@@ -386,7 +386,7 @@ class _Wait:
             except NotReady as reason:
                 self._note(reason)
                 port = None
-        # Also after an answer: it could have been somebody else's broker that gave it.
+        # Check this after an answer, too: another broker could have sent it.
         if self._process.status() is not None:
             raise _GivenUpError
         return port

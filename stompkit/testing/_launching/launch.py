@@ -47,7 +47,7 @@ def launch_with(launcher: Launcher, config: LaunchConfig) -> RunningBroker:
     if config.host == IPV4_LOOPBACK:
         config = replace(config, host=loopback())
     config = _complete(launcher, config)
-    # With a proxy in front it is the proxy that listens where the configuration says.
+    # With a proxy, the proxy listens at the configured address.
     if config.frames:
         check_port(config)
     own = replace(config, port=0) if config.frames else config
@@ -156,7 +156,7 @@ def _started(launcher: Launcher, config: LaunchConfig) -> Installation:
         except BrokerStartError as error:
             installation.close(kill=True)
             is_last = not attempts or not port_was_taken(error)
-            # Whoever reads the message wants to read the log, if there is one.
+            # Keep the log for the reader of the message, if there is one.
             if is_last and error.attempt.log_path is not None:
                 installation.keep_directory()
             installation.remove_directory()

@@ -35,7 +35,7 @@ class _Sweeper:
         self._process = subprocess.Popen(
             [sys.executable, "-I", str(_SWEEPER), str(self.owner)],
             stdin=subprocess.PIPE,
-            # Nobody who reads the output of this process is to wait for the other one.
+            # Readers of this process's output must not wait for the other process.
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
@@ -78,7 +78,7 @@ def remove_at_exit(folder: Path) -> None:
 
 def remove_when_killed(folder: Path) -> None:
     """Remove a temporary folder if this process is killed while no guard is responsible for it."""
-    # Without processes or descriptors to be had, the folder stays in that case only.
+    # If no process or descriptor is available, the folder remains only in that case.
     with contextlib.suppress(OSError), _LOCK:
         if not _SWEEPERS or _SWEEPERS[-1].owner != os.getpid():
             # One of a process that this one was forked from ends with that.

@@ -1,4 +1,4 @@
-"""The one place that waits for something that does not announce itself."""
+"""Polling for conditions without a notification."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _T = TypeVar("_T")
 
 
 def wait_until(condition: Callable[[], _T], timeout_s: float, *, interval_s: float = 0.02) -> _T:
-    """Call ``condition`` until what it returns is true, and return that.
+    """Call ``condition`` until it returns a true value, and return that value.
 
-    After ``timeout_s`` seconds the last, false, value is returned instead.  The condition is
-    called at least once, and between two calls the thread rests ``interval_s`` seconds.
+    After ``timeout_s`` seconds the last, false value is returned instead.  The condition is called
+    at least once; the thread sleeps ``interval_s`` seconds between two calls.
     """
     deadline = time.monotonic() + timeout_s
     while True:

@@ -39,7 +39,8 @@ class Ports:
         """
         while True:
             port = self._take_here()
-            # One that somebody uses at another address stays held, so that it is not given again.
+            # A port that is in use at another address stays reserved, so that it is not returned
+            # again.
             if sys.platform != "linux" or self._take_everywhere(port):
                 return port
 
@@ -98,7 +99,8 @@ def is_taken(host: str, port: int) -> bool:
     Raises OSError if the address does not belong to this machine.
     """
     with _socket(host) as attempt:
-        # As servers do, so that connections of a stopped broker that are still closing don't count.
+        # Set the option as servers do, so that closing connections of a stopped broker do not
+        # count.
         attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             attempt.bind((host, port))

@@ -60,7 +60,7 @@ class _Start:
     def guard(self, log: int, answers: int) -> subprocess.Popen[bytes] | ForkedGuard:
         """Start the guard, in the fastest available way; the arguments are descriptors."""
         if can_fork(self.command, self.environment):
-            # Where that fails, what comes next shows why.
+            # If forking fails, the fallback below shows the reason.
             with contextlib.suppress(OSError):
                 return fork(
                     self.command,
@@ -182,7 +182,7 @@ class GuardedProcess:
             answers.register(self._answers, select.POLLIN)
             if not answers.poll(_GUARD_S * 1000):
                 raise BrokerError(f"the broker's guard gave no answer in {_GUARD_S:g} s")
-            # Short enough to come in one piece; the end of the file where the guard has ended.
+            # The answer is short enough to come in one piece; it is empty if the guard has ended.
             answer = self._answers.readline()
         if not answer:
             raise BrokerError("the broker's process has ended")
@@ -203,14 +203,15 @@ class GuardedProcess:
     def _finish(self, word: bytes, timeout_s: float) -> None:
         """Send the guard its last order and wait until it has ended."""
         assert self._guard.stdin is not None
-        # Where that fails the guard has ended, and the command before it.
+        # If writing fails, the guard has ended, and the command before it.
         self._tell(word)
         try:
             self._guard.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self._guard.kill()
             self._guard.wait()
-        # Only now: the end of its input would tell the guard that this process is gone.
+        # Close it only now: the end of its input would mean to the guard that this process has
+        # gone.
         with contextlib.suppress(OSError):
             self._guard.stdin.close()
         self.is_paused = self.is_disk_full = False

@@ -347,9 +347,8 @@ class RunningBroker:
     def restart(self, *, kill: bool = False) -> None:
         """End the broker if it runs, restart it with the same settings, and wait until ready.
 
-        It finds the data that it has left; what it needs to have left any is that it is
-        ``persistent``. ``kill`` ends it as ``kill -9`` does, else it shuts down in order.
-        Raises BrokerStartError where it does not start.
+        The broker recovers its data if it is ``persistent``. ``kill`` ends it as ``kill -9`` does;
+        otherwise it shuts down in order. Raises BrokerStartError if it does not start.
         """
         installation = self._own("restart")
         if self._is_stopped:

@@ -1,6 +1,6 @@
 """Remove directories after the process that registered them has ended.
 
-python -I sweeper.py PID
+    python -I sweeper.py PID
 
 Standard input is a pipe from the process PID, the parent of this program.  It carries the paths of
 the directories, each followed by a NUL.  The directories are removed with all their contents when
@@ -34,7 +34,7 @@ def _paths(parent: int) -> list[bytes]:
             octets += chunk
         # A path without its NUL is not complete, and may be that of another directory.
         *paths, _ = octets.split(b"\0")
-        # Where a process still has the pipe, what was written to it is read first.
+        # If another process still has the pipe, its remaining data is read first.
         if chunk == b"" or b"" in paths or (is_gone and not chunk):
             return list(filter(None, paths))
 

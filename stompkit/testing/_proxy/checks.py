@@ -1,4 +1,4 @@
-"""Checks of the numbers and words that make a rule."""
+"""Validation of the numbers and words in rules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["check_number", "check_whole", "check_word"]
 
 
 def check_whole(least: int, **values: int | None) -> None:
-    """Raise ValueError for a number below ``least``, TypeError for what is no whole number."""
+    """Raise ValueError for a number below ``least``, TypeError for a value of another type."""
     for name, value in values.items():
         if value is None:
             continue
@@ -19,7 +19,7 @@ def check_whole(least: int, **values: int | None) -> None:
 
 
 def check_number(least: float, most: float | None, **values: float | None) -> None:
-    """Raise ValueError for a number out of range, TypeError for what is no number."""
+    """Raise ValueError for a number out of range, TypeError for a value that is not a number."""
     for name, value in values.items():
         if value is None:
             continue
@@ -31,7 +31,7 @@ def check_number(least: float, most: float | None, **values: float | None) -> No
 
 
 def check_word(words: tuple[str, ...], **values: str) -> None:
-    """Raise ValueError for what is none of the words."""
+    """Raise ValueError for an unknown word."""
     for name, value in values.items():
         if value not in words:
             raise ValueError(f"{name} is {value!r}, not {' or '.join(words)}")

@@ -112,7 +112,7 @@ class Connection:
         if self.is_over or rule.act_on is None or rule.match.connection not in (None, self.number):
             return
         if not self._is_through and (rule.later or rule.kind == "half_open"):
-            self._postponed.append(rule)  # there has to be something whose end is not seen
+            self._postponed.append(rule)  # the broker must have accepted it
         elif rule.strikes(self._flows["sent"].lane.random(rule)):
             self.server.struck(rule, self.number)
             rule.act_on(self, rule)

@@ -150,7 +150,7 @@ class Flow:
         self._is_reading = wants
 
     def _read(self) -> None:
-        assert self._source is not None  # or nobody would have said that it is readable
+        assert self._source is not None  # it has become readable
         try:
             octets = self._source.recv(READ_BYTES)
         except (BlockingIOError, InterruptedError):
@@ -161,7 +161,7 @@ class Flow:
         if not octets:
             self._end(is_reset=self._is_broken)
         elif not self._is_discarding:
-            self._is_feeding = True  # what comes of these octets goes out together
+            self._is_feeding = True  # the results of these bytes go out together
             try:
                 self.lane.feed(octets)
             finally:

@@ -47,7 +47,7 @@ class Lane:
         self._inject = inject
         self._struck = struck
         self._splitter = Splitter()
-        self._ahead = 0  # octets that are pending in the splitter, but have been handed on
+        self._ahead = 0  # number of pending bytes in the splitter already handed on
         self._rules: list[Rule] = []
         self._is_raw = True
         self._randoms: dict[Rule, Random] = {}
@@ -56,7 +56,7 @@ class Lane:
         #: Number of bytes held back by rules.
         self.kept_bytes = 0
         self._is_over = False  # a fault has ended the connection
-        self._between: list[bytes] = []  # to be put in where the frame ends that is under way
+        self._between: list[bytes] = []  # injections waiting for the end of the frame
 
     def change(self, rules: Iterable[Rule]) -> None:
         """Apply these rules from now on; data that only other rules held is handed on."""
@@ -73,7 +73,7 @@ class Lane:
                 self._overtaken.append(passage)
             else:
                 self._release(passage)
-        # Last: what is pending came after all that.
+        # Last: the pending data came after all that.
         self._choose_mode()
 
     def feed(self, octets: bytes) -> None:

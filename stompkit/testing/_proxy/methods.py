@@ -134,7 +134,7 @@ class FaultMethods:
             return self._put(rule_of_connections("inject", act_on, where, details))
         return self._put(rule_of_frames("inject", act, command, where, details))
 
-    # What happens to frames, or to all octets.
+    # Faults of frames, or of all bytes.
 
     def delay(
         self, seconds: float, command: str | None = None, *, jitter_s: float = 0.0, **where: Any

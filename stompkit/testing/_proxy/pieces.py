@@ -67,9 +67,9 @@ class Splitter:
         self._forget_progress()
 
     def _forget_progress(self) -> None:
-        self._searched = 0  # octets of the frame that have been searched for what comes next
-        self._body_start = 0  # where its body begins; 0 while its head is not complete
-        self._need = 0  # its size; 0 while that is not known
+        self._searched = 0  # number of bytes of the frame that have been searched
+        self._body_start = 0  # offset of its body; 0 while its head is incomplete
+        self._need = 0  # its size in bytes; 0 while unknown
 
     @property
     def pending(self) -> bytes:

@@ -93,7 +93,7 @@ class Server:
         family, address = self._address
         listener = socket.socket(family, socket.SOCK_STREAM)
         try:
-            if sys.platform != "win32":  # where it would share the port
+            if sys.platform != "win32":  # there it would share the port
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
             listener.listen(_BACKLOG)
@@ -150,7 +150,7 @@ class Server:
 
     def put(self, rule: Rule) -> None:
         """Activate a rule."""
-        self.accept()  # who has connected is there, even if nobody has looked yet
+        self.accept()  # clients that have connected exist, even if not accepted yet
         self._made += 1
         rule.number = self._made
         self.rules.append(rule)

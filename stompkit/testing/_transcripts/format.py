@@ -1,4 +1,4 @@
-"""The text of a transcript: writing and reading it. The format itself: transcripts.py."""
+"""Serialisation and parsing of transcripts. The format itself: transcripts.py."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _UNESCAPED: Final = {"\\": b"\\", "n": b"\n", "r": b"\r", "t": b"\t", "c": b":"}
 
 
 class TranscriptError(ValueError):
-    """A text is no transcript; the message says where and why."""
+    """A text is not a valid transcript; the message has the position and the reason."""
 
 
 # Writing.
 
 
 def written_transcript(events: Iterable[Event], forgotten: int, *, timed: bool) -> str:
-    """Write a transcript."""
+    """Return the text of a transcript."""
     parts = [_FIRST_LINE + "\n"]
     if forgotten:
         parts.append(f"=== {forgotten} earlier events forgotten\n")
@@ -61,7 +61,7 @@ def written_transcript(events: Iterable[Event], forgotten: int, *, timed: bool) 
 
 
 def _frame(frame: Frame) -> str:
-    """Write a frame as the specifications do."""
+    """Return the text of a frame as the specifications print it."""
     lines = [frame.command]
     lines += [f"{_name(name)}:{_visible(value)}" for name, value in frame.items()]
     return "\n".join([*lines, "", f"{_block(frame.body)}{_END}\n"])
@@ -73,7 +73,7 @@ def _name(name: str) -> str:
 
 
 def _block(octets: bytes) -> str:
-    """Escape octets that may take several lines."""
+    """Escape bytes that may take several lines."""
     text = octets.decode("utf-8", "surrogateescape")
     lines = [_visible(line) for line in text.split("\n")]
     # A blank before the end mark is not at the end of its line.
@@ -83,7 +83,7 @@ def _block(octets: bytes) -> str:
 
 
 def _visible(text: str) -> str:
-    """Escape, in what has to stay on a line, all that can't be seen or could get lost."""
+    """Escape characters of a one-line text that are invisible or could get lost."""
     if not text.isprintable() or "\\" in text:
         text = "".join(_character(character) for character in text)
     text = text.replace(_END, "\\x5e@")
@@ -102,15 +102,15 @@ def _character(character: str) -> str:
 
 
 def parse_transcript(text: str, name: str = "transcript") -> tuple[tuple[Event, ...], int, bool]:
-    """Read a transcript: its events, how many were forgotten, and whether it tells times.
+    """Parse a transcript: return its events, the number of forgotten ones, and if it is timed.
 
-    ``name`` is what it is called in the message of TranscriptError.
+    ``name`` is its name in the message of TranscriptError.
     """
     return _Reader(text, name).read()
 
 
 class _Reader:
-    """The lines of a transcript, and how far they have been read."""
+    """The lines of a transcript, with the position of the reader."""
 
     def __init__(self, text: str, name: str) -> None:
         # Some tools make CR LF of every line end; what belongs to a frame is written as \r.
@@ -150,7 +150,7 @@ class _Reader:
         raise self._error(f"version {version[1]!r} of the format is not known, only 1 is")
 
     def _event(self, mark: re.Match[str], number: int) -> Event:
-        """Read the event that a mark begins."""
+        """Read the event that starts with a mark."""
         connection, at_s = int(mark["connection"]), float(mark["at_s"] or 0)
         if mark["cut"] is not None and (mark["direction"] is None or mark["octets"] is not None):
             raise self._error("only the body of a frame can be cut")
@@ -186,7 +186,7 @@ class _Reader:
         return Frame(command, headers, self._block(), tuple(repeated))
 
     def _block(self) -> bytes:
-        """Read octets up to the end mark."""
+        """Read bytes up to the end mark."""
         pieces = []
         while _END not in (line := self._take_of("octets")):
             pieces.append(self._octets(line))

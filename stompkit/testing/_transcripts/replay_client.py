@@ -228,8 +228,8 @@ class _Player:
         deadline = time.monotonic() + self._timeout_s
         with contextlib.closing(connection.socket):
             if event is None or event.by != "broker":
-                # Not at once: what is still unread would make it a reset, and what the broker
-                # has not read yet would be lost.
+                # Do not close at once: unread data would turn the close into a reset, and data that
+                # the broker has not read yet would be lost.
                 with contextlib.suppress(OSError):
                     connection.socket.shutdown(socket.SHUT_WR)
             while not connection.ended:

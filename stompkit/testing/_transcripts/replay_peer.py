@@ -24,7 +24,7 @@ class ReplayPeer:
         """Take a socket over."""
         self.number = number
         self.socket = connected
-        # Frames go out when they are written: whoever waits for one has nothing else to do.
+        # Send frames immediately: the receiver of a frame has nothing else to do.
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         #: Frames that were received and not yet taken.
         self.arrived: list[Frame] = []

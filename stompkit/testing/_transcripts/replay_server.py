@@ -90,8 +90,8 @@ class ReplayServer:
         self._peers: dict[int, ReplayPeer] = {}
         self._ended: set[int] = set()  # connections that have ended
         self._leaving: set[int] = set()  # connections with a DISCONNECT or an ERROR
-        self._unasked: set[tuple[int, str | None]] = set()  # receipts that nobody wants now
-        self._is_over = False  # whether there is no going on
+        self._unasked: set[tuple[int, str | None]] = set()  # receipts not requested in the replay
+        self._is_over = False  # True if the replay cannot continue
         self._stop_at: float | None = None
         self._failure: Exception | None = None
         self._thread: threading.Thread | None = None
@@ -271,7 +271,7 @@ class ReplayServer:
         if problem is not None:
             raise _Differs(problem, peer)
 
-    # What the transcript has.
+    # Recorded events.
 
     def _compare(self, peer: ReplayPeer, event: SeenFrame) -> None:
         """Wait for a frame of a client, and compare it with the one in the transcript."""
@@ -292,7 +292,7 @@ class ReplayServer:
         if asked is None and recorded is not None:
             self._unasked.add((peer.number, recorded))
         elif asked is not None and recorded is None:
-            # Nobody should have to wait for an answer because it was not recorded.
+            # The client must not wait for an answer only because it was not recorded.
             self._send(peer, Frame("RECEIPT", {"receipt-id": asked}))
 
     def _answer(self, peer: ReplayPeer, event: SeenFrame) -> None:

@@ -101,7 +101,7 @@ def wire_octets(frame: Frame, version: Version | None) -> bytes:
     counted = "content-length" in headers
     if counted:
         headers["content-length"] = str(len(frame.body))
-    # Without its length nobody could tell where a body with NUL ends.
+    # The end of a body with NUL is unknown without its length.
     inside = counted or b"\0" in frame.body
     told = Frame(frame.command, headers, frame.body if inside else b"", frame.repeated)
     octets = encode(told, version, tolerance=Tolerance.LENIENT)

@@ -1,4 +1,4 @@
-"""The real broker, on a clock that stands still."""
+"""The real broker, on a clock that only tests advance."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _FIRST_PORT = 50_000
 
 
 class MemoryBroker:
-    """A broker whose clients live in the same process and whose time stands still.
+    """A broker in the same process as its clients, on a clock that only tests advance.
 
-    ``clock`` is the :class:`twisted.internet.task.Clock` that heart-beats and deadlines go by;
-    ``broker`` is the domain object behind the protocol.
+    ``clock`` is the :class:`twisted.internet.task.Clock` for heart-beats and deadlines; ``broker``
+    is the domain object behind the protocol.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class MemoryBroker:
         authoriser: Authoriser | None = None,
         make: Callable[..., BrokerFactory] = BrokerFactory,
     ) -> None:
-        """Make a broker without clients; one with a ``store`` opens it.
+        """Create a broker without clients; one with a ``store`` opens it.
 
-        ``half_close`` says whether its transports can close one way only, as those of TCP can
-        and those of TLS can't.  ``runner`` is one that calls the store at once if not given.  A
-        broker that begins where another has ended is given the other's ``clock``. ``make`` is
-        called as :class:`stompkit.server.BrokerFactory` is, and may make another one.
+        ``half_close`` is true if its transports can close one direction only, as those of TCP can
+        and those of TLS cannot.  ``runner`` by default calls the store synchronously.  A broker
+        that continues after the end of another gets the other's ``clock``. ``make`` is called as
+        :class:`stompkit.server.BrokerFactory` is, and may create a different factory.
         """
         self.clock = Clock() if clock is None else clock
         if store is not None and runner is None:
@@ -80,7 +80,7 @@ class MemoryBroker:
         return next(iter(self.broker.hosts.values())).destinations
 
     def connect(self, address: str = "127.0.0.1") -> MemoryClient:
-        """Open a connection on which nothing has been sent yet; ``address`` is the client's."""
+        """Open a connection on which nothing has been sent; ``address`` is the client's."""
         self._last_port += 1
         peer = IPv4Address("TCP", address, self._last_port)
         return MemoryClient(
@@ -92,9 +92,9 @@ class MemoryBroker:
     def client(self, version: str = "1.2", /, **headers: str) -> MemoryClient:
         """Open a connection and log in.
 
-        ``version`` is the value of ``accept-version``; ``headers`` are further ones of the
-        CONNECT frame, with ``_`` for ``-`` in their names. Raises ``ConnectionRefusedError``
-        with what the ERROR frame says if the broker answers with one.
+        ``version`` is the value of ``accept-version``; ``headers`` are added to the CONNECT frame,
+        with ``_`` for ``-`` in their names. Raises ``ConnectionRefusedError`` with the text of the
+        ERROR frame if the broker answers with one.
         """
         client = self.connect()
         own = {"accept-version": version, "host": "memory"}

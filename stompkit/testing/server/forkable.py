@@ -1,4 +1,4 @@
-"""Import what a broker imports, but for a reactor: brokers are forked afterwards."""
+"""Imports of a broker, except for a reactor: brokers are forked afterwards."""
 
 from __future__ import annotations
 

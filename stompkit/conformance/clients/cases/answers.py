@@ -108,7 +108,7 @@ def unique(client: Client) -> None:
     caller = client.session()
     for number in range(3):
         caller.echo(b"message %d" % number)
-        # Its receipt is not to be on the way when the client closes: that would be a reset.
+        # The receipt must arrive before the client closes: otherwise the connection would be reset.
         caller.settle()
     caller.deliver(b"quit")
     caller.expect("DISCONNECT")

@@ -26,7 +26,7 @@ def connection_lost(client: Client) -> None:
     second.deliver(b"second")
     frame = second.expect("SEND")
     if frame.body == b"first":
-        # The client can't know that it had arrived.
+        # The client cannot know that the message had arrived.
         frame = second.expect("SEND")
     assert frame.body == b"second", f"the client sent {frame.body!r}"
     second.expect("ACK")

@@ -56,7 +56,7 @@ def line_ends_between(client: Client) -> None:
     """Send line ends before, between and after messages, in one write and in several."""
     caller = client.session()
     first, second, third = (caller.message(body) for body in (b"first", b"second", b"third"))
-    # What the client has been sent before has to be read, or this would come as its end.
+    # The client must have read all earlier data, or these bytes would arrive with it.
     caller.expect_nothing(client.quiet_s, "SEND")
     caller.send_raw(b"\n\n\n" + first.octets + b"\n\n" + second.octets + b"\n")
     caller.expect_send(b"first")

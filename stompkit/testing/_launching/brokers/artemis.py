@@ -1,4 +1,4 @@
-"""Launch Apache ActiveMQ Artemis with nothing but a STOMP acceptor."""
+"""Launch Apache ActiveMQ Artemis with only a STOMP acceptor."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["Artemis"]
 _NAME: Final = "artemis"
 _FETCH: Final = "artemis"
 _MAIN: Final = "org.apache.activemq.artemis.boot.Artemis"
-#: The prefixes of the usual names, which Artemis does not know by itself.
+#: The prefixes of the conventional names, which Artemis does not configure by default.
 _PREFIXES: Final = "anycastPrefix=/queue/;multicastPrefix=/topic/"
-#: The broker decodes a password of this form, which therefore can't stand for itself.
+#: The broker decodes a password of this form, which therefore cannot be used literally.
 _ENCODED: Final = "ENC("
 
 _BOOTSTRAP: Final = """\
@@ -32,7 +32,7 @@ _BOOTSTRAP: Final = """\
   <server configuration={settings}/>
 </broker>
 """
-# What the program `artemis create` writes, less what listens elsewhere, and less what ends the
+# The output of `artemis create`, without other listeners, and without the checks that end the
 # broker when it has been paused or when the machine's disk is nearly full.
 _SETTINGS: Final = """\
 <?xml version="1.0" encoding="UTF-8"?>
@@ -88,7 +88,7 @@ _SETTINGS: Final = """\
   </core>
 </configuration>
 """
-#: It does not start without this file, which says nothing.
+#: Artemis does not start without this file, which configures nothing.
 _MANAGEMENT: Final = """\
 <?xml version="1.0" encoding="UTF-8"?>
 <management-context xmlns="http://activemq.apache.org/schema"/>
@@ -113,7 +113,7 @@ appender.console.layout.pattern = %d %-5level [%logger] %msg%n
 
 
 class Artemis:
-    """Artemis in an instance of its own, which has no console and no management."""
+    """Artemis in a separate instance, without console and management."""
 
     chooses_port = False
     versions = "1.0,1.1,1.2"
@@ -127,11 +127,11 @@ class Artemis:
         self._version = version
 
     def vhost(self, config: LaunchConfig) -> str:
-        """There are no virtual hosts."""
+        """Return the default: Artemis has no virtual hosts."""
         return config.host
 
     def missing(self) -> str | None:
-        """Look for Java, and for a release among those that were fetched."""
+        """Check for Java, and for a fetched release."""
         release = self._release()
         if release is None and self._version:
             return explain_missing(_NAME, self._version, None, _FETCH)
@@ -147,7 +147,7 @@ class Artemis:
     def prepare(
         self, config: LaunchConfig, directory: Path, take_port: Callable[[], int]
     ) -> Prepared:
-        """Write the files of an instance and compose the command."""
+        """Write the files of an instance and return the command."""
         release = self._release()
         if release is None or release.fetched is None:
             raise BrokerError(f"{config.name} has been removed from the cache")
@@ -175,12 +175,12 @@ class Artemis:
         return Prepared(command, environment, version=release.version)
 
     def _release(self) -> Release | None:
-        """The release to launch, if it is here."""
+        """Return the release to launch, if it is available."""
         return choose(_NAME, self._version, None)
 
 
 def _write_settings(etc: Path, data: Path, config: LaunchConfig) -> None:
-    """Write the files of configuration."""
+    """Write the configuration files."""
     settings = etc / "broker.xml"
     address = format_address(config.host, config.port)
     acceptor = f"tcp://{address}?protocols=STOMP;{_PREFIXES}"
@@ -210,7 +210,7 @@ def _write_settings(etc: Path, data: Path, config: LaunchConfig) -> None:
 
 
 def _property(text: str) -> str:
-    """A key or value as Java reads it from a file of properties."""
+    """Return a key or value in the format of Java property files."""
     units = text.encode("utf-16-be")
     pairs = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
     return "".join(

@@ -18,14 +18,14 @@ from stompkit.testing._launching.errors import BrokerError
 __all__ = ["CoilMQ"]
 
 
-#: Its catalogue of messages is written with each message: by default it is with every hundredth,
-#: and an end by SIGTERM, not to speak of SIGKILL, forgets the others.
+#: Writes the index of messages with each message. By default every hundredth message does; after
+#: SIGTERM or SIGKILL the others are lost.
 _PERSISTENT: Final = """\
 qstore.factory = coilmq.store.dbm:make_dbm
 qstore.dbm.data_dir = {data}
 qstore.dbm.checkpoint_operations = 0"""
-#: Only with the last of Python's databases is what is written on the disk everywhere: Debian's
-#: ndbm keeps it until the database is closed, which such an end does not do.
+#: Only the last of Python's databases writes to disk immediately on all systems. Debian's ndbm
+#: writes when the database is closed, which does not happen at such an end.
 _START: Final = """\
 import sys
 for name in ("gnu", "ndbm", "sqlite3"):
@@ -34,7 +34,7 @@ from coilmq.start import main
 main()
 """
 
-#: The module that knows the user.
+#: The module with the user.
 _USERS: Final = "stompkit_users"
 _MODULE: Final = """\
 from coilmq.auth.simple import SimpleAuthenticator
@@ -44,7 +44,7 @@ def make():
 
 
 class CoilMQ:
-    """CoilMQ with its messages in memory, or in the simplest of its stores."""
+    """CoilMQ with its messages in memory, or in its simplest store."""
 
     chooses_port = False
     # With 1.2 on offer it insists on a host header with the machine's full name.
@@ -55,11 +55,11 @@ class CoilMQ:
     features = frozenset({"persistent"})
 
     def vhost(self, config: LaunchConfig) -> str:
-        """The only name that it takes in 1.2; to 1.0 and 1.1 it does not matter."""
+        """Return the only name that it accepts in 1.2; in 1.0 and 1.1 it is not checked."""
         return socket.getfqdn()
 
     def missing(self) -> str | None:
-        """Look for the package here, then for a program from an environment of its own."""
+        """Check for the package, and then for a program from another environment."""
         if self._command() is None:
             return (
                 f"neither a Python package 'coilmq' for {sys.executable} nor a program 'coilmq' "
@@ -70,7 +70,7 @@ class CoilMQ:
     def prepare(
         self, config: LaunchConfig, directory: Path, take_port: Callable[[], int]
     ) -> Prepared:
-        """Write the configuration file, and the file of users if there is one."""
+        """Write the configuration file, and the file of users if necessary."""
         if ":" in config.host:
             raise BrokerError(f"CoilMQ can't listen on {config.host}: it knows IPv4 only")
         lines = ["[coilmq]"]
@@ -86,7 +86,7 @@ class CoilMQ:
                 raise BrokerError(f"CoilMQ keeps messages only as a package of {sys.executable}")
             data = directory / "data"
             data.mkdir(exist_ok=True)
-            # Where a setting begins with it, a percent sign stands for another setting.
+            # In a setting that begins with it, a percent sign refers to another setting.
             lines += [_PERSISTENT.format(data=str(data).replace("%", "%%"))]
             command = [sys.executable, "-c", _START]
         settings = directory / "coilmq.ini"
@@ -97,7 +97,7 @@ class CoilMQ:
 
     @staticmethod
     def _command() -> list[str] | None:
-        """The start of its command line, if it is installed."""
+        """Return the start of its command line, if it is installed."""
         if importlib.util.find_spec("coilmq") is not None:
             return [sys.executable, "-m", "coilmq.start"]
         program = shutil.which("coilmq")
@@ -105,9 +105,9 @@ class CoilMQ:
 
 
 def _write_users(path: Path, login: str, passcode: str) -> None:
-    """Write a module that knows the user: in its own file of users not every name can stand.
+    """Write a module with the user: CoilMQ's own file of users does not support all names.
 
-    Raises BrokerError for what CoilMQ's reading of CONNECT would change.
+    Raises BrokerError for a login or passcode that CoilMQ's parser of CONNECT would change.
     """
     for what, text in (("login", login), ("passcode", passcode)):
         if text != text.rstrip():

@@ -28,7 +28,7 @@ class Command:
     start_timeout_s = 60.0
     login: str | None = None
     passcode: str | None = None
-    # Nobody can tell, so it is taken for granted.
+    # Unknown for a command, so persistence is assumed.
     features = frozenset({"persistent"})
 
     def __init__(self, command: str) -> None:

@@ -30,7 +30,7 @@ class MorbidQ:
     """MorbidQ 0.8.7 with a Python 2.7; without one, stompkit with MorbidQ's quirks."""
 
     chooses_port = False
-    # It answers whatever is offered in the way of 1.0.
+    # It answers any offer as 1.0.
     versions = "1.0"
     start_timeout_s = 20.0
     login: str | None = None

@@ -130,7 +130,7 @@ def _server() -> Path | None:
 def _variables(directory: Path) -> dict[str, str]:
     """Return the environment variables that keep all of the node's files in its directory."""
     return {
-        # Where the node keeps the cookie that its kind know each other by.
+        # The node stores its cookie, which authenticates nodes to each other, in this directory.
         "HOME": str(directory),
         "RABBITMQ_NODENAME": "stompkit@localhost",
         "RABBITMQ_BASE": str(directory),

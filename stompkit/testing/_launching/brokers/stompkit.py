@@ -47,7 +47,8 @@ class Stompkit:
     def missing(self) -> str | None:
         """Check for Twisted, without importing it into the process that runs the tests."""
         found = importlib.util.find_spec("twisted")
-        # Only a directory, as the one of this package's own plug-in for it, has no origin.
+        # A namespace package has no origin, such as the directory of stompkit's own Twisted
+        # plug-in.
         if found is None or found.origin is None:
             return (
                 f"the Python package Twisted, on which it runs, was not found by {sys.executable};"

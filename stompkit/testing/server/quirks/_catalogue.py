@@ -1,4 +1,4 @@
-"""All rules, and which of them each profile stands for."""
+"""All rules, and the rules of each profile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RULES: Final[dict[str, Rule]] = {
     )
 }
 
-#: Former rules, now what our broker does by itself, and the rule that says the opposite.
+#: Former rules whose behaviour is now stompkit's default, with the opposite rule.
 OPPOSITES: Final[dict[str, str]] = {"frames-end-with-eol": "frames-end-with-nul"}
 
 

@@ -56,7 +56,7 @@ class CoilMQDecoder:
         if "eol-wedges" not in self._quirks:
             self._pending = self._pending.lstrip(b"\r\n")
         elif self._pending.startswith((b"\r", b"\n")):
-            # It looks for a frame there, does not find one, and never gets any further.
+            # CoilMQ looks for a frame there, does not find one, and stops processing.
             self._pending = b"\n"
             return None
         if len(self._pending) > self._limits.max_frame_bytes:
@@ -104,7 +104,7 @@ class CoilMQDecoder:
             lines = [line.removesuffix("\r") for line in lines]
         command = lines[0]
         if command not in COMMANDS:
-            # A first frame is told so; any other ends the connection.
+            # The first frame gets this error; any other ends the connection.
             code = "unknown-command" if self._version is None else "malformed"
             raise refusal("Expected CONNECT or STOMP command", code)
         headers: dict[str, str] = {}

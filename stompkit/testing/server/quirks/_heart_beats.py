@@ -52,7 +52,7 @@ class CheckedHeartBeat(HeartBeat):
         if not self.receive_s:
             return 0.0
         passed = (self.last_received - self._start) / self.receive_s
-        # The first look after the last octet still finds it.
+        # The first check after the last data still finds it.
         return floor(passed) + 1 + self._checks - passed
 
     @tolerance.setter

@@ -1,4 +1,4 @@
-"""Frames to octets and back where nothing is checked: what a strict codec would refuse goes by."""
+"""A frame codec without checks: it accepts frames that a strict codec rejects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _UNESCAPED = ("CONNECT", "STOMP", "CONNECTED")
 
 
 def decoded(octets: bytes, version: Version) -> Frame:
-    """The frame that our own broker has encoded for a client of ``version``."""
+    """Return the frame that stompkit's broker has encoded for a client of ``version``."""
     head, _, rest = octets.partition(b"\n\n")
     command, *lines = head.decode("utf-8", "surrogateescape").split("\n")
     pairs = []
@@ -24,7 +24,7 @@ def decoded(octets: bytes, version: Version) -> Frame:
 
 
 def encoded(frame: Frame, version: Version, end: bytes = b"\0") -> bytes:
-    """The frame as octets, with the escapes of ``version``, and nothing added to its headers."""
+    """Return the frame as bytes, with the escapes of ``version`` and no additional headers."""
     lines = [frame.command]
     for name, value in frame.items():
         if frame.command not in _UNESCAPED:
@@ -35,7 +35,7 @@ def encoded(frame: Frame, version: Version, end: bytes = b"\0") -> bytes:
 
 
 def changed(frame: Frame, *dropped: str, **headers: str) -> Frame:
-    """A copy of a frame without some headers and with others, ``_`` in their names for ``-``."""
+    """Return a copy of a frame with headers removed and replaced; ``_`` in names is ``-``."""
     kept = {name: value for name, value in frame.headers.items() if name not in dropped}
     kept.update((name.replace("_", "-"), value) for name, value in headers.items())
     return Frame(frame.command, kept, frame.body, frame.repeated)

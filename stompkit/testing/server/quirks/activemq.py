@@ -80,7 +80,7 @@ class ActiveMQ(Quirky):
         if "duplicate-id-accepted" in self.quirks:
             old = self.subscriptions.pop(self.key(frame), None)
             if old is not None:
-                # It goes on under a name that nobody knows.
+                # The old subscription continues under a hidden name.
                 self.subscriptions[f"{self.key(frame)}\n{old.serial}"] = old
         super().subscribe(frame)
 

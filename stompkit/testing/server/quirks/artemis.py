@@ -113,7 +113,7 @@ class Artemis(Quirky):
             if frame.headers[header] == _id_there(subscription, entry.message.id):
                 name = entry.key if header == "id" else entry.message.id
                 return changed(frame, **{header: name})
-        # It may be the id of a message as it is here, which nobody has been told.
+        # It may be an internal id, which no client knows.
         return changed(frame, **{header: ""})
 
     def ack(self, frame: Frame) -> None:
@@ -206,7 +206,7 @@ class Artemis(Quirky):
 
     def __forget(self, entry: MessageReference, subscription: Subscription) -> None:
         """Acknowledge a message of an auto subscription, without space in the window."""
-        # It may have come back meanwhile, and be somebody else's.
+        # The message may have been requeued meanwhile, and delivered to another subscription.
         if entry.key and entry.subscription is subscription:
             self.broker.settle(Settlement([entry], accepted=True, requeue=True))
             self.__adjust(subscription)

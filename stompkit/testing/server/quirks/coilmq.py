@@ -260,5 +260,5 @@ def _is_to_topic(subscription: Subscription) -> bool:
 
 def _id_of(entry: MessageReference) -> str:
     subscription = entry.subscription
-    assert subscription is not None  # what is in a ledger has been delivered to one
+    assert subscription is not None  # entries in PendingAcks have a subscription
     return (subscription.id or _NO_ID).partition(_BETWEEN)[0]

@@ -1,7 +1,7 @@
-"""MorbidQ 0.8.7.3, a broker of 2009 in Python 2: an emulator of its own.
+"""An emulator of MorbidQ 0.8.7.3, a broker of 2009 in Python 2.
 
-What MorbidQ does by mistake and what is of use to nobody is left out: that a frame to
-``/pubsub/...`` breaks the whole process, and that the process ends where its HTTP service fails.
+Useless faults of MorbidQ are not emulated: a frame to ``/pubsub/...`` breaks the whole process, and
+the process ends if its HTTP service fails.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FANOUT: Final = "/fanout/"
 
 
 class MorbidQProtocol(Protocol):
-    """One client."""
+    """The connection of one client."""
 
     def __init__(self, factory: MorbidQFactory, peer: str, number: int) -> None:
         """Wait for CONNECT; ``number`` is that of the session."""
@@ -52,13 +52,13 @@ class MorbidQProtocol(Protocol):
         self._user = User()
         self._is_connected = False
         self._is_over = False
-        #: The ids of subscriptions by destination, where they are told apart at all.
+        #: Ids of subscriptions by destination, if the rules distinguish them.
         self._ids: dict[str, str] = {}
 
     # What Twisted calls.
 
     def dataReceived(self, data: bytes) -> None:
-        """Do what the frames say that are complete with these octets."""
+        """Process the frames that are complete with this data."""
         self._framing.feed(data)
         while not self._is_over:
             try:
@@ -70,7 +70,7 @@ class MorbidQProtocol(Protocol):
                 self._error(str(error), str(error))
 
     def connectionLost(self, reason: Failure | None = None) -> None:
-        """Forget the client."""
+        """Remove the client."""
         self._is_over = True
         self._factory.gone(self)
 
@@ -100,7 +100,7 @@ class MorbidQProtocol(Protocol):
                 self._drop(f"there is nothing to do for {frame.command}")
 
     def _drop(self, why: str) -> None:
-        """Close, as the real one does when it stumbles."""
+        """Close the connection, as the real one does after an error."""
         if "Q3" in self._quirks:
             self.close()
         else:
@@ -131,7 +131,7 @@ class MorbidQProtocol(Protocol):
         self._write(Frame("CONNECTED", headers))
 
     def _at(self, frame: Frame, action: Action, then: Callable[[str, Frame], None]) -> None:
-        """Go on with a destination that the client may use so."""
+        """Continue with a destination if the client is authorised for the action."""
         name = frame.headers.get("destination")
         if name is None:
             if "Q11" not in self._quirks:
@@ -213,7 +213,7 @@ class MorbidQProtocol(Protocol):
             self.transport.write(self._framing.encoded(frame))
 
     def close(self) -> None:
-        """Close the connection; nothing else that comes is looked at."""
+        """Close the connection; later data is ignored."""
         if not self._is_over and self.transport is not None:
             self._is_over = True
             self.transport.loseConnection()
@@ -221,12 +221,12 @@ class MorbidQProtocol(Protocol):
 
 
 class MorbidQFactory(BrokerFactory):
-    """Makes a :class:`MorbidQProtocol` for each client; the broker behind it stays empty."""
+    """Creates a :class:`MorbidQProtocol` for each client; the broker behind it stays empty."""
 
     def __init__(
         self, quirks: Quirks, config: BrokerConfig, clock: IReactorTime, **rest: Any
     ) -> None:
-        """Make a broker; the arguments are those of :class:`BrokerFactory`."""
+        """Create a broker; the arguments are those of :class:`BrokerFactory`."""
         super().__init__(config, clock, **rest)
         self.quirks = quirks
         children = {
@@ -239,7 +239,7 @@ class MorbidQFactory(BrokerFactory):
         self._last_number = 0
 
     def buildProtocol(self, addr: IAddress | None) -> MorbidQProtocol:
-        """Make the protocol of one client."""
+        """Create the protocol of one client."""
         self._last_number += 1
         made = MorbidQProtocol(self, getattr(addr, "host", ""), self._last_number)
         made.factory = self
@@ -247,17 +247,17 @@ class MorbidQFactory(BrokerFactory):
         return made
 
     def gone(self, client: MorbidQProtocol) -> None:
-        """Forget a client."""
+        """Remove a client."""
         self.places.leave(client)
         self._clients.pop(client, None)
 
     def disconnect_all(self, message: str, code: str) -> None:
-        """Close every connection, without a word."""
+        """Close all connections, without an ERROR."""
         for client in list(self._clients):
             client.close()
 
     def reset(self, done: Callable[[StoreError | None], None] | None = None) -> None:
-        """Be as new; sessions are counted on."""
+        """Reset all state, except for the session counter."""
         self.disconnect_all("the broker was reset", "reset")
         self.places.clear()
         super().reset(done)

@@ -197,7 +197,7 @@ class RabbitMQ(Quirky):
             raise Refused(f"message {name[:100]!a} has no subscription", "unknown-subscription")
         found = self.__ids.get(name)
         if found is None:
-            # One that can't be: whatever it was given out for is settled.
+            # Not a valid id: its message is no longer pending.
             return changed(frame, **{header: ""})
         if self.version == "1.2":
             return changed(frame, id=found["ack"])

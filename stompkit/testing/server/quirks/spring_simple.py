@@ -97,7 +97,7 @@ class SpringSimple(Quirky):
         name = quote(frame.headers["destination"], safe="/", errors="surrogateescape")
         return changed(frame, destination=_INNER + name)
 
-    # What is ignored.
+    # Ignored frames.
 
     def ack(self, frame: Frame) -> None:
         """Do nothing."""

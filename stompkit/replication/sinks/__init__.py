@@ -1,7 +1,7 @@
-"""Where changesets end: stores that apply them.
+"""Sinks: stores that apply changesets.
 
-A sink keeps the number of the last changeset of each origin together with what the changesets have
-done, in one transaction: what comes twice has its effect once.
+A sink stores the number of the last changeset of each origin in the same transaction as the
+changes. Repeated changesets therefore take effect once.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ __all__ = ["ApplyProblem", "Refuse", "Refused", "RowSink", "Sink", "SinkMisconfi
 
 
 class ApplyProblem(Exception):
-    """A changeset that can never be applied as things are; ``str()`` says what and why."""
+    """A changeset that cannot be applied, also not in a retry; ``str()`` gives the details."""
 
 
 class SinkMisconfigured(Exception):
-    """A sink that can't be used as it is set up, whatever it is given; ``str()`` says why.
+    """A sink that cannot work with its configuration; ``str()`` gives the reason.
 
-    No changeset is at fault, so that none becomes a dead letter; and it does not pass by itself, so
-    that it is not tried again.
+    The changesets are valid, so none becomes a dead letter. The error is permanent, so there is no
+    retry.
     """
 
 
@@ -31,36 +31,36 @@ class Sink(Protocol):
     """A store that applies changesets; used by one thread."""
 
     def last(self, origin: str) -> int | None:
-        """The number of the last changeset of that origin; ``None`` where there was none."""
+        """Return the number of the last changeset of that origin; ``None`` if there was none."""
 
     def apply(self, changesets: Sequence[Changeset]) -> None:
-        """Apply changesets, and their numbers with them, in one transaction.
+        """Apply changesets, and store their numbers, in one transaction.
 
-        A changeset with a number that is not above the last one of its origin has no effect.
-        Applying is idempotent in itself, too: a row that is written is there afterwards, whatever
-        was there before, and one that is deleted is not. Raises :class:`ApplyProblem` where it is
-        of no use to try again, :class:`SinkMisconfigured` where nothing can be applied at all; any
-        other exception is worth another try. Nothing is applied then.
+        A changeset whose number is not above the last one of its origin has no effect. Applying is
+        also idempotent: a written row exists afterwards, independently of the previous state, and a
+        deleted one does not. Raises :class:`ApplyProblem` if a retry is useless, and
+        :class:`SinkMisconfigured` if nothing can be applied at all. Any other exception may be
+        retried. After an exception nothing is applied.
         """
 
     def skip(self, changeset: Changeset) -> None:
-        """Count a changeset as applied, and do nothing else."""
+        """Record a changeset as applied without applying it."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 @dataclass(frozen=True)
 class Refused:
-    """A change that can't be applied, alone or among others."""
+    """A change that cannot be applied, alone or among others."""
 
     change: RowChange
     reason: str
-    """Names changeset, table, key and, where it is one, the column."""
+    """Reason with changeset, table, key and, if it is about one, the column."""
 
 
-#: Takes the changes of a changeset that can't be applied, before the rest of it is committed; what
-#: it raises undoes the rest.
+#: Function that receives the refused changes of a changeset, before the others are committed; its
+#: exception rolls back the others.
 Refuse = Callable[[Sequence[Refused]], None]
 
 
@@ -69,18 +69,18 @@ class RowSink(Protocol):
     """A sink that can apply a changeset without some of its changes."""
 
     def apply_rows(self, changeset: Changeset, refuse: Refuse) -> None:
-        """Apply each change that can be applied, and the changeset's number, in one transaction.
+        """Apply each acceptable change, and store the changeset's number, in one transaction.
 
-        The other changes are given to ``refuse`` before the commit, all at once. A changeset with a
-        number that is not above the last one has no effect, and nothing is refused. Raises what
-        :meth:`Sink.apply` raises, and what ``refuse`` raises; nothing is applied then.
+        The other changes are passed to ``refuse`` before the commit, all at once. A changeset whose
+        number is not above the last one has no effect, and nothing is refused. Raises the errors of
+        :meth:`Sink.apply`, and of ``refuse``; nothing is applied then.
         """
 
 
 def sifted(
     changes: Iterable[RowChange], check: Callable[[RowChange], object]
 ) -> tuple[list[RowChange], list[Refused]]:
-    """Return the changes that ``check`` takes, and those for which it raises ApplyProblem."""
+    """Return the changes that ``check`` accepts, and those for which it raises ApplyProblem."""
     kept: list[RowChange] = []
     refused: list[Refused] = []
     for change in changes:

@@ -1,4 +1,4 @@
-"""What changesets leave of rows, for stores that keep a row under one name."""
+"""Net effects of changesets on rows, for stores that keep each row under one name."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from stompkit.replication.values import Row, Value, ValueProblem, row_to_json, t
 
 __all__ = ["Outcome", "Place", "Rows", "describe", "key_text", "unapplied"]
 
-#: Where a row is kept: the name of what holds its table, and the row's name in there.
+#: Place of a row: the name of its table's holder, and the row's name in it.
 Place = tuple[str, str]
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What is to become of a stored row."""
+    """The next state of a stored row."""
 
-    #: The last change of it.
+    #: Last change of the row.
     change: RowChange
-    #: That of the changeset of ``change``.
+    #: Sequence number of the changeset of ``change``.
     sequence: int
-    #: The columns that were told; ``None`` for a row that is gone.
+    #: Reported columns; ``None`` for a deleted row.
     columns: dict[str, Value] | None
-    #: Where the row is kept until now that ``columns`` are laid over, if there is one.
+    #: Current place of the row into which ``columns`` are merged, if there is one.
     base: Place | None
 
 
 class Rows:
-    """The outcome of changes in their order: one for each row, whatever has happened to it."""
+    """The outcomes of changes, one for each row with any number of changes."""
 
     def __init__(
         self, holder: Callable[[RowChange], str], name: Callable[[RowChange, Row], str]
     ) -> None:
-        """Begin without changes; ``name`` makes a row's name of a change of it and its key."""
+        """Start empty; ``name`` returns the name of a row for a change and its key."""
         self._holder = holder
         self._name = name
         self.outcomes: dict[Place, Outcome] = {}
-        """By places; a row that is moved to another key is in two."""
+        """Outcomes by place; a row that is moved to another key has two."""
         self.emptied: dict[str, int] = {}
-        """Holders that lose all rows that they have until now, and the sequence when they did."""
+        """Holders whose existing rows are deleted, and the sequence number of the deletion."""
 
     def add(self, change: RowChange, sequence: int) -> None:
         """Add a change; raises :class:`ApplyProblem` for a row without a key."""
@@ -65,7 +65,7 @@ class Rows:
             del self.outcomes[place]
 
     def bases(self) -> list[Place]:
-        """The places whose rows have to be known."""
+        """Return the places whose rows have to be read."""
         return list({each.base: None for each in self.outcomes.values() if each.base})
 
     def _place(self, change: RowChange, key: Row) -> Place:
@@ -79,7 +79,7 @@ class Rows:
     def _write(self, change: RowChange, sequence: int) -> None:
         place = self._place(change, change.key)
         columns = _told(change)
-        # A row that is new is told as it is; of any other what is not told stays.
+        # A new row is complete; in any other row, missing columns are unchanged.
         if change.action in ("write", "read") and change.after is not None:
             self.outcomes[place] = Outcome(change, sequence, columns, None)
             return
@@ -98,16 +98,16 @@ class Rows:
 
 
 def _told(change: RowChange) -> dict[str, Value]:
-    """The columns of a row as a change leaves it, those that are told."""
+    """Return the reported columns of a row after a change."""
     if change.after is None:
         return dict(change.key)
-    # What an update does not tell is what it was.
+    # Columns that an update does not report are unchanged.
     before = change.before if change.action == "update" and change.before else {}
     return {**before, **change.after, **change.key}
 
 
 def unapplied(changesets: Iterable[Changeset], last: dict[str, int | None]) -> list[Changeset]:
-    """Those with a number above the last one of their origin; ``last`` is moved on."""
+    """Return those with a number above the last one of their origin; update ``last``."""
     found = []
     for changeset in changesets:
         known = last.get(changeset.origin)
@@ -118,10 +118,10 @@ def unapplied(changesets: Iterable[Changeset], last: dict[str, int | None]) -> l
 
 
 def key_text(values: Sequence[Value]) -> str:
-    """A name made of the values of a key; different ones for different keys of one type.
+    """Return a name for the values of a key; different keys of one type have different names.
 
-    Text stands for itself, but for what would look like another name; other values are JSON, and
-    several are a list. Raises :class:`~stompkit.replication.values.ValueProblem`.
+    Text stands for itself, unless it looks like another name; other values are JSON, and several
+    are a list. Raises :class:`~stompkit.replication.values.ValueProblem`.
     """
     if len(values) == 1 and isinstance(values[0], str):
         text: str = values[0]
@@ -132,7 +132,7 @@ def key_text(values: Sequence[Value]) -> str:
 
 
 def describe(key: Row) -> str:
-    """A key for a message: short, and ASCII only."""
+    """Return a key for a message: short, and ASCII only."""
     try:
         text = json.dumps(row_to_json(key))
     except ValueProblem:

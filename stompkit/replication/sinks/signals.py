@@ -1,4 +1,4 @@
-"""A sink that sends signals: what a broker has brought is heard as if it had happened here."""
+"""A sink that sends signals: changesets from a broker are received like local ones."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from stompkit.replication.signals import CHANGESET, emit
 
 __all__ = ["SignalSink", "SignalsStopped"]
 
-#: How often a wait looks whether it is to end, in seconds.
+#: Interval in seconds at which a wait checks for a stop.
 _LOOK_S: Final = 0.1
 
 
 class SignalsStopped(Exception):
-    """:meth:`SignalSink.stop` was called while receivers had not taken a changeset."""
+    """:meth:`SignalSink.stop` was called before receivers had accepted a changeset."""
 
 
 class SignalSink:
-    """Sends the signals of each changeset; all subscribers of this process can hear it.
+    """Sends the signals of each changeset to the subscribers of this process.
 
     A changeset counts as applied when the receivers of
-    :data:`~stompkit.replication.signals.CHANGESET` have taken it. Numbers are kept in memory only:
-    after a restart subscribers hear again what had not been acknowledged.
+    :data:`~stompkit.replication.signals.CHANGESET` have accepted it. Numbers are kept in memory
+    only: after a restart, subscribers receive unacknowledged changesets again.
     """
 
     def __init__(self, changesets: Signal = CHANGESET) -> None:
-        """Begin with nothing; ``changesets`` is the signal that changesets are sent by."""
+        """Start empty; ``changesets`` is the signal by which changesets are sent."""
         self._signal = changesets
         self._last: dict[str, int] = {}
         self._stop = threading.Event()
 
     def last(self, origin: str) -> int | None:
-        """The number of the last changeset of that origin since this sink was made."""
+        """Return the number of the last changeset of that origin since this sink was created."""
         return self._last.get(origin)
 
     def apply(self, changesets: Sequence[Changeset]) -> None:
-        """Send the signals; raises what a receiver of changesets raises, now or by its future.
+        """Send the signals; raises the errors of changeset receivers, directly or by their futures.
 
-        Those before that one have been heard, and are not sent again. Raises
-        :class:`SignalsStopped` after :meth:`stop`, in place of waiting.
+        Earlier changesets have been received, and are not sent again. Raises
+        :class:`SignalsStopped` after :meth:`stop`, instead of waiting.
         """
         sent: list[tuple[Changeset, list[Future[Any]]]] = []
         try:
@@ -57,15 +57,15 @@ class SignalSink:
                 self.skip(changeset)
 
     def skip(self, changeset: Changeset) -> None:
-        """Count it."""
+        """Record a changeset as applied."""
         self._last[changeset.origin] = changeset.sequence
 
     def stop(self) -> None:
-        """Wait for no receiver any more; from any thread."""
+        """Stop waiting for receivers; thread-safe."""
         self._stop.set()
 
     def _wait(self, futures: Sequence[Future[Any]]) -> None:
-        """Wait until they are done; raises what the first one that has failed has failed with."""
+        """Wait until they are done; raises the first error."""
         while True:
             done, others = wait(futures, _LOOK_S, FIRST_EXCEPTION)
             for future in done:
@@ -76,4 +76,4 @@ class SignalSink:
                 raise SignalsStopped("receivers have not taken a changeset yet")
 
     def close(self) -> None:
-        """Nothing is to be closed."""
+        """Do nothing: there is nothing to close."""

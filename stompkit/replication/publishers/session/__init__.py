@@ -1,27 +1,27 @@
-"""Watching sessions of SQLAlchemy: what they commit becomes signals. Needs ``replication``.
+"""Watching SQLAlchemy sessions: their commits become signals. Needs ``replication``.
 
-A changeset has the changes of one outermost transaction. They are recorded when they are flushed,
-from the statements that the session sends, so that they are what the database was told, in that
-order; nothing is loaded for them but what the database has made up itself, such as defaults. What a
-savepoint or a transaction has rolled back is forgotten.
+A changeset has the changes of one outermost transaction. They are recorded at each flush, from the
+session's statements, so that they match the database's statements in order. Only values that the
+database has generated, such as defaults, are loaded. Changes that a savepoint or a transaction has
+rolled back are discarded.
 
-* ``after`` has the columns that were written and those that the object had loaded; ``before`` those
-  whose old values were known. Columns are named as in the database.
-* An update of what the same transaction has written becomes part of that, and what was written and
-  deleted again is not told, where that can't break a rule of the database at a replica: columns in
-  keys, foreign keys and unique constraints keep their steps, and so do rows that foreign keys may
-  refer to.
+* ``after`` has the written columns and those that the object had loaded; ``before`` those whose old
+  values were known. Columns have their database names.
+* An update of a row written in the same transaction is merged into that change. A row that was
+  written and deleted again is omitted. Both apply only where replicas cannot violate a constraint:
+  columns in keys, foreign keys and unique constraints keep their separate steps, and so do rows
+  that foreign keys may reference.
 * Statements besides the unit of work's (``session.execute(update(...))``, ``bulk_insert_mappings``,
   Core statements) are expanded: the rows are read, and locked, before they are changed, and read
-  again after. What can't be followed so raises :class:`UnseenChange` before it runs: SQL as text,
-  upserts, INSERT from SELECT. The execution option ``stompkit_bulk="ignore"`` lets one statement
-  pass.
-* What the database does by itself to other rows, by triggers and ``ON DELETE CASCADE``, is not
-  seen, and neither is what goes past the session.
+  again after. Statements that cannot be expanded raise :class:`UnseenChange` before they run: SQL
+  as text, upserts, INSERT from SELECT. The execution option ``stompkit_bulk="ignore"`` exempts one
+  statement.
+* Changes of other rows by the database itself, by triggers and ``ON DELETE CASCADE``, are not
+  recorded, and neither are changes outside of the session.
 
-Signals are sent after the commit, in its order in one thread; between threads only as their commits
-return. If the process ends in between they are never sent: an
-:class:`~stompkit.replication.publishers.outbox.Outbox` does without that gap.
+Signals are sent after the commit. Within a thread they follow the order of commits; between threads
+the order in which commits return. If the process ends in between, they are never sent: an
+:class:`~stompkit.replication.publishers.outbox.Outbox` has no such gap.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ __all__ = ["SESSION_ID", "Callback", "Converters", "UnseenChange", "sqlalchemy_p
 
 _log: Final = logging.getLogger(__name__)
 
-#: Where, in the ``info`` of a session, the id is that a changeset's source has as its transaction.
+#: Key in ``session.info`` of the transaction's id, which is in the changeset's source.
 SESSION_ID: Final = "stompkit.session_id"
 
-#: Called with a session and changes.
+#: Function called with a session and changes.
 Callback = Callable[[Session, Sequence[RowChange]], object]
 
 
 class sqlalchemy_pub:
-    """Publishes what sessions commit: see the module."""
+    """Publishes the commits of sessions: see the module."""
 
     def __init__(
         self,
@@ -73,23 +73,21 @@ class sqlalchemy_pub:
     ) -> None:
         """Watch a session, or all of a ``sessionmaker``, ``scoped_session`` or class of sessions.
 
-        Those of asyncio will do, too; an ``async_sessionmaker`` is given a class of sessions of its
-        own, if it has none, for the sessions that it makes from now on. ``tables`` are names or
-        patterns, as :class:`~stompkit.replication.tables.Tables` takes them; ``None`` and an empty
-        list are all. ``bulk`` says what becomes of statements that are not the unit of work's:
-        ``expand``, ``refuse`` them by :class:`UnseenChange`, or ``ignore`` them. ``name`` is the
-        beginning of the origin. Receivers of ``changesets`` hear of this publisher alone; those of
-        :data:`~stompkit.replication.signals.CHANGESET` hear it as well.
+        Asynchronous ones are supported, too. An ``async_sessionmaker`` without its own class of
+        sessions gets one, for the sessions that it makes from now on. ``tables`` are names or
+        patterns, as for :class:`~stompkit.replication.tables.Tables`; ``None`` and an empty list
+        select all. ``bulk`` is the policy for statements outside of the unit of work: ``expand``,
+        ``refuse`` them by :class:`UnseenChange`, or ``ignore`` them. ``name`` is the prefix of the
+        origin. Receivers of ``changesets`` receive from this publisher only; those of
+        :data:`~stompkit.replication.signals.CHANGESET` receive its changesets as well.
 
-        ``on_prepare`` is called after each flush, and each statement that was expanded, with all
-        changes of the transaction so far, and with what is left of them when a savepoint was rolled
-        back; what it raises in a flush ends that. At the end of a transaction for which it was
-        called comes one of ``on_commit``, when the changes were published, if any are left;
-        ``on_unpublished``, when they were committed but publishing has failed; ``on_rollback``.
-        What these raise is logged.
+        ``on_prepare`` is called after each flush, and each expanded statement, with all changes of
+        the transaction until then, and with the remaining ones when a savepoint was rolled back.
+        Its exception aborts the flush. At the end of such a transaction one of these is called:
+        ``on_commit``, when the changes were published, if any are left; ``on_unpublished``, when
+        they were committed but publishing has failed; ``on_rollback``. Their exceptions are logged.
 
-        Raises TypeError for what makes no sessions, and ValueError for an argument that can't be
-        understood.
+        Raises TypeError for an unsupported factory, and ValueError for an invalid argument.
         """
         self._on_prepare = on_prepare
         self._on_commit = on_commit
@@ -97,7 +95,7 @@ class sqlalchemy_pub:
         self._on_rollback = on_rollback
         self._name = name
         self._publication = Publication(kind="sqlalchemy", name=name, changesets=changesets)
-        #: What is to be published, the thread that does so, and what others wait for.
+        #: Changes to publish, the publishing thread, and a lock for other threads.
         self._committed: deque[tuple[Session, Recording, list[RowChange], object]] = deque()
         self._publishing_thread = 0
         self._lock = Lock()
@@ -105,45 +103,45 @@ class sqlalchemy_pub:
         self._watch = Watch(session_factory, names or None, bulk, self)
 
     def __call__(self, tables: Iterable[str]) -> None:
-        """Watch these tables, too; where all were watched, these and no others from now on."""
+        """Watch these tables, too; if all were watched, watch only these from now on."""
         self._watch.merge(tables)
 
     @property
     def tables(self) -> frozenset[str] | None:
-        """Which tables are watched; ``None`` for all."""
+        """Patterns of the watched tables; ``None`` for all."""
         return self._watch.tables
 
     @property
     def origin(self) -> str:
-        """The origin of the changesets; another one after publishing has failed."""
+        """Origin of the changesets; it changes after a failure of publishing."""
         return self._publication.origin
 
     def close(self) -> None:
-        """Watch no longer; harmless if it was closed before."""
+        """Stop watching; repeated calls are harmless."""
         self._watch.close()
 
-    # What the watch tells.
+    # Events of the watch.
 
     def prepared(self, session: Session, recording: Recording) -> None:
-        """Something may be committed."""
+        """Handle changes before the commit."""
         recording.is_prepared = True
         if self._on_prepare is not None:
             self._on_prepare(session, [each.change for each in recording.pending])
 
     def reduced(self, session: Session, recording: Recording) -> None:
-        """Less may be committed than was said before."""
+        """Handle the rollback of a savepoint."""
         self.prepared(session, recording)
 
     def committing(self, session: Session, recording: Recording) -> None:
-        """Nothing is done before it is committed."""
+        """Do nothing before the commit."""
 
     def committed(self, session: Session, recording: Recording, changes: list[RowChange]) -> None:
-        """Publish; what a receiver has committed meanwhile comes when it has returned."""
+        """Publish the changes; changesets that receivers commit meanwhile come afterwards."""
         transaction = session.info.get(SESSION_ID, "")
         self._committed.append((session, recording, changes, transaction))
         if self._publishing_thread == get_ident():
             return
-        # Numbers are given in the order of publishing.
+        # Numbers are assigned in the order of publishing.
         with self._lock:
             self._publishing_thread = get_ident()
             try:
@@ -165,9 +163,10 @@ class sqlalchemy_pub:
                     time=datetime.now(UTC),
                 )
         except Exception:
-            # The program's part is done, and well.
+            # The commit has succeeded, so the error is only logged.
             _log.exception("the changes of a transaction were committed, but not published")
-            # Some have its number already: what comes next must not look like it to them.
+            # Some receivers have its number already, so the next changeset must have another
+            # origin.
             self._publication = Publication(kind="sqlalchemy", name=self._name)
             call = self._on_unpublished
         if recording.is_prepared and call is not None:
@@ -177,6 +176,6 @@ class sqlalchemy_pub:
                 _log.exception("what was to be done after a commit has failed")
 
     def rolled_back(self, session: Session, recording: Recording, changes: list[RowChange]) -> None:
-        """Say so to who was told that there was something."""
+        """Report the rollback, if changes were reported before."""
         if recording.is_prepared and self._on_rollback is not None:
             self._on_rollback(session, changes)

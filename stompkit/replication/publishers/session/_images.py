@@ -1,4 +1,4 @@
-"""What the ORM knows of the rows that it has just written: other columns, and old values."""
+"""Images: the ORM's knowledge of written rows, that is other columns and old values."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ __all__ = ["Image", "Images", "row_id"]
 
 @dataclass(slots=True)
 class Image:
-    """A row of one table, as an object of the program has it."""
+    """A row of one table, with the values of the program's object."""
 
     after: dict[str, Value] = field(default_factory=dict)
-    #: What columns were that the program has changed, and what the others are.
+    #: Old values of changed columns, and values of the other columns.
     changed: dict[str, Value] = field(default_factory=dict)
     unchanged: dict[str, Value] = field(default_factory=dict)
 
 
 def row_id(table: Table, key: dict[str, Value]) -> tuple[Any, ...]:
-    """What tells a row from all others."""
+    """Return a unique identifier of a row."""
     return (table, *key.values())
 
 
@@ -42,12 +42,12 @@ class Images:
         self._layouts: dict[tuple[Mapper[Any], Table], list[tuple[str, Column[Any], str]]] = {}
 
     def read(self, mapper: Mapper[Any], target: object, dialect: Dialect) -> dict[Table, Image]:
-        """The rows of an object, one for each table that it is stored in."""
+        """Return the rows of an object, one for each table that stores it."""
         tables = (table for table in mapper.tables if isinstance(table, Table))
         return {table: self._image(mapper, table, target, dialect) for table in tables}
 
     def _layout(self, mapper: Mapper[Any], table: Table) -> list[tuple[str, Column[Any], str]]:
-        """The columns of a table by their names, with the attributes that hold them."""
+        """Return the columns of a table by their names, with the attributes that hold them."""
         found = self._layouts.get((mapper, table))
         if found is None:
             found = []
@@ -77,7 +77,7 @@ class Images:
 
 
 def _note(columns: dict[str, Value], name: str, value: Value) -> None:
-    """Tell a value, if it is known."""
+    """Store a value, if it is known."""
     if value is not UNKNOWN:
         columns[name] = value
 

@@ -1,4 +1,4 @@
-"""The net effect of what a transaction does to a row, where leaving out steps can do no harm."""
+"""The net effect of a transaction on a row, where merging steps is safe."""
 
 from __future__ import annotations
 
@@ -27,19 +27,18 @@ class Recorded:
 
 
 class NetChanges:
-    """Changes in the order of their statements, but for what comes to nothing.
+    """Changes in the order of their statements, without those that cancel out.
 
-    An update of a row that the same transaction has written or updated becomes part of that, and a
-    row that was written and deleted was never there. Both only where that can't break a rule of the
-    database when the changes are made elsewhere, one by one: an update of columns that are in a key
-    or in another constraint stays where it is, and so do the steps of a row that others may refer
-    to.
+    An update of a row that the same transaction has written or updated is merged into that change.
+    A row that was written and deleted is omitted. Both apply only where replicas that make the
+    changes one by one cannot violate a constraint. An update of columns in a key or in another
+    constraint stays a separate step, and so do the steps of a row that others may reference.
     """
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start empty."""
         self._changes: list[Recorded | None] = []
-        #: Where the last change of a row is.
+        #: Index of the last change of a row.
         self._last: dict[tuple[Any, ...], int] = {}
 
     def __bool__(self) -> bool:
@@ -54,7 +53,7 @@ class NetChanges:
             self.add(each)
 
     def add(self, recorded: Recorded) -> None:
-        """Add what comes last."""
+        """Add the latest change."""
         change = recorded.change
         if recorded.table is None or not change.key:
             self._changes.append(recorded)
@@ -91,7 +90,7 @@ def _comes_to_nothing(last: Recorded, then: Recorded) -> bool:
 
 
 def _merged(last: Recorded, then: Recorded) -> Recorded | None:
-    """Both as one change, where that is the same."""
+    """Return both changes merged into one, if that is equivalent; otherwise None."""
     before, change, table = last.change, then.change, then.table
     assert table is not None
     if change.action != "update" or change.old_key is not None:
@@ -111,7 +110,7 @@ def _merged(last: Recorded, then: Recorded) -> Recorded | None:
 
 @lru_cache(maxsize=1000)
 def _constrained(table: Table) -> frozenset[str]:
-    """The columns whose values other rows may depend on."""
+    """Return the columns whose values other rows may depend on."""
     constrained = (each for each in table.columns if each.primary_key or each.foreign_keys)
     names = {name_of(column) for column in constrained}
     for constraint in table.constraints:
@@ -125,7 +124,7 @@ def _constrained(table: Table) -> frozenset[str]:
 
 @lru_cache(maxsize=1000)
 def _is_referred_to(table: Table) -> bool:
-    """Whether a foreign key leads there."""
+    """Return True if a foreign key references the table."""
     return any(
         key.target_fullname.rpartition(".")[0] == table.fullname
         for other in table.metadata.tables.values()

@@ -1,4 +1,4 @@
-"""What a statement has done to which rows, as far as it tells by itself."""
+"""Row changes made by statements, as far as the statements contain them."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ __all__ = ["Plan", "Row", "Rows", "complete"]
 
 @dataclass(slots=True)
 class Row:
-    """A change of which not everything may be known before the end of the flush."""
+    """A change that may be incomplete until the end of the flush."""
 
     table: Table
     connection: Connection
     action: Action
     key: dict[str, Value]
-    #: The key's values as the program has them.
+    #: Values of the key in the program's form.
     raw_key: list[Any] = field(default_factory=list)
     after: dict[str, Value] | None = None
     before: dict[str, Value] | None = None
     old_key: dict[str, Value] | None = None
-    #: Columns that the database has made up.
+    #: Columns that the database has generated.
     generated: list[Column[Any]] = field(default_factory=list)
 
     @property
     def change(self) -> RowChange:
-        """What is published of it."""
+        """The change to publish."""
         return RowChange(
             table=name_of(self.table),
             schema=str(self.table.schema or ""),
@@ -55,18 +55,19 @@ class Row:
 
 @dataclass(slots=True)
 class Plan:
-    """What was found out about a statement before it has run."""
+    """Information about a statement from before its execution."""
 
     table: Table
     rows: Parameters
-    #: The rows as they were: the key as the program has it, and then all columns.
+    #: Old rows: the key in the program's form, followed by all columns.
     found: list[tuple[Any, ...]] | None = None
-    #: What columns have to be equal to; the unit of work sees itself that there is such a row.
+    #: Columns that the condition compares by equality; the unit of work itself checks that the row
+    #: exists.
     by_key: Mapping[Column[Any], BindParameter[Any]] | None = None
 
 
 def complete(row: Row, image: Image) -> None:
-    """Add what the ORM knows of a row to what its statement says."""
+    """Add the ORM's knowledge of a row to that of its statement."""
     if row.action == "delete":
         row.before = image.unchanged | image.changed | (row.before or {})
         return
@@ -78,14 +79,14 @@ def complete(row: Row, image: Image) -> None:
 
 
 class Rows:
-    """Reads what statements were given, and what they have given back."""
+    """Reads the parameters and results of statements."""
 
     def __init__(self, converters: Converters) -> None:
         """Convert values by ``converters``."""
         self._converters = converters
 
     def inserted(self, connection: Connection, plan: Plan, result: Any) -> list[Row]:
-        """The rows of an INSERT; raises :class:`UnseenChange` where a key is not known."""
+        """Return the rows of an INSERT; raises :class:`UnseenChange` if a key is not known."""
         table, dialect = plan.table, connection.dialect
         primary = list(table.primary_key)
         executions = result.context.compiled_parameters
@@ -112,7 +113,7 @@ class Rows:
         return rows
 
     def by_key(self, connection: Connection, plan: Plan, result: Any) -> list[Row]:
-        """The rows of an UPDATE or a DELETE by the unit of work."""
+        """Return the rows of an UPDATE or a DELETE by the unit of work."""
         assert plan.by_key is not None
         table, dialect = plan.table, connection.dialect
         is_update = result.context.isupdate
@@ -150,9 +151,9 @@ class Rows:
         return rows
 
     def expanded(self, connection: Connection, plan: Plan, result: Any) -> list[Row]:
-        """What a statement has done to the rows that were found before; it reads them again.
+        """Return a statement's changes of the rows found before, by reading them again.
 
-        Raises :class:`UnseenChange` where those were not all, and where keys have changed.
+        Raises :class:`UnseenChange` if there were other rows, and if keys have changed.
         """
         table, dialect = plan.table, connection.dialect
         found = plan.found or []
@@ -179,7 +180,7 @@ class Rows:
         ]
 
     def fetch(self, rows: Iterable[Row], *, everything: bool = False) -> None:
-        """Read what the database has made up, and nobody has told; or all columns."""
+        """Read the unknown values that the database has generated; or all columns."""
         groups: dict[tuple[Any, ...], list[Row]] = {}
         for row in rows:
             if row.after is None or not row.key:
@@ -203,7 +204,7 @@ class Rows:
         columns: list[Column[Any]],
         keys: list[list[Any]],
     ) -> dict[tuple[Any, ...], dict[str, Value]]:
-        """Columns of rows by their keys."""
+        """Return columns of rows by their keys."""
         primary = list(table.primary_key)
         wanted = [*primary, *columns]
         select_as = self.select_as(connection.dialect)
@@ -214,13 +215,13 @@ class Rows:
         return found
 
     def select_as(self, dialect: Dialect) -> SelectAs:
-        """What to select in place of columns, so that :meth:`_convert` can read them."""
+        """Return the function from columns to select expressions that :meth:`_convert` can read."""
         return lambda column: self._converters.find(column.type, dialect).expression(column)
 
     def _convert(
         self, columns: Iterable[Column[Any]], values: Iterable[Any], dialect: Dialect
     ) -> dict[str, Value]:
-        """The columns of a row as they were selected."""
+        """Return the converted columns of a selected row."""
         find = self._converters.find
         return {
             name_of(column): find(column.type, dialect).read(value)
@@ -234,7 +235,7 @@ class Rows:
         dialect: Dialect,
         without: Iterable[str] = (),
     ) -> tuple[dict[str, Value], list[Column[Any]]]:
-        """The columns that a statement was given values for, and those that have to be read."""
+        """Return the columns with values in a statement, and the columns that have to be read."""
         told: dict[str, Value] = {}
         unknown = []
         for column in table.columns:
@@ -250,7 +251,7 @@ class Rows:
     def _key(
         self, connection: Connection, columns: Iterable[Column[Any]], values: Iterable[Any]
     ) -> dict[str, Value]:
-        """A key of what a program has for it; the database is asked where only it knows."""
+        """Return the key for the program's values; query the database for unknown forms."""
         key = {}
         for column, value in zip(columns, values, strict=True):
             found = self._converters.find(column.type, connection.dialect)
@@ -262,7 +263,7 @@ class Rows:
         return key
 
     def _was(self, connection: Connection, values: Mapping[Column[Any], Any]) -> dict[str, Value]:
-        """What the condition of a statement says of its row: its key, and what else is known."""
+        """Return the old values in a statement's condition: the key, and other columns."""
         keys = [column for column in values if column.primary_key]
         told = self._key(connection, keys, [values[column] for column in keys])
         for column, value in values.items():
@@ -274,7 +275,7 @@ class Rows:
 
 
 def _has_default(column: Column[Any]) -> bool:
-    """Whether the database may have put something into a column that was given nothing."""
+    """Return True if the database may have filled a column without a value."""
     return (
         column.default is not None
         or column.server_default is not None
@@ -284,7 +285,7 @@ def _has_default(column: Column[Any]) -> bool:
 
 
 def _row_count(dialect: Dialect, result: Any) -> int | None:
-    """How many rows a statement has changed, where that can be believed."""
+    """Return the number of rows that a statement has changed, if it is reliable."""
     if not dialect.supports_sane_rowcount or result.rowcount < 0:
         return None
     if result.context.executemany and not dialect.supports_sane_multi_rowcount:

@@ -1,4 +1,4 @@
-"""Statements that change rows: which rows they are about, and which ones can't be followed."""
+"""Statements that change rows: the affected rows, and unsupported statements."""
 
 from __future__ import annotations
 
@@ -39,34 +39,34 @@ __all__ = [
 ]
 
 Parameters = Sequence[Mapping[str, Any]]
-#: What to select in place of a column.
+#: Function from a column to the expression to select for it.
 SelectAs = Callable[[ColumnElement[Any]], ColumnElement[Any]]
 
-#: Keys in one statement; SQLite once took no more than 999 parameters.
+#: Number of keys in one statement; older SQLite versions allow only 999 parameters.
 _CHUNK: Final = 300
 
 
 class UnseenChange(Exception):
-    """A statement would change rows that are watched, in a way that can't be followed.
+    """A statement would change watched rows in a way that cannot be recorded.
 
-    It is raised before the statement runs, where that is known by then; where not, the transaction
-    can't be committed any more.
+    It is raised before the statement runs, if that is known by then; otherwise the transaction
+    cannot be committed.
     """
 
 
 def table_of(statement: UpdateBase) -> Table:
-    """The table that a statement changes; raises :class:`UnseenChange` where it is no table."""
+    """Return the table that a statement changes; raises :class:`UnseenChange` if it is none."""
     target = statement.table
     if not isinstance(target, Table):
         raise UnseenChange("a statement that changes something else than one table: change tables")
-    # The ORM writes notes on tables, on copies of them.
+    # The ORM annotates copies of tables.
     return target.metadata.tables[target.key]
 
 
 def equalities(
     statement: Update | Delete, table: Table
 ) -> dict[Column[Any], BindParameter[Any]] | None:
-    """What columns have to be equal to, where the condition says nothing else."""
+    """Return the columns and values of a condition that consists of equalities only."""
     found: dict[Column[Any], BindParameter[Any]] = {}
     for clause in _conjuncts(statement.whereclause):
         if not (
@@ -94,7 +94,7 @@ def _conjuncts(clause: ColumnElement[Any] | None) -> Iterator[ColumnElement[Any]
 def bound_values(
     found: Mapping[Column[Any], BindParameter[Any]], parameters: Mapping[str, Any]
 ) -> dict[Column[Any], Any]:
-    """The values of :func:`equalities` in one execution."""
+    """Return the values of :func:`equalities` in one execution."""
     return {
         column: parameters.get(bind.key, bind.effective_value) for column, bind in found.items()
     }
@@ -103,9 +103,9 @@ def bound_values(
 def insert_with_keys(
     statement: Insert, table: Table, rows: Parameters, connection: Connection
 ) -> Insert:
-    """A statement that tells the keys of the rows that it inserts; the same one where it does.
+    """Return a statement that returns the keys of inserted rows; the same one if it does already.
 
-    Raises :class:`UnseenChange` where that can't be had.
+    Raises :class:`UnseenChange` if that is impossible.
     """
     name = table.fullname
     if statement.select is not None:
@@ -155,9 +155,9 @@ def rows_by_statement(
     rows: Parameters,
     select_as: SelectAs,
 ) -> list[tuple[Any, ...]]:
-    """The rows of a table that a statement is about to change, locked where that is possible.
+    """Return the rows that a statement is about to change, locked if possible.
 
-    Each is the values of its key, as the program has them, and then all columns.
+    Each is the values of its key, in the program's form, followed by all columns.
     """
     if statement.kwargs:
         raise UnseenChange(
@@ -180,7 +180,7 @@ def rows_by_statement(
 
 
 def _distinct(rows: Sequence[Any], table: Table) -> list[tuple[Any, ...]]:
-    """Each row once, although a condition over several tables finds it more than once."""
+    """Return each row once, because a condition over several tables may find it more than once."""
     size = len(table.primary_key)
     if not size:
         return [tuple(row) for row in rows]
@@ -195,7 +195,7 @@ def rows_by_keys(
     *,
     lock: bool = False,
 ) -> list[tuple[Any, ...]]:
-    """Columns of the rows with these values of the primary key, in any order."""
+    """Return columns of the rows with these primary keys, in any order."""
     primary = list(table.primary_key)
     found: list[tuple[Any, ...]] = []
     for start in range(0, len(keys), _CHUNK):
@@ -215,12 +215,12 @@ def rows_by_keys(
     return found
 
 
-# Statements in the words of SQL.
+# SQL text.
 
 _QUIET: Final = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _QUOTES: Final = re.compile(r'["`\[\]]')
 _WORD: Final = re.compile(r"[\w$]+(?:\.[\w$]+)?")
-#: What begins a statement that changes no rows. Definitions of tables are not followed.
+#: First words of statements that change no rows. DDL is not followed.
 _HARMLESS: Final = frozenset(
     "select with values table show explain describe desc pragma set reset begin start savepoint"
     " release rollback commit end abort lock unlock create alter drop rename comment grant revoke"
@@ -232,12 +232,12 @@ _CHANGES: Final = re.compile(
     r"|merge\s+into|replace\s+into|truncate)\b",
     re.IGNORECASE,
 )
-#: Statements that may do anything, whatever names they have.
+#: Statements that may do anything, independently of table names.
 _OPAQUE: Final = frozenset(["call", "do", "exec", "execute"])
 
 
 def raw_problem(context: Any, sql: str, wants: Callable[[str, str], bool]) -> str | None:
-    """What is wrong with a statement that is text, or hides changes in a SELECT; or nothing."""
+    """Return the problem of a statement that is text, or hides changes in a SELECT; or None."""
     compiled = context.compiled
     statement = None if compiled is None else compiled.statement
     if isinstance(statement, UpdateBase):
@@ -256,8 +256,8 @@ def raw_problem(context: Any, sql: str, wants: Callable[[str, str], bool]) -> st
 
 
 def _hidden(compiled: Any, statement: Any, wants: Callable[[str, str], bool]) -> str | None:
-    """Changes inside of common table expressions."""
-    # Statements that define tables have none.
+    """Return the problem of changes inside of common table expressions; or None."""
+    # DDL statements have none.
     for each in getattr(compiled, "ctes", None) or ():
         inner = each.element
         if isinstance(inner, UpdateBase) and inner is not statement:

@@ -1,4 +1,4 @@
-"""What one session has changed since its transaction began: by transaction and savepoint."""
+"""Recording of one session's changes, by transaction and savepoint."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from stompkit.replication.publishers.session.values import Converters, name_of
 
 __all__ = ["OPTION", "Bulk", "Policy", "Recording"]
 
-#: What is done about statements that are not the unit of work's.
+#: Policy for statements outside of the unit of work.
 Bulk = Literal["expand", "refuse", "ignore"]
 
-#: The execution option by which one statement is treated otherwise than others.
+#: Execution option that sets the policy of one statement.
 OPTION: Final = "stompkit_bulk"
 
 
 class Policy:
-    """What all sessions that are watched together have in common."""
+    """Common settings of all sessions that are watched together."""
 
     def __init__(
         self, wants: Callable[[str, str], bool], bulk: Bulk, converters: Converters
     ) -> None:
-        """Record the tables that ``wants`` says, by schema and name."""
+        """Record the tables for which ``wants`` returns True, by schema and name."""
         self.wants: Final = wants
         self.bulk: Final = bulk
         self.rows: Final = Rows(converters)
         self.images: Final = Images(converters)
 
     def wants_table(self, table: Table) -> bool:
-        """Whether changes of a table are recorded."""
+        """Return True if changes of a table are recorded."""
         return self.wants(table.schema or "", table.name)
 
 
@@ -66,7 +66,7 @@ class Recording:
     """Listens to the connections of one session, while a transaction lasts."""
 
     def __init__(self, session: Session, policy: Policy, expanded: Callable[[Session], None]):
-        """Begin; ``expanded`` hears of changes that were recorded outside of flushes."""
+        """Start; ``expanded`` is called after changes were recorded outside of flushes."""
         # The session holds its recording.
         self._session = weakref.ref(session)
         self._policy = policy
@@ -79,30 +79,30 @@ class Recording:
         self._rows: list[Row] = []
         self._written: dict[tuple[Any, ...], Image] = {}
         self._deleted: dict[tuple[Any, ...], Image] = {}
-        #: Why this transaction can't be committed.
+        #: Reason why this transaction cannot be committed.
         self.problem: UnseenChange | None = None
-        #: Whether anybody was told of what may be committed.
+        #: True if the changes were reported to the listener.
         self.is_prepared = False
-        #: Whether the outermost transaction was committed.
+        #: True if the outermost transaction was committed.
         self.is_committed = False
-        #: Whether it is about to be, and the rows by which that was said to an outbox.
+        #: True while the commit is in progress; and the outbox rows written for it.
         self.is_committing = False
         self.outbox_rows: dict[Engine, int] = {}
 
     # Transactions.
 
     def begin(self, transaction: SessionTransaction) -> None:
-        """A transaction or a savepoint has begun."""
+        """Handle the start of a transaction or a savepoint."""
         self._levels.append(_Level(weakref.ref(transaction)))
 
     def release(self) -> None:
-        """A savepoint was released: what it has changed is its parent's now."""
+        """Merge the changes of a released savepoint into its parent."""
         if len(self._levels) > 1:
             last = self._levels.pop()
             self._levels[-1].net.extend(last.net)
 
     def end(self, transaction: SessionTransaction) -> bool:
-        """Drop what was not released before; gives whether a savepoint has lost changes by that."""
+        """Drop unreleased changes; return True if a savepoint has lost changes."""
         is_lost = False
         while any(level.transaction() is transaction for level in self._levels):
             is_lost = bool(self._levels.pop().net) or is_lost
@@ -110,7 +110,7 @@ class Recording:
 
     @property
     def pending(self) -> list[Recorded]:
-        """What is to be published, if everything is committed as it is."""
+        """Return the changes to publish if the transaction is committed now."""
         if len(self._levels) == 1:
             return list(self._levels[0].net)
         together = NetChanges()
@@ -119,7 +119,7 @@ class Recording:
         return list(together)
 
     def add(self, changes: Iterable[RowChange], engine: Engine | None) -> None:
-        """Record changes that a program says."""
+        """Record changes that the program specifies."""
         for change in changes:
             self._levels[-1].net.add(Recorded(change, None, engine))
 
@@ -135,11 +135,11 @@ class Recording:
 
     @property
     def connections(self) -> list[Connection]:
-        """The connections that the session has used in this transaction."""
+        """Return the connections that the session has used in this transaction."""
         return list(self._connections)
 
     def detach(self) -> None:
-        """Listen to no connection any more."""
+        """Stop listening to all connections."""
         for connection in self._connections:
             event.remove(connection, "before_execute", self._before)
             event.remove(connection, "after_execute", self._after)
@@ -148,7 +148,7 @@ class Recording:
 
     @contextmanager
     def quietly(self) -> Iterator[None]:
-        """A context in which statements are our own."""
+        """Return a context in which statements are not recorded."""
         self._is_busy = True
         try:
             yield
@@ -158,12 +158,12 @@ class Recording:
     # Flushes.
 
     def begin_flush(self) -> None:
-        """What comes now is of the unit of work."""
+        """Start recording the unit of work."""
         self.cancel_flush()
         self._is_flushing = True
 
     def cancel_flush(self) -> None:
-        """The flush is over; what it has done and was not kept is undone."""
+        """End the flush, and discard its unfinished changes."""
         self._is_flushing = False
         self._rows.clear()
         self._written.clear()
@@ -172,7 +172,7 @@ class Recording:
     def see(
         self, mapper: Mapper[Any], target: object, connection: Connection, *, is_deleted: bool
     ) -> None:
-        """An object was written; its attributes still know what they were."""
+        """Record a written object, whose attributes still have their old values."""
         if not self._is_flushing:
             return
         images = self._deleted if is_deleted else self._written
@@ -184,7 +184,7 @@ class Recording:
                     images[row_id(table, {name: row[name] for name in names})] = image
 
     def end_flush(self) -> bool:
-        """The unit of work has run all of its statements; gives whether there were any."""
+        """Finish recording the unit of work; return True if there were changes."""
         rows = list(self._rows)
         for row in rows:
             images = self._deleted if row.action == "delete" else self._written
@@ -229,7 +229,7 @@ class Recording:
         return statement, multiparams, params
 
     def _look(self, connection: Connection, statement: UpdateBase, plan: Plan) -> UpdateBase:
-        """Find out which rows a statement is about; gives the statement that is to run."""
+        """Find the rows that a statement changes; return the statement to run."""
         table = plan.table
         if isinstance(statement, Insert):
             return insert_with_keys(statement, table, plan.rows, connection)
@@ -270,7 +270,7 @@ class Recording:
             with self.quietly():
                 rows = self._read(connection, plan, result)
         except UnseenChange as problem:
-            # It has run already: what is left is that it is not committed.
+            # It has run already, so the transaction must not be committed.
             self.problem = problem
             raise
         if self._is_flushing:

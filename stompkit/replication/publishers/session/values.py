@@ -1,8 +1,8 @@
-"""Values of mapped columns as changesets have them: what the column's type gives the database.
+"""Values of mapped columns in changesets: the values that the column's type gives the database.
 
-A value is known from what a program gives wherever the database stores just that. Where it does
-not, or where only the database knows the form of a type, the value is :data:`UNKNOWN` until it is
-read, as text in PostgreSQL and as the driver has it elsewhere. So no type is refused.
+A program's value is used if the database stores exactly this value. Otherwise, or if only the
+database knows the form of a type, the value is :data:`UNKNOWN` until it is read, as text in
+PostgreSQL and in the driver's form elsewhere. All types are therefore supported.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ Converter = Callable[[Any], Value]
 
 
 class _Unknown:
-    """The value of a column that has to be read."""
+    """The type of :data:`UNKNOWN`."""
 
     def __repr__(self) -> str:
         return "UNKNOWN"
 
 
-#: Stands for a value that only the database knows.
+#: Placeholder for a value that only the database knows.
 UNKNOWN: Final = _Unknown()
 
-#: What is carried whatever it holds.
+#: Types whose values can always be carried.
 _CARRIED: Final = frozenset(
     (bool, int, float, str, bytes, Decimal, date, datetime, time, timedelta, UUID, Json, Lapse)
 )
-#: What is not the program's own any more once it was changed: a copy is kept.
+#: Mutable types, whose values are copied.
 _MUTABLE: Final = (dict, list, set, bytearray)
 _SECOND_US: Final = 1_000_000
 #: PostgreSQL's fields of an interval, in their order.
@@ -76,40 +76,40 @@ _FIELDS: Final = ("year", "month", "day", "hour", "minute", "microseconds")
 
 @dataclass(frozen=True, slots=True)
 class ColumnValues:
-    """How the values of one type of column become those of changesets."""
+    """Conversions of the values of one type of column."""
 
-    #: Of what a program gives to the database; may give :data:`UNKNOWN`.
+    #: Converts the program's parameter; may return :data:`UNKNOWN`.
     given: Converter
-    #: Of what an object holds, which may have been loaded; may give :data:`UNKNOWN`.
+    #: Converts an object's attribute, which may have been loaded; may return :data:`UNKNOWN`.
     loaded: Converter
-    #: Of what :attr:`expression` selects.
+    #: Converts the result of :attr:`expression`.
     read: Converter
-    #: What to select in place of a column, so that nothing is lost.
+    #: Returns the lossless select expression of a column.
     expression: Callable[[ColumnElement[Any]], ColumnElement[Any]]
 
 
 def name_of(named: Column[Any] | Table) -> str:
-    """The name in the database; SQLAlchemy has text of its own for names that it quotes."""
+    """Return the name in the database as plain str; SQLAlchemy uses a subclass for quoted names."""
     return str(named.name)
 
 
 class Converters:
-    """Finds what converts the values of types; an object of its own for each that watches."""
+    """Finds and caches the converters of types; one object for each watch."""
 
     def __init__(self, *, of_programs: bool = False) -> None:
-        """Begin with none.
+        """Start empty.
 
-        With ``of_programs`` the intervals of SQLAlchemy's ``Interval`` are what programs have for
-        them, in all databases the same: PostgreSQL's days are 24 hours then.
+        With ``of_programs``, intervals of SQLAlchemy's ``Interval`` have the program's form, the
+        same in all databases: PostgreSQL's days are 24 hours then.
         """
         self._of_programs = of_programs
         self._known: dict[tuple[TypeEngine[Any], str], ColumnValues] = {}
 
     def find(self, kind: TypeEngine[Any], dialect: Dialect) -> ColumnValues:
-        """What makes values that changesets have of those of a program, and of the database.
+        """Return the conversions of a type's values, from the program and from the database.
 
-        An enumeration is the text that is stored, and what a ``TypeDecorator`` has converted is
-        what it has made of it. Numbers are of the kind that the database would give back.
+        An enumeration is its stored text. A ``TypeDecorator``'s value is its converted value.
+        Numbers have the type that the database would return.
         """
         key = (kind, dialect.name)
         found = self._known.get(key)
@@ -133,7 +133,8 @@ class Converters:
             is_portable = self._of_programs and isinstance(kind, Interval)
             return _portable_lapses() if is_portable else _lapses()
         if isinstance(kind, mysql.TIME):
-            # SQLAlchemy would make a time of the day of what may be negative, or longer than one.
+            # SQLAlchemy would return a time of day, but the value may be negative, or longer than a
+            # day.
             digits = kind.fsp or 0
             return _stored_as(lambda value: _clock(value, digits), NullType())
         convert = _converter(kind, implementation, dialect)
@@ -141,7 +142,7 @@ class Converters:
             return _read_only(dialect)
         given = _careful(convert)
         if dialect.name == "sqlite" and isinstance(kind, (Numeric, Float)) and kind.asdecimal:
-            # SQLAlchemy rounds what it reads, and SQLite keeps what it is given.
+            # SQLAlchemy rounds results, and SQLite stores exact parameters.
             return ColumnValues(
                 given, _unknown, _found(given), lambda column: type_coerce(column, NullType())
             )
@@ -162,7 +163,7 @@ class Converters:
         else:
             given = inner.given
         if kind._has_bind_expression:
-            # The statement makes something else of it.
+            # The statement transforms the value.
             given = _unknown
         return ColumnValues(
             given,
@@ -172,7 +173,7 @@ class Converters:
         )
 
 
-# What a program's value is.
+# The program's values.
 
 
 def _plain(value: Any) -> Value:
@@ -188,7 +189,7 @@ def _unknown(value: Any) -> Value:
 
 
 def _careful(convert: Converter) -> Converter:
-    """A converter to which what it can't convert, or nobody can carry, is unknown."""
+    """Return a converter that returns UNKNOWN for values that cannot be converted or carried."""
 
     def careful(value: Any) -> Value:
         if value is None:
@@ -204,7 +205,7 @@ def _careful(convert: Converter) -> Converter:
 
 
 def _found(given: Converter) -> Converter:
-    """A converter for what the database has, which is known whatever it is."""
+    """Return a converter for the database's values, which are always known."""
 
     def found(value: Any) -> Value:
         made = given(value)
@@ -216,13 +217,13 @@ def _found(given: Converter) -> Converter:
 
 
 def _processor(kind: TypeEngine[Any], dialect: Dialect) -> Converter | None:
-    """What makes of a value the one that a driver is given."""
+    """Return the function from a value to the driver's parameter, if any."""
     processor: Callable[[Dialect], Converter | None] = kind.bind_processor
     return processor(dialect)
 
 
 def _stored_as(convert: Converter, kind: TypeEngine[Any]) -> ColumnValues:
-    """Values of a type that is stored as another one, which is read."""
+    """Return the conversions of a type that is stored and read as another one."""
     given = _careful(convert)
     return ColumnValues(
         given, given, _found(_careful(_plain)), lambda column: type_coerce(column, kind)
@@ -232,7 +233,7 @@ def _stored_as(convert: Converter, kind: TypeEngine[Any]) -> ColumnValues:
 def _converter(
     kind: TypeEngine[Any], implementation: TypeEngine[Any], dialect: Dialect
 ) -> Converter | None:
-    """What makes of a program's value the one that is stored; none where that is not known."""
+    """Return the converter from a program's value to the stored one; None if unknown."""
     of = dialect.name if dialect.name != "mariadb" else "mysql"
     if kind._has_bind_expression:
         return None
@@ -266,14 +267,14 @@ def _converter(
 
 
 def _is_plain_item(kind: TypeEngine[Any]) -> bool:
-    """Whether a list of such values is one that JSON has."""
+    """Return True if lists of such values have the same form in JSON."""
     return isinstance(kind, (Integer, Boolean)) or (
         isinstance(kind, String) and not isinstance(kind, Enum)
     )
 
 
 def _integer(value: Any) -> Value:
-    # Also for truth values, which are integers to Python.
+    # Also for booleans, which are integers in Python.
     return int(value) if isinstance(value, (bool, int, float)) else UNKNOWN
 
 
@@ -289,7 +290,7 @@ def _number(kind: Numeric[Any] | Float[Any], of: str) -> Converter:
             assert isinstance(exponent, int)
             beyond = -exponent - scale
             if beyond > 0 and any(numerals[-beyond:]):
-                # The database rounds it, in a way of its own.
+                # The database rounds it, by its own rules.
                 return UNKNOWN
         return number
 
@@ -297,13 +298,13 @@ def _number(kind: Numeric[Any] | Float[Any], of: str) -> Converter:
 
 
 def _clock(value: Any, digits: int) -> Value:
-    """A TIME of MySQL, whose seconds have so many digits."""
+    """Return a TIME of MySQL, whose seconds have that many fractional digits."""
     is_exact = isinstance(value, timedelta) and not value.microseconds % 10 ** (6 - digits)
     return value if is_exact else UNKNOWN
 
 
 def _span(value: Any, of: str) -> Value:
-    """An interval in a column of times, whose seconds have no digits in MySQL."""
+    """Return an interval in a time column, whose seconds have no fractional digits in MySQL."""
     is_exact = isinstance(value, timedelta) and not (of == "mysql" and value.microseconds)
     return value if is_exact else UNKNOWN
 
@@ -317,18 +318,18 @@ def _date(value: Any) -> Value:
 def _moment(
     value: Any, wanted: type[datetime] | type[time], implementation: TypeEngine[Any], of: str
 ) -> Value:
-    """A time as it is stored: what the database makes of zones and of digits differs."""
+    """Return a time as it is stored; databases handle zones and fractional digits differently."""
     if not isinstance(value, wanted):
         return UNKNOWN
     if of == "postgresql":
         has_zone = bool(getattr(implementation, "timezone", False))
         digits = getattr(implementation, "precision", None)
         if has_zone is not (value.tzinfo is not None):
-            # The zone of the session counts.
+            # The zone of the session applies.
             return UNKNOWN
     else:
         digits = (getattr(implementation, "fsp", None) or 0) if of == "mysql" else None
-        # The driver leaves the zone out.
+        # The driver omits the zone.
         value = value.replace(tzinfo=None)
     if digits is not None and value.microsecond % 10 ** (6 - digits):
         return UNKNOWN
@@ -339,7 +340,7 @@ def _moment(
 
 
 def _documents(dialect: Dialect, *, none_as_null: bool) -> ColumnValues:
-    """JSON, whose ``null`` is ``None`` to programs, as NULL is."""
+    """Return the conversions of JSON, whose ``null`` is ``None`` in programs, as NULL is."""
     serialize = getattr(dialect, "_json_serializer", None) or json.dumps
     null = document("null")
 
@@ -360,7 +361,7 @@ def _documents(dialect: Dialect, *, none_as_null: bool) -> ColumnValues:
 
     def expression(column: ColumnElement[Any]) -> ColumnElement[Any]:
         if dialect.name == "postgresql":
-            # The driver would read it, and has one form for both.
+            # The driver would parse it, and returns the same value for both.
             return cast(column, Text)
         return type_coerce(column, NullType())
 
@@ -373,18 +374,18 @@ def _document(stored: Any) -> Value:
     if isinstance(stored, (bytes, bytearray)):
         stored = bytes(stored).decode()
     try:
-        # SQLite takes what looks like a number for one.
+        # SQLite converts text that looks like a number.
         return document(stored if isinstance(stored, str) else json.dumps(stored))
     except ValueError:
-        # Nobody has checked what is in a column of text.
+        # The contents of a text column are unchecked.
         return str(stored)
 
 
-# What only the database knows.
+# Types that only the database knows.
 
 
 def _read_only(dialect: Dialect) -> ColumnValues:
-    """A type of which only the database knows the form."""
+    """Return the conversions of a type whose form only the database knows."""
 
     def expression(column: ColumnElement[Any]) -> ColumnElement[Any]:
         return (
@@ -398,14 +399,14 @@ def _read_only(dialect: Dialect) -> ColumnValues:
 
 
 def _lapses() -> ColumnValues:
-    """PostgreSQL's intervals, of which drivers make days what has months."""
+    """Return the conversions of PostgreSQL's intervals, whose months drivers convert to days."""
 
     def given(value: Any) -> Value:
         if value is None:
             return None
         if not isinstance(value, timedelta):
             return UNKNOWN
-        # So the drivers write it: days are not hours.
+        # Drivers write it in this form: days are not hours.
         return interval(0, value.days, value.seconds * _SECOND_US + value.microseconds)
 
     def loaded(value: Any) -> Value:
@@ -420,7 +421,7 @@ def _lapses() -> ColumnValues:
 
 
 def _portable_lapses() -> ColumnValues:
-    """The same, as a program has them, whose days are 24 hours."""
+    """Return the conversions of intervals in the program's form, with days of 24 hours."""
     exact = _lapses()
     return ColumnValues(
         lambda value: portable(exact.given(value)),
@@ -431,7 +432,7 @@ def _portable_lapses() -> ColumnValues:
 
 
 def _lapse(stored: Any) -> Value:
-    """The interval whose fields were selected."""
+    """Return the interval for its selected fields."""
     if not stored:
         return None
     fields = str(stored).split()

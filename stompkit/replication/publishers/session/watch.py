@@ -1,4 +1,4 @@
-"""Hooks into sessions: they say when a transaction begins, flushes, and ends, and how."""
+"""Hooks into sessions, which report begin, flushes and end of transactions."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ __all__ = ["Listener", "SessionFactory", "Watch", "table_names"]
 
 _log: Final = logging.getLogger(__name__)
 
-#: What makes sessions, or is one.
+#: A session, or a factory of sessions.
 SessionFactory = Any
 
 
 class Listener(Protocol):
-    """Who is told of the transactions of the sessions that are watched."""
+    """Receives events of the transactions of watched sessions."""
 
     def prepared(self, session: Session, recording: Recording) -> None:
-        """Something may be committed; what this raises, the flush raises."""
+        """Handle changes before the commit; an exception aborts the flush."""
 
     def reduced(self, session: Session, recording: Recording) -> None:
-        """A savepoint with changes was rolled back."""
+        """Handle the rollback of a savepoint with changes."""
 
     def committing(self, session: Session, recording: Recording) -> None:
-        """The outermost transaction is about to be committed, and can still fail."""
+        """Handle the start of the outermost commit, which can still fail."""
 
     def committed(self, session: Session, recording: Recording, changes: list[RowChange]) -> None:
-        """The outermost transaction was committed; the session is free again."""
+        """Handle the commit of the outermost transaction; the session is free again."""
 
     def rolled_back(self, session: Session, recording: Recording, changes: list[RowChange]) -> None:
-        """The outermost transaction was rolled back, with these changes."""
+        """Handle the rollback of the outermost transaction, with these changes."""
 
 
 class Watch:
@@ -54,10 +54,10 @@ class Watch:
         listener: Listener,
         converters: Converters | None = None,
     ) -> None:
-        """Begin with the next transaction of each session.
+        """Start with the next transaction of each session.
 
-        Raises TypeError for what makes no sessions, and ValueError for a pattern of tables that
-        can't be understood, or an unknown ``bulk``.
+        Raises TypeError for an unsupported factory, and ValueError for an invalid pattern of
+        tables, or an unknown ``bulk``.
         """
         if bulk not in ("expand", "refuse", "ignore"):
             raise ValueError(f"bulk is expand, refuse or ignore, not {bulk!r}")
@@ -85,28 +85,28 @@ class Watch:
             event.listen(where, name, hook)
 
     def close(self) -> None:
-        """Remove the hooks; a transaction that has begun is not told of any more."""
+        """Remove the hooks; open transactions are not reported any more."""
         for target, name, hook in self._hooks:
             event.remove(target, name, hook)
         self._hooks.clear()
 
     @property
     def tables(self) -> frozenset[str] | None:
-        """The patterns of tables that are watched; ``None`` for all."""
+        """Patterns of the watched tables; ``None`` for all."""
         return self._names
 
     def merge(self, tables: Iterable[str]) -> None:
-        """Watch more tables; where all were watched, these and no others from now on."""
+        """Watch more tables; if all were watched, watch only these from now on."""
         self._names = (self._names or frozenset()) | table_names(tables)
         self._tables = Tables(self._names)
 
     def recording(self, session: Session) -> Recording | None:
-        """What a session has recorded in its transaction, if it has begun one."""
+        """Return the recording of a session's transaction, if one has begun."""
         found = session.info.get(self)
         return found if isinstance(found, Recording) else None
 
     def _wants(self, schema: str, table: str) -> bool:
-        # An empty selection is none here, and all to ``Tables``.
+        # An empty selection means none here, but all in ``Tables``.
         return self._names != frozenset() and self._tables.wants(schema, table)
 
     # Hooks.
@@ -128,7 +128,7 @@ class Watch:
     def _flushing(self, session: Session, *_: object) -> None:
         recording = self.recording(session)
         if recording is None and session.autobegin and not session.in_transaction():
-            # The flush would do so itself, but only now can be told what it does.
+            # The flush would begin it itself, but the hook needs to know the transaction now.
             session.begin()
             recording = self.recording(session)
         if recording is not None:
@@ -204,14 +204,14 @@ class Watch:
         elif not joined:
             committed()
         else:
-            # The session was given a connection in a transaction, which decides what came of it.
+            # The session uses a connection in an outer transaction, which decides the outcome.
             outcome = _Once(committed, rolled_back)
             event.listen(joined[0], "commit", outcome.commit, once=True)
             event.listen(joined[0], "rollback", outcome.rollback, once=True)
 
     @staticmethod
     def _tell(call: Callable[..., None], *arguments: object) -> None:
-        """What comes too late to change the outcome may not look as if it did."""
+        """Call a hook after the outcome is decided; log its exceptions."""
         try:
             call(*arguments)
         except Exception:
@@ -223,7 +223,7 @@ def _goes_on(connection: Connection) -> bool:
 
 
 class _Once:
-    """Whichever comes first of two calls."""
+    """Calls only the first of two functions."""
 
     def __init__(self, commit: Callable[[], None], rollback: Callable[[], None]) -> None:
         self._commit, self._rollback = commit, rollback
@@ -241,15 +241,15 @@ class _Once:
 
 
 def table_names(tables: Iterable[str]) -> frozenset[str]:
-    """Patterns of tables; raises ValueError for a single one that is not in a list."""
+    """Return patterns of tables; raises ValueError for a single one that is not in a list."""
     if isinstance(tables, str):
         raise ValueError(f"tables are a list of names, not one text: [{tables!r}]")
     return frozenset(tables)
 
 
 def _target(factory: SessionFactory) -> object:
-    """What the hooks of a factory's sessions are put on."""
-    # Not imported here: it needs a library that only those have who use it.
+    """Return the object to attach the hooks of a factory's sessions to."""
+    # Not imported here, because only programs that use asyncio need the library.
     asynchronous = sys.modules.get("sqlalchemy.ext.asyncio")
     if isinstance(factory, scoped_session):
         return _target(factory.session_factory)
@@ -260,7 +260,7 @@ def _target(factory: SessionFactory) -> object:
     if asynchronous is not None and isinstance(factory, asynchronous.async_sessionmaker):
         made_by = factory.kw.get("sync_session_class")
         if made_by is None:
-            # Without a class of its own it would share one with all others.
+            # Without its own class, it would share one with all others.
             base: type[Session] = getattr(factory.class_, "sync_session_class", Session)
             made_by = type(base.__name__, (base,), {})
             factory.configure(sync_session_class=made_by)

@@ -1,4 +1,4 @@
-"""Redis as a cache of rows: refreshed, or only kept from holding what is not so any more."""
+"""Redis as a cache of rows, which is refreshed or invalidated."""
 
 from __future__ import annotations
 
@@ -20,35 +20,34 @@ from stompkit.replication.values import ValueProblem, row_to_json
 
 __all__ = ["NAMESPACE", "RedisCacheReplicator", "RedisSink", "Serialize", "cache_key"]
 
-#: Makes of a row what is stored; ``None`` for nothing.
+#: Function from a row to its stored value; ``None`` to store nothing.
 Serialize = Callable[[RowChange], bytes | None]
 
-#: How often others may write what a transaction has read before it is given up for now.
+#: Number of attempts of a transaction whose keys others modify concurrently.
 _ATTEMPTS: Final = 20
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
 
 class RedisSink:
-    """Keeps rows in Redis as JSON, by their keys; a :class:`~stompkit.replication.sinks.Sink`.
+    """Stores rows in Redis as JSON, by their keys; a :class:`~stompkit.replication.sinks.Sink`.
 
     A row is a string at :func:`cache_key`: the JSON of its columns, in the form of
-    :mod:`stompkit.replication.values`. What is there is always a whole row as it is in the source.
-    A row that is not told wholly is completed from what is stored; where that is not there, since
-    it has expired, or since the cache was begun in the middle of a row's life, nothing is stored.
-    Which columns a table has is learnt from rows that are new or in a snapshot, and from changes of
-    schemas; a change that alters them empties the table's part of the cache.
+    :mod:`stompkit.replication.values`. A stored row is always complete, as in the source. An
+    incompletely reported row is completed from the stored one. If that is missing, because it has
+    expired or was never cached, nothing is stored. The sink learns a table's columns from new rows,
+    snapshots and schema changes; a change that alters them empties the table's part of the cache.
 
-    Rows, and the numbers of the changesets that they come from, are written in one transaction
-    (``MULTI``) under a watch: whatever crashes, the effect is that of each changeset once. Only the
-    keys of a truncated table go before it, in steps: at worst rows are lacking for that. With
-    ``mode="invalidate"`` nothing is ever stored, and what has changed is deleted: for a cache that
-    the application fills.
+    Rows, and the numbers of their changesets, are written in one transaction (``MULTI``) under a
+    watch, so that each changeset takes effect exactly once even after a crash. Only the keys of a
+    truncated table are deleted before it, in steps: at worst rows are missing for that time. With
+    ``mode="invalidate"`` nothing is ever stored, and changed rows are deleted: for a cache that the
+    application fills.
 
-    The keys of one namespace are those of rows, ``NAMESPACE:offsets`` and ``NAMESPACE:columns``;
-    no other namespace may begin with this one and a colon. In a cluster the namespace needs a hash
-    tag, as in ``{cache}``. A server that evicts keys at will may forget the offsets: with
-    ``volatile-*`` it does not. Connections are made when they are needed, and again when they are
-    lost; all exceptions of ``redis`` are worth another try, those of time limits, too.
+    The keys of one namespace are those of rows, ``NAMESPACE:offsets`` and ``NAMESPACE:columns``; no
+    other namespace may begin with this one and a colon. In a cluster the namespace needs a hash
+    tag, as in ``{cache}``. A server with an eviction policy for all keys may evict the offsets;
+    ``volatile-*`` policies do not. Connections are opened on first use, and reopened when they are
+    lost. All exceptions of ``redis`` may be retried, including timeouts.
     """
 
     def __init__(
@@ -62,13 +61,13 @@ class RedisSink:
         tables: Tables | None = None,
         timeout_s: float = 10.0,
     ) -> None:
-        """Nothing is connected yet.
+        """Configure; nothing is connected yet.
 
-        ``serialize`` makes of a change, whose ``after`` is the whole row, what is stored in place
-        of JSON; it may raise :class:`~stompkit.replication.sinks.ApplyProblem`. Rows that are not
-        told wholly can't be completed then, and are not stored. Rows expire after ``ttl_s``
-        seconds. ``timeout_s`` is how long Redis may take for an answer. Raises ``ValueError`` for
-        arguments that are not as they should be.
+        ``serialize`` returns the stored value, in place of JSON, for a change whose ``after`` is
+        the whole row; it may raise :class:`~stompkit.replication.sinks.ApplyProblem`. Incompletely
+        reported rows cannot be completed then, and are not stored. Rows expire after ``ttl_s``
+        seconds. ``timeout_s`` is the maximum time in seconds for an answer of Redis. Raises
+        ``ValueError`` for invalid arguments.
         """
         if mode not in ("refresh", "invalidate"):
             raise ValueError(f"mode is 'refresh' or 'invalidate', not {mode!r}")
@@ -88,22 +87,22 @@ class RedisSink:
         self._columns = f"{namespace}:columns"
 
     def last(self, origin: str) -> int | None:
-        """The number of the last changeset of that origin, or ``None``."""
+        """Return the number of the last changeset of that origin, or ``None``."""
         with _denials():
             return self._last(self._redis, [origin])[origin]
 
     def apply(self, changesets: Sequence[Changeset]) -> None:
-        """Write what has become of rows.
+        """Write or delete the changed rows.
 
         Raises :class:`~stompkit.replication.sinks.ApplyProblem` for a row without a key or with a
-        value that has no JSON, and ``redis.RedisError``.
+        value that has no JSON form, and ``redis.RedisError``.
         """
         self._commit(changesets, self._write)
 
     def apply_rows(self, changeset: Changeset, refuse: Refuse) -> None:
-        """Write what can be written; see RowSink.
+        """Write the acceptable changes; see RowSink.
 
-        Raises ``redis.RedisError``, and what ``refuse`` raises.
+        Raises ``redis.RedisError``, and the errors of ``refuse``.
         """
         if not unapplied([changeset], {changeset.origin: self.last(changeset.origin)}):
             return
@@ -113,7 +112,7 @@ class RedisSink:
         self.apply([msgspec.structs.replace(changeset, changes=tuple(kept))])
 
     def skip(self, changeset: Changeset) -> None:
-        """Only store the number; raises ``redis.RedisError``."""
+        """Store only the number; raises ``redis.RedisError``."""
         self._commit([changeset], lambda pipe, changesets: pipe.multi())
 
     def close(self) -> None:
@@ -146,7 +145,7 @@ class RedisSink:
     ) -> None:
         for attempt in range(_ATTEMPTS):
             with self._redis.pipeline() as pipeline:
-                # Its methods are typed for programs with and without asyncio at once.
+                # Its methods have type hints for synchronous and asynchronous use at once.
                 pipe: Any = pipeline
                 pipe.watch(self._offsets, self._columns)
                 last = self._last(pipe, origins)
@@ -158,7 +157,7 @@ class RedisSink:
                 try:
                     pipe.execute()
                 except WatchError:
-                    # Somebody else has written what was read.
+                    # Another client has modified the watched keys.
                     if attempt == _ATTEMPTS - 1:
                         raise
                 else:
@@ -188,7 +187,7 @@ class RedisSink:
             pipe.hset(self._columns, mapping=columns.learnt)
 
     def _check(self, change: RowChange) -> None:
-        """Raise ApplyProblem for a change that can't be stored by itself."""
+        """Raise ApplyProblem for a change that cannot be stored by itself."""
         if not self._tables.wants(change.schema, change.table):
             return
         rows = Rows(self._holder, lambda change, key: key_text(list(key.values())))
@@ -197,11 +196,11 @@ class RedisSink:
             self._text(outcome, frozenset(outcome.columns or ()), {})
 
     def _holder(self, change: RowChange) -> str:
-        """What the keys of a table's rows begin with."""
+        """Return the prefix of the keys of a table's rows."""
         return f"{self._namespace}:{escaped(change.name)}"
 
     def _stored(self, pipe: Any, places: list[Place]) -> dict[Place, dict[str, object]]:
-        """The rows that are stored as JSON."""
+        """Return the rows that are stored as JSON."""
         if not places or not self._refreshes or self._serialize is not None:
             return {}
         keys = [":".join(place) for place in places]
@@ -212,7 +211,7 @@ class RedisSink:
     def _text(
         self, outcome: Outcome, known: frozenset[str], stored: dict[Place, dict[str, object]]
     ) -> bytes | None:
-        """What is to be stored, if anything."""
+        """Return the value to store, if any."""
         change, columns = outcome.change, outcome.columns
         if columns is None or not self._refreshes:
             return None
@@ -231,7 +230,7 @@ class RedisSink:
 
 @contextmanager
 def _denials() -> Iterator[None]:
-    """Tell what no other try helps against: the user may not, or keys are somebody else's."""
+    """Convert permanent errors: missing privileges, or keys of another application."""
     try:
         yield
     except (AuthenticationError, NoPermissionError) as error:
@@ -245,7 +244,7 @@ def _denials() -> Iterator[None]:
 
 
 class _Columns:
-    """The names of the columns that tables have, by what the keys of their rows begin with."""
+    """The names of tables' columns, by the prefix of the keys of their rows."""
 
     def __init__(self, stored: dict[bytes, bytes]) -> None:
         self.known = {
@@ -255,10 +254,10 @@ class _Columns:
         self.learnt: dict[str, bytes] = {}
 
     def learn(self, holder: str, change: RowChange) -> bool:
-        """Learn from a change; gives whether rows of before are not what rows are now."""
+        """Learn from a change; return True if earlier rows have other columns."""
         known = self.known.get(holder)
         told = frozenset(_told_columns(change))
-        # What a new row does not tell may be a column that the database has filled.
+        # A column that a new row does not report may have been filled by the database.
         names = told if change.action == "schema" or known is None else told | known
         if not told or names == known:
             return False
@@ -268,7 +267,7 @@ class _Columns:
 
 
 def _told_columns(change: RowChange) -> Iterator[str]:
-    """The columns that the table surely has; none where a change does not tell."""
+    """Yield the columns that the table certainly has; none if a change does not report them."""
     if change.after is None:
         return
     if change.action in ("write", "read"):
@@ -280,7 +279,7 @@ def _told_columns(change: RowChange) -> Iterator[str]:
 
 
 def _row(text: bytes | None) -> dict[str, object] | None:
-    """A row that is stored; none if it is anything else."""
+    """Return a stored row; None if it is anything else."""
     if text is None:
         return None
     try:

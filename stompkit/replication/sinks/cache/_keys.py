@@ -12,28 +12,28 @@ from stompkit.replication.values import Value
 
 __all__ = ["NAMESPACE", "cache_key", "delete_table", "escaped"]
 
-#: What keys begin with where nothing else is asked for.
+#: Default namespace, the prefix of keys.
 NAMESPACE: Final = "stompkit:cache"
 
-#: How many keys one step looks at where a table is emptied.
+#: Number of keys in one step of deleting a table.
 _STEP: Final = 1000
 _GLOB: Final = re.compile(r"([*?\[\]\\^-])")
 
 
 def cache_key(table: str, *key: Value, namespace: str = NAMESPACE) -> str:
-    """The key of a row: ``NAMESPACE:TABLE:KEY``.
+    """Return the key of a row: ``NAMESPACE:TABLE:KEY``.
 
-    ``table`` has its schema where the events have one, as in ``shop.orders``. ``key`` is the value
-    of the one column, or those of several in their order. Text stands for itself, unless it is
-    empty or begins with a quotation mark; all other keys are JSON in the form of
+    ``table`` includes its schema if the events have one, as in ``shop.orders``. ``key`` is the
+    value of the single column, or those of several in their order. Text stands for itself, unless
+    it is empty or begins with a quotation mark; all other keys are JSON in the form of
     :mod:`stompkit.replication.values`, several columns a list. Colons and percent signs in the
-    table's name are percent-encoded. Raises ``ValueError`` for a value without a form in JSON.
+    table's name are percent-encoded. Raises ``ValueError`` for a value without a JSON form.
     """
     return f"{namespace}:{escaped(table)}:{key_text(key)}"
 
 
 def escaped(table: str) -> str:
-    """The name of a table without colons."""
+    """Return the name of a table with colons encoded."""
     return table.replace("%", "%25").replace(":", "%3A")
 
 

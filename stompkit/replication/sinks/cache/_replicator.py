@@ -1,4 +1,4 @@
-"""A cache in Redis that a publisher of the same process keeps fresh."""
+"""A cache in Redis that a publisher of the same process keeps up to date."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from stompkit.replication.sinks.cache._keys import NAMESPACE, cache_key, delete_
 __all__ = ["RedisCacheReplicator"]
 
 _log: Final = logging.getLogger(__name__)
-#: How many rows one step writes.
+#: Number of rows in one write.
 _STEP: Final = 256
-#: How long the first wait is after Redis has failed, and the longest, in seconds.
+#: First and maximum wait in seconds after a failure of Redis.
 _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 30.0
 
@@ -31,9 +31,9 @@ _Serializer = TypeVar("_Serializer", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A row that has changed; without a serializer it is gone, or the whole table."""
+    """A changed row; without a serializer a deleted one, or the whole table."""
 
-    #: In Redis; of a table, what those of its rows begin with.
+    #: Key in Redis; for a table, the prefix of its rows' keys.
     key: str
     row: Any = None
     serializer: Callable[..., Any] | None = None
@@ -42,7 +42,7 @@ class _Job:
 
 
 class RedisCacheReplicator:
-    """Stores what a function makes of keys, whenever a publisher in this process tells of them.
+    """Stores a function's results for keys, after each change by a publisher in this process.
 
     ::
 
@@ -52,16 +52,16 @@ class RedisCacheReplicator:
         def user(key):
             return json.dumps(load_user(key))
 
-    A ``users_write`` or ``users_update`` stores ``user(key)`` at :func:`cache_key`, and a
-    ``users_delete`` deletes it, as truncating the table does with all of them. ``key`` is what the
-    signal has: a value, or a tuple of several. The function may give text, bytes, or ``None`` for
-    nothing to store. Where it fails, that is logged and what was stored is deleted: a cache may
-    lack a row, but not have an old one.
+    A ``users_write`` or ``users_update`` stores ``user(key)`` at :func:`cache_key`. A
+    ``users_delete`` deletes it, and truncating the table deletes all. ``key`` is that of the
+    signal: a value, or a tuple of several. The function may return text, bytes, or ``None`` to
+    store nothing. If it fails, that is logged and the stored value is deleted: a cache may lack a
+    row, but not have an old one.
 
-    Functions are called in a thread of this object's own. A row that changes again while it waits
-    is stored once. While Redis does not answer rows wait, and it is tried again with growing
-    pauses; when ``queue_limit`` rows wait, the publisher waits. They are kept in memory only: for
-    what has to outlast the process there is :class:`RedisSink`.
+    Functions are called in a separate thread. A row that changes again while it waits is stored
+    once. While Redis is unavailable, rows wait, and are retried with a growing back-off; when
+    ``queue_limit`` rows wait, the publisher blocks. They are kept in memory only; to survive a
+    restart of the process, use :class:`RedisSink`.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class RedisCacheReplicator:
         timeout_s: float = 10.0,
         queue_limit: int = 10_000,
     ) -> None:
-        """Nothing is connected yet. Rows expire after ``ttl_s`` seconds.
+        """Configure; nothing is connected yet. Rows expire after ``ttl_s`` seconds.
 
-        Raises ``ValueError`` for arguments that are not as they should be.
+        Raises ``ValueError`` for invalid arguments.
         """
         if ttl_s is not None and ttl_s < 0.001:
             raise ValueError(f"ttl_s is a time in seconds, not {ttl_s}")
@@ -101,9 +101,9 @@ class RedisCacheReplicator:
         self.close()
 
     def cache(self, *tables: str, multi: bool = False) -> Callable[[_Serializer], _Serializer]:
-        """Make a decorator of a function that makes of a key what is stored for ``tables``.
+        """Return a decorator for a function that returns the stored value of a key of ``tables``.
 
-        With ``multi`` the function is given a list of keys, and gives a list as long.
+        With ``multi`` the function receives a list of keys, and returns a list of the same length.
         Raises ``ValueError`` without a table, and when this is closed.
         """
         if not tables or not all(isinstance(table, str) and table for table in tables):
@@ -123,19 +123,19 @@ class RedisCacheReplicator:
                     made = None if action == "delete" else serializer
                     receiver = partial(self._put, table, made, takes_several=multi)
                     self._connect(signal(f"{table}_{action}"), receiver)
-                # Truncating has no signal of its own.
+                # Truncating has no row signal.
                 self._connect(CHANGESET, partial(self._look_for_truncation, table))
             return serializer
 
         return decorate
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """Wait until no row waits; gives whether that came true within ``timeout_s`` seconds."""
+        """Wait until no row waits; return True if that happens within ``timeout_s`` seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._jobs and not self._running, timeout_s)
 
     def close(self, timeout_s: float = 10.0) -> bool:
-        """Hear no more, and store what waits; gives whether all is stored after ``timeout_s``."""
+        """Stop receiving, and store waiting rows; return False if ``timeout_s`` is exceeded."""
         for heard, receiver in self._receivers:
             heard.disconnect(receiver)
         self._receivers.clear()
@@ -159,7 +159,7 @@ class RedisCacheReplicator:
     def _put(
         self, table: str, serializer: Callable[..., Any] | None, row: Any, *, takes_several: bool
     ) -> None:
-        """A signal: take note of a row."""
+        """Handle a signal: queue a row."""
         if row is None:
             # A table without a key.
             return
@@ -203,7 +203,7 @@ class RedisCacheReplicator:
                 wait_s = _FIRST_WAIT_S
 
     def _take(self) -> list[_Job] | None:
-        """The next rows; ``None`` at the end."""
+        """Return the next rows; ``None`` at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._jobs or self._is_closed)
             if self._is_closed:
@@ -214,7 +214,7 @@ class RedisCacheReplicator:
 
     def _finish(self, failed: Sequence[_Job]) -> None:
         with self._changed:
-            # A row that has changed meanwhile is not put back as it was.
+            # A row that has changed meanwhile keeps its newer job.
             self._jobs = {**{job.key: job for job in failed}, **self._jobs}
             self._running = 0
             self._changed.notify_all()
@@ -238,7 +238,7 @@ class RedisCacheReplicator:
             pipe.execute()
 
     def _serialize(self, jobs: Sequence[_Job]) -> list[str | bytes | None]:
-        """What is to be stored for each."""
+        """Return the value to store for each job."""
         made: dict[str, Any] = {}
         groups: dict[tuple[Any, bool], list[_Job]] = {}
         for job in jobs:

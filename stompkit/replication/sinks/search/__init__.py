@@ -35,48 +35,48 @@ from stompkit.replication.values import Row, ValueProblem
 
 __all__ = ["SearchProblem", "SearchSink", "Transport"]
 
-#: How many numbers of changesets each origin has for versions of documents.
+#: Number of bits for an origin's sequence numbers in document versions.
 _ORIGIN_BITS: Final = 40
-#: The longest id of a document, in octets.
+#: Maximum length of a document id in bytes.
 _LONGEST_ID: Final = 512
 _INDEX_NAME: Final = re.compile(r'(?!\.\.?$)[^-_+\\/*?"<>|\s,#:][^\\/*?"<>|\s,#:]*')
-#: Statuses by which a server refuses a document for ever: bad request, too large, unprocessable.
+#: Statuses of permanently refused documents: bad request, too large, unprocessable.
 _POISON: Final = frozenset({400, 413, 422})
-#: Types of errors with such a status that are about the server as it is now.
+#: Types of temporary errors that have such a status.
 _PASSING: Final = frozenset(
     {"circuit_breaking_exception", "cluster_block_exception", "es_rejected_execution_exception"}
 )
 
 
 class SearchSink:
-    """Keeps rows as documents by their keys; a :class:`~stompkit.replication.sinks.Sink`.
+    """Stores rows as documents by their keys; a :class:`~stompkit.replication.sinks.Sink`.
 
-    There are no transactions: documents are written first, then the numbers of the changesets, to
-    an index of their own. What a crash leaves between the two is written again, and does no harm:
-    each document has the version of the changeset that it comes from (``external_gte``), an older
-    one never replaces a newer one, and the effect is that of each changeset once. Between the two a
-    search may see a part of a transaction. Deleted documents have their versions for a time only
-    (``index.gc_deletes``); those of changesets that are repeated later are deleted again when the
-    repeats are through.
+    There are no transactions: documents are written first, then the numbers of the changesets, to a
+    separate index. After a crash between the two, the documents are written again without harm:
+    each document has the version of its changeset (``external_gte``), and an older one never
+    replaces a newer one. Each changeset therefore takes effect exactly once. Between the two a
+    search may see a part of a transaction. The versions of deleted documents are kept for a limited
+    time only (``index.gc_deletes``); documents of changesets repeated later are deleted again at
+    the end of the repetition.
 
-    Versions are those of an origin. Each origin that is new here is above all that were here
-    before: a publisher that begins anew may write all rows again. Origins that are here at the same
-    time have to have rows of their own.
+    Versions are relative to an origin. The versions of a new origin are above those of all earlier
+    ones, so that a publisher with a new origin may write all rows again. Concurrent origins must
+    not share rows.
 
-    An update is laid over the document that is there, so that columns that it does not tell stay;
-    one without a document makes one of what it tells. Documents that move to another key are noted
-    with the offsets first: a crash in the middle, when a document is gone here and not yet there,
-    loses nothing. What is more than one change of a row in ``apply`` is one action. Truncating
-    deletes all documents of the index, step by step.
+    An update is merged into the existing document, so that columns that it does not report are
+    unchanged; without a document, one is created from the reported columns. Documents that move to
+    another key are first stored with the offsets, so that a crash in the middle of a move loses
+    nothing. Several changes of a row in one ``apply`` become one action. Truncating deletes all
+    documents of the index, step by step.
 
-    An index is made by the server when its first document comes; whoever wants a mapping makes it
-    before. Values are what that mapping takes: dates and times ISO 8601, decimals and UUIDs text,
-    octets base64, intervals microseconds, numbers that are not finite null.
+    The server creates an index with its first document; to use a mapping, create the index before.
+    Values follow that mapping: dates and times are ISO 8601, decimals and UUIDs text, bytes base64,
+    intervals microseconds, non-finite numbers null.
 
     A document that its index refuses raises :class:`~stompkit.replication.sinks.ApplyProblem` with
-    its table and key; the rest of what came with it may be written all the same. Anything else
-    that goes wrong, such as a server that is busy (429, 503) or can't be reached, is worth another
-    try: :class:`SearchProblem`, ``OSError``, ``http.client.HTTPException``.
+    its table and key; the other documents may have been written. Any other error, such as a busy
+    server (429, 503) or an unreachable one, may be retried: :class:`SearchProblem`, ``OSError``,
+    ``http.client.HTTPException``.
     """
 
     def __init__(
@@ -94,15 +94,15 @@ class SearchSink:
         ssl_context: ssl.SSLContext | None = None,
         transport: Transport | None = None,
     ) -> None:
-        """Nothing is connected yet.
+        """Configure; nothing is connected yet.
 
-        ``url`` may have a user and a password; ``api_key`` is used in place of them. ``index`` is
+        ``url`` may have a user and a password; ``api_key`` takes precedence over them. ``index`` is
         the name of a table's index, with ``{table}`` and ``{schema}`` for these in lower case, or a
-        function of a change. ``id`` makes a document's id of a change that has the key; by default
-        it is made as in :func:`~stompkit.replication.sinks.cache.cache_key`, and each index is for
-        one table. ``refresh`` as in the API. A request has at most ``batch_bytes`` octets, unless
-        one document has more; ``timeout_s`` is how long the server may take. ``transport`` is used
-        in place of connections. Raises ``ValueError``.
+        function of a change. ``id`` returns a document's id for a change with a key; by default it
+        is that of :func:`~stompkit.replication.sinks.cache.cache_key`, and each index is for one
+        table. ``refresh`` is that of the API. A request has at most ``batch_bytes`` bytes, unless
+        one document has more. ``timeout_s`` is the maximum time in seconds for an answer.
+        ``transport`` replaces connections. Raises ``ValueError``.
         """
         if batch_bytes < 1:
             raise ValueError(f"batch_bytes is a number of octets, not {batch_bytes}")
@@ -127,15 +127,15 @@ class SearchSink:
         self._owners: dict[str, str] = {offsets_index: "the offsets"}
 
     def last(self, origin: str) -> int | None:
-        """The number of the last changeset of that origin, or ``None``."""
+        """Return the number of the last changeset of that origin, or ``None``."""
         return self._offsets.last([origin])[origin]
 
     def apply(self, changesets: Sequence[Changeset]) -> None:
-        """Write what has become of rows, then the numbers of their changesets."""
+        """Write the changed rows, then the numbers of their changesets."""
         self._apply_all(changesets, None)
 
     def apply_rows(self, changeset: Changeset, refuse: Refuse) -> None:
-        """Write what can be written, then the number; see RowSink."""
+        """Write the acceptable changes, then the number; see RowSink."""
         if not unapplied([changeset], self._last([changeset.origin])):
             return
         kept, refused = sifted(changeset.changes, self._check)
@@ -148,7 +148,7 @@ class SearchSink:
         self._apply_all([selected], refuse_all)
 
     def _last(self, origins: Sequence[str]) -> dict[str, int | None]:
-        """The last number of each of these, knowing the tables that indices are for."""
+        """Return the last number of each origin; also read the tables of indices."""
         last = self._offsets.last(origins)
         for origin in origins:
             self._owners.update(self._offsets.owners(origin))
@@ -165,14 +165,14 @@ class SearchSink:
     def _apply_all(
         self, changesets: Sequence[Changeset], refuse: Callable[[list[Refused]], None] | None
     ) -> None:
-        """Write rows and numbers; what an index refuses is given to ``refuse``, or raised."""
+        """Write rows and numbers; refused documents are passed to ``refuse``, or raised."""
         last = self._last(list({changeset.origin: None for changeset in changesets}))
         of_origin: dict[str, list[Changeset]] = {}
         for changeset in unapplied(changesets, last):
             of_origin.setdefault(changeset.origin, []).append(changeset)
         for origin, new in of_origin.items():
             with suppress(ApplyProblem):
-                # What is refused will be told of the changeset that it is in.
+                # Refused documents will be reported with their changeset.
                 self._bulk(self._offsets.moves(origin), {})
             self._apply(origin, new, refuse)
             names = {change.name for each in new for change in each.changes}
@@ -180,7 +180,7 @@ class SearchSink:
             self._offsets.store(new[-1], owned if self._id is None else None)
 
     def skip(self, changeset: Changeset) -> None:
-        """Only store the number."""
+        """Store only the number."""
         self._offsets.store(changeset)
 
     def close(self) -> None:
@@ -213,8 +213,8 @@ class SearchSink:
         actions, moves = [], []
         for place, outcome in rows.outcomes.items():
             version = base + outcome.sequence + 1
-            # Those that are as this changeset has left them, or newer, stay: what they were made
-            # of may be gone.
+            # Documents that this changeset, or a newer one, has written stay: their source may be
+            # gone.
             if place not in stored or stored[place].version < version:
                 actions.append(versioned(place, version, _source(outcome, told[place], stored)))
                 if outcome.base not in (None, place):
@@ -223,7 +223,7 @@ class SearchSink:
         self._bulk(actions, rows.outcomes, refuse)
 
     def _empty(self, index: str, version: int) -> None:
-        """Delete what an index has from before a version."""
+        """Delete documents of an index that are older than a version."""
         for step in self._api.scan(index):
             old = [id for id, found in step if found < version]
             self._bulk([versioned((index, id), version, None) for id in old], {})
@@ -234,7 +234,7 @@ class SearchSink:
         outcomes: dict[Place, Outcome],
         refuse: Callable[[list[Refused]], None] | None = None,
     ) -> None:
-        """Do actions, in as many requests as it takes; the others, too, where one is refused."""
+        """Execute actions, in as many requests as needed, even if some are refused."""
         poison = [
             problem
             for batch in batches(actions, self._batch_bytes)
@@ -250,7 +250,7 @@ class SearchSink:
     def _send(
         self, actions: Sequence[Action], outcomes: dict[Place, Outcome]
     ) -> list[tuple[Action, str]]:
-        """Send a request; gives what is wrong with documents that were refused."""
+        """Send a request; return the errors of refused documents."""
         try:
             results = list(self._api.bulk(actions, self._refresh))
         except TooLarge as problem:
@@ -303,12 +303,12 @@ class SearchSink:
 
 
 def _told(outcome: Outcome) -> dict[str, object] | None:
-    """The columns of a row as they are in a document; ``None`` for a row that is gone."""
+    """Return the columns of a row in the form of a document; ``None`` for a deleted row."""
     if outcome.columns is None:
         return None
     try:
         told = document(outcome.columns)
-        # Now, when nothing is written yet.
+        # Check the encoding now, before anything is written.
         encode(told)
     except ValueProblem as problem:
         raise ApplyProblem(f"{_row_name(outcome.change)}: {problem}") from None
@@ -318,7 +318,7 @@ def _told(outcome: Outcome) -> dict[str, object] | None:
 def _source(
     outcome: Outcome, told: dict[str, object] | None, stored: dict[Place, Document]
 ) -> bytes | None:
-    """A whole document; ``None`` to delete it."""
+    """Return a whole document; ``None`` to delete it."""
     if told is None:
         return None
     before = None if outcome.base is None else stored.get(outcome.base)
@@ -326,7 +326,7 @@ def _source(
 
 
 def _name(action: Action, outcomes: dict[Place, Outcome]) -> str:
-    """What an action is about, for a message."""
+    """Return the subject of an action, for a message."""
     outcome = outcomes.get((action.index, action.id))
     if outcome is None:
         return f"index {action.index}, document {action.id!a}"

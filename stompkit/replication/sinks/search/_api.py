@@ -1,4 +1,4 @@
-"""What the search sink needs of the HTTP API that OpenSearch and Elasticsearch have in common."""
+"""The HTTP API that OpenSearch and Elasticsearch share, as far as the search sink needs it."""
 
 from __future__ import annotations
 
@@ -32,38 +32,38 @@ __all__ = [
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
-#: How many documents one request asks for.
+#: Number of documents in one request.
 _STEP: Final = 1000
-#: How much of an answer an error shows.
+#: Maximum number of characters of an answer in an error message.
 _MOST_SHOWN: Final = 500
 _TOO_LARGE: Final = 413
-#: For a user that the server does not know, or that may not do this.
+#: Status for an unknown user, or missing privileges.
 _UNKNOWN_USER: Final = 401
 _FORBIDDEN: Final = 403
-#: Results of an action.
+#: Statuses of an action.
 CONFLICT: Final = 409
 NOT_FOUND: Final = 404
 
-#: Sends a request (method, path with query, content type, body); gives status and body. Whatever
-#: it raises is worth another try.
+#: Function that sends a request (method, path with query, content type, body), and returns status
+#: and body. All of its exceptions may be retried.
 Transport = Callable[[str, str, str, bytes], tuple[int, bytes]]
 
 
 class SearchProblem(Exception):
-    """An answer that is no success; another try may have one."""
+    """An error status; a retry may succeed."""
 
 
 class SearchDenied(SearchProblem, SinkMisconfigured):
-    """The server refuses this user, whatever is written."""
+    """The server refuses this user, for any request."""
 
 
 class TooLarge(Exception):
-    """The server takes no request of that size."""
+    """The request exceeds the server's maximum size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document that is stored."""
+    """A stored document."""
 
     source: dict[str, Any]
     version: int
@@ -78,19 +78,19 @@ class Action:
     kind: str
     index: str
     id: str
-    #: More members of the line of the action.
+    #: Further members of the action's line.
     more: Mapping[str, Any]
     source: bytes | None = None
 
     def lines(self) -> bytes:
-        """The action in NDJSON."""
+        """Return the action in NDJSON."""
         line = {self.kind: {"_index": self.index, "_id": self.id, **self.more}}
         head = json.dumps(line, ensure_ascii=False).encode()
         return head + b"\n" if self.source is None else head + b"\n" + self.source + b"\n"
 
     @classmethod
     def read(cls, lines: bytes) -> list[Action]:
-        """Actions that all have a source, from their lines."""
+        """Return the actions, which all have a source, of their lines."""
         heads, sources = lines.split(b"\n")[:-1:2], lines.split(b"\n")[1::2]
         made = []
         for head, source in zip(heads, sources, strict=True):
@@ -100,14 +100,14 @@ class Action:
 
 
 def versioned(place: tuple[str, str], version: int, source: bytes | None) -> Action:
-    """Write a document, or delete it without a source, unless it has a newer version."""
+    """Return the action that writes a document, or deletes it, unless a newer version is stored."""
     index, id = place
     more = {"version": version, "version_type": "external_gte"}
     return Action("delete" if source is None else "index", index, id, more, source)
 
 
 def batches(actions: Sequence[Action], most: int) -> Iterator[list[Action]]:
-    """Actions in their order, in requests of at most so many octets, or of one action."""
+    """Yield actions in order, in batches of at most ``most`` bytes, or of a single action."""
     batch: list[Action] = []
     size = 0
     for action in actions:
@@ -122,7 +122,7 @@ def batches(actions: Sequence[Action], most: int) -> Iterator[list[Action]]:
 
 
 class HttpTransport:
-    """One connection, made when it is needed and kept."""
+    """One persistent connection, opened on first use."""
 
     def __init__(
         self,
@@ -131,10 +131,10 @@ class HttpTransport:
         timeout_s: float,
         ssl_context: ssl.SSLContext | None,
     ) -> None:
-        """Raises ``ValueError`` for a URL that is not ``http://`` or ``https://``."""
+        """Parse the URL; raises ``ValueError`` unless it is ``http://`` or ``https://``."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
-            # Without the URL, which may have a password in it.
+            # Without the URL, which may contain a password.
             raise ValueError("the URL of the search server is not http(s)://[user:password@]host")
         self._path = parts.path.rstrip("/")
         self._headers = {"Accept": JSON}
@@ -159,8 +159,8 @@ class HttpTransport:
             return self._send(method, path, content_type, body)
         except (OSError, HTTPException) as problem:
             self.close()
-            # A server closes connections that nobody uses, and tells when one is used again.
-            # Whatever is sent here may be sent twice.
+            # A server closes idle connections, which is noticed at the next request. All requests
+            # here are idempotent.
             if not was_open or isinstance(problem, TimeoutError):
                 raise
         try:
@@ -170,7 +170,7 @@ class HttpTransport:
             raise
 
     def close(self) -> None:
-        """Close the connection; the next request makes another one."""
+        """Close the connection; the next request opens another one."""
         self._connection.close()
 
     def _send(self, method: str, path: str, content_type: str, body: bytes) -> tuple[int, bytes]:
@@ -181,14 +181,14 @@ class HttpTransport:
 
 
 class SearchApi:
-    """The requests that are made, and what their answers mean."""
+    """The requests of the sink, with evaluation of their answers."""
 
     def __init__(self, transport: Transport) -> None:
         """Send requests by a transport."""
         self._transport = transport
 
     def get(self, places: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Document]:
-        """The documents that are there of these, by index and id, as they are at this moment."""
+        """Return the current documents among these, by index and id."""
         found = {}
         for start in range(0, len(places), _STEP):
             step = places[start : start + _STEP]
@@ -208,7 +208,7 @@ class SearchApi:
         return found
 
     def bulk(self, actions: Sequence[Action], query: str = "") -> Iterator[tuple[Action, Any]]:
-        """Do actions; gives each with its result, which has ``status`` and ``error``.
+        """Execute actions; yield each with its result, which has ``status`` and ``error``.
 
         Raises :class:`TooLarge`.
         """
@@ -219,9 +219,9 @@ class SearchApi:
             yield action, result
 
     def scan(self, index: str) -> Iterator[list[tuple[str, int]]]:
-        """The ids and versions of all documents of an index, in steps."""
+        """Yield the ids and versions of all documents of an index, in steps."""
         path = quote(index, safe="")
-        # A search sees what was written before the last refresh only.
+        # A search sees only documents written before the last refresh.
         self._request("POST", f"/{path}/_refresh?ignore_unavailable=true", JSON, b"")
         wanted = {"size": _STEP, "_source": False, "version": True, "sort": ["_doc"]}
         query = "?scroll=5m&ignore_unavailable=true"
@@ -240,7 +240,7 @@ class SearchApi:
                 answer = self._request("POST", "/_search/scroll", JSON, more)
         finally:
             if scroll is not None:
-                # It ends by itself, too.
+                # It also expires by itself.
                 with suppress(SearchProblem, OSError, HTTPException):
                     self._request("DELETE", "/_search/scroll", JSON, {"scroll_id": [scroll]})
 
@@ -260,6 +260,6 @@ class SearchApi:
 
 
 def shown(answer: object) -> str:
-    """A part of an answer for a message: ASCII only."""
+    """Return the beginning of an answer for a message: ASCII only."""
     text = answer.decode("utf-8", "replace") if isinstance(answer, bytes) else json.dumps(answer)
     return ascii(text[:_MOST_SHOWN])[1:-1]

@@ -1,4 +1,4 @@
-"""Rows as documents of a search index, in the JSON that mappings take."""
+"""Rows as documents of a search index, in the JSON that mappings accept."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def document(row: Row) -> dict[str, object]:
-    """A row as JSON; raises :class:`~stompkit.replication.values.ValueProblem`."""
+    """Return a row as JSON; raises :class:`~stompkit.replication.values.ValueProblem`."""
     made = {}
     for name, value in row.items():
         try:
@@ -29,7 +29,7 @@ def document(row: Row) -> dict[str, object]:
 
 
 def encode(source: object) -> bytes:
-    """JSON in one line; raises :class:`~stompkit.replication.values.ValueProblem`."""
+    """Return JSON in one line; raises :class:`~stompkit.replication.values.ValueProblem`."""
     try:
         return json.dumps(source, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError) as problem:
@@ -41,7 +41,7 @@ def _plain(value: Value) -> object:
         case None | bool() | int() | str():
             return value
         case float():
-            # JSON has no number for the others, and a mapping takes no text for them.
+            # JSON has no non-finite numbers, and a numeric mapping accepts no text for them.
             return value if math.isfinite(value) else None
         case Decimal() | UUID():
             return str(value)
@@ -56,10 +56,10 @@ def _plain(value: Value) -> object:
         case dict() | list() | tuple():
             return value
         case Json():
-            # Numbers of many digits become what the index itself makes of them.
+            # The index itself rounds numbers with many digits.
             return value.value
         case NoDate():
-            # A mapping of dates takes no other.
+            # A date mapping accepts nothing else.
             return None
         case Interval():
             found = value.time_us

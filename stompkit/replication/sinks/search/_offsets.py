@@ -1,4 +1,4 @@
-"""The numbers of changesets that a search index has, in an index of their own."""
+"""Offsets of a search sink: the last changeset numbers, in a separate index."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from stompkit.replication.sinks.search._documents import encode
 
 __all__ = ["SearchOffsets"]
 
-#: How often the list of origins is read again, since somebody else has written it.
+#: Number of retries of updating the list of origins after concurrent writes.
 _ATTEMPTS: Final = 20
-#: The id of the document that lists origins; those of their offsets begin otherwise.
+#: Id of the document that lists origins; ids of offsets have another prefix.
 _ORIGINS: Final = "origins"
 
 
 class SearchOffsets:
     """A document with the last number for each origin, and one that lists all origins.
 
-    Documents that are to move to another key are noted in documents of their own, which that of the
-    origin refers to until the changesets are applied.
+    Documents that are to move to another key are stored in separate documents, which the origin's
+    document references until the changesets are applied.
     """
 
     def __init__(self, api: SearchApi, index: str) -> None:
-        """Keep them in ``index``, which the server makes when the first is written."""
+        """Store them in ``index``, which the server creates with the first document."""
         self._api = api
         self.index = index
         self._numbers: dict[str, int] = {}
@@ -44,7 +44,7 @@ class SearchOffsets:
         self._owners: dict[str, dict[str, str]] = {}
 
     def last(self, origins: Sequence[str]) -> dict[str, int | None]:
-        """The last number of each of these, ``None`` where there is none."""
+        """Return the last number of each of these, ``None`` if there is none."""
         places = {origin: (self.index, _id(origin)) for origin in origins}
         found = self._api.get(list(places.values()))
         for origin, place in places.items():
@@ -55,14 +55,14 @@ class SearchOffsets:
         return {origin: self._last[origin] for origin in origins}
 
     def owners(self, origin: str) -> dict[str, str]:
-        """By indices, the tables of an origin that was last read which they are for."""
+        """Return the tables of an origin that was last read, by their indices."""
         return self._owners[origin]
 
     def begin(self, changeset: Changeset, moves: Sequence[Action], most: int) -> None:
-        """Note moves that are going to be done, in documents of about ``most`` octets.
+        """Store planned moves, in documents of about ``most`` bytes.
 
-        ``changeset`` is the last one that they are made by, and its origin one that was last read.
-        Raises :class:`SearchProblem`, also where somebody else has applied changesets meanwhile.
+        ``changeset`` is the last one that causes them, and its origin was read last. Raises
+        :class:`SearchProblem`, also if another sink has applied changesets meanwhile.
         """
         origin = changeset.origin
         notes = []
@@ -74,14 +74,14 @@ class SearchOffsets:
             raise SearchProblem(f"index {self.index}: somebody else applies what {origin} says")
 
     def moves(self, origin: str) -> list[Action]:
-        """The moves that were noted and may not have been done, of an origin that was last read."""
+        """Return the stored moves that may be unfinished, of an origin that was last read."""
         places = [(self.index, note) for note in self._notes[origin]]
         found = self._api.get(places)
         lines = (found[place].source["moves"].encode() for place in places if place in found)
         return [move for each in lines for move in Action.read(each)]
 
     def store(self, changeset: Changeset, owners: Mapping[str, str] | None = None) -> None:
-        """Store the number of a changeset, and owners, unless there is a number that is higher."""
+        """Store the number of a changeset, and owners, unless a higher number is stored."""
         origin = changeset.origin
         if origin not in self._owners:
             self.last([origin])
@@ -92,7 +92,7 @@ class SearchOffsets:
                 list(self._api.bulk(old))
 
     def _store(self, origin: str, sequence: int | None, notes: list[str]) -> bool:
-        """Gives whether there was no higher one."""
+        """Store a number; return False if a higher one is stored."""
         source: dict[str, object] = {"origin": origin, "sequence": sequence}
         if notes:
             source["moves"] = notes
@@ -105,7 +105,7 @@ class SearchOffsets:
         return is_stored
 
     def number(self, origin: str) -> int:
-        """The number of an origin in the order in which they first came here."""
+        """Return the rank of an origin, in the order of their first changesets."""
         if origin in self._numbers:
             return self._numbers[origin]
         for _ in range(_ATTEMPTS):
@@ -118,14 +118,14 @@ class SearchOffsets:
         raise SearchProblem(f"index {self.index}: too many write the list of origins")
 
     def _replace(self, stored: Document | None, source: bytes) -> bool:
-        """Write the list if it is still as it was read; gives whether it was."""
+        """Write the list if it is unchanged since it was read; return True on success."""
         if stored is None:
             return self._write(Action("create", self.index, _ORIGINS, {}, source))
         same = {"if_seq_no": stored.sequence_number, "if_primary_term": stored.primary_term}
         return self._write(Action("index", self.index, _ORIGINS, same, source))
 
     def _write(self, action: Action) -> bool:
-        """Gives whether there was no conflict."""
+        """Execute an action; return False on a conflict."""
         ((_, result),) = self._api.bulk([action])
         if "error" not in result:
             return True

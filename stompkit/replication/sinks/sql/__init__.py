@@ -58,21 +58,20 @@ __all__ = ["SinkDenied", "SinkUnavailable", "SqlSink"]
 class SqlSink:
     """Applies changesets to tables of an SQL database.
 
-    What a change tells of a row is written, and nothing else of it: other columns stay as they are.
-    An update of the key moves the row; where there is one under the new key already, that one gets
-    the values, and the old one goes. Rows of tables without a key are found by all that is told of
-    how they were, one at a time.
+    Only the columns that a change reports are written; other columns are unchanged. An update of
+    the key moves the row; if the new key exists already, that row gets the values, and the old one
+    is deleted. Rows of tables without a key are found by all reported old values, one at a time.
 
-    Values are stored as the columns of the target have them, exactly or not at all: with a zone,
-    times go into columns without one as UTC; intervals of time only into columns for whole numbers
-    as microseconds; sets into text with commas. SQLite holds decimals of more than 15 digits in
-    columns of text only.
+    Values are stored in the types of the target's columns, exactly or not at all. Times with a zone
+    are stored as UTC in columns without one; intervals of time only as microseconds in integer
+    columns; sets as text with commas. SQLite stores decimals of more than 15 digits in text columns
+    only.
 
-    Raises :class:`~stompkit.replication.sinks.ApplyProblem` for what can never be applied, naming
-    changeset, table, key and, where it is one, the column; and :class:`SinkUnavailable` where the
-    database can't be used, or has refused because of others at work; of these :class:`SinkDenied`
-    is about the user or the database, and does not pass by itself. The sink connects again by
-    itself. No message has a password in it.
+    Raises :class:`~stompkit.replication.sinks.ApplyProblem` for changes that can never be applied,
+    naming changeset, table, key and, if it is about one, the column. Raises
+    :class:`SinkUnavailable` if the database is unavailable, or has refused because of concurrent
+    transactions. Its subclass :class:`SinkDenied` is permanent, and is about the user or the
+    database. The sink reconnects by itself. No message contains a password.
     """
 
     def __init__(
@@ -90,45 +89,45 @@ class SqlSink:
         lossy: bool = False,
         offsets_table: str = "stompkit_offsets",
     ) -> None:
-        """Describe a sink; nothing is connected to yet.
+        """Configure a sink; nothing is connected yet.
 
         ``schema_map``
-            The target's schemas by the source's; a schema that is not in it has no target. Without
-            it, all tables are looked for in the target's default schema.
+            Target schemas by source schemas; a schema that is not in it has no target. Without it,
+            all tables are in the target's default schema.
         ``table_map``
-            The target's tables by the source's, each as ``table`` or ``schema.table``. Tables and
+            Target tables by source tables, each as ``table`` or ``schema.table``. Tables and
             columns that are not found by their names are found by names that differ by case only.
         ``key_columns``
-            What identifies the rows of tables, by the source's ``table`` or ``schema.table``; it
-            goes before what changes themselves call their key. Without any key, the target's
-            primary key is taken if all of it is told.
+            Columns that identify the rows of tables, by the source's ``table`` or ``schema.table``;
+            they take precedence over the changes' own keys. Without any key, the target's primary
+            key is used if all of it is reported.
         ``create``
-            Whether tables are made that the target lacks, by what ``schema`` changes tell.
+            True to create missing tables, by ``schema`` changes.
         ``evolve``
-            Whether columns are added that the target lacks, by the same; none is ever dropped.
+            True to add missing columns, by ``schema`` changes; columns are never dropped.
         ``on_missing``, ``unknown_columns``
-            Whether changes of tables, and values of columns, are an ``"error"`` or left out
-            (``"ignore"``) where the target has none for them.
+            Policy for tables, and for columns, that the target lacks: raise an ``"error"``, or skip
+            their changes and values (``"ignore"``).
         ``foreign_keys``
-            ``"enforced"``: changes come in the source's order, and the target looks at each.
-            ``"deferred"``: it looks at the end of a transaction, where it can: SQLite always,
-            PostgreSQL at those that are DEFERRABLE, MySQL never. ``"off"``: the target does not
-            look, which in PostgreSQL only superusers can have, and turns triggers off as well.
+            ``"enforced"``: changes are applied in the source's order, and the target checks each.
+            ``"deferred"``: it checks at the end of a transaction, if possible: SQLite always,
+            PostgreSQL for those that are DEFERRABLE, MySQL never. ``"off"``: the target does not
+            check; in PostgreSQL this is for superusers only, and turns triggers off as well.
         ``lossy``
-            Whether the database may round digits of numbers and of seconds for which a column
-            has no room, and days of intervals may be 24 hours.
+            True if the database may round digits of numbers and of seconds for which a column has
+            no room, and days of intervals may be 24 hours.
         ``offsets_table``
-            Where the sink counts what it has applied; several sinks can share it.
+            Table in which the sink stores its offsets; several sinks can share it.
 
-        Raises ``ValueError`` for a URL that can't be read, or another kind of database.
+        Raises ``ValueError`` for an invalid URL, or an unsupported kind of database.
         """
         self._database = Database(engine_or_url, foreign_keys)
         self._offsets = OffsetTable(offsets_table)
         self._waiting = WaitingRows("stompkit_waiting")
-        #: How many rows wait of each origin, and how many have to come before they are tried.
+        #: Number of waiting rows by origin, and of rows to receive before the next retry.
         self._waits: dict[str, int] = {}
         self._rest = 0
-        #: The owners of tables that are stored, by origins, as of the last numbers there.
+        #: Stored owners of tables by origin, with the sequence number at which they were read.
         self._owners: dict[str, tuple[int | None, Owners]] = {}
         self._creates = create
         self._evolves = evolve
@@ -152,15 +151,16 @@ class SqlSink:
         self._is_open = False
 
     def last(self, origin: str) -> int | None:
-        """The number of the last changeset of that origin; ``None`` where there was none."""
+        """Return the number of the last changeset of that origin; ``None`` if there was none."""
         self._open()
         with self._database.transaction() as connection:
             return self._offsets.load(connection, origin)
 
     def apply(self, changesets: Sequence[Changeset]) -> None:
-        """Apply changesets, and their numbers with them, in one transaction.
+        """Apply changesets, and store their numbers, in one transaction.
 
-        Only columns and tables that are missing are made before: MySQL can't do that within one.
+        Only missing columns and tables are created before, because MySQL cannot do that in a
+        transaction.
         """
         if self._waits and len(changesets) > 1:
             for changeset in changesets:
@@ -176,7 +176,7 @@ class SqlSink:
             def refuse(refused: Sequence[Refused]) -> None:
                 raise ApplyProblem(refused[0].reason)
 
-            # Rows that come later may be those that are referred to.
+            # Rows that come later may be the referenced ones.
             for changeset in changesets:
                 if changeset.source.is_snapshot or len(changesets) == 1:
                     self.apply_rows(changeset, refuse)
@@ -186,25 +186,25 @@ class SqlSink:
             self._apply_alone(changesets)
 
     def _apply_alone(self, changesets: Sequence[Changeset]) -> None:
-        """Apply each row by itself: then it is known which one it was, or it works.
+        """Apply each row by itself, to find the refused one, or to succeed.
 
-        What the database knows other names of is looked at once more, and refused the second time.
+        If names are stale, the tables are read again, and the change is refused the second time.
         """
         self._catalog.forget()
         try:
             self._apply(changesets, alone=True)
         except Rejected as rejected:
-            # What is only looked at when a transaction ends is of no row in particular.
+            # Constraints checked at the end of a transaction do not name a row.
             raise ApplyProblem(f"{_numbers(changesets)}: {rejected}") from None
 
     def apply_rows(self, changeset: Changeset, refuse: Refuse) -> None:
-        """Apply what can be applied of a changeset, each change by itself; see RowSink.
+        """Apply the acceptable changes of a changeset, each by itself; see RowSink.
 
-        What is missing is made before, by each ``schema`` change that can be followed. Foreign keys
-        and unique columns are looked at after each change, and changes that they refuse are tried
-        once more behind the others. Rows of a snapshot that refer to rows which are not there wait
-        in a table of their own, ``stompkit_waiting``, and are tried again with what comes; when the
-        snapshot has ended those that are left are refused.
+        Missing tables and columns are created before, by each valid ``schema`` change. Foreign keys
+        and unique columns are checked after each change, and refused changes are retried once after
+        the others. Snapshot rows that reference missing rows wait in the table
+        ``stompkit_waiting``, and are retried with later changesets; at the end of the snapshot the
+        remaining ones are refused.
         """
         self._open()
         if not self._news([changeset])[1]:
@@ -212,7 +212,7 @@ class SqlSink:
         try:
             self._apply_rows(changeset, refuse)
         except BaseException:
-            # What waits is as it was.
+            # The waiting rows are unchanged.
             self._is_open = False
             raise
 
@@ -232,7 +232,7 @@ class SqlSink:
                     refused = self._keep_orphans(connection, changeset, refused)
                 self._try_waiting(connection, changeset)
             else:
-                # What was there before comes first.
+                # Rows that waited before come first.
                 refused += self._try_waiting(connection, changeset)
                 refused += self._apply_each(connection, changeset, rows)
             if refused:
@@ -243,7 +243,7 @@ class SqlSink:
         self._owners[changeset.origin] = owners
 
     def skip(self, changeset: Changeset) -> None:
-        """Count a changeset as applied, and do nothing else."""
+        """Record a changeset as applied without applying it."""
         self._open()
         with self._database.transaction() as connection:
             last = self._offsets.lock(connection, [changeset.origin])[changeset.origin]
@@ -251,10 +251,10 @@ class SqlSink:
                 self._offsets.store(connection, changeset)
 
     def check(self, changes: Iterable[RowChange]) -> list[str]:
-        """All that keeps changes from being stored, as far as the target's tables tell.
+        """Return all reasons that prevent changes from being stored, by the target's tables.
 
-        Nothing is made. Changes with the action ``schema`` tell most; of others, it is only seen
-        whether the tables and the columns are there.
+        Nothing is created. Changes with the action ``schema`` allow the most checks; for others,
+        only the existence of the tables and columns is checked.
         """
         self._open()
         self._catalog.forget()
@@ -271,11 +271,11 @@ class SqlSink:
         return list(found)
 
     def close(self) -> None:
-        """Disconnect; an engine that was given goes on."""
+        """Disconnect; a given engine stays open."""
         self._database.close()
 
     def _open(self) -> None:
-        """Make the table of offsets, when it is first needed."""
+        """Create the offsets table on first use."""
         if self._is_open:
             return
         with self._database.transaction() as connection:
@@ -285,22 +285,22 @@ class SqlSink:
                 with self._database.transaction() as connection:
                     self._offsets.create(connection)
             except (Rejected, SinkUnavailable):
-                # Another sink may have made it in between.
+                # Another sink may have created it meanwhile.
                 with self._database.transaction() as connection:
                     if not self._offsets.is_there(connection):
                         raise
         with suppress(Rejected, SinkDenied):
-            # Where it can't be added, owners are known as long as the process runs.
+            # If the column cannot be added, owners are known only while the process runs.
             self._add_owners()
         self._owners = {}
-        # Who may not even look at the table has nothing waiting in it.
+        # A user without access to the table has nothing waiting in it.
         self._waits = {}
         with suppress(SinkDenied), self._database.transaction() as connection:
             self._waits = self._waiting.counts(connection)
         self._is_open = True
 
     def _apply(self, changesets: Sequence[Changeset], *, alone: bool) -> None:
-        """Apply what is new; where others do so at the same time, see again what that is."""
+        """Apply new changesets; if others apply them concurrently, read the offsets again."""
         self._open()
         is_done = False
         try:
@@ -311,25 +311,25 @@ class SqlSink:
                 batches = self._plan(new, 1 if alone else MOST_ROWS)
                 is_done = self._write(known, new, batches, alone=alone)
         except SinkUnavailable:
-            # Tables may have become others meanwhile, or been away.
+            # Tables may have been altered or missing meanwhile.
             self._catalog.forget()
             self._is_open = False
             raise
         except Stale:
-            # The table of offsets may be what is gone.
+            # The offsets table may be the missing one.
             self._is_open = False
             raise
         except ApplyProblem:
-            # What waits is as it was.
+            # The waiting rows are unchanged.
             self._is_open = not self._waits and self._is_open
             raise
 
     def _plan(self, changesets: Sequence[Changeset], most_rows: int) -> list[Batch]:
-        """What has to be done, having made what it takes."""
+        """Return the batches to apply, after creating missing tables and columns."""
         self._prepare(changesets)
         with suppress(ApplyProblem):
             return self._planner(most_rows).plan(changesets)
-        # The tables may have become others since they were looked at.
+        # The tables may have been altered since they were read.
         self._catalog.forget()
         self._look(changesets)
         return self._planner(most_rows).plan(changesets)
@@ -347,7 +347,7 @@ class SqlSink:
     def _news(
         self, changesets: Sequence[Changeset]
     ) -> tuple[dict[str, int | None], list[Changeset]]:
-        """The last numbers, and the changesets that are above them."""
+        """Return the last numbers, and the changesets above them."""
         with self._database.transaction() as connection:
             known = {
                 origin: self._offsets.load(connection, origin)
@@ -371,7 +371,7 @@ class SqlSink:
         *,
         alone: bool,
     ) -> bool:
-        """Do it, unless the last numbers are others by now; return whether it was done."""
+        """Write the batches and return True, unless the last numbers have changed."""
         ends = {changeset.origin: changeset for changeset in changesets}
         with self._database.transaction() as connection:
             locked = self._offsets.lock(connection, ends)
@@ -380,7 +380,7 @@ class SqlSink:
             self._database.defer(connection)
             is_snapshot = changesets[0].source.is_snapshot
             for each in () if is_snapshot else self._try_waiting(connection, changesets[0]):
-                # It is refused as a row of its own, where that is possible.
+                # It is refused as a single row, if possible.
                 raise ApplyProblem(each.reason)
             for batch in batches:
                 self._write_batch(connection, batch, alone=alone)
@@ -397,7 +397,7 @@ class SqlSink:
     def _store(
         self, connection: Connection, changeset: Changeset, changes: Iterable[RowChange]
     ) -> tuple[int | None, Owners]:
-        """Store a number, and the owners of tables that changes are the first of; gives both."""
+        """Store a number, and the owners of tables that are used first; return both."""
         _, stored = self._owners.get(changeset.origin, (None, {}))
         new = self._catalog.owned({(change.schema, change.table) for change in changes})
         owners = {**stored, **new}
@@ -405,7 +405,7 @@ class SqlSink:
         return changeset.sequence, owners
 
     def _adopt_owners(self, connection: Connection, lasts: Mapping[str, int | None]) -> None:
-        """Know the owners of tables, where others may have stored some since they were read."""
+        """Load the owners of tables, which others may have stored since they were read."""
         for origin, last in lasts.items():
             if origin not in self._owners or self._owners[origin][0] != last:
                 stored = self._offsets.owners(connection, origin)
@@ -413,7 +413,7 @@ class SqlSink:
                 self._catalog.adopt(stored)
 
     def _add_owners(self) -> None:
-        """Add what a table of offsets of an older version lacks."""
+        """Add the missing column of an older version's offsets table."""
         with self._database.transaction() as connection:
             is_old = self._offsets.lacks_owners(connection)
         if is_old:
@@ -425,7 +425,7 @@ class SqlSink:
                     self._offsets.lacks_owners(connection)
 
     def _write_batch(self, connection: Connection, batch: Batch, *, alone: bool) -> None:
-        """Do what a batch says."""
+        """Apply one batch."""
         if not alone:
             apply_batch(connection, self._statements, batch)
             return
@@ -435,15 +435,15 @@ class SqlSink:
         except Rejected as rejected:
             raise problem_with(*batch.cause, str(rejected)) from None
 
-    # Rows that wait for others.
+    # Waiting rows.
 
     def _make_waiting(self) -> bool:
-        """Make the table for rows that wait; gives whether it is there, and the user may use it."""
+        """Create the table for waiting rows; return True if it exists and is accessible."""
         try:
             with self._database.transaction() as connection:
                 self._waiting.create(connection)
         except Stale:
-            # Another sink has made it in between.
+            # Another sink has created it meanwhile.
             return True
         except (Rejected, SinkDenied):
             return False
@@ -452,8 +452,8 @@ class SqlSink:
     def _keep_orphans(
         self, connection: Connection, changeset: Changeset, refused: list[Refused]
     ) -> list[Refused]:
-        """Have rows wait that refer to others; gives what is refused for another reason."""
-        # What goes is no row that can wait: later, it would take with it what has come since.
+        """Store changes with missing references as waiting; return the other refused ones."""
+        # Deletions cannot wait: later, they would also delete rows written since.
         orphans = [
             each
             for each in refused
@@ -468,9 +468,9 @@ class SqlSink:
         return [each for each in refused if id(each) not in waiting]
 
     def _try_waiting(self, connection: Connection, changeset: Changeset) -> list[Refused]:
-        """Apply what waits and can be applied now; gives what never will, behind a snapshot.
+        """Apply waiting rows if possible; return those refused at the end of a snapshot.
 
-        While the snapshot goes on that is done when about as many rows have come as wait.
+        During the snapshot, this is done when about as many rows have been received as are waiting.
         """
         origin = changeset.origin
         if not self._waits.get(origin):
@@ -509,10 +509,10 @@ class SqlSink:
         self._waits[origin] = self._rest = len(left)
         return refused
 
-    # One change at a time.
+    # Single changes.
 
     def _prepare_each(self, changeset: Changeset) -> list[Refused]:
-        """Make what is missing; gives the ``schema`` changes that can't be followed."""
+        """Create missing tables and columns; return the invalid ``schema`` changes."""
         self._catalog.forget()
         schemas = [change for change in changeset.changes if change.action == "schema"]
         _, refused = sifted(schemas, partial(self._evolve, changeset))
@@ -522,7 +522,7 @@ class SqlSink:
     def _apply_each(
         self, connection: Connection, changeset: Changeset, changes: Sequence[RowChange]
     ) -> list[Refused]:
-        """Apply changes, and again those that others have helped; gives what is refused."""
+        """Apply changes, with retries after others have succeeded; return the refused ones."""
         left: Sequence[RowChange] = children_first(self._catalog, changes)
         overtaken: list[Refused] = []
         while True:
@@ -540,9 +540,9 @@ class SqlSink:
     def _store_circles(
         self, connection: Connection, changeset: Changeset, refused: Sequence[Refused]
     ) -> list[Refused]:
-        """Apply changes that need each other; gives what is refused still."""
+        """Apply changes with circular references; return those that are still refused."""
         if changeset.source.is_snapshot or _has_truncate(refused):
-            # Others may come yet; or what is stored now would go with it.
+            # Referenced rows may come later, or the rows stored now would be truncated.
             return [*refused]
         orphans = [each.change for each in refused if isinstance(each, _RefusedOrphan)]
         stored = self._circles.store(connection, [(changeset, each) for each in orphans])
@@ -552,7 +552,7 @@ class SqlSink:
     def _in_order(
         self, connection: Connection, changeset: Changeset, refused: Sequence[Refused]
     ) -> list[RowChange]:
-        """Changes in an order in which those help others that are behind them."""
+        """Return changes in an order in which earlier ones make later ones possible."""
         left = [each.change for each in refused]
         if _has_truncate(refused) or not any(isinstance(each, _RefusedOrphan) for each in refused):
             return left
@@ -566,15 +566,15 @@ class SqlSink:
         changes: Sequence[RowChange],
         overtaken: list[Refused],
     ) -> list[Refused]:
-        """Apply changes once; what is behind a change of the same row that is refused waits.
+        """Apply changes once; changes after a refused change of the same row wait.
 
-        A table that can't be emptied is not tried again when rows have come into it since:
-        that is added to ``overtaken``.
+        A failed truncation is not retried if rows were written to the table since: it is added to
+        ``overtaken``.
         """
         refused: list[Refused] = []
         reasons: dict[bytes, str] = {}
         orphans: set[str] = set()
-        #: Tables that can't be emptied.
+        #: Tables that cannot be truncated.
         waiting: dict[str, list[Refused]] = {}
         for change in changes:
             rows = _rows_of(change)
@@ -593,7 +593,7 @@ class SqlSink:
                     waiting.setdefault(change.name, []).append(refused[-1])
                 reasons.update(dict.fromkeys(rows, reason))
             elif change.action == "truncate":
-                # Of what was there before nothing is left, whether it could be applied or not.
+                # Earlier changes of the table have no effect any more, applied or not.
                 waiting.pop(change.name, None)
                 refused = [each for each in refused if each.change.name != change.name]
             elif change.name in waiting:
@@ -603,7 +603,7 @@ class SqlSink:
         return refused
 
     def _apply_one(self, connection: Connection, changeset: Changeset, change: RowChange) -> None:
-        """Apply a change, or nothing of it; raises ApplyProblem."""
+        """Apply a change completely, or not at all; raises ApplyProblem."""
         one = msgspec.structs.replace(changeset, changes=(change,))
         batches = self._planner(1).plan([one])
         try:
@@ -618,7 +618,7 @@ class SqlSink:
     # Tables.
 
     def _prepare(self, changesets: Iterable[Changeset]) -> None:
-        """Look at all tables, and make what is missing and may be made."""
+        """Read all tables, and create missing ones if allowed."""
         self._catalog.forget(missing_only=True)
         for changeset in changesets:
             for change in changeset.changes:
@@ -627,22 +627,22 @@ class SqlSink:
         self._look(changesets)
 
     def _look(self, changesets: Iterable[Changeset]) -> None:
-        """Have the catalog know all tables."""
+        """Load all tables into the catalog."""
         names = {(change.schema, change.table) for each in changesets for change in each.changes}
         with self._database.transaction() as connection:
             for schema, table in sorted(names):
-                # Whether two clash is told of the change that it keeps from being applied.
+                # A clash is reported with the change that it prevents.
                 with suppress(TablesClash):
                     self._catalog.find(connection, schema, table)
 
     def _evolve(self, changeset: Changeset, change: RowChange) -> None:
-        """Make what a source has, in a transaction of its own."""
+        """Create missing tables and columns of the source, in a separate transaction."""
         try:
             columns = columns_of(change)
             try:
                 self._make_now(change, columns)
             except Stale:
-                # Somebody else has made it, or dropped the table, in between.
+                # Another sink has created it, or dropped the table, meanwhile.
                 self._make_now(change, columns)
         except (SchemaProblem, TablesClash) as problem:
             raise problem_with(changeset, change, str(problem)) from None
@@ -652,7 +652,7 @@ class SqlSink:
             self._catalog.forget()
 
     def _make_now(self, change: RowChange, columns: Sequence[SourceColumn]) -> None:
-        """Make what is missing by what the database has at this moment."""
+        """Create missing tables and columns by the current state of the database."""
         self._catalog.forget()
         with self._database.transaction() as connection:
             self._make(connection, change, columns)
@@ -685,7 +685,7 @@ class SqlSink:
         change: RowChange,
         columns: Sequence[SourceColumn],
     ) -> TargetTable | None:
-        """Follow new names, and new types in tables that the sink makes; gives what is there."""
+        """Apply renamed columns, and new types in the sink's own tables; return the new table."""
         changes = changes_of(change)
         is_other = rename_columns(connection, table, changes.renamed)
         if is_other:
@@ -716,26 +716,26 @@ class SqlSink:
 
 
 class _OrphanProblem(ApplyProblem):
-    """A row refers to one that is not there."""
+    """A row references a missing row."""
 
 
 class _RefusedOrphan(Refused):
-    """A change that is refused for that."""
+    """A change that is refused because of a missing reference."""
 
 
 def _has_truncate(refused: Sequence[Refused]) -> bool:
-    """Whether one of the changes is about a whole table."""
+    """Return True if one of the changes is a truncation."""
     return any(each.change.action == "truncate" for each in refused)
 
 
 def _rows_of(change: RowChange) -> list[bytes]:
-    """The rows that a change is about; none where rows have no key."""
+    """Return the identities of a change's rows; empty if rows have no key."""
     old = msgspec.structs.replace(change, key=change.old_key) if change.old_key else None
     return [each.identity for each in (change, old) if each is not None and each.key]
 
 
 def _numbers(changesets: Sequence[Changeset]) -> str:
-    """Which changesets there are, in short."""
+    """Return a short description of the changesets."""
     first, last = changesets[0], changesets[-1]
     if first is last:
         return f"changeset {first.sequence} of {first.origin!r}"

@@ -1,4 +1,4 @@
-"""Rows that refer to each other in a circle, and so can be stored only together."""
+"""Rows with circular references, which can only be stored together."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ from stompkit.replication.sinks.sql._values import CannotStore
 __all__ = ["Circles"]
 
 _Change = tuple[Changeset, RowChange]
-#: Applies a change, or nothing of it; raises ApplyProblem.
+#: Function that applies a change completely, or not at all; raises ApplyProblem.
 _Apply = Callable[[Connection, Changeset, RowChange], None]
-#: A row by the names that the target's columns have.
+#: A row by the names of the target's columns.
 _Image = Mapping[str, Any]
 
 
 @dataclass(eq=False)
 class _Row:
-    """The changes of a row; or of several, where one takes the key of another."""
+    """The changes of a row; or of several, if one takes the key of another."""
 
     table: TargetTable
-    #: By their places, in their order.
+    #: Changes by their places, in order.
     changes: dict[int, _Change] = field(default_factory=dict)
-    #: How it was and how it becomes, as far as that is told.
+    #: Known states of the row before and after.
     images: list[_Image] = field(default_factory=list)
-    #: The numbers of the rows that each foreign key leads to.
+    #: Numbers of the rows that each foreign key references.
     parents: dict[ForeignKey, set[int]] = field(default_factory=dict)
 
     @property
     def first(self) -> _Change:
-        """The first change."""
+        """First change."""
         return next(iter(self.changes.values()))
 
     @property
     def is_one(self) -> bool:
-        """Whether all changes are of one row, which none but the last one deletes."""
+        """True if all changes are of one row, which only the last one may delete."""
         *others, _ = [change for _, change in self.changes.values()]
         has_moved = any(each.old_key not in (None, each.key) for _, each in self.changes.values())
         return not has_moved and all(each.action != "delete" for each in others)
 
     @property
     def whole(self) -> _Change:
-        """What all changes of one row come to."""
+        """The net effect of all changes of one row."""
         changeset, last = next(reversed(self.changes.values()))
         if last.action == "delete":
             return changeset, last
@@ -71,10 +71,10 @@ class _Row:
 
 
 class Circles:
-    """Stores such rows together, or none of them.
+    """Stores rows with circular references together, or none of them.
 
-    Where foreign keys can be looked at later, they are. Else a row is written twice: with NULL in
-    the columns that lead to others of the circle, and once more when all are there.
+    Foreign key checks are deferred if possible. Otherwise a row is written twice: with NULL in the
+    columns that reference others of the cycle, and again when all rows exist.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Circles:
         key_columns: Mapping[str, Sequence[str]],
         apply: _Apply,
     ) -> None:
-        """Change rows by ``apply``."""
+        """Apply the changes of rows by ``apply``."""
         self._database = database
         self._catalog = catalog
         self._statements = statements
@@ -93,27 +93,27 @@ class Circles:
         self._apply = apply
 
     def store(self, connection: Connection, changes: Sequence[_Change]) -> frozenset[int]:
-        """Store those changes that need nothing beside each other; return their places.
+        """Store those changes that need only each other; return their places.
 
-        Each of them has been refused by itself, since a row refers to another one that is not
-        there. Foreign keys are looked at again after each statement when this returns.
+        Each of them was refused by itself because of a missing referenced row. On return, foreign
+        keys are again checked after each statement.
         """
         rows = self._rows(connection, changes)
         stored: set[int] = set()
         for circle in parents_first(_references(rows)):
             members = {number: rows[number] for number in circle}
             if len(members) < 2:
-                # A row that refers to itself is stored by itself.
+                # A row that references itself is stored by itself.
                 continue
             if self._store_unseen(connection, members) or self._store_twice(connection, members):
                 stored.update(place for row in members.values() for place in row.changes)
         return frozenset(stored)
 
     def order(self, connection: Connection, changes: Sequence[_Change]) -> list[int]:
-        """Return the places of changes so that they can be applied one after the other.
+        """Return the places of changes in an order in which they can be applied.
 
-        Rows come behind those that they refer to, and go before them; all changes of a row are in
-        their order. Changes of rows without a key come last.
+        Rows are written after those that they reference, and deleted before them; all changes of a
+        row are in order. Changes of rows without a key come last.
         """
         rows = self._rows(connection, changes)
         sorted_rows = [rows[at] for group in parents_first(_references(rows)) for at in group]
@@ -123,7 +123,7 @@ class Circles:
         return [*found, *(place for place in range(len(changes)) if place not in found)]
 
     def _rows(self, connection: Connection, changes: Sequence[_Change]) -> list[_Row]:
-        """Sort changes by their rows."""
+        """Group changes by their rows."""
         rows: dict[bytes, _Row] = {}
         for place, (changeset, change) in enumerate(changes):
             try:
@@ -151,20 +151,20 @@ class Circles:
         return list(dict.fromkeys(rows.values()))
 
     def _image_before(self, connection: Connection, row: _Row) -> _Image:
-        """Return what the target has of a row that is there already: a change may not tell it."""
+        """Return the target's existing row, because a change may not report all columns."""
         if row.first[1].action in ("update", "delete"):
             with suppress(ApplyProblem):
                 return self._find(connection, row) or {}
         return {}
 
     def _key(self, row: _Row) -> tuple[str, ...]:
-        """What the source calls the columns that a row is found by."""
+        """Return the source's names of the columns by which a row is found."""
         _, change = row.first
         told = self._key_columns.get(change.name) or self._key_columns.get(change.table)
         return tuple(told or change.key)
 
     def _find(self, connection: Connection, row: _Row) -> _Image | None:
-        """Return a row as the target has it; raises ApplyProblem."""
+        """Return the target's row; raises ApplyProblem."""
         cause = changeset, change = row.first
         image = {**(change.before or {}), **(change.after or {}), **change.key}
         columns = []
@@ -183,10 +183,10 @@ class Circles:
             found = connection.exec_driver_sql(query, tuple(values)).mappings().first()
         return None if found is None else dict(found)
 
-    # The two ways.
+    # The two methods.
 
     def _store_unseen(self, connection: Connection, members: Mapping[int, _Row]) -> bool:
-        """Store rows while foreign keys are not looked at; gives whether all are stored."""
+        """Store rows with deferred foreign key checks; return True if all are stored."""
 
         def store() -> None:
             changes: dict[int, _Change] = {}
@@ -198,7 +198,7 @@ class Circles:
         return self._database.can_defer and self._all_or_none(connection, store)
 
     def _store_twice(self, connection: Connection, members: Mapping[int, _Row]) -> bool:
-        """Store rows without what they refer to, and then with it; gives whether all are stored."""
+        """Store rows without and then with their references; return True if all are stored."""
 
         def store() -> None:
             halves = [self._half(connection, row, members) for row in members.values()]
@@ -209,9 +209,9 @@ class Circles:
         return is_simple and self._all_or_none(connection, store)
 
     def _all_or_none(self, connection: Connection, store: Callable[[], None]) -> bool:
-        """Do something, or nothing of it where it raises ApplyProblem; gives whether it is done.
+        """Run *store* atomically with respect to ApplyProblem; return True on success.
 
-        Meanwhile foreign keys are not looked at where that can be put off, but at the end.
+        Foreign key checks are deferred to its end if possible.
         """
         try:
             with self._database.errors(), self._database.savepoint(connection):
@@ -225,7 +225,7 @@ class Circles:
         return True
 
     def _half(self, connection: Connection, row: _Row, members: Collection[int]) -> _Change | None:
-        """Return a change after which a row refers to nothing of the circle, as far as it can."""
+        """Return a change after which a row references nothing of the cycle, if possible."""
         changeset, whole = row.whole
         is_there = self._find(connection, row) is not None
         key = {*row.table.primary_key, *(_name(row.table, name) for name in self._key(row))}
@@ -244,7 +244,7 @@ class Circles:
             return changeset, msgspec.structs.replace(
                 whole, action="update", before=None, after=after, old_key=None
             )
-        # What others refer to is not taken away from a row that is there.
+        # Values that others reference are kept in an existing row.
         after = {
             name: None if _name(row.table, name) in names else value
             for name, value in (whole.after or {}).items()
@@ -253,7 +253,7 @@ class Circles:
         return changeset, msgspec.structs.replace(whole, after=after)
 
     def _apply_all(self, connection: Connection, changes: Sequence[_Change]) -> None:
-        """Apply changes in whatever order they need; raises ApplyProblem where there is none."""
+        """Apply changes in any order that works; raises ApplyProblem if there is none."""
         left = list(changes)
         while left:
             problems = {}
@@ -268,16 +268,15 @@ class Circles:
 
 
 def _name(table: TargetTable, name: str) -> str:
-    """What the target calls a column."""
+    """Return the target's name of a column."""
     column = table.column(name)
     return name if column is None else column.name
 
 
 def _references(rows: Sequence[_Row]) -> dict[int, set[int]]:
-    """Note to which others each row refers, by what is told of them; gives it by their numbers.
+    """Return the numbers of the rows that each row references, by the known values.
 
-    Values are compared loosely, as a collation may do it: what comes of a circle that is none is
-    that it is refused.
+    Values are compared loosely, as a collation may do; a false cycle is only refused.
     """
     wanted: defaultdict[object, set[tuple[str, ...]]] = defaultdict(set)
     for table in {row.table for row in rows}:
@@ -300,7 +299,7 @@ def _references(rows: Sequence[_Row]) -> dict[int, set[int]]:
 
 
 def _values(row: _Row, columns: Sequence[str]) -> Iterator[tuple[object, ...]]:
-    """The values that columns have had, or will have, where all of them are told and not NULL."""
+    """Yield the old and new values of columns, if all of them are known and not NULL."""
     for image in row.images:
         values = [image.get(name) for name in columns]
         if None not in values:
@@ -308,7 +307,7 @@ def _values(row: _Row, columns: Sequence[str]) -> Iterator[tuple[object, ...]]:
 
 
 def _folded(value: object) -> object:
-    """A value, or one for all of those that a database could take for the same."""
+    """Return a normal form, equal for all values that a database could consider equal."""
     if isinstance(value, str):
         return value.rstrip().casefold()
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""The database that a sink writes to: connections, transactions, and what can go wrong."""
+"""The target database of a sink: connections, transactions and errors."""
 
 from __future__ import annotations
 
@@ -36,48 +36,48 @@ __all__ = [
 #: ``off``: not at all.
 ForeignKeys = Literal["enforced", "deferred", "off"]
 
-#: The drivers that are taken where a URL names none.
+#: Default drivers for URLs without one.
 _DRIVERS: Final = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql"}
-#: How long PostgreSQL may take to answer, in seconds; PyMySQL waits for as long.
+#: Connection timeout of PostgreSQL in seconds; PyMySQL's default is the same.
 _CONNECT_S: Final = 10
-#: How long SQLite waits for others to write, in seconds.
+#: Time in seconds that SQLite waits for other writers.
 _BUSY_S: Final = 30.0
 
-#: Nothing is cut or rounded quietly, and a key of 0 is not replaced by the next number.
+#: Forbids silent truncation and rounding, and keeps a key of 0.
 _SQL_MODE: Final = (
     "STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ERROR_FOR_DIVISION_BY_ZERO,ALLOW_INVALID_DATES"
 )
 
 
 class SinkUnavailable(Exception):
-    """The database can't be used now, which may pass; ``str()`` says why, without secrets."""
+    """The database is temporarily unavailable; ``str()`` gives the reason, without secrets."""
 
 
 class SinkDenied(SinkUnavailable, SinkMisconfigured):
-    """The user, or the database, is not set up for this; ``str()`` says what is refused."""
+    """The user or the database is misconfigured; ``str()`` says what is refused."""
 
 
 class Rejected(ApplyProblem):
-    """The database refuses what it was given, and always will."""
+    """The database refuses the change permanently."""
 
 
 class Stale(Rejected):
-    """The database knows other tables or columns than before; final where it says so again."""
+    """Tables or columns have changed since they were read; permanent if it happens again."""
 
 
 class Orphan(Rejected):
-    """A row refers to one that is not there, which may come later."""
+    """A row references a missing row, which may come later."""
 
 
 class Database:
-    """An engine of SQLAlchemy, of which only the connections are used that are asked for."""
+    """An SQLAlchemy engine, of which only explicitly requested connections are used."""
 
     def __init__(self, target: Engine | URL | str, foreign_keys: ForeignKeys) -> None:
-        """Describe a database; ValueError for a URL that can't be read, or another kind."""
+        """Configure a database; ValueError for an invalid URL, or an unsupported kind."""
         self._is_own = not isinstance(target, Engine)
         self.engine = target if isinstance(target, Engine) else _make_engine(target)
         self._foreign_keys = foreign_keys
-        #: How many savepoints there are.
+        #: Number of savepoints.
         self._depth = 0
         name = self.engine.dialect.name
         self.backend = "mysql" if name == "mariadb" else name
@@ -85,35 +85,35 @@ class Database:
             raise ValueError(
                 f"a sink writes to SQLite, PostgreSQL, MariaDB and MySQL, not to {name}"
             )
-        #: The URL without its secrets.
+        #: URL without its secrets.
         self.name = self.engine.url.set(query={}).render_as_string()
 
     @property
     def can_defer(self) -> bool:
-        """Whether foreign keys may be looked at later, and earlier again."""
+        """True if foreign key checks can be deferred and made immediate again."""
         return self.backend == "postgresql" and self._foreign_keys == "deferred"
 
     def close(self) -> None:
-        """Disconnect; an engine that was given goes on."""
+        """Disconnect; a given engine stays open."""
         if self._is_own:
             self.engine.dispose()
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A transaction; raises :class:`Rejected` and :class:`SinkUnavailable`."""
+        """Return a transaction; raises :class:`Rejected` and :class:`SinkUnavailable`."""
         with self.errors(), self.engine.connect() as connection:
             with self._settings(connection), connection.begin():
                 if self.backend != "sqlite":
-                    # Whoever waited for a lock has to see what the other one has written.
+                    # After waiting for a lock, the other transaction's writes must be visible.
                     connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
                 yield connection
 
     @contextmanager
     def savepoint(self, connection: Connection) -> Iterator[None]:
-        """A part of a transaction that is undone when it raises something; the rest goes on.
+        """Return a part of a transaction that is rolled back on an exception; the rest continues.
 
-        A savepoint that is gone back to is released, too, which SQLAlchemy does not do: else all
-        later ones are within it, until PostgreSQL has no more memory for their locks.
+        A savepoint is also released after a rollback, which SQLAlchemy does not do. Otherwise all
+        later ones are nested in it, until PostgreSQL has no more memory for their locks.
         """
         name = f"stompkit_{self._depth}"
         connection.exec_driver_sql(f"SAVEPOINT {name}")
@@ -125,7 +125,7 @@ class Database:
                 connection.exec_driver_sql(f"ROLLBACK TO SAVEPOINT {name}")
                 connection.exec_driver_sql(f"RELEASE SAVEPOINT {name}")
             except SQLAlchemyError:
-                # The database has undone the whole transaction, as it does after a deadlock.
+                # The database has rolled back the whole transaction, as after a deadlock.
                 reason = _reason(error.orig if isinstance(error, DBAPIError) else error)
                 raise SinkUnavailable(f"{self.name} can't be used: {reason}") from None
             raise
@@ -135,9 +135,9 @@ class Database:
             self._depth -= 1
 
     def defer(self, connection: Connection, *, at_once: bool = False) -> None:
-        """See to foreign keys, within a transaction that has begun to write.
+        """Set the time of foreign key checks, within a transaction that has begun to write.
 
-        With ``at_once`` they are looked at after each statement, unless they are off.
+        With ``at_once`` they are checked after each statement, unless they are off.
         """
         if self.backend == "postgresql" and self._foreign_keys == "off":
             connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
@@ -152,7 +152,7 @@ class Database:
 
     @contextmanager
     def _settings(self, connection: Connection) -> Iterator[None]:
-        """Have a session as it has to be, and afterwards as it was."""
+        """Set the required settings of a session, and restore the old ones afterwards."""
         if self.backend == "mysql":
             names = "@@sql_mode, @@time_zone, @@foreign_key_checks"
             before = connection.exec_driver_sql(f"SELECT {names}").one()
@@ -185,7 +185,7 @@ class Database:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Tell what is of no use to try again from the rest, without parameters or secrets.
+        """Convert errors to permanent and temporary ones, without parameters or secrets.
 
         Raises :class:`Rejected`, :class:`Stale`, :class:`SinkUnavailable` and :class:`SinkDenied`.
         """
@@ -203,7 +203,7 @@ class Database:
             raise SinkUnavailable(f"{self.name} can't be used: {error}") from None
 
     def _failed(self, error: DBAPIError) -> Exception:
-        """What is raised for an error of the driver."""
+        """Return the exception to raise for a driver's error."""
         reason = _reason(error.orig)
         is_lost = error.connection_invalidated
         match "passing" if is_lost else failure_of(error.orig, self.backend):
@@ -220,7 +220,7 @@ class Database:
 
 
 def _make_engine(url: URL | str) -> Engine:
-    """Describe how to connect."""
+    """Create an engine."""
     try:
         parsed = make_url(url)
     except ArgumentError:
@@ -250,7 +250,7 @@ def _make_engine(url: URL | str) -> Engine:
 
 
 def _trouble_of_file(url: URL, error: Any) -> str | None:
-    """What keeps SQLite's file from being opened until somebody does something about it."""
+    """Return the lasting reason that prevents SQLite from opening its file, if any."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_NOTADB:
         return "the file is no database of SQLite"
@@ -268,6 +268,6 @@ def _trouble_of_file(url: URL, error: Any) -> str | None:
 
 
 def _reason(error: BaseException | None) -> str:
-    """What a driver says, without the lines that can quote whole rows."""
+    """Return the driver's message, without the lines that can quote whole rows."""
     said = str(error.args[-1]) if error is not None and error.args else repr(error)
     return said.strip().partition("\n")[0]

@@ -1,8 +1,8 @@
-"""Tell what a database refuses for ever from what can pass.
+"""Classification of database errors as permanent or temporary.
 
-The rule is the same for all databases: what is not known to pass is final. A statement that the
-database will never take then ends the job, or becomes a dead letter, in place of being tried for
-ever with everything else behind it.
+The rule is the same for all databases: an error is permanent unless it is known to be temporary. A
+statement that the database will never accept then ends the job, or becomes a dead letter, instead
+of being retried forever and blocking all later ones.
 """
 
 from __future__ import annotations
@@ -13,33 +13,31 @@ from typing import Any, Final, Literal
 __all__ = ["Failure", "failure_of", "is_orphan"]
 
 #: ``passing``: locks, shutdowns, lost connections, full disks: the same statement can succeed
-#: later. ``stale``: names are others than they were when the tables were looked at. ``denied``: the
-#: user, or the database, is not set up for this, whatever the statement says. ``final``: this
-#: statement with these values will never succeed.
+#: later. ``stale``: tables have changed since they were read. ``denied``: the user or the database
+#: is misconfigured, for any statement. ``final``: this statement with these values will never
+#: succeed.
 Failure = Literal["passing", "stale", "denied", "final"]
 
-#: By the beginnings of PostgreSQL's codes: connections, transactions that others have broken,
-#: resources (disk, memory, connections), objects in use, operators, the system, its internals; the
-#: transaction is read-only or was aborted; a plan or a prepared statement is out of date; features
-#: that a plan lacks.
+#: Prefixes of PostgreSQL's codes: connections, transactions that others have broken, resources
+#: (disk, memory, connections), objects in use, operators, the system, internal errors; a read-only
+#: or aborted transaction; an outdated plan or prepared statement; features that a plan lacks.
 _POSTGRESQL_PASSING: Final = tuple("08 25 26 40 53 55006 55P03 55P04 57 58 F0 XX".split())
 _POSTGRESQL_STALE: Final = frozenset(
-    # No such table, column; a table, column, type or schema is there already.
+    # Missing table or column; existing table, column, type or schema.
     {"42P01", "42703", "42P07", "42701", "42710", "42P06"}
 )
-#: Who asks, a database or a schema that is not there, a right that is missing.
+#: Authentication, missing database or schema, missing privileges.
 _POSTGRESQL_DENIED: Final = ("28", "3D000", "3F000", "42501")
-#: PostgreSQL says why it refuses a connection in words only.
+#: PostgreSQL gives the reason of a refused connection only as text.
 _POSTGRESQL_REFUSED: Final = re.compile(
     r"FATAL:\s+(database \".*\" does not exist|password authentication failed"
     r"|role \".*\" (does not exist|is not permitted to log in)|no pg_hba.conf entry"
     r"|permission denied for database)"
 )
 
-#: Of MySQL and MariaDB: connections and their number, memory, disks, input and output, locks,
-#: deadlocks, shutdown, read-only servers, limits of time, transactions that a cluster refuses, a
-#: node that is not ready; everything that the client says of its connection (2000 to 2999) but
-#: for a packet that is too large.
+#: Codes of MySQL and MariaDB: connections and their number, memory, disks, I/O, locks, deadlocks,
+#: shutdown, read-only servers, timeouts, transactions that a cluster refuses, a node that is not
+#: ready; all client errors of the connection (2000 to 2999), except a packet that is too large.
 _MYSQL_PASSING: Final = (
     frozenset(
         {1004, 1009, 1010, 1014, 1015, 1016, 1020, 1021, 1023, 1024, 1026, 1027, 1028, 1030, 1034}
@@ -54,8 +52,8 @@ _MYSQL_PASSING: Final = (
 _MYSQL_STALE: Final = frozenset({1050, 1051, 1054, 1060, 1146})
 _MYSQL_DENIED: Final = frozenset({1044, 1045, 1049, 1142, 1143, 1227, 1370, 1698})
 
-#: By the low octet of SQLite's codes: permissions, aborted, busy, locked, no memory, read-only,
-#: interrupted, input or output, corrupt, full, can't open, protocol, schema, no database.
+#: Low bytes of SQLite's codes: permissions, aborted, busy, locked, no memory, read-only,
+#: interrupted, I/O, corrupt, full, cannot open, protocol, schema, not a database.
 _SQLITE_PASSING: Final = frozenset({2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 17, 26})
 _SQLITE_STALE: Final = re.compile(
     r"no such (table|column)|has no column|already exists|duplicate column"
@@ -63,7 +61,7 @@ _SQLITE_STALE: Final = re.compile(
 
 
 def is_orphan(error: BaseException | None, backend: str) -> bool:
-    """Whether a row is refused since it refers to one that is not there, or would do so then."""
+    """Return True if the error is a violated foreign key: a missing or still referenced row."""
     if backend == "postgresql":
         return (getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)) == "23503"
     if backend == "mysql":
@@ -72,7 +70,7 @@ def is_orphan(error: BaseException | None, backend: str) -> bool:
 
 
 def failure_of(error: BaseException | None, backend: str) -> Failure:
-    """Return what kind of failure a driver's error is."""
+    """Return the class of a driver's error."""
     if error is None:
         return "passing"
     if backend == "postgresql":
@@ -81,7 +79,7 @@ def failure_of(error: BaseException | None, backend: str) -> Failure:
 
 
 def _kinds(error: BaseException) -> frozenset[str]:
-    """The names of the exception's classes: those of PEP 249 among them."""
+    """Return the names of the exception's classes, among them those of PEP 249."""
     return frozenset(kind.__name__ for kind in type(error).__mro__)
 
 
@@ -90,7 +88,7 @@ def _of_postgresql(error: Any) -> Failure:
     if not code:
         if _POSTGRESQL_REFUSED.search(str(error)):
             return "denied"
-        # What the driver refuses by itself is a value; the rest is about the connection.
+        # The driver itself refuses only values; all other errors are about the connection.
         return _of_driver(error)
     if code in _POSTGRESQL_STALE:
         return "stale"
@@ -122,7 +120,7 @@ def _of_sqlite(error: Any) -> Failure:
 
 
 def _of_driver(error: BaseException) -> Failure:
-    """What a driver says before the database has seen anything."""
+    """Return the class of an error that the driver raised without the database."""
     kinds = _kinds(error)
     if not kinds.isdisjoint({"IntegrityError", "DataError", "NotSupportedError"}):
         return "final"

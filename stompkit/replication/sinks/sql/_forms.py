@@ -1,4 +1,4 @@
-"""Forms of single values: as text, as numbers, as the databases write them."""
+"""Text, number and database forms of single values."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ __all__ = [
 
 INT64: Final = range(-(2**63), 2**63)
 MICROSECOND: Final = timedelta(microseconds=1)
-#: Numbers of more digits than databases have are not written out.
+#: Maximum number of digits to write out; databases have fewer.
 _MOST_TEXT: Final = 200_000
-#: Numbers in JSON that a number of double precision may not hold: with many digits, or very small.
+#: Numbers in JSON that may exceed double precision: with many digits, or very small.
 _LONG_NUMBER: Final = re.compile(r"[0-9][0-9.]{15,}|[0-9][eE][+-]?[0-9]{3}")
-#: The whole numbers that a document of MySQL holds exactly.
+#: Integers that a document of MySQL holds exactly.
 _MYSQL_INTEGERS: Final = range(-(2**63), 2**64)
-#: The most characters that one of them has.
+#: Maximum number of characters of such an integer.
 _MOST_INTEGER: Final = 20
-#: More than a column for whole numbers has anywhere.
+#: More digits than an integer column of any database has.
 _MOST_DIGITS: Final = 400
 
 
 class CannotStore(ValueError):
-    """A value that a column can't hold; ``str()`` says why."""
+    """A value that a column cannot hold; ``str()`` gives the reason."""
 
 
 def misfit(value: Value, wanted: str) -> CannotStore:
-    """A value of another kind than the column holds."""
+    """Return the error for a value of another kind than the column holds."""
     return CannotStore(f"{type(value).__name__} {shown(value)} is not {wanted}")
 
 
 def shown(value: Value) -> str:
-    """The beginning of a value."""
+    """Return the beginning of a value, for a message."""
     if isinstance(value, int) and value not in INT64:
         return f"a number of {value.bit_length()} bits"
     if isinstance(value, Json):
@@ -65,7 +65,7 @@ def shown(value: Value) -> str:
 
 
 def number_in(value: str) -> Value:
-    """The number that a text says; the text itself where it says none."""
+    """Return the number in a text; the text itself if it is not a number."""
     try:
         number = Decimal(value)
     except InvalidOperation:
@@ -74,7 +74,7 @@ def number_in(value: str) -> Value:
 
 
 def whole_number(value: float | Decimal) -> Value:
-    """The whole number that it is; itself where it is none, or one that no column holds."""
+    """Return the integer value of a number; the number itself if it is none, or is too large."""
     number = Decimal(value)
     if number.is_finite() and number.adjusted() < _MOST_DIGITS and number == int(number):
         return int(number)
@@ -82,13 +82,13 @@ def whole_number(value: float | Decimal) -> Value:
 
 
 def mysql_time(value: timedelta) -> str:
-    """An interval as MySQL reads it; PyMySQL writes negative ones wrongly."""
+    """Return an interval as MySQL reads it; PyMySQL writes negative ones incorrectly."""
     sign = "-" if value < timedelta() else ""
     return f"{sign}{clock(abs(value) // MICROSECOND)}"
 
 
 def parsed(kind: type[datetime] | type[time], value: str, wanted: str) -> datetime | time:
-    """What ISO 8601 text says."""
+    """Return the value of ISO 8601 text."""
     try:
         return kind.fromisoformat(value)
     except ValueError:
@@ -96,7 +96,7 @@ def parsed(kind: type[datetime] | type[time], value: str, wanted: str) -> dateti
 
 
 def sqlite_number(number: Decimal) -> object:
-    """A number that a column of SQLite gives back with all its digits."""
+    """Return a number in a form that SQLite returns with all its digits."""
     try:
         approximate = float(number)
     except OverflowError:
@@ -109,7 +109,7 @@ def sqlite_number(number: Decimal) -> object:
 
 
 def utf_8(value: str) -> bytes:
-    """Text as octets."""
+    """Return text as bytes."""
     try:
         return value.encode()
     except UnicodeEncodeError:
@@ -117,7 +117,7 @@ def utf_8(value: str) -> bytes:
 
 
 def json_text(value: Value) -> str:
-    """A document as text."""
+    """Return a document as text."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError):
@@ -125,12 +125,12 @@ def json_text(value: Value) -> str:
 
 
 def mysql_document(text: str) -> str:
-    """The text of a document that MySQL's JSON keeps: numbers with a point are doubles there."""
+    """Return the text of a document for MySQL's JSON, in which numbers with a point are doubles."""
     if _LONG_NUMBER.search(text):
         try:
             json.loads(text, parse_float=_check_double, parse_int=_check_integer)
         except (json.JSONDecodeError, RecursionError):
-            # The server says what is wrong with it.
+            # The server reports the error.
             pass
     return text
 
@@ -149,13 +149,13 @@ def _check_double(text: str) -> None:
 
 
 def text_of(value: Value, length: int | None = None) -> str:
-    """The text that stands for a value, in a column of so many characters."""
+    """Return the text form of a value, for a column of at most *length* characters."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, (int, Decimal)):
-        # Python itself refuses to print whole numbers of very many digits.
+        # Python itself refuses to print integers of very many digits.
         number = Decimal(value)
         is_plain = number.is_finite() and abs(number.adjusted()) < _MOST_TEXT
         return format(number, "f") if is_plain else str(number)

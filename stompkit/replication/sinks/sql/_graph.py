@@ -1,4 +1,4 @@
-"""The order of what refers to each other, and what does so in a circle."""
+"""Topological order of references, and their cycles."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["parents_first"]
 
 
 def parents_first(references: Mapping[int, Collection[int]]) -> list[list[int]]:
-    """Return the numbers in groups, each behind all that it refers to.
+    """Return the numbers in groups, each after all groups that it references.
 
-    In a group are those that refer to each other in a circle; one that does not is alone. This is
-    Tarjan's algorithm, without recursion since chains may be long.
+    A group contains the members of a cycle, or a single number. This is Tarjan's algorithm, without
+    recursion because chains may be long.
     """
     found = []
     entered: dict[int, int] = {}

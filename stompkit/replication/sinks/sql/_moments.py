@@ -1,8 +1,8 @@
-"""Dates and times that Python has not: the text that one database writes and the same one reads.
+"""Dates and times without a Python type: text that a database both writes and reads.
 
 PostgreSQL has ``infinity``, years before 1 and after 9999, and the time 24:00; MariaDB and MySQL
-have dates with zeros and days that no month has. Words that a database would take for a moment of
-its own, such as ``now``, are none of these forms.
+have dates with zeros and invalid days. Words that a database would interpret, such as ``now``, are
+not accepted.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def postgresql_date(text: str) -> str | None:
 
 
 def postgresql_moment(text: str, *, has_zone: bool, digits: int | None) -> str | None:
-    """Return text that PostgreSQL reads as that moment, in UTC where the text has no zone.
+    """Return text that PostgreSQL reads as that time, in UTC if the text has no zone.
 
-    ``None`` for text that is no moment. Raises :class:`CannotStore` for a zone, and for more
-    ``digits`` of a second, than the column has.
+    ``None`` for other text. Raises :class:`CannotStore` if the column has no zone but the text
+    does, and for more ``digits`` of a second than the column has.
     """
     if text in _INFINITE:
         return text
@@ -50,7 +50,7 @@ def postgresql_moment(text: str, *, has_zone: bool, digits: int | None) -> str |
     part = time.partition(".")[2]
     if digits is not None and part[digits:].strip("0"):
         raise CannotStore(f"{shown(text)} has more than {digits} digits of a second")
-    # The server would ignore a zone that the column has not, and add its own where it has one.
+    # The server would ignore a zone for a column without one, and add its own for one with a zone.
     zone = (zone or "+00") if has_zone else ""
     return f"{found['date']} {time}{zone}{found['era'] or ''}"
 
@@ -69,6 +69,6 @@ def mysql_moment(text: str, digits: int | None) -> str | None:
 
 
 def time_of_text(text: str) -> str | None:
-    """Return the zone of a text that says 24:00, empty for none; ``None`` for any other text."""
+    """Return the zone of a text for 24:00, empty for none; ``None`` for any other text."""
     found = _END.fullmatch(text)
     return None if found is None else found["zone"] or ""

@@ -1,4 +1,4 @@
-"""How far each origin has been applied: a table in the target itself."""
+"""Offsets of a sink: the last applied changeset of each origin, in a table of the target."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from stompkit.replication.values import ValueProblem
 
 __all__ = ["OffsetTable", "Owners", "storable"]
 
-#: By schemas and names of the target's tables, those of the source's.
+#: Source tables, by schemas and names of the target's tables.
 Owners = Mapping[tuple[str | None, str], tuple[str, str]]
 
-#: How long the name of an origin may be, in characters; MySQL indexes no more.
+#: Maximum length of an origin's name in characters; MySQL indexes no more.
 _LONGEST: Final = 255
 
 
@@ -44,7 +44,7 @@ class OffsetTable:
     """A row for each origin, which is locked while changesets of that origin are applied."""
 
     def __init__(self, name: str) -> None:
-        """Describe the table."""
+        """Define the table."""
         self.name = name
         self._table = Table(
             name,
@@ -56,40 +56,40 @@ class OffsetTable:
             Column("hash", String(64)),
             # UTC.
             Column("applied_at", DateTime),
-            # As JSON: target's schema, target's table, source's schema, source's table. Targets of
-            # older versions lack it.
+            # As JSON: target schema, target table, source schema, source table. Older versions lack
+            # it.
             Column("tables", Text().with_variant(LONGTEXT(), "mysql", "mariadb")),
         )
         self._has_owners = True
 
     def is_there(self, connection: Connection) -> bool:
-        """Whether the table has been made."""
+        """Return True if the table exists."""
         return inspect(connection).has_table(self.name)
 
     def create(self, connection: Connection) -> None:
-        """Make the table."""
+        """Create the table."""
         table = self._table.to_metadata(MetaData())
         table.dialect_kwargs.update(table_options(connection))
         table.create(connection)
         self._has_owners = True
 
     def lacks_owners(self, connection: Connection) -> bool:
-        """Whether an older version has made the table, without a column for the owners of tables.
+        """Return True if an older version has created the table, without a column for owners.
 
-        As long as that is so, owners are not stored.
+        Until the column is added, owners are not stored.
         """
         found = inspect(connection).get_columns(self.name)
         self._has_owners = any(column["name"] == "tables" for column in found)
         return not self._has_owners
 
     def add_owners(self, connection: Connection) -> None:
-        """Add that column."""
+        """Add the column for owners."""
         column = CreateColumn(self._table.c.tables).compile(dialect=connection.dialect)
         name = quote(connection, self.name)
         connection.exec_driver_sql(f"ALTER TABLE {name} ADD COLUMN {column}")
 
     def owners(self, connection: Connection, origin: str) -> Owners:
-        """Return which tables of an origin own the tables of the target, as far as it is known."""
+        """Return the known source tables of an origin that own the target's tables."""
         if not self._has_owners:
             return {}
         found = select(self._table.c.tables).where(self._table.c.origin == storable(origin))
@@ -100,21 +100,21 @@ class OffsetTable:
         return {row[:2]: row[2:] for row in rows}
 
     def load(self, connection: Connection, origin: str) -> int | None:
-        """The number of the last changeset, as far as transactions are committed."""
+        """Return the number of the last changeset in committed transactions."""
         column = self._table.c
         found = select(column.sequence).where(column.origin == storable(origin))
         number = connection.execute(found).scalar_one_or_none()
         return None if number is None else int(number)
 
     def lock(self, connection: Connection, origins: Iterable[str]) -> dict[str, int | None]:
-        """The same, where nobody else changes it before the end of this transaction."""
-        # Always in the same order, so that no two wait for one another.
+        """Lock the origins for this transaction, and return their last numbers."""
+        # Always in the same order, to avoid deadlocks.
         return {origin: self._lock(connection, origin) for origin in sorted(set(origins))}
 
     def _lock(self, connection: Connection, origin: str) -> int | None:
         column = self._table.c
         row = select(column.sequence).where(column.origin == storable(origin)).with_for_update()
-        # SQLite locks the whole database, when the first statement is one that writes.
+        # SQLite locks the whole database, if the first statement writes.
         if connection.dialect.name != "sqlite":
             found = connection.execute(row).one_or_none()
             if found is not None:
@@ -124,7 +124,7 @@ class OffsetTable:
         return None if number is None else int(number)
 
     def _insert(self, dialect: str) -> Insert:
-        """Makes the row unless it is there."""
+        """Return the statement that inserts the row unless it exists."""
         if dialect == "postgresql":
             return postgresql.insert(self._table).on_conflict_do_nothing()
         if dialect == "sqlite":
@@ -134,7 +134,7 @@ class OffsetTable:
     def store(
         self, connection: Connection, changeset: Changeset, owners: Owners | None = None
     ) -> None:
-        """Count a changeset as applied, and store owners of tables; its origin is locked."""
+        """Record a changeset as applied, and store owners of tables; its origin must be locked."""
         values: dict[str, Any] = {
             "sequence": changeset.sequence,
             "changeset": storable(changeset.id),
@@ -149,7 +149,7 @@ class OffsetTable:
 
 
 def storable(name: str) -> str:
-    """A name from the wire as what any database can hold, another one for each."""
+    """Return a distinct form of a received name that any database can store."""
     if len(name) <= _LONGEST and "\0" not in name and not name.startswith("sha256:"):
         try:
             name.encode()
@@ -161,7 +161,7 @@ def storable(name: str) -> str:
 
 
 def _hash(changeset: Changeset) -> str | None:
-    """The changeset's hash; ``None`` where it has values that have no JSON."""
+    """Return the changeset's hash; ``None`` if it has values without a JSON form."""
     try:
         return changeset.hash
     except (ValueProblem, UnicodeError):

@@ -1,4 +1,4 @@
-"""From changes to what is done to the target's tables, many rows at a time."""
+"""Plans changes of the target's tables, in batches of many rows."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from stompkit.replication.values import Row
 
 __all__ = ["MOST_ROWS", "Batch", "OnMissing", "Planner", "children_first", "problem_with"]
 
-#: What becomes of a change of something that the target does not have.
+#: Policy for a change of a table or column that the target lacks.
 OnMissing = Literal["error", "ignore"]
 
-#: Rows in one batch, at most.
+#: Maximum number of rows in one batch.
 MOST_ROWS: Final = 1000
-#: For values that a column can't have.
+#: Advice for values that a column cannot hold.
 _WAYS_OUT: Final = (
     ": make the target's column one that holds it, of text for example, or leave the column out"
     " (--exclude-columns)"
 )
-#: How much of a key is shown in a message, in characters.
+#: Maximum number of characters of a key in a message.
 _SHOWN: Final = 200
 
 #: ``upsert``: in one statement; ``merge``: an update, and where there was no row an insert;
@@ -46,25 +46,25 @@ Columns = tuple[TargetColumn, ...]
 
 @dataclass
 class Batch:
-    """Rows of one table to which the same is done, in an order that does not matter."""
+    """Rows of one table with the same operation, in any order."""
 
     kind: Kind
     table: TargetTable
-    #: Those of the key; of ``delete_one`` and ``update_one`` those of the image.
+    #: Columns of the key; for ``delete_one`` and ``update_one`` those of the old image.
     key: Columns
-    #: The rest; of ``truncate`` those that have to be NULL before.
+    #: Other columns; for ``truncate`` those that have to be NULL before.
     others: Columns
-    #: The changeset and the change that it began with.
+    #: Changeset and change of the first row.
     cause: tuple[Changeset, RowChange]
-    #: Values of the key, then of the others; of ``move``, the old key comes first.
+    #: Values of the key, then of the others; for ``move``, the old key comes first.
     rows: list[tuple[object, ...]] = field(default_factory=list)
     keys: set[tuple[object, ...]] = field(default_factory=set)
 
 
 class Planner:
-    """Takes changes, and sorts them into batches whose order has the effect of the source's.
+    """Sorts changes into batches whose order has the same effect as the source's.
 
-    Batches of different tables change places, unless foreign keys connect the tables.
+    Batches of different tables may be reordered, unless foreign keys connect the tables.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Planner:
         unknown_columns: OnMissing,
         most_rows: int = MOST_ROWS,
     ) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self._catalog = catalog
         self._key_columns = key_columns
         self._backend = backend
@@ -90,14 +90,14 @@ class Planner:
         self.batches: list[Batch] = []
 
     def plan(self, changesets: Sequence[Changeset]) -> list[Batch]:
-        """What has to be done; raises :class:`ApplyProblem`.
+        """Return the batches of changesets; raises :class:`ApplyProblem`.
 
-        The catalog has to know all tables that the changesets are about.
+        The catalog must have loaded all tables of the changesets.
         """
         names = {(change.schema, change.table) for each in changesets for change in each.changes}
         found = []
         for name in names:
-            # Whether two clash is told of the change that it keeps from being applied.
+            # A clash is reported with the change that it prevents.
             with suppress(TablesClash):
                 found.append(self._catalog.known(*name))
         self._groups = groups_of([table for table in found if table is not None])
@@ -131,7 +131,7 @@ class Planner:
             raise problem_with(changeset, change, str(problem)) from None
 
     def _references_to_itself(self, table: TargetTable) -> Columns:
-        """The columns that keep MySQL, which looks at each row, from emptying a table at once."""
+        """Return the columns to clear first, because MySQL checks foreign keys for each row."""
         if self._backend != "mysql":
             return ()
         names = {
@@ -147,7 +147,7 @@ class Planner:
         )
 
     def _write(self, table: TargetTable, changeset: Changeset, change: RowChange) -> None:
-        """A row as it is from now on."""
+        """Plan a written row."""
         image = change.after or change.key
         if not change.key.keys() <= image.keys():
             image = {**change.key, **image}
@@ -170,7 +170,7 @@ class Planner:
         self._add(shape.kind, table, shape.key, shape.others, cause, key + others, key)
 
     def _delete(self, table: TargetTable, changeset: Changeset, change: RowChange) -> None:
-        """A row that is no more."""
+        """Plan a deleted row."""
         image = {**change.before, **change.key} if change.before else change.key
         shape = self._shape(table, change, image)
         cause = changeset, change
@@ -182,21 +182,21 @@ class Planner:
             self._add("delete_one", table, columns, (), cause, values, None)
 
     def _old_key(self, shape: _Shape, change: RowChange) -> tuple[object, ...] | None:
-        """The key that a row had before an update; ``None`` where nothing tells of another."""
+        """Return the key of a row before an update; ``None`` if the key is unchanged."""
         before: Row = {**(change.before or {}), **(change.old_key or {})}
         if change.action != "update" or not all(name in before for name in shape.key_names):
             return None
         return shape.key_values(before)
 
     def _image(self, table: TargetTable, change: RowChange) -> tuple[Columns, tuple[object, ...]]:
-        """The columns and values by which a row without a key is found."""
+        """Return the columns and values by which a row without a key is found."""
         if not change.before:
             raise CannotStore("neither a key nor the row before is told: key_columns can name one")
         columns, names = self._columns(table, change.before)
         return columns, _adapted(columns, names, change.before)
 
     def _columns(self, table: TargetTable, names: Iterable[str]) -> tuple[Columns, tuple[str, ...]]:
-        """The columns to write to of those that a source names, and what it calls them."""
+        """Return the target's columns for the source's names, and the source's names."""
         found = []
         for name in names:
             column = table.column(name)
@@ -207,7 +207,7 @@ class Planner:
         return tuple(column for column, _ in found), tuple(name for _, name in found)
 
     def _shape(self, table: TargetTable, change: RowChange, image: Row) -> _Shape:
-        """What changes have in common that tell of the same columns of a table."""
+        """Return the shared plan of changes that report the same columns of a table."""
         signature = (
             change.schema,
             change.table,
@@ -241,8 +241,8 @@ class Planner:
             column.is_required and not column.is_generated and column.name not in written
             for column in table.columns.values()
         )
-        # MySQL takes any key for the one that a new row clashes with; and all databases look at
-        # what a new row lacks before they find that it is there already.
+        # MySQL upserts by any clashing key, and all databases check required columns before they
+        # detect an existing row.
         goes_by_key = frozenset(column.name for column in key) in table.uniques
         is_mixed_up = self._backend == "mysql" and table.has_more_keys
         kind: Kind = "upsert" if goes_by_key and not lacks and not is_mixed_up else "merge"
@@ -258,7 +258,7 @@ class Planner:
         row: tuple[object, ...],
         place: tuple[object, ...] | None,
     ) -> None:
-        """Add a row to the open batch, or open one."""
+        """Add a row to the open batch, or open a new one."""
         group = self._groups[table.identity]
         batch = self._open.get(group)
         if (
@@ -269,7 +269,7 @@ class Planner:
             or batch.others != others
             or len(batch.rows) >= self._most_rows
             or (place is not None and place in batch.keys)
-            # Two keys that change places do so in one transaction.
+            # Rows that swap their keys must be in one transaction.
             or (kind == "move" and batch.cause[0] is not cause[0])
         ):
             batch = self._open[group] = Batch(kind, table, key, others, cause)
@@ -281,9 +281,9 @@ class Planner:
 
 @dataclass
 class _Shape:
-    """The columns that changes tell of."""
+    """The columns that changes report."""
 
-    #: As the source calls them.
+    #: Column names in the source.
     key_names: tuple[str, ...]
     key: Columns
     other_names: tuple[str, ...]
@@ -291,19 +291,19 @@ class _Shape:
     kind: Kind
 
     def key_values(self, image: Row) -> tuple[object, ...]:
-        """The key of a row; raises :class:`CannotStore`."""
+        """Return the key of a row; raises :class:`CannotStore`."""
         values = _adapted(self.key, self.key_names, image)
         if None in values:
             raise CannotStore("NULL in the key")
         return values
 
     def other_values(self, image: Row) -> tuple[object, ...]:
-        """The rest of a row; raises :class:`CannotStore`."""
+        """Return the other values of a row; raises :class:`CannotStore`."""
         return _adapted(self.others, self.other_names, image)
 
 
 def _adapted(columns: Columns, names: Sequence[str], image: Row) -> tuple[object, ...]:
-    """Values as the driver takes them; the message names the column that can't have its own."""
+    """Return values for the driver; the error message names the column of an invalid value."""
     name = ""
     values = []
     try:
@@ -316,9 +316,9 @@ def _adapted(columns: Columns, names: Sequence[str], image: Row) -> tuple[object
 
 
 def children_first(catalog: Catalog, changes: Iterable[RowChange]) -> list[RowChange]:
-    """Return changes with tables that are emptied together in an order that foreign keys allow.
+    """Return changes with consecutive truncations in an order that foreign keys allow.
 
-    The catalog has to know all their tables.
+    The catalog must have loaded all their tables.
     """
     found: list[RowChange] = []
     for is_truncate, run in groupby(changes, lambda change: change.action == "truncate"):
@@ -345,7 +345,7 @@ def _known(catalog: Catalog, change: RowChange) -> TargetTable | None:
 
 
 def problem_with(changeset: Changeset, change: RowChange, reason: str) -> ApplyProblem:
-    """What says which change can't be applied, and why."""
+    """Return the error for a change that cannot be applied, with the reason."""
     key = f", key {change.key!r}" if change.key else ""
     key = key if len(key) <= _SHOWN else f"{key[:_SHOWN]}..."
     return ApplyProblem(

@@ -1,4 +1,4 @@
-"""Changes rows of the target as planned, within a transaction."""
+"""Executes planned batches, within a transaction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Values = tuple[object, ...]
 
 
 def apply_batch(connection: Connection, statements: Statements, batch: Batch) -> None:
-    """Do to the rows of a batch what it says."""
+    """Execute the operation of a batch for its rows."""
     table, key, others, rows = batch.table, batch.key, batch.others, batch.rows
     match batch.kind:
         case "upsert":
@@ -50,7 +50,7 @@ def apply_batch(connection: Connection, statements: Statements, batch: Batch) ->
 
 
 def _run(connection: Connection, statement: str, rows: Sequence[Values]) -> int:
-    """Run a statement for each row; return how many rows it has found, -1 if that is not known."""
+    """Run a statement for each row; return the number of rows found, or -1 if unknown."""
     parameters = rows[0] if len(rows) == 1 else list(rows)
     return connection.exec_driver_sql(statement, parameters).rowcount
 
@@ -58,20 +58,20 @@ def _run(connection: Connection, statement: str, rows: Sequence[Values]) -> int:
 def _merge(
     connection: Connection, statements: Statements, batch: Batch, rows: Sequence[Values]
 ) -> None:
-    """Update rows, and insert those that are not there; the key comes first in each."""
+    """Update rows, and insert missing ones; the key comes first in each."""
     table, key, others = batch.table, batch.key, batch.others
     update = statements.update(table, others, key)
     found = _run(connection, update, [row[len(key) :] + row[: len(key)] for row in rows])
     if found == 0:
         _run(connection, statements.insert(table, key + others), rows)
     elif found < len(rows):
-        # In their order: one may take a value of a unique column that another one gives up.
+        # In order: a row may take a unique value that an earlier one gives up.
         for row in rows:
             _merge(connection, statements, batch, [row])
 
 
 def _update_one(connection: Connection, statements: Statements, batch: Batch, row: Values) -> None:
-    """Update one of the rows that are like the image, or insert what it has become."""
+    """Update one of the rows that match the image, or insert its new values."""
     image, others = row[: len(batch.key)], row[len(batch.key) :]
     if not others:
         return
@@ -88,11 +88,11 @@ class _Moves:
         self._statements = statements
         self._batch = batch
         size = len(batch.key)
-        #: What is left to do, by the old keys: the new key and the other values.
+        #: Remaining moves by old key: the new key and the other values.
         self._left = {row[:size]: (row[size : 2 * size], row[2 * size :]) for row in batch.rows}
 
     def run(self) -> None:
-        """Move all, each once the place is free that it goes to."""
+        """Move all rows, each when its new key is free."""
         while self._left:
             path = [next(iter(self._left))]
             while path:
@@ -101,7 +101,7 @@ class _Moves:
                 if new not in self._left or not self._is_taken(old, new):
                     self._move(path.pop())
                 elif new in path:
-                    # They change places: each row stays where it is, and gets another's values.
+                    # They swap keys: each row stays in place, and gets another's values.
                     for each in path[path.index(new) :]:
                         self._write(*self._left.pop(each))
                     del path[path.index(new) :]
@@ -109,19 +109,19 @@ class _Moves:
                     path.append(new)
 
     def _is_taken(self, old: Values, new: Values) -> bool:
-        """Whether there is another row under the new key."""
+        """Return True if another row has the new key."""
         question = self._statements.another(self._batch.table, self._batch.key)
         return self._connection.exec_driver_sql(question, new + old).first() is not None
 
     def _move(self, old: Values) -> None:
-        """Move a row; one that is under the new key stays, and gets its values."""
+        """Move a row; an existing row with the new key stays, and gets its values."""
         new, others = self._left.pop(old)
         batch, statements = self._batch, self._statements
         if self._is_taken(old, new):
             self._write(new, others)
             _run(self._connection, statements.delete(batch.table, batch.key), [old])
             return
-        # By an update, which takes along what was not told, and rows of other tables by CASCADE.
+        # An update keeps unreported columns, and CASCADE updates referencing rows.
         update = statements.update(batch.table, batch.key + batch.others, batch.key)
         if not _run(self._connection, update, [new + others + old]):
             self._write(new, others)

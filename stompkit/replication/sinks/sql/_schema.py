@@ -1,4 +1,4 @@
-"""Tables and columns that a source has, and a target gets or lacks."""
+"""Schema changes: creating and altering the target's tables and columns."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ __all__ = [
     "replace_columns",
 ]
 
-#: How many characters of a key MySQL can index.
+#: Maximum number of characters of a key that MySQL can index.
 _MYSQL_KEY: Final = 255
-#: How much of a name is shown.
+#: Maximum number of characters of a name in a message.
 _SHOWN_NAME: Final = 63
-#: How long a name may be: PostgreSQL cuts off quietly what is longer. SQLite has no limit, but a
-#: name from the wire should have one.
+#: Maximum length of a name: PostgreSQL silently truncates longer ones. SQLite has no limit, but
+#: received names need one.
 _LONGEST_NAME: Final[Mapping[str, tuple[int, str]]] = {
     "postgresql": (63, "octets"),
     "sqlite": (63, "octets"),
     "mysql": (64, "characters"),
 }
-#: The last character that names in MySQL can have.
+#: Last character that MySQL allows in names.
 _LAST_OF_MYSQL: Final = "\uffff"
 
-#: Digits that MySQL's numbers have at most, and those behind the point.
+#: Maximum number of digits in MySQL, in total and after the point.
 _MYSQL_DIGITS: Final = (65, 30)
-#: More than any database has, on either side of the point.
+#: More digits than any database has, on either side of the point.
 _MOST_SCALE: Final = 20_000
-#: PostgreSQL's types whose values travel as its own text, which it reads again in any locale.
+#: PostgreSQL's types whose values are sent as its own text, which it reads in any locale.
 _BASES: Final = (
     "inet cidr macaddr macaddr8 varbit tsvector tsquery point line lseg box path polygon circle"
     " pg_lsn int4range int8range numrange tsrange tstzrange daterange int4multirange"
@@ -61,7 +61,7 @@ _POSTGRESQL_OWN: Final = frozenset(
     (*_BASES, "json", "jsonb", "timetz", *(f"{name}[]" for name in (*_BASES, *_ITEMS)))
 )
 
-#: What holds the values of a type without loss, beside text.
+#: Column families that hold the values of a type without loss, besides text.
 _HOLDERS: Final[Mapping[str, frozenset[Family]]] = {
     "bool": frozenset({"bool", "int"}),
     "int": frozenset({"int", "decimal"}),
@@ -81,7 +81,7 @@ _HOLDERS: Final[Mapping[str, frozenset[Family]]] = {
 
 
 class SchemaProblem(ValueError):
-    """Columns that can't be made; ``str()`` says why."""
+    """Columns that cannot be created; ``str()`` gives the reason."""
 
 
 class SourceColumn(msgspec.Struct, frozen=True):
@@ -94,14 +94,14 @@ class SourceColumn(msgspec.Struct, frozen=True):
     precision: int | None = None
     scale: int | None = None
     length: int | None = None
-    #: Whether numbers are not negative, and of up to 64 bits.
+    #: True for unsigned integers of up to 64 bits.
     unsigned: bool = False
-    #: The source's own name for a type that is more than ``type`` says.
+    #: The source's own name for a type that is more specific than ``type``.
     native: str = ""
 
 
 def columns_of(change: RowChange) -> list[SourceColumn]:
-    """The columns that a change tells of; none where it tells only a statement.
+    """Return the columns of a change; empty if it has only a statement.
 
     Raises :class:`SchemaProblem`.
     """
@@ -121,9 +121,9 @@ def columns_of(change: RowChange) -> list[SourceColumn]:
 def make_table(
     connection: Connection, schema: str | None, name: str, columns: Iterable[SourceColumn]
 ) -> None:
-    """Make a table; columns that are not of the key can be NULL, whatever the source says.
+    """Create a table; all columns outside of the key are nullable, independently of the source.
 
-    That way a column that the source drops is none that new rows have to have.
+    New rows can then omit a column that the source has dropped.
     """
     backend = _backend(connection)
     columns = list(columns)
@@ -147,30 +147,31 @@ def make_table(
 def make_columns(
     connection: Connection, table: TargetTable, columns: Iterable[SourceColumn]
 ) -> None:
-    """Add columns to a table, which can be NULL."""
+    """Add nullable columns to a table."""
     backend = _backend(connection)
     for column in columns:
         made = Column(_checked(column.name, backend), column_type(column, backend), quote=True)
         definition = CreateColumn(made).compile(dialect=connection.dialect)
-        # The driver takes the statement as it is: what it would take for a parameter is doubled.
+        # The driver would interpret percent signs as parameters, so they are doubled.
         connection.exec_driver_sql(f"ALTER TABLE {table.quoted} ADD COLUMN {definition}")
 
 
 @dataclass(frozen=True)
 class ColumnChanges:
-    """What a change ``schema`` tells of columns that have become others."""
+    """Renamed and retyped columns in a change ``schema``."""
 
     renamed: Mapping[str, str]
     """New names by the old ones."""
     retyped: frozenset[str]
-    """Columns of another type than before; their rows are told again."""
+    """Columns of another type than before; their rows are published again."""
     untold: Literal["", "names", "values"] = ""
-    """What has changed of rows that were there and are not told again: the names of their columns,
-    or values; empty where there is no such thing, or the source does not say."""
+    """Part of existing rows that has changed and is not published again: the columns' names,
+    or values; empty if there is none, or the source does not report it.
+    """
 
 
 def changes_of(change: RowChange) -> ColumnChanges:
-    """Return what has become of columns; raises :class:`SchemaProblem` for what can't be read."""
+    """Return the renamed and retyped columns; raises :class:`SchemaProblem` if invalid."""
     told = change.after or {}
     try:
         return ColumnChanges(
@@ -183,9 +184,9 @@ def changes_of(change: RowChange) -> ColumnChanges:
 
 
 def rename_columns(connection: Connection, table: TargetTable, renamed: Mapping[str, str]) -> bool:
-    """Give columns the names that the source gives them; gives whether there were any.
+    """Rename columns as in the source; return True if there were any.
 
-    Those are left alone that the target calls otherwise, or where it has the new name already.
+    Columns with another name in the target, or whose new name exists already, are left unchanged.
     """
     is_done = False
     for old, new in renamed.items():
@@ -202,9 +203,9 @@ def rename_columns(connection: Connection, table: TargetTable, renamed: Mapping[
 def replace_columns(
     connection: Connection, table: TargetTable, columns: Iterable[SourceColumn]
 ) -> bool:
-    """Make columns anew that hold something else than these; gives whether there were any.
+    """Recreate columns of another type than these; return True if there were any.
 
-    What they hold is told again. Columns of a key stay as they are.
+    Their values are published again. Key columns are unchanged.
     """
     wanted = []
     for column in columns:
@@ -212,7 +213,7 @@ def replace_columns(
         if own is None or column.key or any(own.name in each for each in table.uniques):
             continue
         is_text = column.type in ("text", "set") and own.family == "text"
-        # Of intervals, only those of time are numbers.
+        # Only intervals of time are numbers.
         is_doubtful = column.type == "interval" and column.native != "time"
         is_held = own.family == "interval" if is_doubtful else own.family in _HOLDERS[column.type]
         if is_text or (is_held and column.type != "decimal"):
@@ -224,7 +225,7 @@ def replace_columns(
 
 
 def differences(table: TargetTable, name: str, columns: Iterable[SourceColumn]) -> list[str]:
-    """What keeps rows with these columns from being stored in a table."""
+    """Return the reasons that prevent rows with these columns from being stored in a table."""
     found = []
     theirs = set()
     key = set()
@@ -268,7 +269,7 @@ def _backend(connection: Connection) -> str:
 
 
 def _checked(name: str, backend: str) -> str:
-    """A name from the wire; raises :class:`SchemaProblem` for what no table or column is called."""
+    """Return a received name; raises :class:`SchemaProblem` if it is invalid."""
     if not name or not name.isprintable() or name != name.strip():
         raise SchemaProblem(f"a table or a column can't be called {name[:_SHOWN_NAME]!r}")
     if backend == "mysql" and max(name) > _LAST_OF_MYSQL:
@@ -287,7 +288,7 @@ def _checked(name: str, backend: str) -> str:
 
 
 def _refuse_equal_names(columns: Sequence[SourceColumn], backend: str) -> None:
-    """Raise :class:`SchemaProblem` for names that differ by case only, where that is no other."""
+    """Raise :class:`SchemaProblem` for names that are equal in a case-insensitive database."""
     names: dict[str, str] = {}
     for column in columns if backend != "postgresql" else ():
         other = names.setdefault(column.name.casefold(), column.name)
@@ -299,7 +300,7 @@ def _refuse_equal_names(columns: Sequence[SourceColumn], backend: str) -> None:
 
 
 def column_type(column: SourceColumn, backend: str) -> types.TypeEngine[Any]:
-    """The type of a new column, which holds every value of the source's as far as there is one."""
+    """Return the type of a new column, which holds every value of the source's if possible."""
     numbers = (column.precision, column.length)
     if any(number is not None and not 0 <= number < 2**31 for number in numbers) or (
         column.scale is not None and abs(column.scale) > _MOST_SCALE
@@ -317,7 +318,7 @@ def column_type(column: SourceColumn, backend: str) -> types.TypeEngine[Any]:
         case "int" if backend == "sqlite":
             return types.INTEGER()
         case "time" if column.native == "timetz":
-            # Others have no times with a zone.
+            # Other databases have no times with a zone.
             return _text(msgspec.structs.replace(column, type="text"), backend)
         case "interval" if column.native != "time" and backend != "postgresql":
             # A number has neither months nor days, which are not 24 hours.
@@ -333,11 +334,11 @@ def _text(column: SourceColumn, backend: str) -> types.TypeEngine[Any]:
 
 def _decimal(column: SourceColumn, backend: str) -> types.TypeEngine[Any]:
     if backend == "sqlite":
-        # Its numbers have no more than 15 digits.
+        # Its numbers have at most 15 digits.
         return types.TEXT()
     precision, scale = column.precision, column.scale or 0
     if backend == "postgresql":
-        # Older servers know neither negative scales nor ones beyond the precision.
+        # Older servers support neither negative scales nor scales beyond the precision.
         is_plain = precision is not None and 0 <= scale <= precision
         return types.NUMERIC(precision, scale) if is_plain else types.NUMERIC()
     most, most_scale = _MYSQL_DIGITS
@@ -345,13 +346,13 @@ def _decimal(column: SourceColumn, backend: str) -> types.TypeEngine[Any]:
         precision, scale = max(precision, scale) - min(scale, 0), max(scale, 0)
         if precision <= most and scale <= most_scale:
             return mysql.DECIMAL(precision, scale)
-    # Text would tell apart keys that are equal as numbers.
+    # As text, keys that are equal as numbers would differ.
     is_key = column.key
     return mysql.DECIMAL(most, most_scale) if is_key else mysql.LONGTEXT()
 
 
 class _Own(types.UserDefinedType[Any]):
-    """A type of PostgreSQL by its name."""
+    """A PostgreSQL type, by its name."""
 
     cache_ok = True
 
@@ -359,7 +360,7 @@ class _Own(types.UserDefinedType[Any]):
         self.name = name
 
     def get_col_spec(self, **_: Any) -> str:
-        """What CREATE TABLE has for it."""
+        """Return the type in CREATE TABLE."""
         return self.name
 
 
@@ -370,7 +371,7 @@ def _mysql_text(column: SourceColumn) -> types.TypeEngine[Any]:
     return mysql.VARCHAR(length) if column.key else mysql.LONGTEXT()
 
 
-#: By the kind of database; the empty name stands for all others.
+#: Types by kind of database; the empty name stands for all others.
 _TYPES: Final[Mapping[str, Mapping[str, types.TypeEngine[Any]]]] = {
     "bool": {"": types.Boolean()},
     "int": {"": types.BigInteger()},

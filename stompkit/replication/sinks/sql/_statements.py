@@ -1,4 +1,4 @@
-"""The statements that change rows, as the drivers take them: names quoted, values as parameters."""
+"""Statements that change rows, for the drivers: quoted names, and parameters for values."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from stompkit.replication.sinks.sql._tables import TargetColumn, TargetTable
 __all__ = ["Statements"]
 
 _POSTGRESQL: Final = postgresql.psycopg.dialect()  # type: ignore[no-untyped-call]
-#: How many statements are kept; each shape of a change has some.
+#: Maximum number of cached statements; each shape of a change has some.
 _CACHED: Final = 1000
 
 Columns = tuple[TargetColumn, ...]
 
 
 class Statements:
-    """Makes the statements of one kind of database.
+    """Creates and caches the statements for one kind of database.
 
-    Parameters are those of the columns in the order given: of the key first where there is both.
+    Parameters are those of the columns in the given order: those of the key first if there are
+    both.
     """
 
     def __init__(self, backend: str, paramstyle: str) -> None:
-        """Begin with none."""
+        """Start empty."""
         self._backend = backend
         self._mark = "?" if paramstyle == "qmark" else "%s"
         self.insert = lru_cache(_CACHED)(self._insert)
@@ -36,22 +37,22 @@ class Statements:
         self.delete = lru_cache(_CACHED)(self._delete)
 
     def _insert(self, table: TargetTable, columns: Columns) -> str:
-        """A new row."""
+        """Return the statement that inserts a row."""
         names = ", ".join(column.quoted for column in columns)
         marks = ", ".join([self._mark] * len(columns))
         if not columns:
             empty = "() VALUES ()" if self._backend == "mysql" else "DEFAULT VALUES"
             return f"INSERT INTO {table.quoted} {empty}"
-        # The source has given the number already that the target would give.
+        # The source has already generated the target's identity value.
         own = " OVERRIDING SYSTEM VALUE" if self._backend == "postgresql" else ""
         return f"INSERT INTO {table.quoted} ({names}){own} VALUES ({marks})"
 
     def _upsert(self, table: TargetTable, key: Columns, others: Columns) -> str:
-        """A new row, or the same values for the one that has the key."""
+        """Return the statement that inserts a row, or updates the one with the key."""
         insert = self._insert(table, key + others)
         if self._backend == "mysql":
             sets = [f"{column.quoted} = VALUES({column.quoted})" for column in others]
-            # Without columns the row stays as it is.
+            # Without columns the row is unchanged.
             sets = sets or [f"{key[0].quoted} = {key[0].quoted}"]
             return f"{insert} ON DUPLICATE KEY UPDATE {', '.join(sets)}"
         names = ", ".join(column.quoted for column in key)
@@ -61,43 +62,43 @@ class Statements:
         return f"{insert} ON CONFLICT ({names}) DO UPDATE SET {changes}"
 
     def _update(self, table: TargetTable, columns: Columns, key: Columns) -> str:
-        """Other values for the row with a key; here the key's parameters come last."""
+        """Return the statement that updates the row with a key, whose parameters come last."""
         sets = ", ".join(f"{column.quoted} = {self._mark}" for column in columns)
-        # Without columns it tells whether the row is there.
+        # Without columns, it shows if the row exists.
         sets = sets or f"{key[0].quoted} = {key[0].quoted}"
         return f"UPDATE {table.quoted} SET {sets} WHERE {self._equal(key)}"
 
     def _delete(self, table: TargetTable, key: Columns) -> str:
-        """The row with a key goes."""
+        """Return the statement that deletes the row with a key."""
         return f"DELETE FROM {table.quoted} WHERE {self._equal(key)}"
 
     def find(self, table: TargetTable, key: Columns) -> str:
-        """The row with a key."""
+        """Return the query for the row with a key."""
         return f"SELECT * FROM {table.quoted} WHERE {self._equal(key)}"
 
     def another(self, table: TargetTable, key: Columns) -> str:
-        """Finds a row with one key, and not with another one: parameters of both."""
+        """Return the query for a row with one key, and not with another: parameters of both."""
         return f"SELECT 1 FROM {table.quoted} WHERE {self._equal(key)} AND NOT ({self._equal(key)})"
 
     def empty(self, table: TargetTable, columns: Columns) -> str:
-        """No values in columns of all rows."""
+        """Return the statement that sets columns of all rows to NULL."""
         sets = ", ".join(f"{column.quoted} = NULL" for column in columns)
         return f"UPDATE {table.quoted} SET {sets}"
 
     def truncate(self, table: TargetTable) -> str:
-        """All rows go.
+        """Return the statement that deletes all rows.
 
-        TRUNCATE would end the transaction in MySQL, and in PostgreSQL be refused for a table that
-        a foreign key leads to.
+        TRUNCATE would end the transaction in MySQL, and fail in PostgreSQL for a table that a
+        foreign key references.
         """
         return f"DELETE FROM {table.quoted}"
 
     def delete_one(self, table: TargetTable, image: Columns) -> str:
-        """One of the rows that have these values, and maybe others in other columns, goes."""
+        """Return the statement that deletes one of the rows with these values."""
         return f"DELETE FROM {table.quoted} WHERE {self._one(table, image)}"
 
     def update_one(self, table: TargetTable, columns: Columns, image: Columns) -> str:
-        """Other values for one of the rows that have these; the image's parameters come last."""
+        """Return the statement that updates one row that matches the image, which comes last."""
         sets = ", ".join(f"{column.quoted} = {self._mark}" for column in columns)
         return f"UPDATE {table.quoted} SET {sets} WHERE {self._one(table, image)}"
 
@@ -105,7 +106,7 @@ class Statements:
         return " AND ".join(f"{column.quoted} = {self._mark}" for column in key)
 
     def _one(self, table: TargetTable, image: Columns) -> str:
-        """One row with the values of an image."""
+        """Return the condition for one row with the values of an image."""
         same = " AND ".join(map(self._same, image))
         if self._backend == "mysql":
             return f"{same} LIMIT 1"
@@ -116,9 +117,9 @@ class Statements:
         )
 
     def _same(self, column: TargetColumn) -> str:
-        """Whether a column has a value, NULL being one like any other.
+        """Return the condition that a column has a value, where NULL equals NULL.
 
-        Not as a collation sees it, to which A may be a.
+        The comparison ignores the collation, in which A may equal a.
         """
         match self._backend:
             case "sqlite":
@@ -131,15 +132,15 @@ class Statements:
     def _same_in_mysql(self, column: TargetColumn) -> str:
         name, mark = column.quoted, self._mark
         if column.family == "text":
-            # In one character set, whatever that of the column is.
+            # In a fixed character set, independently of the column's.
             return f"CAST(CONVERT({name} USING utf8mb4) AS BINARY) <=> CAST({mark} AS BINARY)"
         if column.family == "json":
             return f"{name} <=> CAST({mark} AS JSON)"
         if column.type_.__visit_name__ == "FLOAT":
-            # Numbers of single precision are equal to no others.
+            # Single-precision numbers differ from all literals.
             return f"{name} <=> CAST({mark} AS FLOAT)"
         if column.type_.__visit_name__ == "large_binary":
-            # A VECTOR, which is compared with nothing.
+            # A VECTOR supports no comparison.
             return f"HEX({name}) <=> HEX({mark})"
         return f"{name} <=> {mark}"
 
@@ -152,12 +153,12 @@ class Statements:
         if kind.__visit_name__ in ("TEXT", "VARCHAR", "CITEXT"):
             return f'CAST({name} AS text) COLLATE "C" IS NOT DISTINCT FROM CAST({mark} AS text)'
         if column.family == "decimal" and getattr(kind, "precision", None) is None:
-            # 1.0 and 1.00 are equal, and two values.
+            # 1.0 and 1.00 are equal, but different values.
             return (
                 f"CAST({name} AS text) IS NOT DISTINCT FROM CAST(CAST({mark} AS numeric) AS text)"
             )
         if column.family in ("interval", "array", "other"):
-            # Some types have no equality: points. To others 24 hours are a day.
+            # Some types have no equality: points. For others, 24 hours equal a day.
             given = "text" if isinstance(kind, NullType) else kind.compile(dialect=_POSTGRESQL)
             return (
                 f"CAST({name} AS text) IS NOT DISTINCT FROM CAST(CAST({mark} AS {given}) AS text)"
@@ -166,7 +167,7 @@ class Statements:
 
     @staticmethod
     def _real(column: TargetColumn) -> str:
-        """The type of a floating-point column of PostgreSQL."""
+        """Return the type of a floating-point column of PostgreSQL."""
         digits = getattr(column.type_, "precision", None)
         is_single = column.type_.__visit_name__ == "REAL" or (digits or 53) <= 24
         return "real" if is_single else "double precision"

@@ -1,4 +1,4 @@
-"""The tables of a target, as its database describes them."""
+"""Tables of a target, as its database describes them."""
 
 from __future__ import annotations
 
@@ -38,68 +38,68 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class TargetColumn:
-    """A column, named and quoted as its database has it."""
+    """A column, with its name in the database, plain and quoted."""
 
     name: str
     quoted: str
     type_: TypeEngine[Any]
     adapt: Adapt
-    #: The types of values that are stored as they are.
+    #: Types of values that are stored unchanged.
     plain: frozenset[type]
-    #: Whether a new row has to tell it.
+    #: True if new rows must have a value.
     is_required: bool
-    #: Whether the database itself gives it its values.
+    #: True if the database generates its values.
     is_generated: bool
 
     @cached_property
     def family(self) -> Family:
-        """What it holds."""
+        """Kind of values in the column."""
         return family_of(self.type_)
 
 
 @dataclass(frozen=True)
 class ForeignKey:
-    """Columns that refer to those of another table, or of the same one."""
+    """Columns that reference those of another table, or of the same one."""
 
     columns: tuple[str, ...]
     parent: tuple[str | None, str]
     referred: tuple[str, ...]
-    #: Those of its columns that may be NULL.
+    #: Nullable columns among them.
     nullable: frozenset[str]
 
 
 @dataclass(frozen=True, eq=False)
 class TargetTable:
-    """A table, named and quoted as its database has it."""
+    """A table, with its name in the database, plain and quoted."""
 
     schema: str | None
     name: str
     quoted: str
     columns: Mapping[str, TargetColumn]
     primary_key: tuple[str, ...]
-    #: Columns of which an upsert can go by.
+    #: Sets of columns that can be the conflict target of an upsert.
     uniques: frozenset[frozenset[str]]
-    #: Whether there is more than one key that a new row can clash with.
+    #: True if there is more than one key that a new row can clash with.
     has_more_keys: bool
-    #: The tables whose changes have to stay in order with those of this one.
+    #: Tables whose changes must stay in order with those of this one.
     related: frozenset[tuple[str | None, str]]
-    #: Empty where the table takes part in transactions; else what keeps it.
+    #: Storage engine, if it does not support transactions; otherwise empty.
     engine_without_transactions: str = ""
     foreign_keys: tuple[ForeignKey, ...] = ()
     _folded: dict[str, str | None] = field(default_factory=dict)
 
     @property
     def identity(self) -> tuple[str | None, str]:
-        """Which table it is."""
+        """Schema and name of the table."""
         return self.schema, self.name
 
     @property
     def parents(self) -> frozenset[tuple[str | None, str]]:
-        """The tables that its foreign keys lead to."""
+        """Tables that its foreign keys reference."""
         return frozenset(each.parent for each in self.foreign_keys)
 
     def column(self, name: str) -> TargetColumn | None:
-        """The column of that name, or the only one whose name differs by case."""
+        """Return the column of that name, or the only one whose name differs by case."""
         found = self.columns.get(name)
         if found is None and (other := self._folded.get(name.casefold())) is not None:
             found = self.columns[other]
@@ -107,11 +107,11 @@ class TargetTable:
 
 
 class TablesClash(ApplyProblem):
-    """Two tables of the source would be one of the target; ``str()`` names both."""
+    """Two tables of the source map to the same one of the target; ``str()`` names both."""
 
 
 class Catalog:
-    """Finds and remembers the tables that changes are about."""
+    """Finds and caches the target's tables for changes."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Catalog:
         checks_foreign_keys: bool,
         defers_foreign_keys: bool,
     ) -> None:
-        """Begin with nothing; ``reserved`` is a table that no change is about."""
+        """Start empty; ``reserved`` is a table that no change may use."""
         self._schema_map = schema_map
         self._table_map = table_map
         self._reserved = reserved
@@ -132,14 +132,14 @@ class Catalog:
         self._is_lossy = is_lossy
         self._checks_foreign_keys = checks_foreign_keys
         self._defers_foreign_keys = defers_foreign_keys
-        #: By schema and name of the source.
+        #: Target tables, by schema and name of the source.
         self._tables: dict[tuple[str, str], TargetTable | None] = {}
         self._names: dict[str | None, list[str]] = {}
-        #: By the target's tables, the first table of the source that each was found for.
+        #: First source table of each target table.
         self._owners: dict[tuple[str | None, str], tuple[str, str]] = {}
 
     def forget(self, *, missing_only: bool = False) -> None:
-        """Look at the database again; with ``missing_only`` for tables that were not there."""
+        """Clear the cache; with ``missing_only`` only for tables that did not exist."""
         self._names.clear()
         if not missing_only:
             self._tables.clear()
@@ -148,7 +148,7 @@ class Catalog:
             del self._tables[source]
 
     def wanted(self, schema: str, table: str) -> tuple[str | None, str] | None:
-        """Where changes of a source's table go; ``None`` where that is nowhere."""
+        """Return the target of a source table's changes; ``None`` if there is none."""
         mapped = self._table_map.get(f"{schema}.{table}" if schema else table)
         mapped = self._table_map.get(table) if mapped is None else mapped
         if mapped is not None:
@@ -159,18 +159,18 @@ class Catalog:
         return (self._schema_map[schema] or None, table) if schema in self._schema_map else None
 
     def known(self, schema: str, table: str) -> TargetTable | None:
-        """The target of a source's table, which was found before; raises :class:`TablesClash`."""
+        """Return the cached target of a source's table; raises :class:`TablesClash`."""
         return self._owned((schema, table), self._tables.get((schema, table)))
 
     def find(self, connection: Connection, schema: str, table: str) -> TargetTable | None:
-        """The target of a source's table; ``None`` where there is none."""
+        """Return the target of a source's table; ``None`` if there is none."""
         source = (schema, table)
         if source not in self._tables:
             self._tables[source] = self._look(connection, source)
         return self._owned(source, self._tables[source])
 
     def adopt(self, owners: Mapping[tuple[str | None, str], tuple[str, str]]) -> None:
-        """Take over which tables of the source the target's tables are, as it was stored."""
+        """Restore the stored owners of target tables."""
         self._owners.update(owners)
 
     def owned(
@@ -180,7 +180,7 @@ class Catalog:
         return {target: owner for target, owner in self._owners.items() if owner in sources}
 
     def is_free(self, connection: Connection, schema: str | None, name: str) -> bool:
-        """Whether a table can be made under this very name beside those that are there."""
+        """Return True if a table of exactly this name can be created."""
         if self._backend == "sqlite":
             return False
         if self._folds_names(connection):
@@ -188,11 +188,11 @@ class Catalog:
         return name not in inspect(connection).get_table_names(schema)
 
     def _owned(self, source: tuple[str, str], found: TargetTable | None) -> TargetTable | None:
-        """See that a target's table has one source, unless somebody has said otherwise."""
+        """Check that a target's table has one source, unless the settings allow more."""
         if found is not None:
             owner = self._owners.setdefault(found.identity, source)
             if not self._goes_to(owner, found):
-                # Its way was another one when that was stored.
+                # The settings were different when that was stored.
                 owner = self._owners[found.identity] = source
             if owner != source and not self._may_share(source, owner, found):
                 raise TablesClash(
@@ -204,12 +204,12 @@ class Catalog:
         return found
 
     def _folds_names(self, connection: Connection) -> bool:
-        """Whether the server takes names of tables that differ by case for the same."""
+        """Return True if the server's names of tables are case-insensitive."""
         query = "SELECT @@lower_case_table_names"
         return self._backend == "mysql" and bool(connection.exec_driver_sql(query).scalar())
 
     def _goes_to(self, source: tuple[str, str], found: TargetTable) -> bool:
-        """Whether a table of the source could still be one of the target."""
+        """Return True if a source table still maps to a target table."""
         schema, name = self.wanted(*source) or (None, "")
         theirs = (schema or "", name), (found.schema or "", found.name)
         return len({(one.casefold(), other.casefold()) for one, other in theirs}) == 1
@@ -217,10 +217,10 @@ class Catalog:
     def _may_share(
         self, source: tuple[str, str], owner: tuple[str, str], found: TargetTable
     ) -> bool:
-        """Whether somebody has said that a table goes where another one goes.
+        """Return True if the settings let two source tables share a target table.
 
-        A map of tables says so of tables that it sends to the very same name, a map of schemas of
-        tables that have the same name; nobody says so of names that differ by case.
+        A table map allows it for tables with exactly the same target name, a schema map for tables
+        with the same name. Names that differ by case are never shared.
         """
         wanted = self.wanted(*source)
         if self._is_mapped(source):
@@ -230,7 +230,7 @@ class Catalog:
         return bool(self._schema_map) and source[1] == owner[1]
 
     def _is_mapped(self, source: tuple[str, str]) -> bool:
-        """Whether somebody has said where changes of this very table go."""
+        """Return True if the table map has this table."""
         schema, table = source
         return (f"{schema}.{table}" if schema else table) in self._table_map or (
             table in self._table_map
@@ -245,7 +245,7 @@ class Catalog:
         if schema is not None and schema not in self._names:
             schemas = inspector.get_schema_names()
             if schema not in schemas and self._folds_names(connection):
-                # Else the same table could be found in two schemas.
+                # Otherwise the same table could be found in two schemas.
                 alike = (each for each in schemas if each.casefold() == schema.casefold())
                 schema = next(alike, schema)
             if schema not in schemas:
@@ -265,10 +265,10 @@ class Catalog:
     ) -> TargetTable:
         dialect: Any = connection.dialect
         if self._backend == "mysql" and "vector" not in dialect.ischema_names:
-            # The dialect ends at types that it does not know, where they have a length.
+            # The dialect fails for unknown types with a length.
             dialect.ischema_names = {"vector": LargeBinary, **dialect.ischema_names}
         with warnings.catch_warnings():
-            # MySQL's dialect does not know all types of MariaDB; text is written for them.
+            # MySQL's dialect does not know all types of MariaDB; they are written as text.
             warnings.filterwarnings("ignore", "Did not recognize type", SAWarning)
             found_columns = inspector.get_columns(name, schema)
         columns = {
@@ -308,7 +308,7 @@ class Catalog:
             tuple(self._foreign_key(each, schema, nullable) for each in foreign_keys),
         )
         for column in columns:
-            # Two that differ by case only are not told apart by anything else.
+            # Two names that differ by case only are ambiguous.
             folded = column.casefold()
             found._folded[folded] = None if folded in found._folded else column
         return found
@@ -328,11 +328,11 @@ class Catalog:
         )
 
     def _named(self, name: str) -> str:
-        """A column's name; SQLAlchemy leaves those of MySQL as they stand in the statement."""
+        """Return a column's name; SQLAlchemy returns MySQL's names as quoted in the statement."""
         return name.replace("``", "`") if self._backend == "mysql" else name
 
     def _late(self, connection: Connection, schema: str | None, name: str) -> set[frozenset[str]]:
-        """The keys of PostgreSQL that can be looked at later: an upsert can't go by them."""
+        """Return the deferrable keys of PostgreSQL, which an upsert cannot use."""
         if self._backend != "postgresql":
             return set()
         parameters = {"schema": schema, "name": name}
@@ -341,13 +341,13 @@ class Catalog:
     def _related(
         self, keys: Iterable[ReflectedForeignKeyConstraint], schema: str | None
     ) -> Iterable[tuple[str | None, str]]:
-        """The tables that foreign keys lead to, as far as it matters when they are looked at."""
+        """Return the tables that foreign keys reference, if the time of their checks matters."""
         if not self._checks_foreign_keys:
             return
         for key in keys:
             options: Mapping[str, Any] = key.get("options", {})
-            # SQLite can put off all, PostgreSQL those that say so, and MySQL none. What a foreign
-            # key does to other rows it does at once, in any case.
+            # SQLite can defer all checks, PostgreSQL those that are declared so, and MySQL none.
+            # Actions of foreign keys on other rows are always immediate.
             is_late = self._defers_foreign_keys and (
                 self._backend == "sqlite" or bool(options.get("deferrable"))
             )
@@ -372,7 +372,7 @@ class Catalog:
     def _engine_without_transactions(
         self, inspector: Inspector, name: str, schema: str | None
     ) -> str:
-        """The engine of a table of MySQL whose changes can't be undone."""
+        """Return the engine of a MySQL table without transactions; otherwise empty."""
         if self._backend != "mysql":
             return ""
         options = inspector.get_table_options(name, schema)
@@ -388,20 +388,20 @@ _LATE: Final = text(
     " AND n.nspname = COALESCE(CAST(:schema AS text), current_schema()) GROUP BY c.oid"
 )
 
-#: How SQLAlchemy calls the engine of a table.
+#: SQLAlchemy's names of the option for a table's engine.
 _ENGINES: Final = ("mysql_engine", "mariadb_engine")
 _WITHOUT_TRANSACTIONS: Final = frozenset({"myisam", "aria", "memory", "csv", "archive"})
 
 
 def quote(connection: Connection, name: str) -> str:
-    """A name as a statement for the driver has it."""
+    """Return a quoted name for a driver's statement."""
     return connection.dialect.identifier_preparer.quote_identifier(name)
 
 
 def table_options(connection: Connection) -> dict[str, str]:
-    """The options of tables that a sink makes, where the database is MySQL or MariaDB.
+    """Return the options of tables that a sink creates in MySQL or MariaDB.
 
-    Keys that differ by case, or by blanks at their ends, are different keys in them.
+    With them, keys that differ by case, or by trailing blanks, are different.
     """
     dialect = connection.dialect
     if dialect.name not in ("mysql", "mariadb"):
@@ -415,7 +415,7 @@ def table_options(connection: Connection) -> dict[str, str]:
 
 
 def groups_of(tables: Sequence[TargetTable]) -> dict[tuple[str | None, str], int]:
-    """Numbers of tables: the same for those whose changes have to stay in their order."""
+    """Return group numbers of tables: equal for tables whose changes must stay in order."""
     groups = {table.identity: number for number, table in enumerate(tables)}
     for table in tables:
         for other in table.related & groups.keys():

@@ -1,4 +1,4 @@
-"""Values as the columns of an SQL database take them, by the columns' types, without loss."""
+"""Conversion of values to the types of an SQL database's columns, without loss."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ from stompkit.replication.values import Interval, Json, NoDate, Value
 
 __all__ = ["Adapt", "CannotStore", "Family", "adapter", "bare_type", "family_of", "plain_types"]
 
-#: Makes what a driver is given of a value; raises :class:`CannotStore`.
+#: Function from a value to the driver's parameter; raises :class:`CannotStore`.
 Adapt = Callable[[Value], object]
 
-#: What a column holds, whatever its database calls it.
+#: Kind of a column's values, independently of its database.
 Family = Literal[
     "bool",
     "int",
@@ -67,22 +67,22 @@ Family = Literal[
 ]
 
 _INFINITE: Final = ("infinity", "-infinity")
-#: Where SQLAlchemy counts intervals from in columns of times.
+#: Epoch of SQLAlchemy's intervals in columns of times.
 _EPOCH: Final = datetime(1970, 1, 1)
 #: Microseconds as text.
 _NUMBER: Final = re.compile(r"-?[0-9]{1,20}")
-#: What numbers of JSON begin with.
+#: First characters of numbers in JSON.
 _NUMBER_BEGINS: Final = "-0123456789"
-#: What holds a document as its text.
+#: Families that hold a document as its text.
 _TEXTUAL: Final[frozenset[Family]] = frozenset({"json", "text", "bytes", "other"})
 
-#: The first that a type is derived from tells its family: the order matters.
+#: Families by base type; the first match counts, so the order matters.
 _FAMILIES: Final[tuple[tuple[type[Any] | tuple[type[Any], ...], Family], ...]] = (
     (types.Boolean, "bool"),
     ((types.Integer, mysql.BIT, mysql.YEAR), "int"),
     (types.Float, "float"),
     (types.Numeric, "decimal"),
-    # MySQL's SET and all ENUMs are among them.
+    # This includes MySQL's SET and all ENUMs.
     (types.String, "text"),
     ((types.LargeBinary, types.BINARY, types.VARBINARY), "bytes"),
     (types.DateTime, "datetime"),
@@ -96,24 +96,24 @@ _FAMILIES: Final[tuple[tuple[type[Any] | tuple[type[Any], ...], Family], ...]] =
 
 
 def bare_type(type_: types.TypeEngine[Any]) -> types.TypeEngine[Any]:
-    """Return the type that domains are built on; a type that is no domain is itself."""
+    """Return the base type of a domain; other types are returned unchanged."""
     while isinstance(type_, postgresql.DOMAIN):
         type_ = type_.data_type
     return type_
 
 
 def family_of(type_: types.TypeEngine[Any]) -> Family:
-    """What a column of that type holds."""
+    """Return the family of a column type."""
     type_ = bare_type(type_)
     return next((family for kinds, family in _FAMILIES if isinstance(type_, kinds)), "other")
 
 
-#: The types of values that all databases take as they are.
+#: Types of values that all databases accept unchanged.
 _PLAIN: Final[Mapping[Family, frozenset[type]]] = {
     "bool": frozenset({bool}),
     "bytes": frozenset({bytes}),
 }
-#: Those that some take so.
+#: Further types that some databases accept unchanged.
 _MORE_PLAIN: Final[Mapping[tuple[str, Family], frozenset[type]]] = {
     ("postgresql", "int"): frozenset({int}),
     ("postgresql", "float"): frozenset({float}),
@@ -126,7 +126,7 @@ _MORE_PLAIN: Final[Mapping[tuple[str, Family], frozenset[type]]] = {
 
 
 def plain_types(type_: types.TypeEngine[Any], backend: str) -> frozenset[type]:
-    """The types of values that need no adapting to a column."""
+    """Return the types of values that need no conversion for a column."""
     family = family_of(type_)
     plain = _PLAIN.get(family, frozenset()) | _MORE_PLAIN.get((backend, family), frozenset())
     return plain | {type(None)}
@@ -134,20 +134,20 @@ def plain_types(type_: types.TypeEngine[Any], backend: str) -> frozenset[type]:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """What adapting has to know of a column."""
+    """The properties of a column that conversions need."""
 
     #: ``sqlite``, ``postgresql`` or ``mysql``.
     backend: str
-    #: Whether the database may round to the digits that the column has.
+    #: True if the database may round to the column's number of digits.
     lossy: bool
-    #: Characters, where there is a limit.
+    #: Maximum number of characters, if there is one.
     length: int | None = None
-    #: Digits behind the point of a number or of seconds, where there is a limit.
+    #: Maximum number of fractional digits of a number or of seconds, if there is one.
     digits: int | None = None
     has_zone: bool = False
 
     def to_bool(self, value: Value) -> object:
-        """A truth value; also 0 and 1."""
+        """Return a boolean; also accepts 0 and 1."""
         if value is True or value is False:
             return value if self.backend == "postgresql" else int(value)
         if isinstance(value, (int, float, Decimal)) and value in (0, 1):
@@ -155,7 +155,7 @@ class _Column:
         raise misfit(value, "a truth value")
 
     def to_int(self, value: Value) -> object:
-        """A whole number; of an interval the microseconds."""
+        """Return an integer; for an interval, its microseconds."""
         if type(value) is int and value in INT64:
             return value
         if isinstance(value, (timedelta, Interval)):
@@ -171,7 +171,7 @@ class _Column:
         return int(value)
 
     def to_decimal(self, value: Value) -> object:
-        """A number, exactly."""
+        """Return the exact decimal number."""
         if isinstance(value, str):
             value = number_in(value)
         if isinstance(value, (bool, float)):
@@ -189,7 +189,7 @@ class _Column:
             _, numerals, exponent = number.as_tuple()
             assert isinstance(exponent, int)
             beyond = -exponent - self.digits
-            # Zeros at the end are not digits that would be lost.
+            # Trailing zeros can be dropped without loss.
             if beyond > 0 and any(numerals[-beyond:]):
                 raise CannotStore(
                     f"{shown(number)} has more than {self.digits} digits behind the point"
@@ -197,7 +197,7 @@ class _Column:
         return value
 
     def to_float(self, value: Value) -> object:
-        """A floating-point number that says the same."""
+        """Return the equal floating-point number."""
         if isinstance(value, str):
             value = number_in(value)
         if not isinstance(value, (int, float, Decimal)):
@@ -209,7 +209,7 @@ class _Column:
         if not math.isfinite(number):
             if isinstance(value, Decimal) and value.is_finite():
                 raise CannotStore(f"{shown(value)} is too large")
-            # SQLite makes NULL of what is not a number, and MySQL has none of them.
+            # SQLite stores NaN as NULL, and MySQL has no non-finite numbers.
             if self.backend == "mysql" or (self.backend == "sqlite" and math.isnan(number)):
                 raise CannotStore(f"{number} is not a number that it has")
         elif not isinstance(value, float) and Decimal(repr(number)) != value and not self.lossy:
@@ -217,7 +217,7 @@ class _Column:
         return number
 
     def to_text(self, value: Value) -> object:
-        """Text, also of whatever has one form as text."""
+        """Return text, also of any value with a single text form."""
         if type(value) is not str:
             value = text_of(value, self.length)
         if self.backend == "postgresql" and "\0" in value:
@@ -227,7 +227,7 @@ class _Column:
         return value
 
     def to_bytes(self, value: Value) -> object:
-        """Octets; of text its UTF-8."""
+        """Return bytes; for text, its UTF-8."""
         if isinstance(value, (bytes, bytearray, memoryview)):
             return bytes(value)
         if isinstance(value, UUID):
@@ -239,7 +239,7 @@ class _Column:
         raise misfit(value, "octets")
 
     def to_date(self, value: Value) -> object:
-        """A date; also a time of midnight."""
+        """Return a date; also accepts a time of midnight."""
         if isinstance(value, str):
             kept = self._kept_date(value)
             if kept is not None:
@@ -254,7 +254,7 @@ class _Column:
         return value.isoformat() if self.backend == "sqlite" else value
 
     def _kept_date(self, value: str) -> str | None:
-        """A date that Python has not, as the database reads it."""
+        """Return a date that Python cannot represent, in the database's form."""
         with suppress(ValueError):
             datetime.fromisoformat(value)
             return None
@@ -264,7 +264,7 @@ class _Column:
         return mysql_moment(value, None) if self.backend == "mysql" and " " not in value else None
 
     def _kept_moment(self, value: str) -> str | None:
-        """A date and a time that Python has not, as the database reads them."""
+        """Return a datetime that Python cannot represent, in the database's form."""
         with suppress(ValueError):
             datetime.fromisoformat(value)
             return None
@@ -274,9 +274,9 @@ class _Column:
         return mysql_moment(value, digits) if self.backend == "mysql" else None
 
     def to_time(self, value: Value) -> object:
-        """A time of the day; MySQL's may be any interval."""
+        """Return a time of day; MySQL's TIME accepts any interval."""
         if isinstance(value, str):
-            # Some versions of Python take it for midnight.
+            # Some versions of Python read it as midnight.
             zone = time_of_text(value)
             if zone is not None:
                 return self._end_of_day(value, zone)
@@ -295,7 +295,7 @@ class _Column:
         if not isinstance(value, time):
             raise misfit(value, "a time")
         if value.tzinfo is not None and not self.has_zone:
-            # The date matters for no zone that has come over a wire: those are fixed.
+            # The date does not matter, because received zones are fixed offsets.
             value = datetime.combine(date(2000, 1, 1), value).astimezone(UTC).time()
         elif value.tzinfo is None and self.has_zone:
             value = value.replace(tzinfo=UTC)
@@ -303,7 +303,7 @@ class _Column:
         return value.isoformat("microseconds") if self.backend == "sqlite" else value
 
     def _end_of_day(self, value: str, zone: str) -> object:
-        """The time 24:00, which is not the one of 0:00."""
+        """Return the time 24:00, which differs from 0:00."""
         is_zoned = bool(zone.strip("+-:0"))
         if self.backend == "postgresql" and (self.has_zone or not is_zoned):
             return f"24:00:00{zone or '+00'}" if self.has_zone else "24:00:00"
@@ -312,9 +312,9 @@ class _Column:
         raise misfit(value, "a time of a day")
 
     def to_datetime(self, value: Value) -> object:
-        """A time; UTC where the column has no zone, and taken as UTC where the value has none.
+        """Return a datetime: UTC if the column has no zone, and read as UTC if the value has none.
 
-        An interval is counted from 1970, as SQLAlchemy has it where there are no intervals.
+        An interval is counted from 1970, as in SQLAlchemy for databases without intervals.
         """
         if isinstance(value, str):
             kept = self._kept_moment(value)
@@ -341,12 +341,12 @@ class _Column:
         return value.isoformat(" ", "microseconds") if self.backend == "sqlite" else value
 
     def _whole(self, value: Value, microseconds: int) -> None:
-        """See that no part of a second is lost."""
+        """Raise CannotStore if a part of a second would be lost."""
         if self.digits is not None and not self.lossy and microseconds % 10 ** (6 - self.digits):
             raise CannotStore(f"{value} has more than {self.digits} digits of a second")
 
     def _time_us(self, value: timedelta | Interval) -> int:
-        """Microseconds of an interval of time only; other intervals have no such number."""
+        """Return the microseconds of an interval of time only; raise CannotStore for others."""
         if isinstance(value, timedelta):
             return value // MICROSECOND
         found = value.time_us
@@ -357,14 +357,14 @@ class _Column:
         return found
 
     def _length(self, value: timedelta | Interval) -> timedelta:
-        """An interval of time only, as Python has it."""
+        """Return an interval of time only as a timedelta."""
         try:
             return timedelta(microseconds=self._time_us(value))
         except OverflowError:
             raise CannotStore(f"the interval {value} is too long") from None
 
     def to_interval(self, value: Value) -> object:
-        """An interval; also its text, microseconds as a number or text, or a time of the day."""
+        """Return an interval; also accepts text, a number of microseconds, or a time of day."""
         if isinstance(value, str):
             if value in _INFINITE:
                 return value
@@ -381,12 +381,12 @@ class _Column:
             return value.in_words
         if not isinstance(value, timedelta):
             raise misfit(value, "an interval")
-        # The driver would write days of it, which are something else than 24 hours.
+        # The driver would write days, which differ from 24 hours.
         sign = "-" if value < timedelta() else ""
         return f"{sign}{clock(abs(value) // MICROSECOND)}"
 
     def to_uuid(self, value: Value) -> object:
-        """A UUID; also its text or its 16 octets."""
+        """Return a UUID; also accepts its text or its 16 bytes."""
         try:
             if isinstance(value, str):
                 value = UUID(value)
@@ -399,18 +399,18 @@ class _Column:
         return value if self.backend == "postgresql" else str(value)
 
     def to_json(self, value: Value) -> object:
-        """A document. Text that has the form of an object or of a list is one already.
+        """Return a document. Text in the form of an object or a list is already one.
 
-        So older versions wrote what is a :class:`Json` now, and so columns of text come here.
+        Older versions wrote a :class:`Json` in this form, and text columns still do.
         """
         document = self._document(value)
-        # MariaDB's JSON is text, and the family of its columns is another.
+        # MariaDB's JSON is text, and its columns have another family.
         return document if self.backend != "mysql" or self.lossy else mysql_document(document)
 
     def _document(self, value: Value) -> str:
         if isinstance(value, Json):
             if self.backend == "sqlite" and value.text[0] in _NUMBER_BEGINS:
-                # It takes what looks like a number for one.
+                # It converts text that looks like a number.
                 sqlite_number(Decimal(value.text))
             return value.text
         if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
@@ -424,41 +424,41 @@ class _Column:
         return json_text(text_of(value, self.length))
 
     def to_array(self, value: Value) -> object:
-        """A list, of which the driver makes an array."""
+        """Return a list, which the driver converts to an array."""
         if not isinstance(value, (list, str)):
             raise misfit(value, "a list")
         return value
 
     def to_other(self, value: Value) -> object:
-        """What the driver takes: the database knows more of the type."""
+        """Return a value that the driver accepts for a type that only the database knows."""
         if isinstance(value, (int, float, bytes)):
             return self.to_float(value) if isinstance(value, float) else value
         if isinstance(value, (timedelta, Interval)):
-            # A number would be taken for one of seconds, or of days.
+            # A number would be read as seconds or days.
             raise misfit(value, "a value of its type")
         return self.to_text(value)
 
 
 def _members_text(places: Mapping[str, int], adapt: Adapt, value: Value) -> object:
-    """A set in the order of its column, in which the database writes it."""
+    """Return a set in the order of its column, as the database writes it."""
     if isinstance(value, (set, frozenset)) and value <= places.keys():
         return ",".join(sorted(value, key=places.__getitem__))
     return adapt(value)
 
 
 def _scalar(value: Json) -> Value:
-    """What a column that is none of documents may have of one."""
+    """Return the scalar value of a document, for a column of another type."""
     found = value.value
     if isinstance(found, (bool, str)):
         return found
     if isinstance(found, (int, float)):
-        # As text, whose digits are all there.
+        # As text, to keep all digits.
         return value.text
     raise misfit(value, "what the column holds")
 
 
 def adapter(type_: types.TypeEngine[Any], backend: str, *, lossy: bool) -> Adapt:
-    """What adapts values to a column of that type; NULL is always NULL."""
+    """Return the conversion for a column of that type; NULL stays NULL."""
     type_ = bare_type(type_)
     digits = getattr(type_, "fsp", None)
     family = family_of(type_)
@@ -472,7 +472,7 @@ def adapter(type_: types.TypeEngine[Any], backend: str, *, lossy: bool) -> Adapt
     column = _Column(
         backend,
         lossy,
-        # An enumeration's length is something else.
+        # An enumeration's length has another meaning.
         length
         if isinstance(length, int) and not isinstance(type_, (types.Enum, mysql.SET))
         else None,
@@ -484,14 +484,14 @@ def adapter(type_: types.TypeEngine[Any], backend: str, *, lossy: bool) -> Adapt
         places = {name: place for place, name in enumerate(type_.values)}
         adapt = partial(_members_text, places, adapt)
     if isinstance(type_, mysql.TEXT):
-        # The length is one of octets, which the server sees to.
+        # The length is in bytes, and the server checks it.
         adapt = _Column(backend, lossy).to_text
 
     def convert(value: Value) -> object:
         if type(value) is Json and family not in _TEXTUAL:
             value = _scalar(value)
         elif type(value) is NoDate:
-            # Other databases have NULL for it.
+            # Other databases store NULL for it.
             is_kept = backend == "mysql" or family in _TEXTUAL
             value = value.text if is_kept else None
         return None if value is None else adapt(value)

@@ -1,4 +1,4 @@
-"""Rows of a snapshot that refer to rows which have not come yet: a table in the target itself."""
+"""Waiting rows: snapshot rows that reference missing rows, in a table of the target."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ __all__ = ["WaitingRows", "alone"]
 
 
 class WaitingRows:
-    """Keeps changes, in the transactions in which their changesets are applied."""
+    """Stores waiting changes, in the transactions of their changesets."""
 
     def __init__(self, name: str) -> None:
-        """Describe the table."""
+        """Define the table."""
         self.name = name
         self._table = Table(
             name,
@@ -45,14 +45,14 @@ class WaitingRows:
         )
 
     def create(self, connection: Connection) -> None:
-        """Make the table, unless it is there."""
+        """Create the table, unless it exists."""
         if not inspect(connection).has_table(self.name):
             table = self._table.to_metadata(MetaData())
             table.dialect_kwargs.update(table_options(connection))
             table.create(connection)
 
     def counts(self, connection: Connection) -> dict[str, int]:
-        """Return how many rows wait of each origin."""
+        """Return the number of waiting rows by origin."""
         if not inspect(connection).has_table(self.name):
             return {}
         column = self._table.c
@@ -60,7 +60,7 @@ class WaitingRows:
         return {origin: int(count) for origin, count in found}
 
     def add(self, connection: Connection, changeset: Changeset, changes: Sequence[bytes]) -> None:
-        """Have changes wait; each is a changeset that has it alone, as JSON."""
+        """Store waiting changes; each is a changeset with this change only, as JSON."""
         rows = [
             {
                 "origin": storable(changeset.origin),
@@ -73,7 +73,7 @@ class WaitingRows:
         connection.execute(insert(self._table), rows)
 
     def load(self, connection: Connection, origin: str) -> list[tuple[int, int, Changeset]]:
-        """Return what waits of an origin in its order: sequence, number, and the changeset."""
+        """Return the waiting changes of an origin in order: sequence, number, and the changeset."""
         column = self._table.c
         found = connection.execute(
             select(column.sequence, column.number, column.changeset)
@@ -85,7 +85,7 @@ class WaitingRows:
     def remove(
         self, connection: Connection, origin: str, places: Iterable[tuple[int, int]]
     ) -> None:
-        """Have rows wait no more."""
+        """Remove rows from the waiting ones."""
         column = self._table.c
         for sequence, number in places:
             connection.execute(

@@ -1,4 +1,4 @@
-"""What else writes rows into SQL databases as the sink does: its tables, values and errors."""
+"""Parts of the SQL sink for other writers: its tables, values and errors."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def _json(value: object) -> str:
     text: str = dumps(value, ensure_ascii=False)
     try:
         text.encode()
-    except UnicodeEncodeError:  # lone surrogates, which UTF-8 has no octets for
+    except UnicodeEncodeError:  # lone surrogates, which UTF-8 cannot encode
         text = dumps(value)
     return text
 

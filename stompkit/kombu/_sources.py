@@ -80,7 +80,7 @@ class QueueSource:
 
     @property
     def is_exhausted(self) -> bool:
-        """Return True if the broker sends nothing more until a message is acknowledged."""
+        """True if the broker sends nothing more until a message is acknowledged."""
         return len(self._taken) >= self.credit and not self._ready
 
     def take(self) -> Incoming | None:
@@ -154,7 +154,7 @@ class QueueSource:
         given = frame.headers
         version = self._connection.version
         if command == "NACK" and version == "1.0":
-            command = "ACK"  # there is no other
+            command = "ACK"  # the only command for it
         if version == "1.2":
             return Frame(command, {"id": given.get("ack", ""), **more})
         headers = {"message-id": given.get("message-id", "")}

@@ -90,7 +90,7 @@ class Transport(virtual.Transport):
         self.private: dict[str, TopicSource] = {}
 
     def driver_version(self) -> str:
-        """Version of this package."""
+        """Return the version of this package."""
         return stompkit.__version__
 
     @property

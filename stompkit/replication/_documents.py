@@ -28,7 +28,7 @@ class Json:
 
     @property
     def value(self) -> Any:
-        """Return the document as a Python value; numbers may lose digits."""
+        """The document as a Python value; numbers may lose digits."""
         return json.loads(self.text)
 
 

@@ -74,7 +74,7 @@ class Interval:
 
     @property
     def time_us(self) -> int | None:
-        """Return the total in microseconds with days of 24 hours; ``None`` if there are months.
+        """Total in microseconds with days of 24 hours; ``None`` if there are months.
 
         The result is not the same interval, so a caller that stores it must document this.
         """
@@ -82,7 +82,7 @@ class Interval:
 
     @property
     def in_words(self) -> str:
-        """Return the form that PostgreSQL reads in any ``IntervalStyle``."""
+        """Text form that PostgreSQL reads in any ``IntervalStyle``."""
         # In one style, fields without a sign after a negative field would also be negative.
         sign = "-" if self.microseconds < 0 else "+"
         return f"{self.months:+} mons {self.days:+} days {sign}{clock(abs(self.microseconds))}"

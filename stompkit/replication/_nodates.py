@@ -26,7 +26,7 @@ class NoDate:
 
     @property
     def is_date(self) -> bool:
-        """Return True if it has no time of day."""
+        """True if it has no time of day."""
         return len(self.text) == _DATE_LENGTH
 
     @classmethod

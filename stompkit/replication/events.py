@@ -82,7 +82,7 @@ class RowChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> bytes:
-        """Return bytes that identify the row: equal for the same table and key."""
+        """Bytes that identify the row: equal for the same table and key."""
         return _ENCODER.encode([self.schema, self.table, row_to_json(self.key)])
 
 

@@ -100,7 +100,7 @@ class Publication:
         """Show the origin and the last sequence number."""
         return f"<Publication of {self.origin}: {self._last.sequence}>"
 
-    # How far it is.
+    # Progress.
 
     @property
     def origin(self) -> str:

@@ -183,7 +183,7 @@ def _matches(patterns: list[tuple[Pattern[str], bool]], schema: str, table: str)
 
 
 def _drop(value: Value) -> Value:
-    """Marker for an excluded column."""
+    """Mark an excluded column; used as a sentinel."""
     raise AssertionError(value)
 
 

@@ -215,11 +215,11 @@ class Consumer:
             last=dict(self._last),
         )
 
-    # What comes.
+    # Receiving.
 
     @property
     def _is_full(self) -> bool:
-        """Return True if no more frames may be held."""
+        """True if no more frames may be held."""
         return self._line.frames >= self._most or self._line.size >= self._max_bytes
 
     def _has_all(self, windows: Windows) -> bool:
@@ -295,7 +295,7 @@ class Consumer:
                 sequence,
             )
 
-    # What is applied.
+    # Applying.
 
     def _apply_next(self) -> None:
         group = self._line.peek(self._batch)
@@ -361,7 +361,7 @@ class Consumer:
     def _patiently(self, function: Callable[[], _Given]) -> _Given:
         return self._patience.call(function, self._stopping)
 
-    # What can't be applied.
+    # Dead letters.
 
     def _bury_changeset(
         self, ready: Ready[Delivery], kind: Kind, reason: str, error: Exception | None = None
@@ -371,7 +371,7 @@ class Consumer:
         self._patiently(partial(self._sink.skip, changeset))
         self._done([ready])
 
-    # What is missing.
+    # Gaps.
 
     def _look_for_gaps(self, windows: Windows) -> None:
         if self._is_starved(windows) and not self._is_full and windows.can_grow:
@@ -379,7 +379,7 @@ class Consumer:
             self._idle_since = None
         self._watch.look(self._line, self._clock(), is_stuck=self._is_stuck(windows))
 
-    # Who is told.
+    # Reports.
 
     def _tell_of_failure(self, error: Exception) -> None:
         self._tell("retry", f"the sink has failed: {error!r}", error=error)

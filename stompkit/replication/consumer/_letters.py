@@ -19,7 +19,7 @@ from stompkit.replication.sinks import ApplyProblem, Refused
 
 __all__ = ["DeadLetters", "Kind"]
 
-#: ``frame``: it is no changeset, or no part of one. ``apply``: the sink can't apply it.
+#: ``frame``: not a changeset, nor a part of one. ``apply``: the sink cannot apply it.
 Kind = Literal["frame", "apply"]
 
 #: Headers that describe the delivery or instruct the broker; the others are the sender's.

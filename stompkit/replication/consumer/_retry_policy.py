@@ -32,7 +32,7 @@ class Stopping:
 
     @property
     def is_set(self) -> bool:
-        """Return True if one of them is set."""
+        """True if one of them is set."""
         return self._own.is_set() or (self._given is not None and self._given.is_set())
 
     def pause(self, seconds: float) -> None:

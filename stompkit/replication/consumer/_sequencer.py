@@ -97,7 +97,7 @@ class Sequencer(Generic[A]):
         #: Number of frames whose changesets were already applied or held.
         self.repeats = 0
 
-    # What comes in.
+    # Input.
 
     def add(self, arrival: A, now: float) -> None:
         """Add a frame; raises EventProblem if it does not belong to a changeset."""
@@ -170,7 +170,7 @@ class Sequencer(Generic[A]):
                 self._beginners.remove(origin)
                 self._go_on(origin, track, lowest, now)
 
-    # What comes out.
+    # Output.
 
     @property
     def ready(self) -> int:
@@ -206,7 +206,7 @@ class Sequencer(Generic[A]):
         late, self._late = self._late, []
         return late
 
-    # What is missing.
+    # Gaps.
 
     def gaps(self, now: float) -> list[Gap]:
         """Return the current gap of each origin."""

@@ -251,7 +251,7 @@ def _checked_time(ts: float) -> float:
 
 
 def life_s(ttl: float | None) -> float:
-    """Return a time to live in seconds, infinity for ``None``; raises ``ValueError`` below 0."""
+    """Return a time to live in seconds, infinity for ``None``; raises ``ValueError`` for 0."""
     if ttl is None:
         return math.inf
     if not ttl > 0:

@@ -64,7 +64,7 @@ class Intake:
         self._has_begun = True
 
     def lanes(self) -> list[Lane]:
-        """All workers."""
+        """Return all workers."""
         return [lane for handler in self._handlers for lane in handler.lanes.values()]
 
     def put(self, events: Sequence[tuple[str, Key]], completion: Completion | None = None) -> None:

@@ -21,7 +21,7 @@ def halting() -> Iterator[tuple[Callable[[], None], Callable[[], object]]]:
     end, begin = socket.socketpair()
 
     def halt() -> None:
-        with suppress(OSError):  # nobody waits any more
+        with suppress(OSError):  # the wait has ended already
             begin.send(b"\0")
 
     is_main = threading.current_thread() is threading.main_thread()

@@ -93,7 +93,7 @@ class Pump:
                 if message is not None and not message.is_stale:
                     self._take(message)
         except ReplicatorStopped:
-            pass  # what was not taken is not acknowledged
+            pass  # refused messages are not acknowledged
         except Exception as error:
             self.problem = error
         finally:

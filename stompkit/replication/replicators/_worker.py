@@ -97,7 +97,7 @@ def work(pipe: Connection, pickled: bytes, grace_s: float, *, multi: bool) -> No
             for report in reports(callback, keys, multi=multi):
                 pipe.send(report)
     except OSError:
-        pass  # nobody is there any more to tell it
+        pass  # the parent has ended
 
 
 def _leave_it_to_the_parent(number: int, frame: FrameType | None) -> None:

@@ -84,7 +84,7 @@ def _changed(document: Any, verb: int, path: list[_Step], part: Any) -> Any:
         if verb == _REMOVE:
             del place[last]
         elif verb == _REPLACE:
-            place[last]  # What is replaced has to be there.
+            place[last]  # The replaced item must exist.
             place[last] = part
         elif isinstance(place, list) and isinstance(last, int):
             place.insert(last, part)

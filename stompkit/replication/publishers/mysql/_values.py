@@ -1,4 +1,4 @@
-"""Values of columns, of the octets of the log.
+"""Column values from the bytes of the log.
 
 =====================  ======================================================================
 integers, YEAR         ``int``; the year 0000 is 0, and a YEAR(2) its two digits. TINYINT(1) is
@@ -20,8 +20,8 @@ INET4, INET6           ``str``
 GEOMETRY               ``bytes``: the number of the reference system, then WKB
 =====================  ======================================================================
 
-A date that is none, such as 0000-00-00 or 2026-02-31, is ``None``, or its text where that is asked
-for.
+An invalid date, such as 0000-00-00 or 2026-02-31, is a ``NoDate``, ``None`` or its text, as
+configured.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def _set(column: MappedColumn, decode: Decode) -> Read:
     return read
 
 
-# Text and octets.
+# Text and bytes.
 
 
 def _sized(width: int, convert: Callable[[bytes], Value] | None) -> Read:

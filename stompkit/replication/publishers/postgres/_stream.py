@@ -26,7 +26,7 @@ from stompkit.replication.publishers.postgres._connections import (
 
 __all__ = ["Keepalive", "Payload", "Stream"]
 
-#: ``XLogData``: where it begins, where the log of the server ends, its clock.
+#: ``XLogData``: its start position, the end position of the server's log, and its clock.
 _PAYLOAD: Final = struct.Struct("!cQQq")
 #: Primary keepalive: the server's position, its clock, and its request for an answer.
 _KEEPALIVE: Final = struct.Struct("!cQqB")

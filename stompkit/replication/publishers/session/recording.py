@@ -110,7 +110,7 @@ class Recording:
 
     @property
     def pending(self) -> list[Recorded]:
-        """Return the changes to publish if the transaction is committed now."""
+        """Changes to publish if the transaction is committed now."""
         if len(self._levels) == 1:
             return list(self._levels[0].net)
         together = NetChanges()
@@ -135,7 +135,7 @@ class Recording:
 
     @property
     def connections(self) -> list[Connection]:
-        """Return the connections that the session has used in this transaction."""
+        """Connections that the session has used in this transaction."""
         return list(self._connections)
 
     def detach(self) -> None:
@@ -148,7 +148,7 @@ class Recording:
 
     @contextmanager
     def quietly(self) -> Iterator[None]:
-        """Return a context in which statements are not recorded."""
+        """Run a block whose statements are not recorded."""
         self._is_busy = True
         try:
             yield

@@ -100,7 +100,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Return a transaction; raises :class:`Rejected` and :class:`SinkUnavailable`."""
+        """Run a block in a transaction; raises :class:`Rejected` and :class:`SinkUnavailable`."""
         with self.errors(), self.engine.connect() as connection:
             with self._settings(connection), connection.begin():
                 if self.backend != "sqlite":
@@ -110,7 +110,7 @@ class Database:
 
     @contextmanager
     def savepoint(self, connection: Connection) -> Iterator[None]:
-        """Return a part of a transaction that is rolled back on an exception; the rest continues.
+        """Run a block in a savepoint, which is rolled back on an exception.
 
         A savepoint is also released after a rollback, which SQLAlchemy does not do. Otherwise all
         later ones are nested in it, until PostgreSQL has no more memory for their locks.

@@ -98,7 +98,7 @@ class Statements:
         return f"DELETE FROM {table.quoted} WHERE {self._one(table, image)}"
 
     def update_one(self, table: TargetTable, columns: Columns, image: Columns) -> str:
-        """Return the statement that updates one row that matches the image, which comes last."""
+        """Return the statement that updates one matching row; the image's parameters come last."""
         sets = ", ".join(f"{column.quoted} = {self._mark}" for column in columns)
         return f"UPDATE {table.quoted} SET {sets} WHERE {self._one(table, image)}"
 

@@ -55,7 +55,7 @@ def _target(options: argparse.Namespace) -> Iterator[tuple[Address, Control]]:
     login, passcode = options.login, options.passcode
     if options.mq is not None:
         with ExitStack() as tunnels:
-            # Host and port of all that is reached through a tunnel are those of the tunnel.
+            # Host and port of a target behind a tunnel are those of the tunnel.
             leading = [
                 (each.host, each.port)
                 for each in (
@@ -243,7 +243,7 @@ def _terminable() -> Iterator[list[int]]:
 
 def _main_of(words: list[str]) -> Exit:
     try:
-        # No case is called so: their names begin with a version.
+        # No case has this name: names of cases begin with a version.
         if words[:1] == ["merge"]:
             merge(words[1:])
             return Exit.OK

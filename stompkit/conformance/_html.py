@@ -142,7 +142,7 @@ def _findings(results: list[CaseResult]) -> str:
         for result in results
         if result.verdict is verdict
     )
-    # Few reasons, each of which may be that of many.
+    # There are few reasons, each shared by many cases.
     missing = Counter(each.detail for each in results if each.verdict is Verdict.UNSUPPORTED)
     body += "".join(
         f'<tr><td class="{Verdict.UNSUPPORTED} v">{Verdict.UNSUPPORTED}</td>'

@@ -213,7 +213,7 @@ def _workers(task: bytes, number: int, stack: ExitStack) -> list[_Worker]:
     """Start workers, which are ended with the stack."""
     pairs = [socket.socketpair() for _ in range(number)]
     mother = _Mother(task, [theirs for _, theirs in pairs])
-    # Behind the workers, which it would keep as zombies until then.
+    # After the workers, which would remain zombies otherwise.
     stack.callback(mother.stop)
     workers = []
     for ours, theirs in pairs:

@@ -62,7 +62,7 @@ def dial(address: Address, number: int, recorder: Recorder, deadline: float) -> 
     try:
         connection = socket.create_connection((address.host, address.port), timeout=left)
     except (OSError, UnicodeError) as error:
-        # UnicodeError: a name that not even a resolver can be asked for.
+        # UnicodeError: an invalid host name.
         reason = error.strerror or str(error) if isinstance(error, OSError) else "not a host name"
         recorder.say(number, f"no connection: {reason}")
         raise Failed(f"the target does not take a connection: {reason}") from None
@@ -124,8 +124,8 @@ def comes_alive(address: Address, version: Version, limit_s: float) -> bool:
     while not is_alive(address, version):
         if time.monotonic() >= until:
             return False
-        # Not a wait for a condition that could be watched: a target that is being restarted
-        # refuses connections at once, and asking it without a pause would only load it.
+        # This condition cannot be watched. A restarting target refuses connections at once, and
+        # attempts without a pause would only load it.
         time.sleep(_PAUSE_S)
     return True
 

@@ -29,8 +29,8 @@ _SECRET_CHARACTERS = 4
 class Recorder:
     """The wire log of one case.
 
-    The passcode is masked, both as the value of a header, in whatever pieces it is sent, and, if
-    ``secret`` contains it, in text that the target repeats in one piece.
+    The passcode is masked as the value of a header, in whatever pieces it is sent. If ``secret``
+    contains it, it is also masked in text that the target repeats in one piece.
     """
 
     def __init__(self, secret: str | None = None) -> None:
@@ -83,7 +83,7 @@ class Recorder:
         """Return the bytes to show, and a few more, with passcode headers masked."""
         stream = connection, direction
         begun = self._lines.get(stream, b"")
-        # The rest of a secret that is cut at the end would not be known for one.
+        # A secret that is cut at the end would not be recognised.
         most = _SHOWN_BYTES + len(self._secret_octets)
         masked = _PASSCODE.sub(_NAME + _HIDDEN, begun + octets[:most])[len(begun) :]
         if self._secret_octets:

@@ -80,7 +80,7 @@ def cases_folder() -> Path:
     raise HarnessError(f"no cases found in {package / 'cases'}")
 
 
-@dataclass(eq=False)  # pytest wants its plug-ins to be hashable
+@dataclass(eq=False)  # pytest requires hashable plug-ins
 class Session:
     """The pytest plug-in of the runner; it runs all selected cases."""
 
@@ -120,7 +120,7 @@ class Session:
             items.clear()
         found = [(item.stash[plugin.CASE], item) for item in items if plugin.CASE in item.stash]
         found = [pair for pair in found if self.selection.takes(pair[0])]
-        # The chapters follow each other in the order of their names.
+        # The chapters are in the order of their names.
         found.sort(key=lambda pair: (pair[0].chapter, pair[0].version))
         self.cases = [case for case, _ in found]
         if self.jobs > 1:
@@ -201,7 +201,7 @@ def run_pytest(run: Session) -> None:
         "--capture=no",
         *(f"-pno:{name}" for name in _LEFT_OUT),
     ]
-    # What a user has set for pytest is for the user's own tests.
+    # A user's pytest settings are for the user's own tests.
     spared = {name: os.environ.pop(name, None) for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")}
     autoload = os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"

@@ -100,7 +100,7 @@ def _table(report: Report) -> list[str]:
     verdicts = list(Verdict)
     columns = "".join(f"{verdict:>{len(verdict) + _GAP}}" for verdict in verdicts)
     chapters = report.by_chapter()
-    # The names of a user's own chapters may be of any length.
+    # The names of a user's own chapters may have any length.
     width = min(max(map(len, ("chapter", *chapters))), _WIDTH - len(columns))
     lines = [f"{'chapter':<{width}}{columns}", "-" * (width + len(columns))]
     for chapter, count in chapters.items():

@@ -75,10 +75,10 @@ class _Worker(Session):
 
 def main(arguments: list[str]) -> None:
     """Run cases until the input ends."""
-    # Both are the business of the process that has started this one, and ends it.
+    # The parent process handles both signals, and ends this process.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    # Standard output is for the report alone.
+    # Standard output is reserved for the report.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     task = msgspec.json.decode(sys.stdin.buffer.readline(), type=Task)
     run_pytest(_Worker(task, [socket.socket(fileno=int(each)) for each in arguments]))

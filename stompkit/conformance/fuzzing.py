@@ -69,7 +69,7 @@ class Transcript:
 _Numbered = dict[int, Transcript]
 
 
-# Making them up.
+# Generating sessions.
 
 
 def transcript(seed: int, number: int, queue: str) -> Transcript:
@@ -183,7 +183,7 @@ def _chopped(random: Random, octets: bytes) -> list[bytes]:
     return [octets[a:b] for a, b in itertools.pairwise(places) if a < b]
 
 
-# Trying them.
+# Running sessions.
 
 
 def fuzz(target: Target) -> None:
@@ -223,10 +223,10 @@ def _play(target: Target, transcripts: Sequence[Transcript], ending_s: float) ->
         peer = target.connect() if each.logs_in else target.open()
         peers.append(peer)
         for piece in each.pieces:
-            # A target that has had enough of this client may stop reading from it.
+            # The target may stop reading from this client.
             with contextlib.suppress(Failed):
                 peer.send_raw(piece)
-        # It has read all when it sees the end.
+        # The target has read everything when it sees the end.
         peer.finish_sending()
     settle(peers, lambda peer: False, ending_s)
     for peer in peers:

@@ -82,7 +82,7 @@ def search(
     while found.refused is None and found.most < cap:
         outcome, took_now_s = _timed(attempt, tried)
         if outcome is Outcome.ACCEPTED and took_now_s > _SLOW_S:
-            # It may have been chance.
+            # Measure again: the delay may have been a coincidence.
             took_now_s = min(took_now_s, _timed(attempt, tried)[1])
         if outcome is Outcome.NOTHING and took_s > _NOTICEABLE_S:
             break

@@ -119,7 +119,7 @@ class LaunchedNodes(Nodes):
         """Launch two brokers like the one at this address; raises ``BrokerError``."""
         self._pair = _launch_pair(config)
         (host, port), other = self._pair.addresses
-        # What runs by a command may have its store anywhere.
+        # The store of a broker run by a command may be anywhere.
         is_known = not config.name.startswith("command:")
         super().__init__(
             replace(address, host=host, port=port, others=(other,)),

@@ -57,7 +57,7 @@ def address(request: pytest.FixtureRequest) -> Address:
     if given is not None:
         return given
     broker: RunningBroker = request.getfixturevalue("stomp_broker")
-    # Past the relay that records frames: it is the broker that is judged.
+    # Connect directly, not through the proxy that records frames: the broker is judged.
     return Address(*broker.server_address, broker.login, broker.passcode, broker.vhost)
 
 
@@ -84,7 +84,7 @@ def target(
     request.node.stash[TARGET] = target
     yield target
     ending = target.finish()
-    del request.node.stash[TARGET]  # with all that it has received
+    del request.node.stash[TARGET]  # with everything that it has received
     result = request.node.stash.get(RESULT, None)
     if result is not None:
         result.ending = ending
@@ -139,7 +139,7 @@ def pytest_runtest_makereport(
         if error is None:
             return report
     if error is not None and not isinstance(error, _ABOUT_THE_TARGET[call.when]):
-        return report  # a mistake of the suite's, not the target's
+        return report  # an error of the suite, not of the target
     target = item.stash.get(TARGET, None)
     result = judge(case, target, error)
     result.duration_ms = int((call.stop - item.stash[_BEGAN]) * 1000)

@@ -85,7 +85,7 @@ def comes_back(target: Target) -> bool:
     while not is_alive(target.address, target.version):
         if time.monotonic() >= until:
             return False
-        # A target that its owner starts again refuses connections until then.
+        # A target that is being restarted refuses connections meanwhile.
         time.sleep(_PAUSE_S)
     return True
 
@@ -199,7 +199,7 @@ def _culprit(target: Target, rows: Sequence[Malformed], *, in_session: bool) -> 
             bystander = Bystander(target)
             attempt = _Attempt.make(target, row, in_session=in_session)
         except Failed:
-            continue  # it is not over yet with what happened before
+            continue  # the effects of the earlier frames are not over yet
         _listen([attempt], ("accepted", "ERROR"), _ANSWER_S)
         try:
             bystander.check(repr(row.name))

@@ -198,7 +198,7 @@ def window_headers(number: int) -> dict[str, str]:
     return {"activemq.prefetchSize": str(number), "prefetch-count": str(number)}
 
 
-# What a target does.
+# Behaviour of the target.
 
 
 def answer(

@@ -54,7 +54,7 @@ class Target:
         self._capabilities = capabilities
         self._control = control
         self._deadline = time.monotonic() + address.case_timeout_s
-        # Destinations that no other case, run or client uses.
+        # Destinations unused by any other case, run or client.
         self._names = (f"stompkit-{secrets.token_hex(5)}-{n}" for n in itertools.count(1))
 
     @property
@@ -81,7 +81,7 @@ class Target:
         peer = self.open(node=node)
         peer.send("CONNECT", {**self.connect_headers(), **(headers or {})})
         connected = peer.expect("CONNECTED")
-        # One that names none has been seen to speak this one: see connected/version-required.
+        # A target without a version header is known to support it: see connected/version-required.
         version = connected.headers.get("version", self.version)
         if version != self.version:
             raise Failed(f"offered {self.version}, the target chose {version}")

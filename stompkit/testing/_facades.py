@@ -62,13 +62,13 @@ class BrokerContext:
 
     async def __aenter__(self) -> AsyncBroker:
         """Start it, in a separate thread."""
-        import asyncio  # pytest loads this module, and few of its users want this one
+        import asyncio  # pytest loads this module, and few of its users need asyncio
 
         starting = asyncio.ensure_future(asyncio.to_thread(self._start))
         try:
             return AsyncBroker(await asyncio.shield(starting))
         except asyncio.CancelledError:
-            # A thread can't be cancelled, and what it starts must not be left running.
+            # A thread cannot be cancelled, and the broker that it starts must not be left running.
             await asyncio.wait([starting])
             await asyncio.to_thread(self._stop)
             raise

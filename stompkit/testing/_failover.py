@@ -125,7 +125,7 @@ def obtain_pair(
             obtain_given(settings, 0, **fields), obtain_given(settings, 1, **fields)
         )
     with ExitStack() as undo:
-        # A client is to be refused by a broker that has ended, which takes the relay in front.
+        # The proxy keeps the port, so that connections to an ended broker are refused.
         fields = {**fields, "frames": True}
         if shared:
             folder = undo.enter_context(shared_folder())

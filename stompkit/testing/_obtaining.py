@@ -84,7 +84,7 @@ def obtain_given(settings: Settings, number: int, **fields: Any) -> RunningBroke
     wanted = {"frames": settings.frames, **said, **fields}
     if place.is_plain:
         return _advised(given(host, port, name=settings.given_name, **wanted), settings, fields)
-    # Not before it is wanted: TLS takes a while to import.
+    # Imported on demand: TLS imports slowly.
     from stompkit.testing.tunnel import Tunnel
 
     with ExitStack() as undo:

@@ -49,7 +49,7 @@ class Reporting:
         """Return the brokers that a test has used, as far as is known, without duplicates."""
         mine: list[object] = []
         for value in getattr(item, "funcargs", {}).values():
-            # A factory and a pair have some; those of a factory may be another test's.
+            # Factories and pairs have brokers; those of a factory may belong to another test.
             mine += [value, *filter(self._is_used, getattr(value, "brokers", ()))]
         return [broker for broker in self._running if broker in mine]
 

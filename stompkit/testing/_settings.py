@@ -202,7 +202,7 @@ def _names(text: str | None, where: str, *, is_given: bool) -> tuple[str, ...]:
         return (text,)
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     if is_given:
-        # A broker that runs already needs no launcher, only a name for messages and reports.
+        # A running broker requires no launcher, only a name for messages and reports.
         return names
     for name in names:
         try:
@@ -220,13 +220,13 @@ def _template(text: str | None, where: str) -> str | None:
 
 def _quirks(text: str | None, where: str) -> str | None:
     if text is not None:
-        # Not before it is wanted: the broker takes long to import.
+        # Imported on demand: the broker imports slowly.
         from stompkit.testing.server.quirks import parse_quirks
 
         try:
             parse_quirks(text)
         except ValueError as error:
-            # The rules come last, and are too many for a terminal.
+            # The rules come last; their list is too long for a terminal.
             said = str(error).partition("\nrules: ")[0]
             raise SettingsError(f"{where}: {said}\nrules: see docs/quirks.rst") from None
     return text

@@ -24,9 +24,9 @@ class Sharing:
     """pytest hooks that repair shared brokers.
 
     A test that leaves a shared broker stopped, killed, paused, cut off or with a full disk gets a
-    :class:`StompBrokerWarning`, and the broker is repaired before the next test that uses one. A
-    test may move the clock without a warning; the clock is reset as well. Changes made by a fixture
-    of a class, a module or the session remain until that fixture is torn down.
+    :class:`StompBrokerWarning`. The broker is repaired before the next test that uses one. A test
+    may move the clock without a warning; the clock is reset as well. Changes made by a fixture of a
+    class, a module or the session remain until that fixture is torn down.
     """
 
     def __init__(self) -> None:

@@ -104,7 +104,7 @@ class BrokerFactory:
             return get()
         except BrokerMissing as error:
             outcome = pytest.fail if self._settings.missing == "fail" else pytest.skip
-            # The cause would be shown beside the same message; the context stays for the report.
+            # The cause would repeat the same message; the context remains for the report.
             raise outcome.Exception(str(error), pytrace=False) from None
         except OwnBrokerNeeded as error:
             raise pytest.skip.Exception(str(error)) from None
@@ -233,7 +233,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options, each also as a setting of the configuration file."""
     group = parser.getgroup("stompkit", "STOMP brokers for tests (stompkit)")
     for option in OPTIONS:
-        # No defaults here: an option that was not given must not hide the others' values.
+        # No defaults here: a missing option must not override the other sources.
         group.addoption(option.flag, metavar=option.metavar, default=None, help=option.help)
         parser.addini(option.name, f"{option.help} (see {option.flag})", default=None)
     group.addoption(

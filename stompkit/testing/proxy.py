@@ -19,7 +19,7 @@ from stompkit.testing._proxy.script import FaultScript, FaultScriptError
 from stompkit.testing._proxy.server import Server
 from stompkit.testing._proxy.sockets import resolved
 
-if TYPE_CHECKING:  # it takes a while to import, and only a proxy that runs needs it
+if TYPE_CHECKING:  # it imports slowly, and only a running proxy needs it
     from asyncio import AbstractEventLoop
 
 __all__ = [
@@ -100,7 +100,7 @@ class Proxy(FaultMethods):
         addresses = resolved(*address)
 
         def change() -> None:
-            self._server.accept()  # who has connected so far goes to the old place
+            self._server.accept()  # clients that have connected so far use the old address
             self._server.upstream = addresses
 
         self._call(change)
@@ -203,7 +203,7 @@ class Proxy(FaultMethods):
             if self._loop is not None and is_running and not self._is_own_thread():
                 self._loop.call_soon_threadsafe(call)
         if not is_running and self._thread is not None:
-            self._thread.join()  # so that only one thread ever touches the server
+            self._thread.join()  # so that only one thread ever uses the server
         if not is_running or self._is_own_thread():
             call()
         done.result()

@@ -77,7 +77,7 @@ def _characters(version: Version, *, without: str) -> st.SearchStrategy[str]:
 def _impossible(version: Version, *, handshake: bool) -> str:
     """Return characters that no value can contain; a name without escapes has no colon."""
     if handshake:
-        return "\0\n\r"  # the version that says what CR means is not settled yet
+        return "\0\n\r"  # the version that defines CR is not negotiated yet
     return "\0\n" if version == "1.0" else "\0"
 
 
@@ -95,7 +95,7 @@ def _values(version: Version, *, handshake: bool) -> st.SearchStrategy[str]:
 
 
 def header_names(version: Version) -> st.SearchStrategy[str]:
-    r"""Names of headers: ``str``, 1 to 20 characters, decoded.
+    r"""Return names of headers: ``str``, 1 to 20 characters, decoded.
 
     On 1.1 and 1.2 any character but NUL and lone surrogates; on 1.0, which has no escapes,
     US-ASCII without NUL, LF and colon.
@@ -104,7 +104,7 @@ def header_names(version: Version) -> st.SearchStrategy[str]:
 
 
 def header_values(version: Version) -> st.SearchStrategy[str]:
-    r"""Values of headers: ``str``, up to 40 characters, decoded.
+    r"""Return values of headers: ``str``, up to 40 characters, decoded.
 
     As :func:`header_names`, but values of 1.0 may contain a colon and are never empty.
     """
@@ -112,7 +112,7 @@ def header_values(version: Version) -> st.SearchStrategy[str]:
 
 
 def headers(version: Version) -> st.SearchStrategy[dict[str, str]]:
-    """Headers that STOMP does not define: ``dict`` of name to value, up to 5."""
+    """Return headers that STOMP does not define: ``dict`` of name to value, up to 5."""
     return _headers(version, handshake=False)
 
 
@@ -122,7 +122,7 @@ def _headers(version: Version, *, handshake: bool) -> st.SearchStrategy[dict[str
 
 
 def bodies() -> st.SearchStrategy[bytes]:
-    """Bodies: ``bytes``, up to about 200; often with NUL, or with bytes that look like a frame."""
+    """Return bodies: ``bytes``, up to about 200; often with NUL, or with parts of frames."""
     pieces = st.one_of(st.binary(max_size=20), st.sampled_from(_FRAGMENTS))
     return st.one_of(
         st.just(b""),
@@ -135,7 +135,7 @@ def bodies() -> st.SearchStrategy[bytes]:
 def client_frames(
     version: Version, *, commands: Collection[str] | None = None
 ) -> st.SearchStrategy[Frame]:
-    """Frames that a client may send: :class:`Frame`, of all its commands or of ``commands``.
+    """Return client frames: :class:`Frame`, of all its commands or of ``commands``.
 
     Each has the headers that the version requires, and some that it allows, that it does not
     define, or that are repeated. It has a body if the command allows one, with or without
@@ -147,12 +147,12 @@ def client_frames(
 def server_frames(
     version: Version, *, commands: Collection[str] | None = None
 ) -> st.SearchStrategy[Frame]:
-    """Frames that a server may send: :class:`Frame`, as :func:`client_frames`."""
+    """Return server frames: :class:`Frame`, as :func:`client_frames`."""
     return _frames(version, Role.SERVER, commands)
 
 
 def frames(version: Version) -> st.SearchStrategy[Frame]:
-    """Frames that either may send: :class:`Frame`, as :func:`client_frames`."""
+    """Return client and server frames: :class:`Frame`, as :func:`client_frames`."""
     return st.one_of(client_frames(version), server_frames(version))
 
 
@@ -263,6 +263,6 @@ def mutations(draw: st.DrawFn, data: bytes) -> bytes:
 
 
 def wire_garbage() -> st.SearchStrategy[bytes]:
-    """Bytes likely to upset a parser: ``bytes``, plausible pieces of frames among random ones."""
+    """Return bytes likely to break a parser: plausible pieces of frames among random bytes."""
     pieces = st.one_of(st.sampled_from(_FRAGMENTS), st.binary(max_size=8))
     return st.lists(pieces, max_size=30).map(b"".join)

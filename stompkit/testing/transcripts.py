@@ -1,14 +1,14 @@
-r"""Transcripts of what passed between clients and a broker: files, comparison and replay.
+r"""Transcripts of the traffic between clients and a broker: files, comparison and replay.
 
 A transcript comes from the ``frames`` of a broker or a proxy (``frames.transcript()``), or from a
-file. ``play_client`` does to a broker what the clients of a transcript did, ``ReplayServer``
-answers clients as its broker did, and ``assert_golden`` compares what has happened with a file.
+file. ``play_client`` replays the clients of a transcript against a broker, ``ReplayServer`` replays
+its broker to clients, and ``assert_golden`` compares recorded events with a file.
 
 The format
 ----------
 
-A ``.stomp`` file is text in UTF-8, made to be read, compared and edited by people, and it loses
-nothing of what it tells: any header and any octets come back as they were::
+A ``.stomp`` file is UTF-8 text that people can read, compare and edit. It is lossless: all headers
+and bytes are restored exactly::
 
     STOMP transcript 1
 
@@ -29,9 +29,9 @@ nothing of what it tells: any header and any octets come back as they were::
 
     === connection 1 closed by the client at 2.104388 s: it ended
 
-The first line names the format and its version; nothing but 1 exists. Blank lines and lines that
-begin with ``#`` may stand between events, where they mean nothing and are not kept. If the events
-are not all that there were, ``=== N earlier events forgotten`` comes before the first.
+The first line names the format and its version; 1 is the only version. Blank lines and lines that
+begin with ``#`` are allowed between events; they are ignored and not kept. If earlier events were
+dropped, ``=== N earlier events forgotten`` comes before the first event.
 
 Each event begins with a line ``=== connection N WHAT``. Connections are numbered from 1 in the
 order in which clients opened them. ``at S s`` is the time in seconds since the log began, to the
@@ -43,19 +43,18 @@ microsecond; either all events have it or none. WHAT is one of these:
     A frame, seen from the broker: it ``received`` it from the client or ``sent`` it. The frame
     follows as the specifications of STOMP print it: the command, headers, a blank line, the body,
     and ``^@`` for the NUL, which ends the line. With ``, N octets cut`` the body was too long to be
-    kept, and so many octets are missing at its end.
+    kept, and N bytes are missing at its end.
 ``received octets`` or ``sent octets``
-    What was no frame: octets up to ``^@``, which is not one of them.
+    Data that is not a frame: bytes up to ``^@``, which is not part of them.
 ``closed``, ``closed by the client`` or ``closed by the broker``
     The connection ended. A colon and a reason may follow.
 
 Headers are written without the escapes of STOMP, which depend on its version, and content-length
-is a header like any other. In headers, reasons and octets these stand for what could not be seen
-or might get lost: ``\\`` for a backslash, ``\n``, ``\r`` and ``\t`` for line feed, carriage return
-and tabulator, ``\c`` for a colon in the name of a header, and ``\xHH`` for any other octet by its
-hexadecimal number: those that are not UTF-8, those of characters that don't print, a blank at
-the end of a line, and the caret of a ``^@`` that is none. A line feed in a body is an end of line.
-Ends of lines may be CR LF: some tools make that of them.
+is a header like any other. Headers, reasons and raw bytes have these escapes: ``\\`` for a
+backslash, ``\n``, ``\r`` and ``\t`` for line feed, carriage return and tab, and ``\c`` for a colon
+in the name of a header. ``\xHH`` is any other byte in hexadecimal: bytes that are not UTF-8, bytes
+of unprintable characters, a blank at the end of a line, and the caret of a literal ``^@``. A line
+feed in a body is a line end. Line ends may be CR LF, since some tools convert them.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class _Line(threading.Thread):
         try:
             _pass_on(near, far)
         except (OSError, ValueError):
-            # One side was cut off, or says what makes no sense: so the other gets a reset, too.
+            # One side was reset or sent invalid data: the other gets a reset, too.
             _reset(near)
             _reset(far.connection)
         finally:
@@ -209,7 +209,7 @@ def _reset(connection: socket.socket) -> None:
     connection.close()
 
 
-# What STOMP is spoken over.
+# Transport layers.
 
 
 class _Layer(Protocol):
@@ -356,7 +356,7 @@ class _WebSocket:
             head = bytes([0x80 | kind, 0x80 | 126]) + length.to_bytes(2, "big")
         else:
             head = bytes([0x80 | kind, 0x80 | 127]) + length.to_bytes(8, "big")
-        # A mask of zeros is as good as any: it is there for the sake of other people's proxies.
+        # A mask of zeros is sufficient: masking only protects intermediate proxies.
         return head + bytes(4) + payload
 
 

@@ -51,7 +51,7 @@ class StompBrokerMixin:
             self._brokers[key] = broker
         set_apart(settings, broker)
         self.stomp_broker = broker
-        # The next class in line is that of the test case.
+        # The next class in the MRO is that of the test case.
         super().setUp()  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class Caller(Peer):
         """The first SUBSCRIBE frame."""
         return next((frame for frame in self.frames if frame.command == "SUBSCRIBE"), None)
 
-    # How a session begins.
+    # Start of a session.
 
     def expect_connect(self) -> Frame:
         """Wait for the first frame, which must be CONNECT or STOMP."""
@@ -221,7 +221,7 @@ class Caller(Peer):
         self.deliver(b"header " + header.encode())
         frame = self.expect("SEND")
         command, *written = (frame.head or b"").split(b"\n")
-        if command.endswith(b"\r"):  # lines may end so in 1.2
+        if command.endswith(b"\r"):  # allowed as a line end in 1.2
             written = [each.removesuffix(b"\r") for each in written]
         if line not in written:
             theirs = [each for each in written if each[:2].lower() == b"x-"]

@@ -124,7 +124,7 @@ class Client:
         poller = select.poll()
         poller.register(listener, select.POLLIN)
         while time.monotonic() < until and not self._is_aborted:
-            # The end of the program is nothing that could be waited for together with this.
+            # It is not possible to wait for this and the end of the program together.
             if poller.poll(1000 * _LOOK_S):
                 with contextlib.suppress(BlockingIOError):
                     return listener.accept()[0]
@@ -208,7 +208,7 @@ class Client:
             with contextlib.suppress(OSError):
                 self._program.stop()
 
-    # What a case has to say.
+    # Findings of a case.
 
     def note(self, text: str) -> None:
         """Record an observation for the report."""

@@ -119,7 +119,7 @@ class Service:
     def _play(self, place: Place) -> None:
         """Run a case in a separate thread, which uses its ports meanwhile."""
         if place.case.id in self._runs:
-            return  # two of its ports were connected to at once
+            return  # two of its ports got connections at the same time
         for listener in place.listeners:
             self._selector.unregister(listener)
         run = self._runs[place.case.id] = Run(place.case, place.nodes, self._patience)

@@ -69,7 +69,7 @@ class Trials:
                     for done in as_completed([pool.submit(self._try, case) for case in some]):
                         self._take(done)
             finally:
-                # Whatever it is that ends the run early, nothing is left behind.
+                # Clean up, whatever ends the run early.
                 self._stop()
         if not self._has_connected and not self.errors:
             raise Unreachable("the client has not connected in any of the cases")

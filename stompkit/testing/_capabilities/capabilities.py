@@ -55,17 +55,17 @@ class Capabilities:
 
     - ``1.0``, ``1.1``, ``1.2``: versions;
     - ``receipt``, ``heart-beat`` (the broker's);
-    - ``ack``: in the mode client, what was not acknowledged comes again after the connection is
-      lost; ``redelivered``: and says so by its header;
-    - ``client-individual``; ``cumulative-ack``: in the mode client ACK is for earlier messages too;
-    - ``nack``: NACK is no ERROR; ``nack-requeue``: and the message comes again;
-    - ``transactions``: of SEND; ``ack-in-transaction``: and of ACK;
-    - ``topic``; ``wildcard``: a topic's ``*`` is one level; ``durable``: subscriptions of topics;
+    - ``ack``: in client mode, unacknowledged messages are redelivered after the connection is
+      lost; ``redelivered``: with the header ``redelivered:true``;
+    - ``client-individual``; ``cumulative-ack``: in client mode ACK includes earlier messages;
+    - ``nack``: NACK is not answered by ERROR; ``nack-requeue``: and the message is redelivered;
+    - ``transactions``: of SEND; ``ack-in-transaction``: of ACK;
+    - ``topic``; ``wildcard``: ``*`` matches one level of a topic; ``durable``: topic subscriptions;
     - ``selector``, ``browser``, ``temporary`` (queues for replies), ``expiry``, ``delay``,
       ``priority`` (of messages);
-    - ``restart``, ``kill``, ``pause``, ``disk-full``: tests can do that to the broker;
-      ``persistence``: and a restart leaves persistent messages; ``reset``: of all that the broker
-      has; ``clock``: and of its time;
+    - ``restart``, ``kill``, ``pause``, ``disk-full``: operations of tests on the broker;
+      ``persistence``: persistent messages survive a restart; ``reset``: of all the broker's state;
+      ``clock``: tests can move the broker's clock;
     - ``frames``: they are recorded; ``quirks``: the broker was launched with some.
     """
 
@@ -116,7 +116,7 @@ class Capabilities:
                 f"no capability is called {name!r}; there are: {', '.join(self.names)}"
             )
         if name in CONTROL:
-            # Not kept: it costs nothing, and a broker that has been stopped can do less.
+            # Not cached: the check is cheap, and a stopped broker has fewer capabilities.
             return CONTROL[name](self._broker)
         if name not in self._findings:
             self._findings[name] = self._probe(_PROBES[name])
@@ -129,6 +129,6 @@ class Capabilities:
                 return probe(ground)
             except ClientFailure as failure:
                 finding = Finding(False, failure.reason)
-        # It is the broker's last word only if the broker is there.
+        # The failure is a finding only if the broker is reachable.
         self._access.check()
         return finding

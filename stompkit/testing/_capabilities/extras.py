@@ -39,7 +39,7 @@ def topic(ground: Ground) -> Finding:
     ground.subscribe(first, name)
     ground.subscribe(second, name)
     ground.take(second, name, b"1")
-    # By now the second has subscribed. The first may have been too late for that message.
+    # The second client has subscribed by now. The first may have missed that message.
     ground.put(first, name, b"2")
     for client in (first, second):
         message = None
@@ -56,7 +56,7 @@ def wildcard(ground: Ground) -> Finding:
     ground.subscribe(client, ground.topic(f"{name}.*"))
     ground.subscribe(client, other)
     ground.put(client, ground.topic(f"{name}.a"), b"1")
-    # Topics need not keep to an order among them.
+    # Messages of different topics may be reordered.
     if ground.take(client, other, b"2").body != b"1" and ground.late(client.receive) is None:
         return Finding(False, "a subscription of a topic NAME.* got no message to NAME.a")
     return Finding(True, "a subscription of a topic NAME.* got a message to NAME.a")
@@ -122,7 +122,7 @@ class _Durable:
         with suppress(ClientFailure):
             client.unsubscribe(self._name, headers=headers)
             return
-        # Some want it not to be in use; they have ended the connection over that, or have not.
+        # Some brokers require an inactive subscription, and may have closed the connection.
         with suppress(ClientFailure):
             client.disconnect()
         with suppress(ClientFailure):
@@ -190,7 +190,7 @@ def browser(ground: Ground) -> Finding:
 
 def expiry(ground: Ground) -> Finding:
     """Return whether an expired message is not delivered."""
-    # A second after the beginning of 1970; a millisecond after it has been sent.
+    # One second after the epoch; one millisecond after it was sent.
     for header, value in (("expires", "1000"), ("expiration", "1")):
         for pause_s in _EXPIRY_S:
             client, queue = ground.client(), ground.queue()

@@ -88,7 +88,7 @@ class Access:
             ) from error
 
     def offer(self) -> str:
-        """The ``accept-version`` with which the broker opens a session, or raise BrokerError."""
+        """Return the ``accept-version`` that the broker accepts; raise BrokerError if none."""
         if self._offer is None:
             self.check()
         assert self._offer is not None
@@ -175,7 +175,7 @@ class Ground:
         try:
             return receive(grace_s)
         except NothingReceived:
-            # When this has been answered, so has everything else that ever will be.
+            # After this answer, no other answer is outstanding.
             queue, client = self.queue(), self.client()
             self.subscribe(client, queue)
             self.take(client, queue, _MARKER)
@@ -202,7 +202,7 @@ class Ground:
             if message is None:
                 return rest
             rest.append(message)
-        # And whatever came back with it.
+        # Also the messages that came back with it.
         return rest + self._up_to_marker(reader, queue)
 
     def _up_to_marker(self, reader: StompClient, queue: str) -> list[Frame]:

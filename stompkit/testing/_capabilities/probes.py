@@ -185,14 +185,14 @@ def ack_in_transaction(ground: Ground) -> Finding:
         (committed, "t", client.commit),
         (aborted, "u", client.abort),
     ):
-        # One after the other: on RabbitMQ an ACK is for all earlier messages of a connection.
+        # One at a time: on RabbitMQ an ACK covers all earlier messages of a connection.
         ground.subscribe(client, queue, "client")
         message = ground.take(client, queue, b"1")
         client.begin(transaction)
         client.ack(message, transaction=transaction)
         end(transaction)
     client.close()
-    # This one first: when its message has come back, the other would have, too.
+    # Check this one first: once its message has come back, the other would have, too.
     if not ground.rest_of(aborted, awaited=b"1"):
         return Finding(False, "ACK counted although its transaction was aborted")
     if ground.rest_of(committed):

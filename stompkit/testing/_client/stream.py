@@ -262,7 +262,7 @@ class ClientStream:
                 if not self._socket.recv(_READ_BYTES):
                     break
         if isinstance(self._socket, ssl.SSLSocket):
-            # Says goodbye in TLS; the answer is not waited for.
+            # Sends the TLS close notification, and does not wait for the answer.
             with contextlib.suppress(OSError, ValueError):
                 self._socket.unwrap()
         self._socket.close()

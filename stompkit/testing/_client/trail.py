@@ -49,7 +49,7 @@ class Trail:
         """Return the text of an ERROR frame on one line."""
         message = error.headers.get("message", "").strip()
         first_line = error.body.decode("utf-8", "replace").partition("\n")[0].strip()
-        # Some brokers' messages say next to nothing, and some brokers' bodies nothing new.
+        # The message header of some brokers is uninformative; the body of others repeats it.
         parts = [message] + [first_line] * (first_line not in message)
         return shown_text(self._secrets.text(": ".join(filter(None, parts))))
 

@@ -39,9 +39,9 @@ class UnexpectedFrame(AssertionError):
 class FrameLog:
     """All events between clients and a broker, in the order in which they were seen.
 
-    Passcodes are masked when they are recorded, and so is each of ``secrets`` that has four
-    characters or more, in any header value and anywhere in a body. The log is bounded: it holds the
-    latest ``max_events``, with ``max_bytes`` bytes of headers and bodies, and of each body
+    Passcodes are masked when they are recorded. So is each of ``secrets`` that has four characters
+    or more, in any header value and anywhere in a body. The log is bounded: it holds the latest
+    ``max_events``, with ``max_bytes`` bytes of headers and bodies, and of each body
     ``max_body_bytes``. Messages and texts say if events are missing.
 
     All methods are thread-safe. Those with ``command`` and ``**match`` take the arguments of
@@ -65,7 +65,7 @@ class FrameLog:
         self._max_body_bytes = max_body_bytes
         self._max_bytes = max_bytes
         self._open: set[int] = set()
-        self._next = 0  # the number of the event that comes next
+        self._next = 0  # number of the next event
         self._begin()
 
     def _begin(self) -> None:
@@ -78,7 +78,7 @@ class FrameLog:
         #: Number of the event with data that is not a frame, and its bytes before masking.
         self._rests: dict[tuple[Direction, int], tuple[int, bytearray]] = {}
 
-    # What a proxy calls.
+    # Called by a proxy.
 
     def opened(self, connection: int) -> None:
         """Record that a client has connected; ``connection`` is a new number, from 1."""
@@ -130,7 +130,7 @@ class FrameLog:
                 self._events[index] = replace(event, octets=masked[:_MOST_OCTETS])
             self._changed.notify_all()
 
-    # What a test calls.
+    # Called by tests.
 
     @property
     def received(self) -> list[SeenFrame]:
@@ -273,7 +273,7 @@ class FrameLog:
             lines.append(f"(heart-beats: {beats['received']} received, {beats['sent']} sent)")
         return "\n".join(lines)
 
-    # What both need; the lock is held, except by _found.
+    # Shared helpers; the lock is held, except in _found.
 
     def _now(self) -> float:
         # With the precision of a transcript.

@@ -55,7 +55,7 @@ class Secrets:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         """Store the texts to mask, except those shorter than four characters."""
-        # The longest first: one may be a part of another.
+        # The longest first: a text may be a part of another.
         self._texts = sorted(
             {secret for secret in secrets if len(secret) >= _SECRET_CHARACTERS},
             key=lambda secret: (-len(secret), secret),

@@ -43,7 +43,7 @@ def parse_address(text: str) -> tuple[str, int]:
         host = ""
     if not host:
         raise ValueError(f"{text!r} is not HOST:PORT, as in localhost:61613 or [::1]:61613")
-    # isdigit() alone takes digits of every script.
+    # isdigit() alone accepts digits of every script.
     is_number = port.isascii() and port.isdigit() and len(port) <= _MOST_PORT_DIGITS
     if not is_number or not 0 < int(port) < 65_536:
         raise ValueError(f"{port!r} is not a port: 1 to 65535")

@@ -19,15 +19,15 @@ class LaunchConfig:
     """The broker: ``stompkit``, ``coilmq``, ``activemq``, ``artemis``, ``rabbitmq`` or ``morbidq``,
     or any other by its command.
 
-    ActiveMQ, Artemis and RabbitMQ can have a version, as in ``rabbitmq:4`` or ``rabbitmq:3.10``:
-    the newest such release that is installed, or that ``make servers`` has fetched. Without one it
-    is the installed release, else the newest that was fetched.
+    ActiveMQ, Artemis and RabbitMQ can have a version, as in ``rabbitmq:4`` or ``rabbitmq:3.10``.
+    It selects the newest such release that is installed, or that ``make servers`` has fetched.
+    The default is the installed release, else the newest that was fetched.
 
-    Such a command begins with ``command:`` and goes on with the words of a shell, in which
-    ``{port}``, ``{host}``, ``{directory}``, ``{login}`` and ``{passcode}`` stand for the other
-    settings, as in ``command:/opt/mq --listen {host}:{port}``. It stays in the foreground, and is
-    run where the tests are. MorbidQ is the real one where it is found, for a Python 2.7, else
-    stompkit's broker with MorbidQ's quirks; ``RunningBroker.is_emulated`` tells.
+    A command begins with ``command:``, followed by words in shell syntax. ``{port}``, ``{host}``,
+    ``{directory}``, ``{login}`` and ``{passcode}`` are replaced by the other settings, as in
+    ``command:/opt/mq --listen {host}:{port}``. The command stays in the foreground, and runs in
+    the working directory of the tests. MorbidQ is the real one if it is found for a Python 2.7,
+    else stompkit's broker with MorbidQ's quirks; see ``RunningBroker.is_emulated``.
     """
     host: str = "127.0.0.1"
     """The address to listen on, as an IPv4 or IPv6 literal.
@@ -97,5 +97,5 @@ class LaunchConfig:
     @property
     def secrets(self) -> list[str]:
         """Texts that no record of frames may show."""
-        # A passcode that is the login, as RabbitMQ's guest has, is none.
+        # A passcode that equals the login, as RabbitMQ's guest has, is not a secret.
         return [self.passcode] if self.passcode and self.passcode != self.login else []

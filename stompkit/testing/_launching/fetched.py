@@ -31,7 +31,7 @@ __all__ = [
 #: Environment variable with the path of the cache folder.
 CACHE_VARIABLE: Final = "STOMPKIT_SERVERS"
 
-# The namespace ends with its last process, and this mount with it: nothing is left to unmount.
+# The namespace and this mount end with the last process: no unmount is necessary.
 _WITHIN: Final = 'mount --bind "$0/usr" /usr && exec "$@"'
 #: On a system where these are separate from /usr, programs would load the wrong libraries.
 _MERGED: Final = (Path("/bin"), Path("/lib"))

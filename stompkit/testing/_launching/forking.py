@@ -85,7 +85,7 @@ class ForkedGuard:
         self._read(0.0)
         if not self._has_ended:
             return None
-        # One that was killed has not said it.
+        # A killed guard has not reported it.
         return int(self._lines[1]) if len(self._lines) > 1 else -signal.SIGKILL
 
     def wait(self, timeout_s: float | None = None) -> int:
@@ -114,7 +114,7 @@ class ForkedGuard:
         with self._lock:
             if self._has_ended:
                 return
-            # Lines are short enough to come in one piece, perhaps several at a time.
+            # Lines are short enough to come in one piece; several may come together.
             octets = self._status.read(64)
             self._lines += (octets or b"").split()
             if octets == b"":
@@ -151,7 +151,7 @@ class _Server:
                 cwd="/",
                 env={**dict(key.environment), DIRECTORY: " " * ROOM},
                 pass_fds=[theirs.fileno()],
-                # Out of reach of the terminal's Ctrl-C: tests get to their end first.
+                # Not in the terminal's process group: Ctrl-C lets the tests finish first.
                 start_new_session=True,
             )
 
@@ -240,7 +240,7 @@ def _server(environment: Mapping[str, str]) -> _Server:
     if _SERVERS and _SERVERS[-1].key == key and not _SERVERS[-1].has_ended:
         return _SERVERS[-1]
     if _SERVERS and _SERVERS[-1].key.owner != key.owner:
-        # Those of a process that this one was forked from are not its business.
+        # Servers of the process that this one was forked from are not used.
         for each in _SERVERS:
             each.close()
         _SERVERS.clear()

@@ -1,30 +1,31 @@
-"""Run a command that must not outlive whoever asked for it.
+"""Run a command that must not outlive the process that requested it.
 
     python -I guard.py [--grace SECONDS] [--remove DIRECTORY] [--answers DESCRIPTOR]
         -- COMMAND [ARGUMENT ...]
 
-The command runs in a session of its own.  It is ended, with everything that it started, when
+The command runs in a separate session.  It is ended, with all its descendants, when
 
-- standard input of this program reaches its end, or its parent is another: whoever asked for the
-  command is gone, by whatever means;
-- the letter ``s``, for stop, comes in there, or this program gets SIGTERM, SIGINT or SIGHUP.
+- standard input of this program reaches its end, or its parent changes: the requesting process has
+  ended, for any reason;
+- the letter ``s``, for stop, comes on standard input, or this program gets SIGTERM, SIGINT or
+  SIGHUP.
 
-Then the process group gets SIGTERM, and after the grace period (10 seconds) all that is left gets
-SIGKILL.  The letter ``k``, for kill, means SIGKILL at once.  A command that ends by itself, or
-goes to the background, is over: what it left behind gets SIGKILL too.  This program then ends as
-the command did, by the same exit status or the same signal.  If by then whoever asked is gone, the
-directory of ``--remove`` is removed with all that is in it: nobody is left to want it.
+The process group then gets SIGTERM, and after the grace period (10 seconds) the remaining processes
+get SIGKILL.  The letter ``k``, for kill, means SIGKILL immediately.  If the command ends by itself,
+or goes to the background, its remaining descendants get SIGKILL, too.  This program then ends as
+the command did, by the same exit status or the same signal.  If the requesting process has ended by
+then, the directory of ``--remove`` is removed with all its contents.
 
-Four more letters do something to the command and everything that it started, and let it live:
+Four more letters act on the command and all its descendants without ending them:
 
 - ``p``, pause: all get SIGSTOP;  ``c``, continue: all get SIGCONT;
-- ``f``, full: none can write a file any more, as if the disk were full;  ``e``, empty: all can.
+- ``f``, full: writes to files fail, as if the disk were full;  ``e``, empty: they succeed again.
 
-Each of these is answered by one line on the descriptor of ``--answers``: an empty one when it is
-done, else one that says why it can't be done.
+Each of these is answered by one line on the descriptor of ``--answers``: an empty line on success,
+otherwise the reason of the failure.
 
-Processes that leave the group, as daemons do, are found on Linux only, where this program makes
-itself the one that orphans are handed to.  Standard library only: it runs under ``python -I``.
+Processes that leave the group, as daemons do, are found on Linux only, where this program becomes
+the parent of orphans.  Standard library only: it runs under ``python -I``.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class Guard:
 
     def alone(self) -> bool:
         """Return True if the requesting process has gone, after the command has ended."""
-        # The pipe of a process that dies is closed first; its children change hands later.
+        # The pipe of a process that dies is closed first; its children get a new parent later.
         if not self._input_ended and select.select([_STDIN], [], [], 0)[0]:
             self._input_ended = not os.read(_STDIN, 1)
         return self._input_ended or self._has_other_parent()
@@ -162,7 +163,7 @@ class Guard:
         """Stop all processes; return when none of them runs any more."""
         deadline = time.monotonic() + _PAUSE_S
         while True:
-            # Again each time: one that has not stopped yet may have started another.
+            # Repeat this: a process that has not stopped yet may have started another.
             self._signal_all(signal.SIGSTOP)
             if not any(_is_running(pid) for pid in self._family()):
                 return
@@ -212,14 +213,14 @@ class Guard:
             children.setdefault(parent, []).append(pid)
         found = children.get(os.getpid(), [])
         for pid in found:
-            # The list grows while it is gone through.
+            # The list grows during the iteration.
             found += children.get(pid, [])
         return found
 
     def _terminate(self) -> None:
         """Terminate the process group and wait for the grace period."""
         self._signal_group(signal.SIGTERM)
-        # One that is paused would not notice.
+        # A paused process would not handle the signal.
         self._resume()
         deadline = time.monotonic() + self._grace_s
         while time.monotonic() < deadline:
@@ -264,7 +265,7 @@ class Guard:
     def _signal_group(self, number: int) -> bool:
         """Send a signal to the process group; return True if it has members."""
         try:
-            # The group's number is the command's, and not free for others while it has members.
+            # The group's id is that of the command, and is not reused while the group has members.
             os.killpg(self._pid, number)
         except OSError:
             return False
@@ -284,7 +285,7 @@ def depend_on_guard() -> None:
     """
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-        # Writing beyond the bound is to fail, as it does on a full disk, and not to be fatal.
+        # Writing beyond the limit must fail, as on a full disk, and not end the process.
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 
@@ -302,7 +303,7 @@ def _starting(command: list[str]) -> Callable[[], int]:
             start_new_session=True,
             preexec_fn=depend_on_guard,
         )
-        # It is this program that waits for it.
+        # This program waits for the process.
         process.returncode = 0
         return process.pid
 
@@ -342,7 +343,7 @@ def _stat(path: str) -> list[bytes] | None:
     """Return state, parent and more of a process or a thread; ``None`` if it has ended."""
     try:
         with open(path, "rb") as file:
-            # The name, in parentheses, can hold anything.
+            # The name, in parentheses, can contain any characters.
             return file.read().rpartition(b")")[2].split() or None
     except OSError:
         return None
@@ -352,7 +353,7 @@ def _end_like(code: int) -> int:
     """Return the exit status of the command, or end by the same signal as the command."""
     if code >= 0:
         return code
-    # The command has left a core file, if any is wanted.
+    # The command has written a core file, if enabled.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if -code not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(-code, signal.SIG_DFL)

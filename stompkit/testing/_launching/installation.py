@@ -160,7 +160,7 @@ class Installation:
     def end(self, *, kill: bool) -> None:
         """End the broker, which can be started again; harmless if it has ended."""
         if self._temporary or is_shared(self.directory):
-            # Its guard ends with it.
+            # The guard, which would remove the directory, ends with the broker.
             remove_when_killed(self.directory)
         self._end(kill=kill)
 
@@ -241,7 +241,7 @@ class Installation:
         if status is not None:
             problem = f"ended after {waited_s:.1f} s with {describe_exit(status)}"
             if status == os.EX_USAGE:
-                # What twist says first; the rest of its help would be all that is shown.
+                # The first line of twist; otherwise only the end of its help would be shown.
                 said = (line for line in log.splitlines() if line.startswith("Error: "))
                 problem += f" ({next(said, 'wrong usage')})"
             remedies = ["run the command by hand, in the directory of its log"]
@@ -249,7 +249,7 @@ class Installation:
             problem = f"was not ready after {waited_s:.1f} s: it {last}"
             remedies = ["give a slow machine more time: LaunchConfig(start_timeout_s=...)"]
             if is_refused:
-                # It is there, and more time would change nothing.
+                # It has answered, and more time would not help.
                 login = self._config.login
                 remedies = [
                     "see why it refuses CONNECT; it may not take everybody"

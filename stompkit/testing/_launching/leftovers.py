@@ -39,7 +39,7 @@ class _Sweeper:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
-            # Out of reach of the terminal's Ctrl-C, and of what ends this process with its group.
+            # Not in this process's group, so that Ctrl-C and signals to the group do not end it.
             start_new_session=True,
         )
 
@@ -58,7 +58,7 @@ class _Sweeper:
             return
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
-            # Forked copies may keep the pipe open, so its end would not do.
+            # Forked children may keep the pipe open, so its end is not sufficient.
             self._process.stdin.write(b"\0")
             self._process.stdin.close()
         self._process.wait()
@@ -81,7 +81,7 @@ def remove_when_killed(folder: Path) -> None:
     # If no process or descriptor is available, the folder remains only in that case.
     with contextlib.suppress(OSError), _LOCK:
         if not _SWEEPERS or _SWEEPERS[-1].owner != os.getpid():
-            # One of a process that this one was forked from ends with that.
+            # A sweeper inherited by a fork ends with its own owner.
             _SWEEPERS[:] = [_Sweeper()]
             atexit.register(_SWEEPERS[-1].close)
         _SWEEPERS[-1].add(folder)

@@ -22,7 +22,7 @@ class Ports:
     """Reserves free ports of one address for a broker that will use them.
 
     On Linux sockets stay bound to each port, without listening. No other process gets the port,
-    from the kernel or by the same method, but a server that sets SO_REUSEADDR, as they all do, can
+    from the kernel or by the same method. A server that sets SO_REUSEADDR, as they all do, can
     listen on it.  The ports are reserved at all addresses of IPv4, since RabbitMQ checks a port at
     all of them.  On other systems a port is only known to have been free.
     """
@@ -50,8 +50,7 @@ class Ports:
             held.bind((self._host, 0))
             port: int = held.getsockname()[1]
             if sys.platform == "linux":
-                # Only now: with the option set before bind() two such sockets could be given
-                # the same port.
+                # Set it after bind(): otherwise two such sockets could get the same port.
                 held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 self._held.append(held)
         finally:

@@ -52,7 +52,7 @@ class Probe:
         try:
             with socket.create_connection((host, port), timeout_s) as connection:
                 # One write of one plain frame, without heart-beats or line ends around it: CoilMQ
-                # goes deaf on anything else.
+                # stops reading after anything else.
                 connection.sendall(connect)
                 answer = _answer(connection, deadline)
                 if answer.command == "CONNECTED":
@@ -80,7 +80,7 @@ class Probe:
 
 def _answer(connection: socket.socket, deadline: float) -> Frame:
     """Return the first frame that the broker sends."""
-    # An ERROR has a body, and whatever can be read is better than no reason at all.
+    # An ERROR has a body; a partial body is better than no reason at all.
     decoder = FrameDecoder(None, limits=AFTER_LOGIN, tolerance=Tolerance.LENIENT)
     while True:
         remaining_s = deadline - time.monotonic()

@@ -84,7 +84,7 @@ class _Start:
             cwd=self.working_directory,
             env={**self.environment, DIRECTORY: str(self.directory)},
             pass_fds=[answers],
-            # Out of reach of the terminal's Ctrl-C: tests get to their end first.
+            # Not in the terminal's process group: Ctrl-C lets the tests finish first.
             start_new_session=True,
         )
 

@@ -263,7 +263,7 @@ class RunningBroker:
         self._proxies.append(proxy)
         return proxy
 
-    # What several tests do that share it.
+    # Operations on a broker shared by tests.
 
     def share(self) -> None:
         """Keep files and ports after ``stop``, so that ``repair`` can start the broker again."""
@@ -316,7 +316,7 @@ class RunningBroker:
             self._refusal.remove()
             self._refusal = None
 
-    # What tests do to the broker.
+    # Control operations.
 
     def reset(self) -> None:
         """Isolate the next test from everything before.

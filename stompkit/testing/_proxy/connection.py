@@ -14,7 +14,7 @@ from stompkit.testing._proxy.pieces import Reader
 from stompkit.testing._proxy.rules import Ending, Injection, Rule
 from stompkit.testing._proxy.sockets import is_loop, reset
 
-if TYPE_CHECKING:  # asyncio takes a while to import, and the server makes connections
+if TYPE_CHECKING:  # asyncio imports slowly, and the server creates connections
     from asyncio import TimerHandle
 
     from stompkit.testing._proxy.server import Server
@@ -51,7 +51,7 @@ class Connection:
         client.setblocking(False)
         self.change()
 
-    # The way to the broker.
+    # Connecting to the broker.
 
     def connect(self) -> None:
         """Connect to the next of the broker's addresses."""

@@ -17,7 +17,7 @@ from stompkit.testing._proxy.pieces import Reader
 from stompkit.testing._proxy.rules import Passage, Rule
 from stompkit.testing._proxy.sockets import READ_BYTES
 
-if TYPE_CHECKING:  # asyncio takes a while to import, and a connection makes its flows
+if TYPE_CHECKING:  # asyncio imports slowly, and a connection creates its flows
     from asyncio import TimerHandle
 
     from stompkit.testing._proxy.connection import Connection
@@ -82,12 +82,12 @@ class Flow:
         self._timer: TimerHandle | None = None
         self._is_reading = False
         self._is_feeding = False
-        self._is_blocked = False  # the target takes no more
-        self._has_ended = False  # the source sends no more
+        self._is_blocked = False  # the target is not writable
+        self._has_ended = False  # the source has closed its direction
         self._is_discarding = False
-        self._is_broken = False  # its end will not be one in order
+        self._is_broken = False  # it will end by a reset
         self._rates: list[Rule] = []
-        self._free_at = 0.0  # when the bandwidth allows more
+        self._free_at = 0.0  # time at which the bandwidth allows more
 
     def start(self, source: socket.socket, target: socket.socket) -> None:
         """Start to forward bytes."""
@@ -256,7 +256,7 @@ class Flow:
         return True
 
     def _unblocked(self) -> None:
-        assert self._target is not None  # it was, when it was blocked
+        assert self._target is not None  # after a blocked write
         self._is_blocked = False
         self._loop.remove_writer(self._target)
         self._pump()

@@ -51,7 +51,7 @@ class Lane:
         self._rules: list[Rule] = []
         self._is_raw = True
         self._randoms: dict[Rule, Random] = {}
-        self._overtaken: list[Passage] = []  # frames that let others pass
+        self._overtaken: list[Passage] = []  # frames waiting to be overtaken
         self._held: list[Passage] = []
         #: Number of bytes held back by rules.
         self.kept_bytes = 0
@@ -139,7 +139,7 @@ class Lane:
         """Process one piece while there are rules about pieces."""
         frame = self._read(piece)
         octets = piece.octets[self._ahead :]
-        if self._ahead:  # it began before the rules
+        if self._ahead:  # it began before the rules were added
             frame = None
         self._ahead = 0
         if octets:
@@ -177,7 +177,7 @@ class Lane:
             if not is_meant or rule.act is None:
                 continue
             random = self.random(rule)
-            # What overtakes a frame is not held up itself, or nothing would ever overtake it.
+            # A frame that overtakes another one is not held: otherwise none would ever overtake it.
             may_strike = all(rule is not other.behind_rule for other in self._overtaken)
             if rule.strikes(random, may_strike=may_strike):
                 rule.act(passage, rule, random)

@@ -32,9 +32,9 @@ class FaultMethods:
 
     ``command`` and ``**where`` select frames, as ``Match.of`` does: ``headers``, ``body``,
     ``direction``, ``connection``, and further keywords are headers, with ``_`` for ``-``. Of those
-    frames ``nth`` selects only one, counted from 1, ``every`` selects every second, third, ...,
-    ``probability`` each with a probability from 0 to 1, and ``times`` limits their number. The
-    frames of all connections are counted together, unless ``connection`` names one.
+    frames ``nth`` selects only one, counted from 1, and ``every`` selects every second, third, ...
+    frame. ``probability`` selects each with a probability from 0 to 1, and ``times`` limits their
+    number. The frames of all connections are counted together, unless ``connection`` names one.
 
     All raise ValueError or TypeError for invalid arguments. Faults act in the order in which they
     were created, each on the result of the earlier ones.
@@ -44,7 +44,7 @@ class FaultMethods:
         """Activate a rule."""
         raise NotImplementedError
 
-    # What happens to frames.
+    # Faults of frames.
 
     def drop(self, command: str | None = None, **where: Any) -> Fault:
         """Drop frames. Heart-beats pass; ``hold`` keeps everything back."""
@@ -213,7 +213,7 @@ class FaultMethods:
             )
         )
 
-    # What happens to connections.
+    # Faults of connections.
 
     def close(
         self, command: str | None = None, *, after: bool = False, later: bool = False, **where: Any

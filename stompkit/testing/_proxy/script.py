@@ -1,7 +1,7 @@
 r"""Faults in a TOML file.
 
-A script has a ``seed``, if it wants to, and tables ``[[fault]]``. ``do`` names a method of Proxy,
-``frame`` is what the method calls ``command``, and the other keys are keywords of the method::
+A script has an optional ``seed``, and tables ``[[fault]]``. ``do`` names a method of Proxy,
+``frame`` is its argument ``command``, and the other keys are keywords of the method::
 
     seed = 7
 
@@ -11,8 +11,8 @@ A script has a ``seed``, if it wants to, and tables ``[[fault]]``. ``do`` names 
     headers = { destination = "/queue/x", receipt = { absent = true } }
     nth = 3
 
-The value of a header, and the ``body``, is a text, or ``{ pattern = "..." }``, a regular expression
-that is searched in it; a header can be ``{ absent = true }``. ``what`` of ``inject`` is a text, in
+The value of a header, or the ``body``, is a text, or ``{ pattern = "..." }``, a regular expression
+to search for; a header can be ``{ absent = true }``. ``what`` of ``inject`` is a text, in
 which ``\u0000`` is a NUL, or ``{ command = "...", headers = { ... }, body = "..." }``.
 """
 

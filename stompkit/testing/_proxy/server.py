@@ -15,7 +15,7 @@ from stompkit.testing._proxy.connection import Connection
 from stompkit.testing._proxy.rules import Rule
 from stompkit.testing._proxy.sockets import READ_BYTES, Address, reset, resolved
 
-if TYPE_CHECKING:  # it takes a while to import, and only a proxy that runs needs it
+if TYPE_CHECKING:  # it imports slowly, and only a running proxy needs it
     from asyncio import AbstractEventLoop, TimerHandle
 
 __all__ = ["Server"]
@@ -44,8 +44,8 @@ class Server:
         #: The first error in a callback.
         self.failure: BaseException | None = None
         self._told = told
-        self._made = 0  # rules so far
-        self._accepted = 0  # connections so far
+        self._made = 0  # number of rules so far
+        self._accepted = 0  # number of connections so far
         self._connections: dict[int, Connection] = {}
         self._lingering: dict[socket.socket, TimerHandle] = {}
         self._listener: socket.socket | None = None
@@ -79,10 +79,10 @@ class Server:
         if self._told is not None:
             try:
                 self._told(line)
-            except Exception as error:  # whatever it is, the connections need not suffer
+            except Exception as error:  # no error in the callback may affect the connections
                 self.failure = self.failure or error
 
-    # Arrivals.
+    # New connections.
 
     def _may_listen(self) -> bool:
         return not any(rule.about == "listening" and rule.times is None for rule in self.rules)
@@ -117,9 +117,9 @@ class Server:
                 client, _ = self._listener.accept()
             except (BlockingIOError, InterruptedError):
                 return
-            except ConnectionError:  # it is gone already
+            except ConnectionError:  # the client has gone already
                 continue
-            except OSError:  # no more descriptors, for example: it would go on like that
+            except OSError:  # no more descriptors, for example: retrying would loop
                 self._stop_listening()
                 raise
             self._take(client)
@@ -191,7 +191,7 @@ class Server:
         """Report that a rule has acted."""
         self.tell(f"#{connection} {rule}" if connection is not None else str(rule))
 
-    # Connections that were closed, and whose other end has not seen that yet.
+    # Lingering connections: closed, but the other end has not seen that yet.
 
     def linger(self, closed: socket.socket) -> None:
         """Close a socket after the other end has closed it, or after a timeout."""

@@ -113,7 +113,7 @@ class _Reader:
     """The lines of a transcript, with the position of the reader."""
 
     def __init__(self, text: str, name: str) -> None:
-        # Some tools make CR LF of every line end; what belongs to a frame is written as \r.
+        # Some tools convert line ends to CR LF; a CR of a frame is written as \r.
         self._lines = text.replace("\r\n", "\n").removeprefix("\ufeff").split("\n")
         self._name = name
         self._next = 0

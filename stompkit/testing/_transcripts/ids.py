@@ -70,7 +70,7 @@ class Ids:
             return old
         new = self._new.get((kind, old))
         if new is None and kind == "ack":
-            # Some brokers take the message-id for an ack id.
+            # Some brokers accept the message-id as an ack id.
             new = self._new.get(("message-id", old))
         return old if new is None else new
 

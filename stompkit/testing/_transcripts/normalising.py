@@ -20,7 +20,7 @@ _PLACEHOLDERS: Final = {"server": "server", "timestamp": "time", "expires": "tim
 
 def replaced(events: Iterable[Event], replacements: Mapping[str, str]) -> tuple[Event, ...]:
     """Replace texts in the values of headers and in bodies."""
-    # The longest first: one may be a part of another.
+    # The longest first: a text may be a part of another.
     ordered = sorted(replacements.items(), key=lambda pair: (-len(pair[0]), pair))
     texts = [(old, new) for old, new in ordered if old]
     octets = [(_octets(old), _octets(new)) for old, new in texts]
@@ -56,7 +56,7 @@ def normalised(events: Iterable[Event]) -> tuple[Event, ...]:
                 disconnected.add(event.connection)
             event = replace(event, frame=placeholders.put_into(event.connection, event.frame))
         elif isinstance(event, Closed):
-            # After a DISCONNECT both ends close, and it is chance which one is faster.
+            # After a DISCONNECT both ends close, in random order.
             by = None if event.connection in disconnected else event.by
             event = replace(event, by=by, reason="")
         changed.append(event)
@@ -84,7 +84,7 @@ class _Placeholders:
     def _name(self, connection: int, kind: str, value: str) -> str:
         key = kind, 0 if kind in _GLOBAL else connection, value
         if kind == "ack" and key not in self._names:
-            # Some brokers take the message-id for an ack id.
+            # Some brokers accept the message-id as an ack id.
             other = "message-id", 0, value
             if other in self._names:
                 return self._names[other]

@@ -172,7 +172,7 @@ class _Player:
         except TimeoutError:
             raise self._failure(event, "the broker does not read", connection) from None
         except OSError:
-            # It may have said why.
+            # It may have sent the reason.
             with contextlib.suppress(TimeoutError, RemoteProtocolError):
                 connection.receive_until(time.monotonic() + self._timeout_s)
             raise self._failure(event, "the broker has closed", connection) from None

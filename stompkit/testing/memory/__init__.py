@@ -1,8 +1,7 @@
-"""A broker in memory, for tests of what talks to one: no sockets, no threads, no waiting.
+"""A broker in memory, for tests of clients: no sockets, no threads, no waiting.
 
-:class:`MemoryBroker` is the real broker, on a clock that moves only when it is told to; its
-clients speak to it through the real protocol, over streams that a test can fill up, drain, half
-close and cut::
+:class:`MemoryBroker` is the real broker, on a clock that only tests advance. Its clients use the
+real protocol, over streams that a test can fill, drain, half close and reset::
 
     broker = MemoryBroker()
     producer, consumer = broker.client(), broker.client("1.1")
@@ -12,10 +11,10 @@ close and cut::
     consumer.ack(message)
     assert message.body == b"hello"
 
-Everything has happened when a call returns, except what waits for a time: that happens in
+All effects of a call are complete when it returns, except delayed ones: those happen in
 ``broker.clock.advance(seconds)``.
 
-A program on Twisted is tested as it is, on the same clock, over a :class:`MemoryNetwork`::
+A Twisted program is tested unchanged, on the same clock, over a :class:`MemoryNetwork`::
 
     network = MemoryNetwork()
     client = stompkit.client.Client([network.broker()], reactor=network.clock)

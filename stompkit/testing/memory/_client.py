@@ -169,7 +169,7 @@ class MemoryClient:
     def _version(self) -> Version:
         return cast("Version", self._headers.get("version", "1.0"))
 
-    # What became of the connection.
+    # State of the connection.
 
     @property
     def version(self) -> Version | None:

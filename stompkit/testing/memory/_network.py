@@ -1,4 +1,4 @@
-"""An in-memory network between Twisted programs and brokers; it moves only when told to."""
+"""An in-memory network between Twisted programs and brokers, driven by tests."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ClientTransport:
         self._producer: IPushProducer | None = None
         self._is_read = True
 
-    # The network's side.
+    # Called by the network.
 
     def reads(self) -> bool:
         """Return True if the client reads."""
@@ -90,7 +90,7 @@ class ClientTransport:
             self.incoming.clear()
             protocol.connectionLost(Failure(reason))  # type: ignore[no-untyped-call]  # Twisted's
 
-    # The client's side.
+    # Called by the client.
 
     def write(self, data: bytes) -> None:
         """Buffer bytes, even if the buffer is full: the producer must respect that."""

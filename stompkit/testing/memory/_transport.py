@@ -57,7 +57,7 @@ class MemoryTransport:
         #: Number of writes of the broker to the transport.
         self.writes = 0
 
-    # The client's side.
+    # Called by the client.
 
     @property
     def unread_bytes(self) -> int:
@@ -108,7 +108,7 @@ class MemoryTransport:
         self._taken += self._waiting
         self._waiting.clear()
         if self._producer is not None and self._producer_paused:
-            # As Twisted's, which does not end as long as there is a producer to be asked for more.
+            # As in Twisted: the transport does not close while a producer is registered.
             self._producer_paused = False
             self._producer.resumeProducing()
         elif self._write_closed and not self.eof:
@@ -150,10 +150,10 @@ class MemoryTransport:
             self._lose_soon(ConnectionDone())
 
     def _lose_soon(self, reason: Exception) -> None:
-        # No transport calls connectionLost from within the call that asked for it.
+        # Transports never call connectionLost from within the call that requested the close.
         self._clock.callLater(0, self.lose, reason)
 
-    # The broker's side: what Twisted's transports have.
+    # Called by the broker: the interface of Twisted's transports.
 
     def write(self, data: bytes) -> None:
         """Buffer data for the client; pauses the producer before it returns if this is full."""
@@ -237,7 +237,7 @@ class HalfCloseableTransport(MemoryTransport):
         IHalfCloseableProtocol(protocol).readConnectionLost()
 
     def readConnectionLost(self, reason: Failure) -> None:
-        """Not called: Twisted's reactor notifies a transport by it."""
+        """Do nothing: only Twisted's reactor calls this method of a transport."""
 
     def writeConnectionLost(self, reason: Failure) -> None:
-        """Not called: the client's end of this direction is never closed alone."""
+        """Do nothing: the client's end of this direction is never closed alone."""

@@ -37,7 +37,7 @@ class ShiftedClock:
         self._numbers = count()
         self._alarm: IDelayedCall | None = None
 
-    # What Twisted's reactors have.
+    # The interface of Twisted's reactors.
 
     def seconds(self) -> float:
         """Return the seconds since the epoch, by this clock."""
@@ -60,7 +60,7 @@ class ShiftedClock:
         """Return all pending calls."""
         return list({id(call): call for _, _, call in self._calls if call.active()}.values())
 
-    # What tests do.
+    # Called by tests.
 
     async def advance(self, seconds: float, settle: Callable[[], Awaitable[None]]) -> None:
         """Advance the clock; ``settle`` is awaited after each time at which calls were made."""
@@ -80,7 +80,7 @@ class ShiftedClock:
         calls = self.getDelayedCalls()
         self._calls.clear()
         for call in calls:
-            assert isinstance(call, DelayedCall)  # callLater() has made them
+            assert isinstance(call, DelayedCall)  # callLater() has created them
             call.time -= self.offset_s
             heapq.heappush(self._calls, (call.getTime(), next(self._numbers), call))
         self.offset_s = 0.0
@@ -103,7 +103,7 @@ class ShiftedClock:
                 return at
             heapq.heappop(self._calls)
             if call.active():
-                # It was delayed since.
+                # It has been delayed meanwhile.
                 heapq.heappush(self._calls, (call.getTime(), next(self._numbers), call))
         return None
 

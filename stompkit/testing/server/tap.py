@@ -130,7 +130,7 @@ class TestedBrokerService(MultiService):
         if options["control"] is not None:
             control = Control(self._broker.factory, clock, self._runner)
             path = Path(options["control"]).absolute()
-            # Started ahead of the broker, who says when all is ready.
+            # Started before the broker, which announces that all is ready.
             listening = ControlService(cast("IReactorUNIX", reactor), path, control)
             listening.setServiceParent(self)
         self._broker.setServiceParent(self)
@@ -158,7 +158,7 @@ class TestedBrokerService(MultiService):
 
         if runner is not None:
             runner = self._runner = IdleRunner(runner)
-        # Closing takes what clients and networks take, whatever the clock says.
+        # The time to close depends on clients and networks, not on the shifted clock.
         rest["closing_clock"] = reactor
         rest["runner"] = runner
         if "access" in self._options:

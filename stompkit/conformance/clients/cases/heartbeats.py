@@ -93,7 +93,7 @@ def sends(client: Client) -> None:
     caller = client.session(heart_beat=f"0,{INTERVAL_MS}")
     interval_s = max(_sends(caller), INTERVAL_MS) / 1000
     for _ in range(3):
-        # How late a beat may be depends on what else the machine has to do.
+        # The delay of a heart-beat depends on the load of the machine.
         caller.expect_beat(interval_s + client.timeout_s)
 
 
@@ -112,7 +112,7 @@ def in_time(client: Client) -> None:
     for _ in range(_BEATS):
         caller.expect_beat(interval_s + client.timeout_s)
     gaps = sorted(after - before for (before, _), (after, _) in pairwise(caller.arrivals))
-    # A machine that stops for a moment makes one or two late, a wrong interval all.
+    # A machine that stops for a moment delays one or two heart-beats; a wrong interval delays all.
     usual_s = gaps[-_LATE]
     assert usual_s <= interval_s * _USUAL + _SHORT_S, (
         f"most beats came {usual_s:.2f} s apart, for one every {interval_s} s promised"
@@ -208,7 +208,7 @@ def _without_beats(client: Client, heart_beat: str | None) -> None:
     before = caller.eols
     _pause(caller, _WATCHED_S)
     beats = caller.eols - before
-    # One may be the line end of a frame.
+    # One of them may be the line end of a frame.
     assert beats <= 1, f"the client sent {beats} heart-beats that nobody wanted"
     caller.echo(b"hello again")
 

@@ -148,7 +148,7 @@ class ActiveMQ:
             "java.io.tmpdir": temporary,
         }
         command = [shutil.which("java") or "java", "-Xmx512m"]
-        # Otherwise it keeps a file outside its directory, in the system's temporary one.
+        # Otherwise the JVM writes a file to the system's temporary directory.
         command += ["-XX:-UsePerfData", *config.arguments]
         command += [f"-D{name}={value}" for name, value in properties.items()]
         command += ["-cp", os.pathsep.join(map(str, jars))]

@@ -100,7 +100,7 @@ activemq {
        org.apache.activemq.jaas.properties.role="roles.properties";
 };
 """
-# Its audit would log every message, and takes several times the work of the message itself.
+# Its audit would log every message, at several times the cost of the message itself.
 _LOGGING: Final = """\
 rootLogger = INFO, console
 logger.audit.name = org.apache.activemq.audit
@@ -167,7 +167,7 @@ class Artemis:
             "hawtio.disableProxy": "true",
         }
         command = [shutil.which("java") or "java", "-Xmx512m"]
-        # Otherwise it keeps a file outside its directory, in the system's temporary one.
+        # Otherwise the JVM writes a file to the system's temporary directory.
         command += ["-XX:-UsePerfData", *config.arguments]
         command += [f"-D{name}={value}" for name, value in properties.items()]
         command += ["-cp", str(home / "lib" / "artemis-boot.jar"), _MAIN, "run"]

@@ -47,7 +47,7 @@ class CoilMQ:
     """CoilMQ with its messages in memory, or in its simplest store."""
 
     chooses_port = False
-    # With 1.2 on offer it insists on a host header with the machine's full name.
+    # If 1.2 is offered, it requires a host header with the machine's full name.
     versions = "1.0,1.1"
     start_timeout_s = 20.0
     login: str | None = None

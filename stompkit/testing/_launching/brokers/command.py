@@ -41,7 +41,7 @@ class Command:
             raise BrokerError(
                 f"{PREFIX} takes a command that tells its broker where to listen, {_EXAMPLE}"
             )
-        # It may be run again when the tests have gone elsewhere.
+        # A restart may happen after the tests have changed their directory.
         self._directory = Path.cwd()
 
     @property
@@ -69,7 +69,7 @@ class Command:
             "passcode": config.passcode or "",
         }
         program, *arguments = (self._filled(word, settings) for word in self._words)
-        # Without a slash it is looked for on PATH, as a shell does.
+        # A name without a slash is searched on PATH, as by a shell.
         found = shutil.which(self._directory / program if "/" in program else program)
         if found is None:
             raise BrokerError(f"there is no program {program!r} to run")

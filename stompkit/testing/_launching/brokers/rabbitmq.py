@@ -37,8 +37,8 @@ _VERSION: Final = re.compile(r"rabbitmq_server-(\d[\d.]*)")
 #: Older versions quote the name of a directory incompletely for a shell.
 _QUOTES_SINCE: Final = (4,)
 
-# epmd, the directory of Erlang nodes, would otherwise be started by the first node on the machine
-# as a daemon that outlives it. Here it is a member of the broker's own process group.
+# By default the first node on the machine starts epmd, the directory of Erlang nodes, as a daemon
+# that outlives it. Here epmd is in the broker's process group.
 _SCRIPT: Final = 'epmd -port "$ERL_EPMD_PORT" -address "$ERL_EPMD_ADDRESS" & exec "$0" "$@"'
 
 
@@ -174,7 +174,7 @@ disk_free_limit.absolute = 50MB
 
 def _definitions(config: LaunchConfig) -> dict[str, Any]:
     """Return the users, the virtual hosts and the permissions: all users may do everything."""
-    # One that it does not know has it close the connection without a word.
+    # For an unknown virtual host it closes the connection without an ERROR.
     check_escapes(config, "RabbitMQ", r"\\.?")
     users = {_GUEST: _GUEST}
     if config.login is not None:

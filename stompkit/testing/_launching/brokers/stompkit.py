@@ -62,10 +62,10 @@ class Stompkit:
         """Make the broker announce its port in a file, and read its user from another."""
         announce = directory / "announce.json"
         announce.unlink(missing_ok=True)
-        # In an endpoint's description a colon ends an argument.
+        # In an endpoint description a colon ends an argument.
         interface = config.host.replace(":", "\\:")
         tested = config.control or config.quirks is not None
-        # Text, where its own choice for a file would be JSON.
+        # Request text: the default for a file is JSON.
         command = [sys.executable, "-m", "twisted", "--log-format", "text"]
         command += ["stompkit-test" if tested else "stompkit"]
         command += ["--endpoint", f"tcp:{config.port}:interface={interface}"]
@@ -78,11 +78,11 @@ class Stompkit:
                 raise BrokerError(
                     f"stompkit lets nobody in without a passcode: give {config.login!r} one"
                 )
-            # Not Twisted's file of users, in which a colon ends a passcode and blanks get lost.
+            # Not Twisted's file of users, in which a colon ends a passcode and blanks are lost.
             users = directory / "users.json"
             users.touch(0o600)
             users.write_text(json.dumps({config.login: config.passcode}), encoding="utf-8")
-            # Tests of what a wrong passcode comes to may be many.
+            # Tests may send many wrong passcodes.
             command += ["--auth", f"json:{users}", "--no-throttle"]
         if config.persistent:
             command += ["--data", str(directory / "data")]

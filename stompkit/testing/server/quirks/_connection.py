@@ -40,7 +40,7 @@ _CHECKS: Final = 2
 
 
 def _hand_on(connection: Connection, frame: Frame) -> None:
-    assert isinstance(connection, Quirky)  # whose table this is in
+    assert isinstance(connection, Quirky)  # only Quirky has this handler
     connection.take(frame)
 
 
@@ -92,12 +92,12 @@ class Quirky(Answering):
         #: The SUBSCRIBE frame that is being processed.
         self.subscribing = Frame("SUBSCRIBE")
 
-    # What comes in.
+    # Incoming frames.
 
     def take(self, frame: Frame) -> None:
         """Process a frame; raises :class:`Refused` if it is rejected."""
         if self.is_leaving:
-            # Without the rule it is only the store that the end still waits for.
+            # Without the rule, only pending calls of the store delay the end.
             if "disconnect-stays-open" in self.quirks:
                 self.refuse(RemoteProtocolError("after DISCONNECT", code="unexpected-frame"))
             return
@@ -263,7 +263,7 @@ class Quirky(Answering):
         else:
             self.plain(frame)
 
-    # What several of these need.
+    # Shared helpers.
 
     @staticmethod
     def key(frame: Frame) -> str:

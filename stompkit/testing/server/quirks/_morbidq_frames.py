@@ -34,7 +34,7 @@ class MorbidQFraming:
         self._expands = "Q9" in quirks
         self._end = _END if self._expands else _NUL
 
-    # From octets.
+    # Decoding.
 
     def feed(self, data: bytes) -> None:
         """Process bytes."""
@@ -50,7 +50,7 @@ class MorbidQFraming:
             if command.decode("latin-1") in _KNOWN:
                 frame = self._frame(command.decode(), rest)
                 if frame is not None:
-                    # One line feed is taken for a part of the frame.
+                    # One line feed counts as a part of the frame.
                     self._pending = self._pending.removeprefix(b"\n")
                 return frame
             self._skip(line, rest)
@@ -79,7 +79,7 @@ class MorbidQFraming:
     def _frame(self, command: str, rest: bytes) -> Frame | None:
         if "Q10" not in self._quirks:
             rest = rest.replace(b"\r\n\r\n", b"\n\n", 1)
-        # A blank line may come at once: the command's line feed is its first half.
+        # A blank line may follow immediately: the command's line feed is its first half.
         head, gap, body = (b"\n" + rest).partition(b"\n\n")
         head = head[1:]
         if not gap or self._end in head:
@@ -87,7 +87,7 @@ class MorbidQFraming:
             if not end:
                 self._pending = b"%b\n%b" % (command.encode(), rest)
                 return None
-            # All of it is head, the NUL, too.
+            # All of it is the head, including the NUL.
             return Frame(command, self._headers(head + _NUL))
         length = self._length(head)
         end_at = body.find(self._end) if length is None else length
@@ -106,7 +106,7 @@ class MorbidQFraming:
         for line in head.decode("utf-8", "surrogateescape").split("\n") if head else ():
             name, colon, value = line.partition(":")
             if is_lax:
-                # Without a colon it cuts the last character off for the name.
+                # Without a colon it removes the last character to get the name.
                 name, value = (name, value) if colon else (line[:-1], line)
                 headers[name.strip()] = value.strip()
             elif not colon:
@@ -115,7 +115,7 @@ class MorbidQFraming:
                 headers.setdefault(name, value.removesuffix("\r"))
         return headers
 
-    # To octets.
+    # Encoding.
 
     def encoded(self, frame: Frame) -> bytes:
         """Return a frame as bytes; nothing is escaped, and nothing is added."""

@@ -49,7 +49,7 @@ class Artemis(Quirky):
         #: Transactions that were begun by a SEND, and not yet by BEGIN.
         self.__begun: set[str] = set()
 
-    # What comes in.
+    # Incoming frames.
 
     def take(self, frame: Frame) -> None:
         """Process a frame; raises :class:`Refused` if it is rejected."""
@@ -181,9 +181,9 @@ class Artemis(Quirky):
             if window is None:
                 window = -1 if subscription.is_auto else _DEFAULT_WINDOW
             if window >= 0:
-                # One in the mode auto has its own acknowledged for it, below.
+                # Messages in auto mode are acknowledged below.
                 subscription.is_auto = False
-                # At 0 there would never be anything: it is treated as 1.
+                # A window of 0 would allow no message: it is treated as 1.
                 self.__windows[subscription] = max(1, window)
                 self.__used[subscription] = 0
                 subscription.limit(1)

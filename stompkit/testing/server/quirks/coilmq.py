@@ -156,7 +156,7 @@ class CoilMQ(Quirky):
             is_auto = subscription.mode.value == "auto"
             is_topic = self.subscribing.headers.get("destination", "").startswith("/topic/")
             for each in self.subscriptions.values():
-                # That the new one is to a topic does not show yet.
+                # The subscription does not yet show that it is for a topic.
                 to_topic = is_topic if each is subscription else _is_to_topic(each)
                 each.is_auto = is_auto or to_topic
                 self.broker.feed(each)
@@ -226,7 +226,7 @@ class CoilMQ(Quirky):
         rest = unquote(name.removeprefix(kind), errors="surrogateescape")
         return rest if kind == "/topic/" else kind + rest
 
-    # What goes out.
+    # Outgoing frames.
 
     @property
     def escapes(self) -> Version:

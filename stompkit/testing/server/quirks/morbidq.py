@@ -55,7 +55,7 @@ class MorbidQProtocol(Protocol):
         #: Ids of subscriptions by destination, if the rules distinguish them.
         self._ids: dict[str, str] = {}
 
-    # What Twisted calls.
+    # Called by Twisted.
 
     def dataReceived(self, data: bytes) -> None:
         """Process the frames that are complete with this data."""
@@ -193,7 +193,7 @@ class MorbidQProtocol(Protocol):
         self._factory.places.subscribe(name, self)
         self._receipt(frame)
 
-    # What goes out.
+    # Outgoing frames.
 
     def deliver(self, frame: Frame, destination: str) -> None:
         """Write a MESSAGE frame of a destination."""

@@ -238,7 +238,7 @@ class RabbitMQ(Quirky):
             named = entries[-1]
             order = list(self.__order)
             older = order[: order.index(named) + 1]
-            # Without a key it is not waiting any more.
+            # Without a key it is no longer pending.
             entries = [entry for entry in older if entry.key and entry.holder is None]
         self.settle(frame, entries, accepted=accepted)
         if "transaction" not in frame.headers:
@@ -256,7 +256,7 @@ class RabbitMQ(Quirky):
     def __forget(self, entry: MessageReference) -> None:
         self.__ids.pop(self.__order.pop(entry, ""), None)
 
-    # What goes out.
+    # Outgoing frames.
 
     def outgoing(self, frame: Frame) -> Frame | None:
         """Return the frame to send instead of *frame*; delayed receipts are held back."""

@@ -124,7 +124,7 @@ class SpringSimple(Quirky):
         if "no-transactions" not in self.quirks:
             super().abort(frame)
 
-    # What goes out.
+    # Outgoing frames.
 
     def outgoing(self, frame: Frame) -> Frame | None:
         """Return the frame to send instead of *frame*."""

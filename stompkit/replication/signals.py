@@ -5,8 +5,8 @@ The names are Meepo's. For each changed row of a table ``T``:
 ``T_write``, ``T_update``, ``T_delete``
     sent with the row's key: the value of its single column, a tuple in the order of the key's
     columns, or ``None`` for a table without a key. A row that a snapshot has found is a write.
-    An update that changes the key is a delete of the old key and a write of the new one, so that
-    receivers that store rows by key stay correct.
+    An update that changes the key is a delete of the old key and a write of the new one. Receivers
+    that store rows by key therefore stay correct.
 ``T_write_raw``, ``T_update_raw``, ``T_delete_raw``
     sent with the :class:`~stompkit.replication.events.RowChange`, or with the publisher's payload.
 

@@ -105,9 +105,9 @@ class Consumer:
 
         The broker sends up to ``prefetch`` unacknowledged frames. They wait in memory until their
         changesets are complete and next in order. If all of them wait for a missing frame, another
-        subscription is opened, and so on up to ``hold_back`` frames (by default four times
-        ``prefetch``) and ``max_bytes`` bytes. A changeset with more frames or bytes cannot be
-        applied (:class:`WindowTooSmall`).
+        subscription is opened. The limits of all subscriptions are ``hold_back`` frames (by default
+        four times ``prefetch``) and ``max_bytes`` bytes. A changeset with more frames or bytes
+        cannot be applied (:class:`WindowTooSmall`).
 
         Changesets that cannot be applied go to the destination ``dead_letter``, with their headers
         and the reason. With a :class:`~stompkit.replication.sinks.RowSink`, only the refused

@@ -134,8 +134,8 @@ class PostgresPublisher:
         began. The checkpoint of an idle database advances every ``heartbeat_s`` seconds. A snapshot
         has ``chunk_rows`` rows in a changeset. ``stop`` is an event that ends :meth:`run`, which
         then waits at most ``flush_s`` seconds for outstanding confirmations. The publisher waits up
-        to ``busy_s`` seconds for a slot that another connection reads, because the server may not
-        yet have noticed the end of a killed process.
+        to ``busy_s`` seconds for a slot that another connection reads. The server may not yet have
+        noticed the end of a killed process.
         """
         if snapshot not in ("initial", "never", "only"):
             raise ValueError("snapshot is 'initial', 'never' or 'only'")
@@ -187,11 +187,14 @@ class PostgresPublisher:
     def run(self) -> None:
         """Publish until a stop is requested.
 
-        Once a session has succeeded, lost connections are retried. Raises
-        :class:`psycopg.OperationalError` if the server is unavailable at the start,
-        PreflightProblem if it is not configured for this, OffsetLost if it no longer has the log,
-        PgoutputProblem for unreadable messages, TableLost for a replicated table that is no longer
-        published, and errors of changeset receivers.
+        Once a session has succeeded, lost connections are retried. Raises the errors of changeset
+        receivers, and
+
+        * :class:`psycopg.OperationalError` if the server is unavailable at the start,
+        * PreflightProblem if the server is not configured for this,
+        * OffsetLost if the server no longer has the log,
+        * PgoutputProblem for unreadable messages,
+        * TableLost for a replicated table that is no longer published.
         """
         ended = Event()
         watcher = Thread(target=self._limit_stop, args=[ended], name="stompkit stop", daemon=True)

@@ -5,8 +5,8 @@ Message Formats" in PostgreSQL's documentation of its protocol. A message is the
 ``XLogData``; anything but exactly one whole message raises :class:`PgoutputProblem`.
 
 Column values stay as the server has sent them: text in bytes, ``None`` for NULL, and
-:data:`UNCHANGED` for a large value that is stored apart from its row and that an update has not
-changed, which the server does not send again.
+:data:`UNCHANGED` for an unchanged large value. The server stores such values apart from the row,
+and an update does not send them again.
 """
 
 from __future__ import annotations

@@ -82,10 +82,11 @@ class sqlalchemy_pub:
         :data:`~stompkit.replication.signals.CHANGESET` receive its changesets as well.
 
         ``on_prepare`` is called after each flush, and each expanded statement, with all changes of
-        the transaction until then, and with the remaining ones when a savepoint was rolled back.
-        Its exception aborts the flush. At the end of such a transaction one of these is called:
-        ``on_commit``, when the changes were published, if any are left; ``on_unpublished``, when
-        they were committed but publishing has failed; ``on_rollback``. Their exceptions are logged.
+        the transaction until then. It is also called when a savepoint was rolled back, with the
+        remaining changes. Its exception aborts the flush. At the end of such a transaction one of
+        these is called: ``on_commit``, when the changes were published, if any are left;
+        ``on_unpublished``, when they were committed but publishing has failed; ``on_rollback``.
+        Their exceptions are logged.
 
         Raises TypeError for an unsupported factory, and ValueError for an invalid argument.
         """

@@ -1,8 +1,8 @@
 """Values of mapped columns in changesets: the values that the column's type gives the database.
 
 A program's value is used if the database stores exactly this value. Otherwise, or if only the
-database knows the form of a type, the value is :data:`UNKNOWN` until it is read, as text in
-PostgreSQL and in the driver's form elsewhere. All types are therefore supported.
+database knows the form of a type, the value is :data:`UNKNOWN` until it is read. It is read as text
+in PostgreSQL, and in the driver's form elsewhere. All types are therefore supported.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ class RedisSink:
     snapshots and schema changes; a change that alters them empties the table's part of the cache.
 
     Rows, and the numbers of their changesets, are written in one transaction (``MULTI``) under a
-    watch, so that each changeset takes effect exactly once even after a crash. Only the keys of a
-    truncated table are deleted before it, in steps: at worst rows are missing for that time. With
+    watch. Each changeset therefore takes effect exactly once, even after a crash. Only the keys of
+    a truncated table are deleted before it, in steps: at worst rows are missing for that time. With
     ``mode="invalidate"`` nothing is ever stored, and changed rows are deleted: for a cache that the
     application fills.
 

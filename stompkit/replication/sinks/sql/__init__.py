@@ -115,7 +115,7 @@ class SqlSink:
             check; in PostgreSQL this is for superusers only, and turns triggers off as well.
         ``lossy``
             True if the database may round digits of numbers and of seconds for which a column has
-            no room, and days of intervals may be 24 hours.
+            no room. Days of intervals may then be 24 hours.
         ``offsets_table``
             Table in which the sink stores its offsets; several sinks can share it.
 

@@ -33,7 +33,7 @@ PERSISTENT: Final[Mapping[str, str]] = {"persistent": "true"}
 BROWSING: Final[Mapping[str, str]] = {"browser": "true"}
 #: For all frames that name a queue with priorities, which some brokers require.
 PRIORITIES: Final[Mapping[str, str]] = {"x-max-priority": "9"}
-#: For SEND: the lowest and the highest priority.
+#: For SEND: the priority of a message that comes last, and of one that comes first.
 LOW: Final[Mapping[str, str]] = {"priority": "1"}
 TOP: Final[Mapping[str, str]] = {"priority": "9"}
 

@@ -219,7 +219,7 @@ class _Layer(Protocol):
         """Return the bytes for the wire."""
 
     def unwrap(self, octets: bytes) -> tuple[bytes, bool]:
-        """Return the decoded bytes, and whether the stream has ended; no bytes mean end of file."""
+        """Decode bytes; return the result, and True at the end. Empty input is the end of file."""
 
     def answers(self) -> bytes:
         """Return the bytes that the layer itself has to send now."""

@@ -85,7 +85,7 @@ class ForkedGuard:
         self._read(0.0)
         if not self._has_ended:
             return None
-        # A killed guard has not reported it.
+        # A killed guard has not reported a status.
         return int(self._lines[1]) if len(self._lines) > 1 else -signal.SIGKILL
 
     def wait(self, timeout_s: float | None = None) -> int:

@@ -54,7 +54,7 @@ _STDIN = 0
 #: Interval in seconds between two checks of the parent process: a process that the parent forked
 #: may keep the pipe open.
 _PARENT_CHECK_S = 0.5
-#: Interval in seconds between two checks of a process group with members that are no children.
+#: Interval in seconds between two checks of a group whose members may not be children.
 _GROUP_CHECK_S = 0.05
 #: Timeout in seconds for killing: a process in an uninterruptible wait may not end at all.
 _KILL_S = 10.0

@@ -27,7 +27,7 @@ _KINDS_BY_COMMAND: Final = {
 }
 #: The frame with a destination that the broker generates, and the frame in which clients use it.
 _DESTINATIONS: Final = frozenset({("MESSAGE", "reply-to"), ("SEND", "destination")})
-#: Frames that define an id; all others refer to one.
+#: Headers that define an id; all others refer to one.
 _GIVEN: Final = frozenset(
     {("SUBSCRIBE", "id"), ("BEGIN", "transaction"), ("CONNECTED", "session")}
     | {("MESSAGE", name) for name in ("message-id", "ack", "subscription", "reply-to")}

@@ -32,7 +32,7 @@ class ShiftedClock:
         self.offset_s = 0.0
         #: The current time during a move; otherwise None.
         self._held_at: float | None = None
-        #: Heap of pending calls; a call is in it once more for each time that it was moved forward.
+        #: Heap of pending calls; each move of a call to an earlier time adds another entry.
         self._calls: list[tuple[float, int, DelayedCall]] = []
         self._numbers = count()
         self._alarm: IDelayedCall | None = None
@@ -89,7 +89,7 @@ class ShiftedClock:
     # Calling.
 
     def _enter(self, call: DelayedCall) -> None:
-        """Record the time of a new call, or of one that was moved forward."""
+        """Record the time of a call that is new, or rescheduled to an earlier time."""
         entry = (call.getTime(), next(self._numbers), call)
         heapq.heappush(self._calls, entry)
         if self._calls[0] is entry:

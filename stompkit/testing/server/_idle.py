@@ -42,7 +42,7 @@ class IdleRunner:
         self._runner.stop()
 
     async def settle(self) -> None:
-        """Wait until all pending calls, and those that they cause, are complete."""
+        """Wait for pending calls and those that they cause, up to the maximum number of rounds."""
         for _ in range(_ROUNDS):
             if not self._under_way:
                 return

@@ -154,7 +154,7 @@ class Session:
 
     def _failed(self, failure: Failure) -> None:
         error = failure.value
-        if isinstance(error, ClientClosed):  # why, the client has said itself
+        if isinstance(error, ClientClosed):  # the client itself has reported the reason
             return
         self._finish(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
@@ -236,7 +236,7 @@ class Session:
         try:
             await self._pass_on(message)
         except Exception as error:
-            if not isinstance(error, ClientClosed):  # why, the client has said itself
+            if not isinstance(error, ClientClosed):  # the client itself has reported the reason
                 self._finish(error)
             await Deferred[None]()  # for ever: it stays with the source
 

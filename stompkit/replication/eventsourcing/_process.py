@@ -15,7 +15,7 @@ __all__ = ["Process", "is_running", "this_process"]
 class Process(msgspec.Struct, frozen=True, kw_only=True):
     """A process, distinct from a later process with the same pid."""
 
-    #: Boot id of the machine, and the container.
+    #: Host name, boot id of the machine, and pid namespace of the container.
     place: str
     pid: int
     #: Start time in the system's own units; empty if unknown.
@@ -57,7 +57,7 @@ def _place() -> str:
 
 
 def _started(pid: int) -> str:
-    """Return field 22 of proc_pid_stat(5), in clock ticks since boot; empty for a zombie."""
+    """Return field 22 of proc_pid_stat(5), in clock ticks since boot; "ended" for a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:

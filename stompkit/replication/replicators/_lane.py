@@ -198,7 +198,7 @@ class Lane:
         try:
             self._bell.recv(64)
         except BlockingIOError:
-            pass  # it was something else that woke the thread
+            pass  # the thread was woken for another reason
 
     def _restart(self, reason: str) -> None:
         backoff = Backoff(_RESTART_S, self._policy.max_retry_s)

@@ -19,7 +19,7 @@ class CatalogueTable(msgspec.Struct, frozen=True, kw_only=True):
     oid: int
     schema: str
     name: str
-    #: ``relreplident``: what identifies a row in the log; see :class:`Relation`.
+    #: ``relreplident``: the replica identity; see :class:`Relation`.
     identity: str
     is_partitioned: bool
     #: Columns of the primary key or of the replica identity index, in order.

@@ -62,7 +62,7 @@ class Images:
 
     def _image(self, mapper: Mapper[Any], table: Table, target: object, dialect: Dialect) -> Image:
         image = Image()
-        # ``instance_dict`` is the object's own: what was never loaded, or is expired, is not there.
+        # ``instance_dict`` has only loaded and unexpired attributes.
         loaded = instance_dict(target)
         for name, column, attribute in self._layout(mapper, table):
             convert = self._converters.find(column.type, dialect).loaded

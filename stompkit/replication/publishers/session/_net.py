@@ -21,7 +21,7 @@ class Recorded:
     """A change, and the database that it was made in."""
 
     change: RowChange
-    #: ``None`` for a change that was not seen but said.
+    #: ``None`` for a change that the program has specified.
     table: Table | None
     engine: Engine | None
 

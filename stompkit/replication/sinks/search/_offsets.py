@@ -55,14 +55,14 @@ class SearchOffsets:
         return {origin: self._last[origin] for origin in origins}
 
     def owners(self, origin: str) -> dict[str, str]:
-        """Return the tables of an origin that was last read, by their indices."""
+        """Return the tables of an origin by their indices; call :meth:`last` before."""
         return self._owners[origin]
 
     def begin(self, changeset: Changeset, moves: Sequence[Action], most: int) -> None:
         """Store planned moves, in documents of about ``most`` bytes.
 
-        ``changeset`` is the last one that causes them, and its origin was read last. Raises
-        :class:`SearchProblem`, also if another sink has applied changesets meanwhile.
+        ``changeset`` is the last one that causes them; call :meth:`last` for its origin before.
+        Raises :class:`SearchProblem`, also if another sink has applied changesets meanwhile.
         """
         origin = changeset.origin
         notes = []
@@ -74,7 +74,7 @@ class SearchOffsets:
             raise SearchProblem(f"index {self.index}: somebody else applies what {origin} says")
 
     def moves(self, origin: str) -> list[Action]:
-        """Return the stored moves that may be unfinished, of an origin that was last read."""
+        """Return the stored, possibly unfinished moves of an origin; call :meth:`last` before."""
         places = [(self.index, note) for note in self._notes[origin]]
         found = self._api.get(places)
         lines = (found[place].source["moves"].encode() for place in places if place in found)

@@ -243,7 +243,7 @@ class Lane:
     def _finish(self) -> None:
         with self._lock:
             if self._is_closed and not self._in_flight:
-                return  # it was handed back as unfinished meanwhile
+                return  # close() has returned it as unfinished meanwhile
             item = self._in_flight.popleft()
             self._done += 1
         _complete(item)

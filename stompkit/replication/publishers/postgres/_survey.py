@@ -126,7 +126,7 @@ class Survey:
             if rows is None:
                 if table.is_partitioned:
                     continue
-                # A published table counts as missed; an existing one only if it is copied.
+                # Published tables are missed; if tables are copied, also those that only existed.
                 is_missed = name in (known if self._follows else shapes)
                 if self._is_to_add(table, state, is_missed=is_missed, takes_new=takes_new):
                     found.append(name)

@@ -42,7 +42,7 @@ def force_if_asked() -> None:
 
 
 def is_compiled() -> bool:
-    """Whether what each message goes through is compiled; imports the codec, and no more."""
+    """Return True if the modules on the path of a message are compiled; import the codec only."""
     from importlib.util import find_spec
 
     spec = find_spec("stompkit.frames._decoder")

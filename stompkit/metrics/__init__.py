@@ -1,4 +1,4 @@
-"""What Prometheus asks, served over HTTP. Needs the extra ``metrics``."""
+"""Metrics for Prometheus, served over HTTP. Needs the extra ``metrics``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MetricsProblem(Exception):
 
 
 class Address(NamedTuple):
-    """Where somebody listens."""
+    """An address to listen on."""
 
     host: str
     #: 0 is any one that is free.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -76,6 +78,8 @@ CIRCLES = (
 )
 #: Words that open a docstring which does not name its subject.
 RIDDLES = frozenset("Have How Let That What Where Whether Which Who Whoever Whom Whose So".split())
+#: The most words in a sentence of a docstring.
+MOST_WORDS = 30
 #: The most modules in a folder.
 MOST_MODULES = 20
 
@@ -227,13 +231,35 @@ print("twisted.internet.reactor" in sys.modules)"""
 
 @pytest.mark.parametrize("module", MODULES)
 def test_docstrings_open_with_a_verb_or_a_noun(module: str) -> None:
-    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
-    opened = [
-        (node.lineno, text.split()[0].strip(".,:;"))
-        for parent in ast.walk(tree)
-        if isinstance(parent, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        for node in parent.body
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if isinstance(text := node.value.value, str) and text.strip()
-    ]
+    opened = [(line, text.split()[0].strip(".,:;")) for line, text in _docstrings(module)]
     assert [(line, word) for line, word in opened if word in RIDDLES] == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_sentence_of_a_docstring_is_long(module: str) -> None:
+    found = [
+        (line, sentence)
+        for line, text in _docstrings(module)
+        for sentence in _sentences(text)
+        if len(re.findall(r"\S*\w\S*", sentence)) > MOST_WORDS
+    ]
+    assert found == []
+
+
+def _docstrings(module: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of all docstrings, those of attributes among them."""
+    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
+    for parent in ast.walk(tree):
+        if isinstance(parent, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            for node in parent.body:
+                if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                    text = node.value.value
+                    if isinstance(text, str) and text.strip():
+                        yield node.lineno, text
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of a docstring, but not those of tables, lists of terms and programs."""
+    for paragraph in re.split(r"\n\s*\n|\n\s*[*-] ", text):
+        if not re.search(r"\S {3,}\S|={4}|::$|\n {8}\S", paragraph):
+            yield from re.split(r"(?<=[.:;!?])\s", " ".join(paragraph.split()))

@@ -796,7 +796,7 @@ def test_what_is_printed_says_every_setting_that_is_another() -> None:
 
 def test_what_is_printed_of_several_tables_says_their_meaning_once() -> None:
     text = settings_text(parsed('[[listen]]\nendpoint = "tcp:1"\n[[listen]]\nendpoint = "tcp:2"'))
-    assert text.count("What Twisted calls a server endpoint description") == 1
+    assert text.count("Server endpoint description of Twisted") == 1
     assert '[[listen]]\nendpoint = "tcp:2"\n' in text
 
 

@@ -13,8 +13,8 @@ from stompkit._commands.shared.broker_options import (
     Broker,
     Usage,
     add_broker_options,
+    add_quiet_time,
     positive,
-    seconds,
 )
 from stompkit._commands.shared.text import amount
 
@@ -60,13 +60,7 @@ def parser() -> argparse.ArgumentParser:
         help="only this one; can be given several times; not with --mq",
     )
     add("--json", action="store_true", help="as JSON, for programs")
-    add(
-        "--quiet-time",
-        type=seconds,
-        default=2.0,
-        metavar="SECONDS",
-        help="with --mq, end when no message has come for so long: 2",
-    )
+    add_quiet_time(parser)
     add_admin_options(parser)
     add_broker_options(parser)
     return parser

@@ -19,7 +19,7 @@ from stompkit._commands.shared.broker_options import (
     Broker,
     Usage,
     add_broker_options,
-    seconds,
+    add_quiet_time,
 )
 from stompkit._commands.shared.text import amount, shown
 
@@ -54,13 +54,7 @@ def parser() -> argparse.ArgumentParser:
     add("destination", metavar="DESTINATION", help="such as /queue/old")
     add("--yes", action="store_true", help="don't ask")
     add("--json", action="store_true", help="as JSON, for programs")
-    add(
-        "--quiet-time",
-        type=seconds,
-        default=2.0,
-        metavar="SECONDS",
-        help="with --mq, end when no message has come for so long: 2",
-    )
+    add_quiet_time(parser)
     add_admin_options(parser)
     add_broker_options(parser)
     return parser

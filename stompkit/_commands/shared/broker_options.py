@@ -17,7 +17,15 @@ if TYPE_CHECKING:  # --help must work without Twisted
     from stompkit.client import Client
     from stompkit.link import BrokerUrl
 
-__all__ = ["BROKER_HELP", "Broker", "Usage", "add_broker_options", "positive", "seconds"]
+__all__ = [
+    "BROKER_HELP",
+    "Broker",
+    "Usage",
+    "add_broker_options",
+    "add_quiet_time",
+    "positive",
+    "seconds",
+]
 
 #: Default address of the broker.
 _DEFAULT: Final = "stomp://localhost:61613"
@@ -64,6 +72,17 @@ def positive(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**31):
         raise argparse.ArgumentTypeError("this is a whole number of 1 or more")
     return int(text)
+
+
+def add_quiet_time(parser: argparse.ArgumentParser) -> None:
+    """Add the option that says when a queue is taken for empty."""
+    parser.add_argument(
+        "--quiet-time",
+        type=seconds,
+        default=2.0,
+        metavar="SECONDS",
+        help="with --mq, end when no message has come for so long: 2",
+    )
 
 
 def seconds(text: str) -> float:

@@ -118,9 +118,7 @@ class Letters:
 
     def _note(self, spool: str, marks: Marks) -> None:
         self._mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_atomically(
-            self._mark, json.dumps({"spool": spool, "p": marks}).encode(), mode=None, parents=True
-        )
+        write_atomically(self._mark, json.dumps({"spool": spool, "p": marks}).encode(), mode=None)
 
 
 def beyond(rows: Iterable[Row], after: Marks, most: int) -> list[Row]:

@@ -12,17 +12,19 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from stompkit.replication.offsets import Checkpoint, FileOffsets
 from stompkit.spool import Record, SpoolWriter
+from stompkit.testing._launching.polling import wait_until
 from stompkit.testing.client import StompClient
 
 __all__ = ["CHECKPOINT", "RECORDS", "serving", "stompkit"]
 
+#: Time in seconds within which a broker has to start on a busy machine.
+_START_S = 60.0
 CHECKPOINT = Checkpoint(
     origin="origin", sequence=7, position="0/1A2B3C", state={"tables": ["a"], "done": 3}
 )
@@ -55,9 +57,8 @@ def serving(data: Path) -> Iterator[tuple[str, int]]:
     command = [sys.executable, "-m", "stompkit", "serve", *map(str, options)]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         try:
-            while not announce.exists():
-                assert process.poll() is None, "the broker has ended"
-                time.sleep(0.01)
+            wait_until(lambda: announce.exists() or process.poll() is not None, _START_S)
+            assert announce.exists(), "the broker has not started"
             [endpoint] = json.loads(announce.read_text(encoding="utf-8"))["endpoints"]
             yield endpoint["host"], endpoint["port"]
         finally:

@@ -1,7 +1,7 @@
-"""A headless Chromium that opens pages and is asked about them.
+"""A headless Chromium that opens pages and answers questions about them.
 
-It is spoken to in the Chrome DevTools Protocol, over a pair of pipes: messages in JSON, each ended
-by NUL.
+The tests speak the Chrome DevTools Protocol with it over a pair of pipes. Messages are JSON, each
+ended by NUL.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from stompkit.testing.plugin import settings_of
 __all__ = ["Chromium", "browser", "chromium"]
 
 _PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-#: Chromium reads its commands from descriptor 3 and answers on 4. Where it is run by root, in a
-#: container, it can't have a sandbox, nor much shared memory; the pages are our own.
+#: Chromium reads its commands from descriptor 3 and answers on 4. When root runs it in a container,
+#: it cannot have a sandbox, nor much shared memory. The pages are our own.
 _COMMAND: Final = (
     'exec "$@" --headless --no-sandbox --disable-dev-shm-usage --disable-gpu --no-first-run'
     " --hide-scrollbars --remote-debugging-pipe 3<&0 4>&1 0</dev/null 1>/dev/null 2>&1"
 )
-#: How long an answer may take, in seconds, which is soon after the start on a machine that is busy.
+#: Time in seconds within which Chromium answers. The first answers on a busy machine are slow.
 _LIMIT_S: Final = 60.0
 _NUL: Final = b"\0"
-#: Keys that do something of their own: the number that Windows has for each, and its text.
+#: Keys with a function besides their character: their Windows key code, and their text.
 _KEYS: Final = {
     "Tab": (9, ""),
     "Enter": (13, "\r"),
@@ -50,15 +50,15 @@ _KEYS: Final = {
 
 
 def chromium() -> str | None:
-    """The program, if there is one."""
+    """Return the path of Chromium, or ``None`` if it is not installed."""
     return next(filter(None, map(shutil.which, _PROGRAMS)), None)
 
 
 class Chromium:
-    """A browser with one page, whose width is that of a desk's screen; a context manager."""
+    """A browser with one page, as wide as a desktop screen; a context manager."""
 
     def __init__(self, program: str, profile: Path) -> None:
-        """Start it with an empty directory as its profile."""
+        """Start the browser with an empty directory as its profile."""
         self._process = subprocess.Popen(
             ["sh", "-c", _COMMAND, "sh", program, f"--user-data-dir={profile}"],
             stdin=subprocess.PIPE,
@@ -68,7 +68,7 @@ class Chromium:
         self._number = 0
         self._received = b""
         self._session = ""
-        #: Events that have come, oldest first.
+        #: Events received, oldest first.
         self._events: list[dict[str, Any]] = []
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         attached = self._call("Target.attachToTarget", targetId=target, flatten=True)
@@ -77,7 +77,7 @@ class Chromium:
             self._call(f"{domain}.enable")
 
     def __enter__(self) -> Self:
-        """The browser itself."""
+        """Return the browser itself."""
         return self
 
     def __exit__(
@@ -86,10 +86,10 @@ class Chromium:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End it."""
+        """End the browser."""
         self._session = ""
         try:
-            # It would leave processes behind if it were only killed.
+            # Killing the browser would leave its subprocesses behind.
             self._call("Browser.close")
             self._process.wait(_LIMIT_S)
         finally:
@@ -99,12 +99,12 @@ class Chromium:
     def open(
         self, page: Path | str, fragment: str = "", *, width: int = 1280, height: int = 900
     ) -> None:
-        """Load a file or an URL in a window of so many pixels.
+        """Load a file or URL in a window of *width* times *height* pixels.
 
-        What was said of another page is forgotten.
+        The events of the previous page are dropped.
         """
         address = page.as_uri() if isinstance(page, Path) else page
-        # From nothing: to another place of the same page would not be to load it.
+        # Leave the page first: a change of the fragment alone would not load the page again.
         for url in ("about:blank", address + (f"#{fragment}" if fragment else "")):
             self.resize(width, height)
             self._events.clear()
@@ -112,7 +112,7 @@ class Chromium:
             self._wait_for("Page.loadEventFired")
 
     def resize(self, width: int, height: int = 900) -> None:
-        """Make the window so large, in pixels."""
+        """Set the size of the window, in pixels."""
         self._call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -124,7 +124,7 @@ class Chromium:
     def emulate(
         self, media: str = "", *, color_scheme: str = "light", reduced_motion: bool = False
     ) -> None:
-        """Have the page on ``print`` or a screen, light or dark, with or without motion."""
+        """Emulate ``print`` or a screen, a light or dark color scheme, and reduced motion."""
         features = [
             {"name": "prefers-color-scheme", "value": color_scheme},
             {
@@ -135,7 +135,7 @@ class Chromium:
         self._call("Emulation.setEmulatedMedia", media=media, features=features)
 
     def ask(self, expression: str) -> Any:
-        """The value of an expression of JavaScript, which may be a promise."""
+        """Return the value of a JavaScript expression, which may be a promise."""
         answer = self._call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
@@ -143,11 +143,11 @@ class Chromium:
         return answer["result"].get("value")
 
     def trust_everybody(self) -> None:
-        """Take every certificate from now on."""
+        """Accept every certificate from now on."""
         self._call("Security.setIgnoreCertificateErrors", ignore=True)
 
     def press(self, key: str) -> None:
-        """Press a key on the keyboard and let it go; a single character is that of its key."""
+        """Press and release a key on the keyboard; a single character stands for its key."""
         number, text = _KEYS.get(key, (0, key if len(key) == 1 else ""))
         for kind in ("keyDown" if text else "rawKeyDown", "keyUp"):
             self._call(
@@ -160,14 +160,14 @@ class Chromium:
             )
 
     def write(self, text: str) -> None:
-        """Put text where the focus is, as if it was pasted."""
+        """Insert text at the focus, as if it was pasted."""
         self._call("Input.insertText", text=text)
 
     def click(self, selector: str, text: str = "") -> None:
-        """Click in the middle of the first element of a selector, with a text, that is seen.
+        """Click in the middle of the first visible element that matches a selector and a text.
 
-        A page may move or replace the element before the click arrives. Such a click is kept from
-        what is there instead, and made again.
+        A page may move or replace the element before the click arrives. Then the click is withheld
+        from the element that is there instead, and tried again.
         """
         deadline = time.monotonic() + _LIMIT_S
         while not self._click(selector, text):
@@ -211,17 +211,17 @@ class Chromium:
                 button="none" if kind == "mouseMoved" else "left",
                 clickCount=0 if kind == "mouseMoved" else 1,
             )
-        # A page that was left by the click has been hit.
+        # The click has left the page, so it did hit.
         return self.ask("(window.looking?.abort(), window.wasHit)") is not False
 
     def screenshot(self, *, whole: bool = False) -> bytes:
-        """What is seen, or the ``whole`` page, as PNG."""
+        """Return the visible part of the page, or the ``whole`` page, as PNG."""
         shot = self._call("Page.captureScreenshot", captureBeyondViewport=whole)
         return base64.b64decode(shot["data"])
 
     def complaints(self) -> list[dict[str, Any]]:
-        """What the page or the browser has said on the console since the page was opened."""
-        self.ask("0")  # what was said before has come with the answer
+        """Return the console messages of the page and the browser since the page was opened."""
+        self.ask("0")  # earlier events arrive before the answer
         said = ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
         return [event for event in self._events if event["method"] in said]
 
@@ -248,7 +248,7 @@ class Chromium:
             self._take(lambda each: each.get("method") == method)
 
     def _take(self, is_it: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Read up to a message; the events that come before are kept."""
+        """Read until a message matches; keep the events before it."""
         until = time.monotonic() + _LIMIT_S
         while True:
             message = self._next(until)
@@ -274,7 +274,7 @@ class Chromium:
 def browser(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Chromium]:
-    """Chromium; where it is missing the tests are skipped, or fail, as for a missing broker."""
+    """Yield Chromium; if it is missing, skip the test or fail it, as for a missing broker."""
     program = chromium()
     if program is None:
         outcome = pytest.fail if settings_of(pytestconfig).missing == "fail" else pytest.skip

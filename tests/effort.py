@@ -1,4 +1,4 @@
-"""How far tests go: as far as each change can wait for, in the matrix lane, or in a campaign."""
+"""The extent of tests: for each change, for the matrix lane, or for a campaign."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IS_CAMPAIGN: Final = os.environ.get("STOMPKIT_TESTS") == "campaign"
 
 
 def effort(daily: _T, campaign: _T) -> _T:
-    """The second with ``STOMPKIT_TESTS=campaign`` in the environment, else the first."""
+    """Return *campaign* if the environment has ``STOMPKIT_TESTS=campaign``, else *daily*."""
     return campaign if IS_CAMPAIGN else daily
 
 
@@ -28,10 +28,7 @@ def in_matrix(*values: object) -> Any:
 
 
 def some(values: Iterable[str], every: int) -> list[Any]:
-    """Return all values of a parameter: the first of *every* so many runs with each change.
-
-    The others run in the matrix lane. Values that stand side by side are about the same thing.
-    """
+    """Return all values of a parameter; the first of each *every* values runs with each change."""
     ways = chain.from_iterable(repeat([pytest.param, *[in_matrix] * (every - 1)]))
     return [way(value) for way, value in zip(ways, values, strict=False)]
 
@@ -39,7 +36,7 @@ def some(values: Iterable[str], every: int) -> list[Any]:
 def selected(request: pytest.FixtureRequest, parameter: str) -> list[str]:
     """Return the values of a parameter with which tests of this module were selected, in order.
 
-    A fixture that starts everything at once starts no more than that.
+    A fixture that starts everything at once starts only these.
     """
     tests = (item for item in request.session.items if isinstance(item, pytest.Function))
     here = (test.callspec.params for test in tests if test.module is request.module if _has(test))
@@ -51,8 +48,8 @@ def _has(test: pytest.Function) -> bool:
 
 
 def drawn(number: int) -> int:
-    """Return how many examples Hypothesis draws, where that is said for a test.
+    """Return the number of examples that Hypothesis draws in a test that sets it.
 
-    It is a third in the quick lane, whose profile is "few"; the matrix lane has all of them.
+    In the quick lane, whose profile is "few", it is a third of *number*. The matrix lane draws all.
     """
     return max(1, number // 3) if settings.get_current_profile_name() == "few" else number

@@ -1,4 +1,4 @@
-"""Programs that tests can do without."""
+"""Optional programs, without which tests are skipped."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _PACKAGES: Final = Path(__file__).resolve().parents[1] / ".ci" / "debian-package
 
 
 def report_missing(config: pytest.Config, reason: str, package: str) -> NoReturn:
-    """Skip a test for which a program is missing, which Debian has in ``package``.
+    """Skip a test for which a program is missing; ``package`` is its Debian package.
 
-    Where a missing broker fails a test, this does too, but only if CI installs the package.
+    Where a missing broker fails a test, a missing program does too, but only if CI installs it.
     """
     installed = _PACKAGES.read_text(encoding="utf-8").splitlines()
     is_failure = settings_of(config).missing == "fail" and package in installed

@@ -1,4 +1,4 @@
-"""Ports at which nobody listens unless the test has it so."""
+"""Ports on which nothing listens unless the test does."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ __all__ = ["free_ports", "free_range"]
 
 @contextmanager
 def free_ports(count: int = 1) -> Iterator[list[int]]:
-    """Ports of this machine; until the end nobody gets one who does not ask for that very port.
+    """Yield free ports of this machine, reserved until the end.
 
-    Of a port that is free, and held by nobody, another test may make its own meanwhile.
+    Only a process that asks for one of them by number gets it. Without the reservation, another
+    test could bind a free port meanwhile.
     """
     ports = Ports("127.0.0.1")
     try:
@@ -26,7 +27,7 @@ def free_ports(count: int = 1) -> Iterator[list[int]]:
 
 @contextmanager
 def free_range(count: int) -> Iterator[int]:
-    """The first of so many ports in a row; they are kept as those of :func:`free_ports` are."""
+    """Yield the first of *count* consecutive ports, reserved as those of :func:`free_ports` are."""
     with ExitStack() as stack:
         while (first := _take_range(stack, count)) is None:
             pass
@@ -42,6 +43,6 @@ def _take_range(stack: ExitStack, count: int) -> int | None:
         except (OSError, OverflowError):
             return None
         first = first or held.getsockname()[1]
-        # Only now: nobody else may have the port, but a server may listen there.
+        # Only now: no other process may bind the port, but a server may listen there.
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     return first

@@ -1,12 +1,12 @@
-"""Servers of databases for tests, each in a process of its own that ends with the tests.
+"""Database servers for tests, each in a separate process that ends with the tests.
 
-The fixtures ``postgresql``, ``mariadb``, ``mysql`` and ``redis`` start a server when a test first
-wants it, with its data in a temporary directory and a Unix socket there as the only way in. A
-missing server skips the test, or fails it, as a missing broker does; a missing MySQL only skips it.
+The fixtures ``postgresql``, ``mariadb``, ``mysql`` and ``redis`` start a server at its first use.
+Its data is in a temporary directory, and a Unix socket there is the only way in. A missing server
+skips the test or fails it, as a missing broker does; a missing MySQL only skips it.
 
-``STOMPKIT_TEST_SERVERS`` asks for servers that ``make servers`` has fetched in place of those that
-are installed: ``newest``, or names such as ``postgresql-18``. With ``mysql-9`` in it, MySQL takes
-the place of MariaDB.
+``STOMPKIT_TEST_SERVERS`` selects servers that ``make servers`` has fetched instead of the installed
+ones: ``newest``, or names such as ``postgresql-18``. With ``mysql-9`` in it, MySQL replaces
+MariaDB.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ __all__ = [
     "redis_server",
 ]
 
-#: How long a server may take until it answers, in seconds.
+#: Time in seconds within which a server has to answer after its start.
 _START_S: Final = 60.0
-#: How long it may take to end before it is killed, in seconds.
+#: Time in seconds that a server may take to end before it is killed.
 _STOP_S: Final = 15.0
-#: What asking a server fails with that is not there yet.
+#: Errors of a request to a server that does not answer yet.
 _NO_ANSWER: Final = (OSError, OperationalError, RedisError)
-#: Where Debian puts daemons; not on the path of every user.
+#: Directory where Debian installs daemons; not on the path of every user.
 _SBIN: Final = "/usr/sbin"
-#: Says which servers that were fetched take the place of installed ones.
+#: Variable that selects fetched servers instead of the installed ones.
 _WANTED: Final = "STOMPKIT_TEST_SERVERS"
 _NEWEST: Final = "newest"
 
@@ -66,36 +66,36 @@ _Kind = TypeVar("_Kind", bound="Server")
 
 
 class ServerMissing(Exception):
-    """The server software is not installed; the message says how to get it.
+    """Raised when the server software is not installed; the message says how to get it.
 
-    ``is_optional`` says that its absence is no failure anywhere.
+    ``is_optional`` is true if tests are skipped without it everywhere.
     """
 
     def __init__(self, message: str, *, is_optional: bool = False) -> None:
-        """Take the message."""
+        """Store the message."""
         super().__init__(message)
         self.is_optional = is_optional
 
 
 class Server(ABC):
-    """A server of a database in a process of its own."""
+    """A database server in a separate process."""
 
     name: str
-    """What its directory and its databases are named after."""
+    """Prefix of the names of its directory and its databases."""
     kind: str
     """The kind of server, as ``make servers`` records it."""
     fetch: str = ""
-    """What ``make servers`` calls it; empty where it fetches none of the kind."""
+    """Name of the server in ``make servers``; empty if that fetches none of this kind."""
 
     def __init__(self, release: Fetched | None = None) -> None:
-        """Make the directory; raises :class:`ServerMissing`, and starts nothing yet.
+        """Create the directory; raises :class:`ServerMissing`. Does not start the server yet.
 
-        ``release`` is one that was fetched; by default what ``STOMPKIT_TEST_SERVERS`` asks for.
+        ``release`` is a fetched release; by default the one that ``STOMPKIT_TEST_SERVERS`` selects.
         """
         self._release = release or self._wanted()
         self.directory = Path(tempfile.mkdtemp(prefix=f"stompkit-{self.name}-"))
         self._process: GuardedProcess | None = None
-        # These servers refuse to run as root, or are better not run as root.
+        # These servers refuse to run as root, or should not run as root.
         self._as_user: list[str] = []
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
@@ -111,19 +111,19 @@ class Server(ABC):
     @property
     @abstractmethod
     def socket(self) -> Path:
-        """The Unix socket that it listens at."""
+        """Path of the Unix socket on which the server listens."""
 
     @abstractmethod
     def _install(self) -> None:
-        """Make the files of a server without databases; raises :class:`ServerMissing`."""
+        """Create the files of a server without databases; raises :class:`ServerMissing`."""
 
     @abstractmethod
     def _command(self) -> Sequence[str]:
-        """What runs the server in the foreground."""
+        """Return the command that runs the server in the foreground."""
 
     @abstractmethod
     def _ask(self) -> None:
-        """Ask the server for anything; raises one of ``_NO_ANSWER`` where it does not answer."""
+        """Send any request to the server; raises one of ``_NO_ANSWER`` if it does not answer."""
 
     def start(self) -> None:
         """Start the server, and return when it answers."""
@@ -138,7 +138,7 @@ class Server(ABC):
         def answers() -> bool:
             assert process.status() is None, f"{self.name} has ended:\n{process.log()}"
             try:
-                # First without a driver: PyMySQL forgets to close a socket that nobody listens to.
+                # First without a driver: PyMySQL does not close its socket if nothing listens.
                 with socket.socket(socket.AF_UNIX) as probe:
                     probe.connect(str(self.socket))
                 self._ask()
@@ -165,7 +165,7 @@ class Server(ABC):
 
     @classmethod
     def _wanted(cls) -> Fetched | None:
-        """The release that was fetched and is asked for; ``None``: the installed one."""
+        """Return the fetched release that is selected, or ``None`` for the installed one."""
         words = os.environ.get(_WANTED, "").split()
         asked = [word for word in words if word in (_NEWEST, cls.fetch)]
         if not asked or not cls.fetch:
@@ -176,12 +176,12 @@ class Server(ABC):
         raise ServerMissing(f"{cls.fetch} is asked for by {_WANTED}: {how_to_fetch(cls.fetch)}")
 
     def _complete(self, command: Sequence[str]) -> list[str]:
-        """The command as the user that the server runs as, and in the system that it is in."""
+        """Return the command with the user and the root directory that the server runs in."""
         command = [*self._as_user, *command]
         return command if self._release is None else self._release.within(command)
 
     def _find(self, program: str, package: str) -> str:
-        """Where a program is; raises :class:`ServerMissing`, which names Debian's package."""
+        """Return the path of a program; raises :class:`ServerMissing`, which names its package."""
         if self._release is None:
             return _find(program, package)
         obstacle = Fetched.obstacle()
@@ -209,20 +209,20 @@ class SqlServer(Server):
     """An SQL server."""
 
     def __init__(self, release: Fetched | None = None) -> None:
-        """Make the directory; raises :class:`ServerMissing`, and starts nothing yet."""
+        """Create the directory; raises :class:`ServerMissing`. Does not start the server yet."""
         self._numbers = count(1)
         super().__init__(release)
 
     @abstractmethod
     def url(self, database: str, address: tuple[str, int] | None = None) -> str:
-        """The URL of a database, over the socket or over a TCP ``address`` that leads there."""
+        """Return the URL of a database, over the socket or over a TCP ``address``."""
 
     @abstractmethod
     def _install_command(self) -> Sequence[str]:
-        """What makes the files of a server without databases."""
+        """Return the command that creates the files of a server without databases."""
 
     def new_database(self) -> str:
-        """Make an empty database; return its name."""
+        """Create an empty database; return its name."""
         name = f"{self.name}_{next(self._numbers)}"
         self._execute(f"CREATE DATABASE {name}")
         return name
@@ -236,16 +236,16 @@ class SqlServer(Server):
             engine.dispose()
 
     def _install(self) -> None:
-        """Make the files of a server without databases."""
+        """Create the files of a server without databases."""
         self._run(self._install_command())
 
     def _ask(self) -> None:
-        """Ask for a number."""
+        """Select a number."""
         self._execute("SELECT 1")
 
 
 class PostgreSql(SqlServer):
-    """PostgreSQL, set up for logical replication, too."""
+    """A PostgreSQL server that also supports logical replication."""
 
     name = "postgres"
     kind = "postgresql"
@@ -253,11 +253,11 @@ class PostgreSql(SqlServer):
 
     @property
     def socket(self) -> Path:
-        """The Unix socket that it listens at."""
+        """Path of the Unix socket on which the server listens."""
         return self.directory / ".s.PGSQL.5432"
 
     def url(self, database: str, address: tuple[str, int] | None = None) -> str:
-        """The URL of a database."""
+        """Return the URL of a database."""
         host, port = address or (str(self.directory), 5432)
         query = {"host": host, "port": str(port)}
         url = URL.create("postgresql+psycopg", "postgres", database=database, query=query)
@@ -279,25 +279,25 @@ class PostgreSql(SqlServer):
             "listen_addresses": "",
             "unix_socket_directories": str(self.directory),
             "wal_level": "logical",
-            # Nothing in here has to survive the machine.
+            # The data does not have to survive a crash of the machine.
             "fsync": "off",
-            # No files elsewhere, which would be left behind by a server that is killed.
+            # No files elsewhere: a killed server would leave them behind.
             "dynamic_shared_memory_type": "mmap",
         }
         options = [part for item in settings.items() for part in ("-c", "=".join(item))]
         return [self._program("postgres"), "-D", str(self.directory / "data"), *options]
 
     def _program(self, name: str) -> str:
-        """A program of the newest version that Debian has installed, or of the path."""
+        """Return a program of the newest version that Debian has installed, or of the path."""
         root = Path("/") if self._release is None else self._release.folder
         found = (root / "usr" / "lib" / "postgresql").glob(f"*/bin/{name}")
         newest = max(found, key=lambda path: float(path.parts[-3]), default=None)
-        # Within its own system the path is the same without the folder.
+        # Inside the fetched system, the path is the same without the folder.
         return self._find(name, "postgresql") if newest is None else f"/{newest.relative_to(root)}"
 
 
 class MariaDb(SqlServer):
-    """MariaDB, set up for replication by its binary log, too."""
+    """A MariaDB server that also supports replication by its binary log."""
 
     name = "mysql"
     kind = "mariadb"
@@ -306,14 +306,14 @@ class MariaDb(SqlServer):
 
     @property
     def socket(self) -> Path:
-        """The Unix socket that it listens at."""
+        """Path of the Unix socket on which the server listens."""
         return self.directory / "socket"
 
     def url(self, database: str, address: tuple[str, int] | None = None) -> str:
-        """The URL of a database."""
+        """Return the URL of a database."""
         host, port = address or ("localhost", 3306)
-        # To prepare for TLS, which is of no use here, takes most of the time of a connection; and
-        # newer servers offer it, which hides what a proxy looks for.
+        # Preparing for TLS, which is not used here, takes most of the time of a connection. Newer
+        # servers also offer TLS, which hides the bytes that a proxy looks for.
         query = {"ssl_disabled": "1"}
         if not address:
             query["unix_socket"] = str(self.socket)
@@ -339,7 +339,7 @@ class MariaDb(SqlServer):
         ]
 
     def _options(self) -> list[str]:
-        """The options that MySQL has, too."""
+        """Return the options that MySQL has, too."""
         return [
             "--no-defaults",
             f"--datadir={self.directory / 'data'}",
@@ -348,18 +348,19 @@ class MariaDb(SqlServer):
             f"--pid-file={self.directory / 'pid'}",
             "--skip-networking",
             "--character-set-server=utf8mb4",
-            # As with PostgreSQL: what is committed survives the server's death, not the machine's.
+            # As with PostgreSQL: committed data survives the death of the server, not of the
+            # machine.
             "--innodb-flush-log-at-trx-commit=2",
             "--innodb-flush-method=nosync",
             "--server-id=1",
             "--log-bin=binlog",
-            # Without this the log has neither names of columns nor signs of numbers.
+            # Without this option the log has neither names of columns nor signs of numbers.
             "--binlog-row-metadata=FULL",
         ]
 
 
 class MySql(MariaDb):
-    """MySQL, set up for replication by its binary log and by GTIDs."""
+    """A MySQL server that also supports replication by its binary log and by GTIDs."""
 
     kind = "mysql"
     fetch = "mysql-9"
@@ -367,7 +368,7 @@ class MySql(MariaDb):
 
     @classmethod
     def _wanted(cls) -> Fetched | None:
-        """The installed one where there is one, else the newest that was fetched."""
+        """Return the selected release; else ``None`` if MySQL is installed, or the newest one."""
         found = None if _has_mysql() else next(iter(fetched(cls.kind)), None)
         return super()._wanted() or found
 
@@ -378,7 +379,7 @@ class MySql(MariaDb):
         return [
             self._mysqld(),
             *self._options(),
-            # It would listen at one more socket, elsewhere.
+            # Otherwise it would listen on one more socket, elsewhere.
             "--mysqlx=OFF",
             "--sync-binlog=0",
             "--gtid-mode=ON",
@@ -393,39 +394,39 @@ class MySql(MariaDb):
         return self._find("mysqld", "mysql-server-core")
 
     def _options(self) -> list[str]:
-        # The folder for files of clients may be missing where it is expected.
+        # The default folder for files of clients may be missing.
         return [*super()._options(), "--secure-file-priv=NULL"]
 
 
 def _has_mysql() -> bool:
-    """Whether MySQL itself is installed: MariaDB has a program of that name, too."""
+    """Return True if MySQL itself is installed: MariaDB has a program of that name, too."""
     found = shutil.which("mysqld", path=f"{os.environ.get('PATH', os.defpath)}:{_SBIN}")
     return found is not None and Path(found).resolve().name == "mysqld"
 
 
 class RedisServer(Server):
-    """Redis, which keeps nothing on disk."""
+    """A Redis server that keeps nothing on disk."""
 
     name = "redis"
     kind = "redis"
 
     @property
     def socket(self) -> Path:
-        """The Unix socket that it listens at."""
+        """Path of the Unix socket on which the server listens."""
         return self.directory / "socket"
 
     @property
     def url(self) -> str:
-        """The URL of its first database."""
+        """URL of the first database."""
         return f"unix://{self.socket}"
 
     def flush(self) -> None:
-        """Forget everything."""
+        """Delete all data."""
         with Redis.from_url(self.url) as client:
             client.flushall()
 
     def _install(self) -> None:
-        """Look for the program, no more."""
+        """Check that the program is installed."""
         _find("redis-server", "redis-server")
 
     def _command(self) -> Sequence[str]:
@@ -445,7 +446,7 @@ class RedisServer(Server):
 
 
 def _find(program: str, package: str) -> str:
-    """Where a program is; raises :class:`ServerMissing`, which names Debian's package."""
+    """Return the path of a program; raises :class:`ServerMissing`, which names its package."""
     found = shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:{_SBIN}")
     if found is None:
         raise ServerMissing(f"{program} is not installed: apt-get install {package}")
@@ -453,7 +454,7 @@ def _find(program: str, package: str) -> str:
 
 
 def _server(kind: type[_Kind], config: pytest.Config) -> Iterator[_Kind]:
-    """One server for all tests."""
+    """Yield one server for all tests."""
     try:
         server = kind()
     except ServerMissing as missing:
@@ -468,7 +469,7 @@ def _server(kind: type[_Kind], config: pytest.Config) -> Iterator[_Kind]:
 
 
 def mariadb_type() -> type[MariaDb]:
-    """MariaDB, or MySQL where it is asked for in its place."""
+    """Return MariaDB, or MySQL if that is selected instead."""
     return MySql if MySql.fetch in os.environ.get(_WANTED, "").split() else MariaDb
 
 
@@ -480,7 +481,7 @@ def postgresql(pytestconfig: pytest.Config) -> Iterator[SqlServer]:
 
 @pytest.fixture(scope="session")
 def mariadb(pytestconfig: pytest.Config) -> Iterator[SqlServer]:
-    """A MariaDB server, or the MySQL server that is asked for in its place."""
+    """A MariaDB server, or the MySQL server that is selected instead."""
     yield from _server(mariadb_type(), pytestconfig)
 
 

@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole, and locks."""
+"""Atomic replacement of files, and file locks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 
 from stompkit._common.files import FileLock, LockedError, is_locked, replacing, write_atomically
 
-#: Holds the lock of a file until it is killed.
+#: Program that holds the lock of a file until it is killed.
 HOLDER = """
 import sys
 from pathlib import Path

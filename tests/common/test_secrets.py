@@ -1,4 +1,4 @@
-"""Values that are kept outside of the command line."""
+"""Values that are kept out of the command line."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_no_passcode_of_a_url_is_left_in_it(passcode: str) -> None:
         ("can't connect to db://me:word@host/x", "can't connect to db://me:***@host/x"),
         ("db://me:word@host/y is away", "db://me:***@host/y is away"),
         ("password='word' is wrong", "password='***' is wrong"),
-        # It says nothing of the password that it is used as a word.
+        # This ordinary word does not reveal that it is also the password.
         ("a word of a sentence", "a word of a sentence"),
     ],
 )

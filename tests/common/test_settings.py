@@ -47,7 +47,7 @@ def test_keys_are_written_in_either_way(table: dict[str, int]) -> None:
         {name.replace("-", "_"): value for name, value in known.items()},
     ]
     assert all(canonical(each, known) == known for each in spellings)
-    # Where keys are known with underscores, it is the same.
+    # The same holds where keys are written with underscores.
     assert canonical(spellings[0], spellings[1]) == spellings[1]
 
 

@@ -38,7 +38,7 @@ def stomp_js(
 
 
 def kinds_of(name: str, peer: Peer, each: Class) -> list[str | None]:
-    """The class that the example of a class is put into; none where there is no disagreement."""
+    """Return the class of the example of each class, or ``None`` where there is no disagreement."""
     stream = Stream(*each.example)
     (outcome,) = peer([stream])
     difference = compare(name, stream, decode(stream.octets, stream.version), outcome)

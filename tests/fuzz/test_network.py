@@ -1,4 +1,4 @@
-"""Fuzzing over the network: real processes, and faults that it has to find."""
+"""Fuzzing over the network: real processes, and faults that the fuzzer has to find."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was run, added up."""
+"""Totals of recorded fuzzing runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_runs_are_added_up_once(tmp_path: Path) -> None:
     assert "1.00 hours" in record(first, file, page)
     assert "1.50 hours" in record(second, file, page)
     assert "already" in record(second, file, page)
-    # It was recorded while it was going on.
+    # Recorded while the run was still in progress.
     second.write_bytes(
         msgspec.json.encode(summary("2", frames=outcome(5, 8, found), names=outcome(3, 4)))
     )

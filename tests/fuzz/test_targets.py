@@ -1,4 +1,4 @@
-"""The targets of fuzzing, over the inputs that are kept; atheris is not needed for that."""
+"""Fuzz targets over the stored inputs; that does not need atheris."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(fuzz._targets.__file__).parents[1]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command of fuzzing, and what it has printed."""
+    """Run a fuzzing command and capture its output."""
     command = [sys.executable, "-m", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
 
@@ -56,7 +56,7 @@ def test_what_is_kept_is_small() -> None:
         assert all(path.stat().st_size <= target.most_octets for path in corpus_files(name))
 
 
-# What runs them.
+# Commands that run the targets.
 
 
 def test_the_command_lists_the_targets() -> None:
@@ -87,7 +87,7 @@ def test_a_hang_is_an_end() -> None:
 
     with pytest.raises(Hang, match=r"more than 0\.05 seconds for 3 octets"):
         limited(never, b"abc", 0.05)
-    # And nothing is left of it.
+    # The time limit ends with its call: it does not interrupt the next one.
     limited(lambda data: None, b"", 0.05)
 
 
@@ -105,7 +105,7 @@ def test_what_is_logged_as_an_error_is_one() -> None:
     assert isinstance(caught.value.__cause__, ValueError)
 
 
-# What targets make of their inputs.
+# Results of targets for their inputs.
 
 
 def test_a_script_is_read_as_it_was_written() -> None:

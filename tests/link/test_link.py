@@ -20,7 +20,8 @@ from tests.ports import free_ports
 from tests.replication.brokers import connect
 from tests.server.secured import secured
 
-#: Brokers without these have tests of their own: those of consumers, in tests/replication/broker.
+#: Brokers without these features have separate tests: those of consumers, in
+#: tests/replication/broker.
 pytestmark = pytest.mark.stomp_requires("ack", "client-individual", "receipt")
 
 LONG_S = 60.0
@@ -37,7 +38,7 @@ def packet(body: bytes, **headers: str) -> Packet:
 
 
 def bodies(inbox: Inbox, count: int) -> list[bytes]:
-    """What comes, which is acknowledged."""
+    """Receive *count* messages, acknowledge them and return their bodies."""
     found: list[bytes] = []
     for _ in range(count):
         delivery = inbox.get(LONG_S)
@@ -48,7 +49,7 @@ def bodies(inbox: Inbox, count: int) -> list[bytes]:
 
 
 def rest(inbox: Inbox) -> Iterator[Delivery]:
-    """What comes without waiting; the acknowledgement of an earlier message may have been lost."""
+    """Yield the messages that arrive without a wait; the broker may have lost an earlier ack."""
     while (delivery := inbox.get(1.0)) is not None:
         yield delivery
 
@@ -96,7 +97,7 @@ def test_what_is_not_acknowledged_comes_to_the_next(
 
 
 def test_a_refused_message_is_delivered_again() -> None:
-    """By our broker; others do as they like."""
+    """Our broker redelivers a refused message; others may drop it."""
     with launch(LaunchConfig()) as broker, connect(broker) as link:
         queue = broker.queue("refused")
         inbox = link.subscribe(queue)
@@ -199,7 +200,7 @@ def test_a_closed_link_takes_nothing_and_ends_its_thread(stomp_broker: RunningBr
 
 @pytest.fixture
 def unreachable() -> Iterator[str]:
-    """Where nobody listens."""
+    """Address on which nothing listens."""
     with free_ports() as (port,):
         yield f"127.0.0.1:{port}"
 
@@ -226,7 +227,7 @@ def test_messages_go_over_tls_to_whom_one_trusts(tmp_path: Path) -> None:
                 link.wait_connected(1.0)
 
 
-# Twisted hands certificates of clients over as it always did.
+# Twisted still passes client certificates as pyOpenSSL objects.
 @pytest.mark.filterwarnings("ignore:Passing pyOpenSSL:DeprecationWarning")
 def test_a_broker_can_ask_for_a_certificate(tmp_path: Path) -> None:
     with secured(tmp_path, asks_for_certificates=True) as broker:
@@ -269,7 +270,7 @@ def test_a_url_that_is_none_is_refused_without_its_passcode(url: str) -> None:
 def test_an_inbox_holds_no_more_octets_than_are_wanted(
     link: Link, stomp_broker: RunningBroker
 ) -> None:
-    """Large messages wait with the client, which reads no more when it has enough."""
+    """Large messages wait with the client, which stops reading when it has enough."""
     queue = stomp_broker.queue("large")
     for number in range(20):
         link.send(queue, [packet(bytes([number]) * 1000)])
@@ -278,7 +279,7 @@ def test_an_inbox_holds_no_more_octets_than_are_wanted(
     first = inbox.get(LONG_S)
     assert first is not None
     assert wait_until(lambda: len(stomp_broker.frames.find("MESSAGE", destination=queue)) == 20, 30)
-    # The answer to this stands behind all of them.
+    # The reply to this comes after all of them.
     link.send(stomp_broker.queue("answered"), [packet(b"")]).result(LONG_S)
     assert inbox.size <= 4000
     first.ack()
@@ -386,7 +387,7 @@ def test_several_threads_can_close_a_link(unreachable: str) -> None:
 def test_a_callback_that_would_wait_for_ever_is_told_so(
     link: Link, stomp_broker: RunningBroker
 ) -> None:
-    """Callbacks are called in the one thread that could end the wait."""
+    """Callbacks run in the only thread that could end the wait."""
     found: Future[BaseException] = Future()
     is_ready = threading.Event()
 
@@ -398,7 +399,7 @@ def test_a_callback_that_would_wait_for_ever_is_told_so(
             found.set_result(error)
 
     def send() -> None:
-        # The callback that waits here keeps the second message from being confirmed.
+        # The waiting callback keeps the second message from being confirmed.
         link.send(stomp_broker.queue("callbacks"), [packet(b"1")]).add_done_callback(flush)
 
     link.wait_connected(LONG_S)
@@ -434,7 +435,7 @@ def test_a_passcode_that_is_not_encoded_is_not_quoted(passcode: str) -> None:
 def test_who_wants_to_know_is_told_of_each_connection(
     stomp_broker: RunningBroker, stomp_proxy: Proxy
 ) -> None:
-    """After the subscriptions: what is sent then can be answered to them."""
+    """The callback runs after the subscriptions, so replies to what it sends arrive on them."""
     heard: Queue[Exception | None] = Queue()
     queue = stomp_broker.queue("told")
     with connect(

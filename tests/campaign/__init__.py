@@ -1,9 +1,9 @@
-"""A campaign of faults: clients at work, a broker to which things happen, and nothing lost.
+"""A campaign of fault injection: clients use a broker that fails, and no message may be lost.
 
-A seed says what clients do and what happens to the broker. While they are at it, everything that
-they see is written down as a history (:mod:`tests.campaign.history`). In the end the queues are
-drained, and a checker (:mod:`tests.campaign.checker`) looks whether the history keeps every
-promise. It knows nothing of how the broker works.
+A seed determines the actions of the clients and the faults of the broker. Everything that the
+clients see is recorded as a history (:mod:`tests.campaign.history`). In the end the queues are
+drained, and a checker (:mod:`tests.campaign.checker`) verifies that the history keeps every
+guarantee. It does not depend on the broker's implementation.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Runs seeds that have not been run, or reports what came of them; see the package."""
+"""Run seeds that have not been run, or report the results; see the package."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _options() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Do as the command line says; 1 if a run has found something, 2 if none could be made."""
+    """Run the command line; return 1 if a run found a violation, 2 if no run could be made."""
     options = _options()
     results = Results(options.results)
     if options.do == "report":
@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def _possible(seeds: list[int]) -> list[int]:
-    """Those that can be run here; says which can't."""
+    """Return the faults that can be run here; print those that cannot."""
     missing = {}
     for name in sorted({fault_of(seed) for seed in seeds}):
         fault = FAULTS[name]
@@ -82,7 +82,7 @@ def _possible(seeds: list[int]) -> list[int]:
 
 
 class _Runs:
-    """Runs, several at a time, and what is said of them."""
+    """Runs, several in parallel, and the output about them."""
 
     def __init__(self, results: Results, total: int, folder: Path) -> None:
         self._results = results
@@ -92,7 +92,7 @@ class _Runs:
         self._begun = time.monotonic()
 
     def make(self, seeds: Iterable[int], jobs: int, deadline: float | None, sync: str) -> None:
-        """Run seeds until there are no more, or the time is over."""
+        """Run seeds until none is left or the time is over."""
         left = iter(seeds)
         with ProcessPoolExecutor(jobs) as pool:
             running: set[Future[Verdict]] = set()
@@ -121,7 +121,7 @@ class _Runs:
             print("\n".join(_lines(verdict, self._folder)), flush=True)
 
     def end(self, seeds: range) -> int:
-        """Sum up; gives the exit status."""
+        """Print the summary; return the exit status."""
         bad = [each for each in self._results if each.seed in seeds and not each.is_good]
         known = [each for each in self._results if each.seed in seeds]
         receipted = sum(each.counts.get("receipted", 0) for each in known)
@@ -132,7 +132,7 @@ class _Runs:
 
 
 def _lines(verdict: Verdict, folder: Path) -> Iterator[str]:
-    """What a bad verdict says, and how to see it again."""
+    """Yield the lines that describe a bad verdict and the command that repeats the run."""
     yield from (f"  {text}" for text in verdict.texts)
     if verdict.problem:
         yield verdict.problem

@@ -1,4 +1,4 @@
-"""What a checker keeps: operations, and the copies of messages that they have made."""
+"""The state of a checker: operations, and the copies of messages that they have created."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Connection", "Copy", "Operation", "Sighting", "Violation", "excused"
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A promise that was broken."""
+    """A broken guarantee."""
 
     #: ``lost``, ``undone``, ``invented``, ``torn``, ``order`` or ``doubled``.
     rule: str
@@ -27,17 +27,17 @@ class Connection:
 
     number: int
     life: int
-    #: The place that it reads in the mode auto, if it does.
+    #: The place from which it consumes in the mode auto, if any.
     auto: str
     is_open: bool = True
     is_clean: bool = False
-    #: When others were seen to get what this one has, and had not acknowledged.
+    #: Deliveries of this client's unacknowledged messages to others, each with its event number.
     contested: list[tuple[int, Copy]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Operation:
-    """Something asked for; ``at`` and ``done`` are the numbers of events."""
+    """A requested operation; ``at`` and ``done`` are the numbers of events."""
 
     asked: Asked
     at: int
@@ -48,7 +48,7 @@ class Operation:
 
     @property
     def is_undone(self) -> bool:
-        """Whether the broker has said that nothing of it was taken.
+        """Return True if the broker has reported that no part of the operation was applied.
 
         An acknowledgement that is no part of a transaction is not forgotten when it fails.
         """
@@ -60,34 +60,34 @@ class Operation:
 
 @dataclass(slots=True)
 class Copy:
-    """A message in one of the places where it belongs."""
+    """A message in one of the places to which it was routed."""
 
     message: int
     place: str
     operation: Operation
-    #: Where it is among the messages of its operation.
+    #: The position among the messages of its operation.
     position: int
-    #: Whether it belongs there for certain; a subscription may have come too late for it.
+    #: True if it certainly belongs there; a subscription may have come too late for it.
     is_certain: bool
     sightings: list[Sighting] = field(default_factory=list)
-    #: Operations that settle it.
+    #: Operations that acknowledge or reject it.
     settlements: list[Operation] = field(default_factory=list)
-    #: How often it was there in the end, among dead letters or not.
+    #: Number of times it was drained at the end, from the dead letters or not.
     drained: int = 0
 
     @property
     def key(self) -> tuple[int, int]:
-        """What orders the copies of one connection's messages."""
+        """Sort key for the copies of one connection's messages."""
         return self.operation.at, self.position
 
     @property
     def is_seen(self) -> bool:
-        """Whether it was ever there."""
+        """True if it was delivered or drained."""
         return bool(self.sightings or self.drained)
 
     @property
     def is_accounted_for(self) -> bool:
-        """Whether it is there, or somebody may have taken it."""
+        """True if it was drained, or a client may have acknowledged it."""
         return (
             bool(self.drained)
             or any(sighting.is_auto for sighting in self.sightings)
@@ -95,11 +95,11 @@ class Copy:
         )
 
     def came_after(self, earlier: Sighting) -> bool:
-        """Whether the broker gave it out again after that."""
+        """Return True if the broker delivered it again after that delivery."""
         return bool(self.drained) or any(each.rank > earlier.rank for each in self.sightings)
 
     def __str__(self) -> str:
-        """Name it."""
+        """Return the name of the message and its place."""
         return f"message {self.message} of {self.place}"
 
 
@@ -110,21 +110,21 @@ class Sighting:
     copy: Copy
     connection: Connection
     is_marked: bool
-    #: For how many times the broker gave it out, as it counts.
+    #: Delivery count of the broker.
     count: int
     is_auto: bool
-    #: Whether its client has asked for its end, and whether that was confirmed.
+    #: True if its client has acknowledged or rejected it; and true if that was confirmed.
     is_answered: bool = False
     is_settled: bool = False
 
     @property
     def rank(self) -> tuple[int, int]:
-        """What orders the deliveries of a copy, in whatever order they were read."""
+        """Sort key for the deliveries of a copy, independent of the order of reading."""
         return self.connection.life, self.count
 
 
 def torn(operation: Operation, autos: Iterable[str]) -> Iterator[Violation]:
-    """What is there of an operation in doubt, and what is not, if it is not all or nothing."""
+    """Yield the violations of an operation in doubt that was applied in part."""
     copies = [each for each in operation.copies if each.is_certain and each.place not in autos]
     seen = [copy for copy in copies if copy.is_seen]
     unseen = [copy for copy in copies if not copy.is_seen]
@@ -144,10 +144,10 @@ def torn(operation: Operation, autos: Iterable[str]) -> Iterator[Violation]:
 
 
 def excused(missing: set[int], copies: Iterable[Copy], broken: Counter[str]) -> set[int]:
-    """Which messages may be missing since they were on their way when a connection broke.
+    """Return the messages that may be missing because they were in flight when a connection broke.
 
-    In the mode auto these are lost, by the promise. They are the ones that come next in their
-    queue: of one sender there can be no more gaps than connections that broke.
+    In the mode auto these are lost, as documented. They are the next ones in their queue. Therefore
+    one sender has at most as many gaps as broken connections.
     """
     found: set[int] = set()
     kept = [each for each in copies if each.is_certain and each.operation.done is not None]

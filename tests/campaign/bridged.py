@@ -1,4 +1,4 @@
-"""Messages from senders over a broker, a bridge and its buffer to a broker, all of it killed."""
+"""Messages over a broker, a bridge with a buffer and a second broker; each process is killed."""
 
 from __future__ import annotations
 
@@ -27,29 +27,32 @@ _WINDOWS: Final = (1, 10, 100)
 
 
 class Bridged(Posted):
-    """A run of ``stompkit bridge`` with a buffer, from queues of a broker to others that it has."""
+    """A run of ``stompkit bridge`` with a buffer, from queues of a broker to other queues of it."""
 
     def __init__(self, plan: Plan, directory: Path, report: Path) -> None:
-        """Prepare; nothing runs yet."""
+        """Prepare without starting anything."""
         super().__init__(plan, directory, report)
         self._window = plan.chance("options").choice(_WINDOWS)
         self._came: list[Came] = []
 
     def command(self) -> Sequence[str]:
-        """The program, and what it is told."""
+        """The program and its arguments."""
         queues = [word for queue in QUEUES for word in ("--queue", queue)]
-        # One broker is as good as two: it has two names.
+        # One broker is enough, as it has two names.
         ends = ["--from", self.chain.url(""), "--from-site", "here"]
         ends += ["--to", self.chain.url(""), "--to-site", "there"]
         options = ("--buffer", str(self.folder), "--window", str(self._window), "--quiet")
         return ("bridge", *ends, *queues, "--destination", f"/queue/{{name}}{_OUT}", *options)
 
     def look(self, *, anew: bool = False) -> int:
-        """How much the broker has taken: who would read what comes out would take it away."""
+        """Return the number of messages that the broker has confirmed.
+
+        Reading the destination would consume the messages.
+        """
         return len(self.confirmed())
 
     def finish(self) -> None:
-        """Read all that comes, until all has come that has to, and the bridge has ended."""
+        """Read until all expected messages have arrived and the bridge has ended."""
         wanted = {(each.sender, each.number) for each in self.confirmed()}
         with Link([f"127.0.0.1:{self.chain.brokers.active.port}"]) as link:
             inboxes = {queue: link.subscribe(f"{queue}{_OUT}") for queue in QUEUES}
@@ -78,21 +81,21 @@ class Bridged(Posted):
                 take()
                 return len(over) == len(inboxes)
 
-            # Whether it is, says the checker.
+            # The checker decides whether all messages arrived.
             until(is_all_there, self.patience_s)
-            # One that has just been started does not know of signals yet.
+            # A process that has just been started does not handle signals yet.
             assert self.receiver.stop() in (0, -SIGTERM), self.receiver.log
-            # What comes twice may be behind it.
+            # Duplicates may be behind the end mark.
             for queue in QUEUES:
                 link.send(f"{queue}{_OUT}", [Packet({}, _END)])
             assert until(is_over, self.patience_s), "queues do not end"
 
     def seen(self) -> Sequence[Struct]:
-        """What came out."""
+        """The messages that came out of the bridge."""
         return self._came
 
     def check(self) -> Finding:
-        """Judge it."""
-        # Each misfortune breaks a connection or two, or a process.
+        """Check the messages that came out of the bridge."""
+        # Each fault breaks a connection or two, or a process.
         most_twice = self._window * 2 * (len(self.chain.notes) + 1)
         return check_bridge(self.confirmed(), self._came, self.sent(), most_twice)

@@ -1,4 +1,4 @@
-"""The brokers of a run: one, or two of which one waits for the data of the other."""
+"""The brokers of a run: one, or an active broker and a standby with the same store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _START_S: Final = 120.0
 
 
 class Brokers:
-    """Brokers with one store; at most one of them is at work."""
+    """Brokers with one store; at most one of them is active."""
 
     def __init__(
         self, directory: Path, settings: str, *, has_standby: bool, sync: str = "always"
@@ -38,7 +38,7 @@ class Brokers:
         self.active: RunningBroker
 
     def begin(self) -> None:
-        """Start; returns when a broker answers."""
+        """Start; return when a broker answers."""
         if self._has_standby:
             with free_ports(2) as ports:
                 self._ports = list(ports)
@@ -64,37 +64,37 @@ class Brokers:
 
     @property
     def ports(self) -> list[int]:
-        """Where a broker may be found."""
+        """Ports on which a broker may listen."""
         return self._ports or [self.active.port]
 
     @property
     def pid(self) -> int:
-        """The process of the broker that is at work: it says so in its lock."""
+        """Process id of the active broker, read from its lock."""
         found = re.search(r"\d+", (self.data / "lock").read_text(encoding="utf-8"))
         assert found is not None
         return int(found[0])
 
     @property
     def is_alive(self) -> bool:
-        """Whether the one that is at work has not ended."""
+        """True if the active broker has not ended."""
         return self.active.is_running
 
     @property
     def log(self) -> str:
-        """All that they have written."""
+        """Return the logs of all brokers."""
         return "".join(broker.log for broker in self._all)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the one that is at work."""
+        """Send a signal to the active broker."""
         os.kill(self.pid, number)
 
     def limit(self, which: int, soft: int) -> None:
-        """Bound what its process may have; -1 stands for no bound."""
+        """Limit a resource of the active process; -1 removes the limit."""
         _, hard = resource.prlimit(self.pid, which)
         resource.prlimit(self.pid, which, (hard if soft < 0 else soft, hard))
 
     def go_on(self) -> None:
-        """Start the one that has ended, or have the other one take over; waits until it answers."""
+        """Restart the broker, or wait for the takeover by the standby; return when one answers."""
         if self._standby is None:
             self.active.restart(kill=True)
             return
@@ -105,11 +105,11 @@ class Brokers:
         self._prepare_standby()
 
     def end(self) -> None:
-        """End all of them."""
+        """Stop all of them."""
         for broker in self._all:
             broker.kill()
         if self._standby is not None:
-            # It takes over now, and can be ended then.
+            # It takes over now, and can be stopped then.
             self._standby.result().stop()
         for broker in self._all:
             broker.stop()

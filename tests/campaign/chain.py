@@ -1,8 +1,8 @@
-"""A chain: a broker with its disk and its network, and programs that work with it.
+"""A chain: a broker with its disk and its network, and programs that use it.
 
-What a chain is for is said by those who make one: what a spool has, or a replica. Here is what
-happens to all of them: programs are killed or stand still, the broker is killed or loses its power,
-and the network fails.
+The subclasses and users of a chain define its purpose, such as a spool or a replica. This module
+has the faults that they share: programs are killed or paused, the broker is killed or loses its
+power, and the network fails.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from tests.campaign.plan import Plan
 
 __all__ = ["Chain", "Misfortune", "until"]
 
-#: How long nothing may come of all the work when nothing is broken, in seconds.
+#: Longest time in seconds without progress when nothing is broken.
 _PROGRESS_S: Final = 90.0
 _LOOK_EVERY_S: Final = 0.05
 _SLICE_S: Final = 1.0
 
-#: What happens once; it leaves all as it was, but for what it has killed.
+#: A fault; afterwards everything runs again, except what it has killed.
 Misfortune = Callable[[], None]
 
 
 def until(condition: Callable[[], bool], at_most_s: float) -> bool:
-    """Wait for a condition; says whether it came true in time.
+    """Wait for a condition; return True if it came true in time.
 
-    All of this may be stopped for a while, which is no time for anybody.
+    A pause of the whole process does not count as waiting time.
     """
     return any(
         wait_until(condition, _SLICE_S, interval_s=_LOOK_EVERY_S)
@@ -45,13 +45,13 @@ def until(condition: Callable[[], bool], at_most_s: float) -> bool:
 
 
 class Chain:
-    """A broker, and programs around it; a context manager that ends all of it."""
+    """A broker, and programs around it; a context manager that ends all of them."""
 
     def __init__(self, plan: Plan, directory: Path, library: Path, settings: str = "") -> None:
-        """Prepare; nothing runs yet. ``library`` is that of the disk."""
+        """Prepare without starting anything. ``library`` is that of the disk."""
         self.chance: random.Random = plan.chance("faults")
         self.directory = directory
-        #: What has happened, for readers of a history.
+        #: Descriptions of the faults, for readers of a history.
         self.notes: list[str] = []
         self.commands: list[Command] = []
         self._rounds = plan.rounds
@@ -68,7 +68,7 @@ class Chain:
         self.proxy: Proxy
 
     def __enter__(self) -> Self:
-        """Start the broker and what is between it and all others."""
+        """Start the broker and the network proxy."""
         try:
             self._stack.callback(self.brokers.end)
             self.brokers.begin()
@@ -86,12 +86,12 @@ class Chain:
 
     @property
     def log(self) -> str:
-        """All that broker and programs have written."""
+        """Return the output of the broker and of all programs."""
         logs = [f"--- {command.name}\n{command.log}" for command in self.commands]
         return "\n".join(["--- broker", self.brokers.log, *logs])
 
     def url(self, destination: str) -> str:
-        """A destination of the broker, over the network."""
+        """Return the URL of a destination of the broker, through the network proxy."""
         return f"stomp://127.0.0.1:{self.proxy.port}{destination}"
 
     def start(self, command: Command) -> Command:
@@ -99,12 +99,12 @@ class Chain:
         command.start()
         self.commands.append(command)
         self._stack.callback(command.kill)
-        # What stands still can't end.
+        # A stopped process cannot end.
         self._stack.callback(command.resume)
         return command
 
     def note(self, text: str) -> None:
-        """Note what happens."""
+        """Record a fault."""
         self.notes.append(f"{time.monotonic() - self._begun:.2f} s: {text}")
 
     # Waiting.
@@ -115,7 +115,7 @@ class Chain:
         how_far: Callable[[], str],
         at_most_s: float = _PROGRESS_S,
     ) -> None:
-        """Wait until that has happened; all programs have to be well."""
+        """Wait for a condition; fail if a program has ended with an error."""
 
         def is_over() -> bool:
             for command in self.commands:
@@ -126,13 +126,13 @@ class Chain:
         assert until(is_over, at_most_s), f"it does not go on for {at_most_s:g} s: {how_far()}"
 
     def rest(self, seconds: float) -> None:
-        """Have all go on for a while."""
+        """Sleep while all processes continue."""
         wait_until(lambda: False, seconds, interval_s=_LOOK_EVERY_S)
 
-    # What happens.
+    # Faults.
 
     def moments(self, usual: int) -> list[float]:
-        """Shares of the work at which something is to happen."""
+        """Return the shares of the work after which a fault happens."""
         count = self._rounds or usual
         return sorted(self.chance.uniform(0.02, 0.95) for _ in range(count))
 
@@ -144,14 +144,14 @@ class Chain:
         command.start()
 
     def pause(self, command: Command) -> None:
-        """Have a program stand still for a while."""
+        """Pause a program for a while."""
         self.note(f"{command.name} stands still")
         command.pause()
         self.rest(self.chance.uniform(0.05, 1.0))
         command.resume()
 
     def crash(self, *, power: bool = False) -> None:
-        """Kill the broker, and start it again; with ``power`` its disk has what was synced."""
+        """Kill the broker and start it again; with ``power`` its disk keeps only synced data."""
         self.note("power failure" if power else "broker killed")
         self.brokers.active.kill()
         if power:
@@ -161,11 +161,11 @@ class Chain:
         self.brokers.go_on()
 
     def lose_power(self) -> None:
-        """Have the broker's machine lose its power."""
+        """Simulate a power failure of the broker's machine."""
         self.crash(power=True)
 
     def cut(self) -> None:
-        """Cut connections: at once, or in one of the next frames."""
+        """Cut connections immediately, or within one of the next frames."""
         command = self.chance.choice(("SEND", "ACK", "MESSAGE", "RECEIPT", None))
         proxy = self.proxy
         if command is None:
@@ -179,7 +179,7 @@ class Chain:
         fault.remove()
 
     def part(self) -> None:
-        """Have the network transport nothing for a while."""
+        """Block all network traffic for a while."""
         self.note("the network is cut")
         with self.proxy.hold():
             self.rest(self.chance.choice((0.1, 0.5, 2.0)))
@@ -188,11 +188,11 @@ class Chain:
         self.note("the network is whole")
 
     def usual(self) -> list[Misfortune]:
-        """What can happen to broker and network, each as often as it is there."""
+        """Return the faults of broker and network, repeated by their weight."""
         return [self.crash, self.crash, self.lose_power, self.cut, self.cut, self.part]
 
     def happen(self, misfortunes: Sequence[Misfortune]) -> None:
-        """Have one of these happen; sometimes another one right after it."""
+        """Run one of these faults; sometimes another one right after it."""
         self.chance.choice(misfortunes)()
         while self.chance.random() < 0.25:
             self.rest(self.chance.uniform(0.0, 0.3))

@@ -1,6 +1,7 @@
-"""Looks whether a history keeps what the broker promises.
+"""Check that a history keeps the guarantees of the broker.
 
-The promises are those of ``docs/broker.rst`` and ``docs/storage.rst``. A violation is one of these:
+The guarantees are those of ``docs/broker.rst`` and ``docs/storage.rst``. A violation is one of
+these:
 
 ``lost``      a message with a receipt is gone, and nobody can have acknowledged it
 ``undone``    a message came again after its acknowledgement had been confirmed
@@ -9,9 +10,9 @@ The promises are those of ``docs/broker.rst`` and ``docs/storage.rst``. A violat
 ``order``     messages overtook each other
 ``doubled``   a message came twice without a mark, or to two at once, or was there twice in the end
 
-What was asked for and not confirmed may have been done or not. What a client reads may have been
-sent long ago: it is not by the order of reading that deliveries are told apart, but by the lives
-of brokers, and by ``delivery-count`` within each.
+An operation without confirmation may have been applied or not. A client may read a message long
+after the broker sent it. Therefore the order of reading does not order deliveries; the lives of the
+broker do, and ``delivery-count`` within each life.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ RULES: Final = ("lost", "undone", "invented", "torn", "order", "doubled")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a history comes to."""
+    """The result of checking a history."""
 
     violations: list[Violation]
     #: Messages whose receipt came, the deliveries that were seen and those with a mark, messages
@@ -63,14 +64,14 @@ def check(events: Iterable[Event]) -> Finding:
 
 
 class _Line:
-    """The order of what comes out of one place on one connection."""
+    """The order of the deliveries from one place on one connection."""
 
     def __init__(self) -> None:
         self._latest_asked = -1
         self._last: dict[int, Copy] = {}
 
     def overtaken(self, copy: Copy) -> bool:
-        """Note the next one; says whether one that was sent after it has come before it."""
+        """Record the next delivery; return True if a message that was sent later came before it."""
         operation = copy.operation
         sender = operation.asked.connection
         last = self._last.get(sender)
@@ -113,7 +114,7 @@ class _Checker:
         }
 
     def see(self, number: int, event: Event) -> None:
-        """Take the next event."""
+        """Process the next event."""
         see = self._sees.get(type(event))
         if see is not None:
             see(number, event)
@@ -142,7 +143,7 @@ class _Checker:
             self._crashed.add(event.life)
 
     def _has_crashed(self, first: int, last: int) -> bool:
-        """Whether one of these lives, but the last, has ended by a crash."""
+        """Return True if one of these lives, except the last, ended by a crash."""
         return any(life in self._crashed for life in range(first, last))
 
     # Operations.
@@ -169,7 +170,7 @@ class _Checker:
             self._durables.setdefault(event.durable, []).append(operation)
 
     def _places(self, destination: str) -> list[tuple[str, bool]]:
-        """Where a message goes that is sent now, and whether it does for certain."""
+        """Return the places to which a message is routed now, and whether each is certain."""
         if destination in self._setting.children:
             return [(child, True) for child in self._setting.children[destination]]
         topics = self._setting.topics
@@ -203,7 +204,7 @@ class _Checker:
     # Messages.
 
     def _found(self, message: int, place: str) -> Copy | None:
-        """The copy that came out of a place, if it can have been there."""
+        """Return the copy that came out of a place, if it can have been there."""
         copy = self._copies.get((message, self._alive.get(place, place)))
         if copy is None:
             why = "was never sent there"
@@ -230,7 +231,7 @@ class _Checker:
         copy = self._found(event.message, event.place)
         connection = self._connections[event.connection]
         if copy is None:
-            # Whatever is said of it is said of nothing.
+            # The copy belongs to no known operation.
             nothing = Operation(Asked(-1, event.connection), number)
             copy = Copy(event.message, event.place, nothing, 0, is_certain=False)
         sighting = Sighting(copy, connection, event.is_redelivered, event.count, event.is_auto)
@@ -259,7 +260,7 @@ class _Checker:
                 self._violated("doubled", f"{copy} came again, not marked as that")
 
     def _check_holders(self, number: int, copy: Copy, new: Sighting) -> None:
-        """Note who seems to have the same message; if it is still connected, both have it."""
+        """Record the clients that seem to hold the same message; report those still connected."""
         connection = new.connection
         for old in copy.sightings:
             other = old.connection
@@ -294,7 +295,7 @@ class _Checker:
     # The end.
 
     def finish(self) -> None:
-        """Look for what is not there."""
+        """Report the messages that are missing at the end."""
         broken = Counter(
             each.auto for each in self._connections.values() if each.auto and not each.is_clean
         )

@@ -1,8 +1,8 @@
-"""Clients: those that send, and those that receive and acknowledge.
+"""Clients: producers, and consumers that acknowledge.
 
-Each has a generator of random numbers of its own and does by it what clients do: windows of
-receipts, transactions that are committed and aborted, acknowledgements with and without receipt,
-in time or late, leaving in good order and not. A client that has lost its connection comes back.
+Each has its own generator of random numbers, which chooses among the usual actions: windows of
+receipts, transactions that are committed and aborted, acknowledgements with and without receipt, in
+time or late, and disconnects, graceful or not. A client that has lost its connection reconnects.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from tests.campaign.wire import Wire
 
 __all__ = ["Client", "Consumer", "Habits", "Producer", "World"]
 
-#: How long an answer may take before a client gives the connection up, in seconds.
+#: Longest time in seconds that a client waits for an answer before it drops the connection.
 _PATIENCE_S: Final = 1.5
-#: How long a client may wait before it connects again, in seconds.
+#: Longest time in seconds that a client waits before it reconnects.
 _LONGEST_PAUSE_S: Final = 0.05
 _BYE: Final = "bye"
 
 
 class World(Protocol):
-    """Where clients are."""
+    """The environment of clients."""
 
     recorder: Recorder
 
     def port(self) -> int:
-        """Where a broker is to be found, perhaps."""
+        """Port on which a broker may listen."""
 
     def wants_more(self) -> bool:
-        """Whether more messages are to be sent."""
+        """True if more messages are to be sent."""
 
     def watch(self, client: Client) -> None:
-        """Have what comes read from now on."""
+        """Start to poll the client's connection for input."""
 
     def unwatch(self, client: Client) -> None:
-        """Have nothing read any more."""
+        """Stop polling the client's connection."""
 
 
 class Client:
-    """What all clients do: connect, ask and be answered, leave, and come back."""
+    """The common part of all clients: connect, send, receive receipts, disconnect and reconnect."""
 
-    #: The place that it reads in the mode auto.
+    #: The place from which it consumes in the mode auto.
     auto = ""
 
     def __init__(self, world: World, name: str, chance: random.Random) -> None:
-        """Begin without a connection."""
+        """Start without a connection."""
         self.name = name
         self.chance = chance
         self.wire: Wire | None = None
-        #: The number of the connection; 0 while the client has not been let in.
+        #: The number of the connection; 0 until the broker has answered CONNECTED.
         self.connection = 0
         self.is_leaving = False
         self.has_ended = False
@@ -67,24 +67,24 @@ class Client:
         self._heard = 0.0
         self._headers: dict[str, str] = {}
 
-    # What is different in each kind.
+    # Hooks of the subclasses.
 
     def let_in(self) -> None:
-        """Do what comes first on a new connection."""
+        """Run the first actions on a new connection."""
 
     def act(self) -> None:
-        """Do what there is to do."""
+        """Run the actions that are due."""
 
     def message(self, frame: Frame) -> None:
-        """Take a message."""
+        """Process a message."""
 
     def forget(self) -> None:
-        """Forget what ends with the connection."""
+        """Discard the state that ends with the connection."""
 
     # The connection.
 
     def work(self, now: float) -> None:
-        """Do whatever can be done now."""
+        """Do everything that is possible now without blocking."""
         if self.wire is None:
             if not self.has_ended and now >= self._next_try:
                 self._connect(now)
@@ -106,7 +106,7 @@ class Client:
             self.wire.write()
 
     def hear(self, now: float) -> None:
-        """Take what has come."""
+        """Process the frames that have been received."""
         for frame in self.wire.take() if self.wire is not None else ():
             self._heard = now
             self._take(frame, now)
@@ -147,36 +147,36 @@ class Client:
         self.done(asked)
 
     def done(self, operation: int) -> None:
-        """Hear that an operation was done."""
+        """Handle the receipt of an operation."""
 
     def refused(self, operation: int, code: str) -> None:
-        """Hear that one was refused."""
+        """Handle the ERROR for an operation."""
 
     def receipt_for(self, operation: int) -> dict[str, str]:
-        """The header that asks for a receipt."""
+        """Return the header that asks for a receipt."""
         self._last_receipt += 1
         receipt = str(self._last_receipt)
         self._asked[receipt] = operation
         return {"receipt": receipt}
 
     def send(self, command: str, headers: dict[str, str], body: bytes = b"") -> None:
-        """Have a frame sent."""
+        """Send a frame."""
         assert self.wire is not None
         self.wire.send(command, headers, body)
 
     @property
     def open_requests(self) -> int:
-        """How many receipts are waited for."""
+        """Number of receipts that are awaited."""
         return len(self._asked)
 
     def leave(self) -> None:
-        """End the session in good order."""
+        """Disconnect gracefully."""
         if self.connection and not self.is_leaving:
             self.is_leaving = True
             self.send("DISCONNECT", {"receipt": _BYE})
 
     def lose(self, now: float, *, reset: bool = False) -> None:
-        """Let the connection go, whatever is under way."""
+        """Drop the connection with all operations in progress."""
         if self.wire is not None:
             self._over(now, is_clean=False, reset=reset)
 
@@ -194,7 +194,7 @@ class Client:
         self.forget()
 
     def may_go(self, probability: float) -> None:
-        """Leave now and then, in good order or not."""
+        """Disconnect now and then, gracefully or not."""
         if self.chance.random() < probability:
             if self.chance.random() < 0.5:
                 self.leave()
@@ -203,7 +203,7 @@ class Client:
 
 
 class Producer(Client):
-    """Sends numbered messages, with a receipt for each, or for each transaction."""
+    """Sends numbered messages, with a receipt for each message or transaction."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class Producer(Client):
         targets: Sequence[str],
         lasting: Sequence[str],
     ) -> None:
-        """Send to ``targets``; what is in transactions goes to ``lasting`` ones."""
+        """Send to ``targets``; transactions send to ``lasting`` ones."""
         super().__init__(world, name, chance)
         self._window = window
         self._targets = targets
@@ -261,21 +261,21 @@ class Producer(Client):
             self.send("COMMIT", {**named, **self.receipt_for(asked)})
         elif draw < 0.95:
             self.send("ABORT", named)
-        # Else it stays open until the connection ends.
+        # Otherwise it stays open until the connection ends.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Habits:
-    """How a consumer consumes."""
+    """The behaviour of a consumer."""
 
     mode: str
     prefetch: int
-    #: How many acknowledgements are in one transaction; 0 for none.
+    #: Number of acknowledgements in one transaction; 0 for none.
     batch: int = 0
-    #: What it sends in these transactions, for each message one, goes there.
+    #: Destination of the messages that these transactions send, one for each acknowledged message.
     answers: str = ""
-    #: Probabilities: of acknowledging with a receipt, of NACK, of waiting with a message, and of
-    #: leaving after one.
+    #: Probabilities: of acknowledging with a receipt, of NACK, of delaying an acknowledgement, and
+    #: of disconnecting after one.
     confirms: float = 0.7
     rejects: float = 0.0
     holds: float = 0.1
@@ -283,7 +283,7 @@ class Habits:
 
 
 class Consumer(Client):
-    """Reads one place, and acknowledges what it gets."""
+    """Consumes from one place, and acknowledges the messages."""
 
     def __init__(
         self,
@@ -298,7 +298,7 @@ class Consumer(Client):
     ) -> None:
         """Read a queue, or a durable subscription of ``topic`` by the client's name.
 
-        ``gives_up`` is not to try again what was refused.
+        With ``gives_up`` it does not repeat a refused subscription.
         """
         super().__init__(world, name, chance)
         self._habits = habits
@@ -324,16 +324,16 @@ class Consumer(Client):
         self.send("SUBSCRIBE", headers)
 
     def refused(self, operation: int, code: str) -> None:
-        """Give up, if that is how it is."""
+        """Stop for good if ``gives_up`` is set."""
         self.has_ended = self.has_ended or self._gives_up
 
     def forget(self) -> None:
-        """What was held is the broker's again."""
+        """Forget the unacknowledged messages, which the broker redelivers."""
         self._held.clear()
         self._fresh = 0
 
     def message(self, frame: Frame) -> None:
-        """Note a message."""
+        """Record a message."""
         delivery = self._recorder.delivered(
             self.connection, self._place, frame, is_auto=bool(self.auto)
         )
@@ -342,7 +342,7 @@ class Consumer(Client):
             self._fresh += 1
 
     def act(self) -> None:
-        """Acknowledge what is to be acknowledged."""
+        """Acknowledge the messages that are due."""
         fresh, self._fresh = self._fresh, 0
         if self.auto:
             self.may_go(self._habits.leaves / 10)
@@ -352,7 +352,7 @@ class Consumer(Client):
         elif self._habits.mode == "client":
             self._settle_up_to()
         else:
-            # Those that were held back have a new chance each time that something comes.
+            # Each delayed message gets a new chance whenever a message arrives.
             for delivery, name in list(self._held) if fresh else ():
                 if self.connection and not self.is_leaving:
                     self._answer(delivery, name)
@@ -369,7 +369,7 @@ class Consumer(Client):
         self.may_go(habits.leaves)
 
     def _settle_up_to(self) -> None:
-        """Acknowledge a part of what was delivered, by its last one."""
+        """Acknowledge the older part of the deliveries, by the last of that part."""
         if not self._held or self.chance.random() < self._habits.holds:
             return
         count = self.chance.randint(1, len(self._held))
@@ -385,7 +385,7 @@ class Consumer(Client):
         self.send(command, {"id": name, **(self.receipt_for(asked) if confirms else {})})
 
     def _settle_batch(self) -> None:
-        """Acknowledge several in a transaction, and send as many."""
+        """Acknowledge several messages in a transaction that sends one message for each."""
         habits = self._habits
         self._last_transaction += 1
         named = {"transaction": str(self._last_transaction)}
@@ -408,6 +408,6 @@ class Consumer(Client):
             self.send("COMMIT", {**named, **self.receipt_for(asked)})
             self._held = rest
         else:
-            # They wait for their acknowledgement again.
+            # After the abort they are unacknowledged again.
             self.send("ABORT", named)
         self.may_go(habits.leaves)

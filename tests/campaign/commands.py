@@ -1,4 +1,4 @@
-"""Programs of a run, in processes of their own, which are killed and started again."""
+"""Programs of a run, in child processes, which are killed and restarted."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Final
 __all__ = ["Command"]
 
 _STOP_S: Final = 60.0
-#: What broker and disk are told by, and nobody else.
+#: Environment variables for the broker and its disk only.
 _NOT_MINE: Final = ("LD_PRELOAD", "STOMPKIT_DISK")
 
 
 class Command:
-    """A module that is run by ``python -m``, and goes on where it was killed."""
+    """A module that is run by ``python -m`` and resumes where it was killed."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Command:
         *command: str,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Prepare; ``environment`` is what it has beside ours."""
+        """Prepare; ``environment`` is added to the environment of this process."""
         self.name = name
         self._log = directory / f"{name}.log"
         self._command = [sys.executable, "-m", *command]
@@ -48,21 +48,21 @@ class Command:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and has not ended."""
+        """True if it was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def has_done(self) -> bool:
-        """Whether it has ended in order."""
+        """True if it has ended with exit status 0."""
         return self._process is not None and self._process.poll() == 0
 
     @property
     def log(self) -> str:
-        """All that it has said."""
+        """Return all its output."""
         return self._log.read_text(encoding="utf-8", errors="replace") if self._log.exists() else ""
 
     def check(self) -> None:
-        """Fail if it has ended by itself, unless that was in order."""
+        """Fail if it has ended by itself with an error."""
         assert self.is_running or self.has_done, f"{self.name} has ended {self._how()}"
 
     def _how(self) -> str:
@@ -80,11 +80,11 @@ class Command:
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Have it go on."""
+        """Continue after :meth:`pause`."""
         self._signal(signal.SIGCONT)
 
     def stop(self) -> int:
-        """Have it end in order; gives its exit status."""
+        """Stop it by SIGTERM; return its exit status."""
         assert self._process is not None
         self._signal(signal.SIGTERM)
         return self._process.wait(_STOP_S)

@@ -1,7 +1,7 @@
-"""Runs in namespaces of their own: a network that is taken down, a file system that is full.
+"""Runs in separate namespaces: a network that is taken down, a file system that is full.
 
-What is mounted there, and the network, are seen by nobody else, and are gone with the processes.
-``python -m tests.campaign.confined`` is what runs inside.
+The mounts and the network are visible in the namespaces only, and vanish with the processes.
+``python -m tests.campaign.confined`` runs inside.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _TIMEOUT_S: Final = 900.0
 _HISTORY: Final = "confined.jsonl"
 _LOG: Final = "confined.log"
 _PROBLEM: Final = "confined.txt"
-#: So that all of it ends with the first process in there.
+#: All processes inside end with the first one.
 _APART: Final = ("--pid", "--fork", "--kill-child")
 _MEBIBYTE: Final = 1 << 20
-#: Of a file system that is soon full.
+#: Size of a small file system.
 _SIZE_BYTES: Final = 64 * _MEBIBYTE
 
 
@@ -42,7 +42,7 @@ def _run(*command: str) -> None:
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
 
 
-# What is prepared inside, and what happens there.
+# Preparation and faults inside the namespaces.
 
 
 _UP: Final = ("ip", "link", "set", "lo", "up")
@@ -53,10 +53,10 @@ def _up(plan: Plan, directory: Path) -> None:
 
 
 def _down(scene: Scene) -> Script:
-    """Have packets get nowhere, and nobody be told."""
+    """Drop all packets silently for a while."""
     scene.recorder.note("the network is down")
     _run("ip", "link", "set", "lo", "down")
-    # Clients lose their patience in the longest of these.
+    # The longest of these exceeds the timeouts of clients.
     yield scene.while_(scene.chance.choice((0.1, 0.5, 2.5)))
     _run(*_UP)
     scene.recorder.note("the network is up")
@@ -76,15 +76,15 @@ def _small(plan: Plan, directory: Path) -> None:
     try:
         _run("mount", "-o", "loop", str(image), str(data))
     except subprocess.CalledProcessError:
-        # There may be no loop device for us.
+        # A loop device may not be available.
         _run(*in_memory)
     else:
-        # Nobody has asked for it.
+        # mkfs creates this folder, and the broker does not expect it.
         (data / "lost+found").rmdir()
 
 
 def _fill(scene: Scene) -> Script:
-    """Have the file system be full, to the last block."""
+    """Fill the file system to the last block."""
     scene.recorder.note("the file system is full")
     filler = scene.brokers.data / "filler"
     with filler.open("wb", buffering=0) as file:
@@ -102,11 +102,11 @@ def _fill(scene: Scene) -> Script:
 
 
 class _Place(NamedTuple):
-    """Namespaces, what is prepared in them, and what happens there."""
+    """Namespaces, their preparation, and the fault in them."""
 
     namespaces: tuple[str, ...]
     programs: tuple[str, ...]
-    #: What has to be allowed there.
+    #: A command that succeeds if the operations are allowed there.
     trial: tuple[str, ...]
     prepare: Callable[[Plan, Path], None]
     fault: Fault
@@ -122,7 +122,7 @@ _PLACES: Final = {
 
 
 def missing(name: str) -> str:
-    """What this machine lacks, or does not allow, of a run of that name."""
+    """Return a description of what this machine lacks or forbids for a run of that name."""
     place = _PLACES[name]
     programs = [each for each in ("unshare", *place.programs) if shutil.which(each) is None]
     if programs:
@@ -133,10 +133,10 @@ def missing(name: str) -> str:
 
 
 class Confined:
-    """A run of clients with a broker, apart; a :class:`tests.campaign.stage.Stage`."""
+    """A run of clients with a broker in namespaces; a :class:`tests.campaign.stage.Stage`."""
 
     def __init__(self, plan: Plan, directory: Path, report: Path) -> None:
-        """Prepare; nothing runs yet."""
+        """Prepare without starting anything."""
         self._plan = plan
         self._directory = directory
         self._report = report
@@ -144,7 +144,7 @@ class Confined:
         self.events: Sequence[Event] = ()
 
     def play(self) -> None:
-        """Make it."""
+        """Run it."""
         place = _PLACES[self._plan.fault]
         inside = [sys.executable, "-m", __name__, str(self._directory), str(self._report)]
         words = json.dumps(asdict(self._plan))
@@ -160,7 +160,7 @@ class Confined:
         assert not problem, problem
 
     def check(self) -> Finding:
-        """Judge what clients have seen."""
+        """Check the history of the clients."""
         return check(self.events)
 
 

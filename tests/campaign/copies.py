@@ -1,4 +1,4 @@
-"""The databases of a run: a source, and replicas that write down what is applied to them."""
+"""The databases of a run: a source, and replicas that record the changes applied to them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.campaign.writing import Base, prepare, url_of
 __all__ = ["Replica", "Source"]
 
 _PATIENCE_S: Final = 60.0
-#: A row of the replica's own for each event that is written, whatever was there before.
+#: Triggers that add a row for each event, whatever the table had before.
 _TRIGGERS: Final = """
 CREATE TABLE applied (place INTEGER PRIMARY KEY AUTOINCREMENT, number INTEGER NOT NULL);
 CREATE TRIGGER inserted AFTER INSERT ON events
@@ -30,7 +30,7 @@ class Source:
     """A database with an outbox."""
 
     def __init__(self, path: Path) -> None:
-        """Make it."""
+        """Create the database."""
         self._path = path
         self.url = url_of(path)
         engine = create_engine(self.url)
@@ -38,17 +38,17 @@ class Source:
         engine.dispose()
 
     def committed(self) -> list[Committed]:
-        """All transactions, by their numbers."""
+        """Return all transactions, by their numbers."""
         with closing(_opened(self._path)) as connection:
             return _transactions(connection)
 
     def accounts(self) -> Accounts:
-        """What accounts have now."""
+        """Return the current state of the accounts."""
         with closing(_opened(self._path)) as connection:
             return _accounts(connection)
 
     def waiting(self) -> int:
-        """How many transactions the broker has not confirmed, as far as the relay knows."""
+        """Return the number of transactions that the relay has not recorded as confirmed."""
         with closing(_opened(self._path)) as connection:
             [[count]] = connection.execute(
                 "SELECT count(*) FROM stompkit_outbox WHERE published_at IS NULL"
@@ -56,16 +56,16 @@ class Source:
         return int(count)
 
     def end_lease(self) -> None:
-        """Have nobody wait for a relay that is known to be dead."""
+        """Expire the lease of a relay that was killed, so that the next one starts immediately."""
         with closing(_opened(self._path)) as connection, connection:
             connection.execute("UPDATE stompkit_outbox_state SET lease_expires = 0")
 
 
 class Replica:
-    """A copy that is made of changes."""
+    """A copy that is built from changes."""
 
     def __init__(self, name: str, path: Path) -> None:
-        """Make its tables."""
+        """Create its tables."""
         self.name = name
         self._path = path
         self.url = url_of(path)
@@ -76,19 +76,19 @@ class Replica:
         self.execute(_TRIGGERS)
 
     def execute(self, script: str) -> None:
-        """Have the database do something."""
+        """Run an SQL script in the database."""
         with closing(_opened(self._path)) as connection:
             connection.executescript(script)
 
     @property
     def count(self) -> int:
-        """How many transactions were there at the last look."""
+        """Number of transactions at the last look."""
         return len(self.seen[-1].numbers) if self.seen else 0
 
     def look(self) -> None:
-        """Note how it is now."""
+        """Record its current state."""
         with closing(_opened(self._path)) as connection:
-            # One transaction, so that nothing comes in between.
+            # One transaction gives a consistent view.
             connection.execute("BEGIN")
             numbers = connection.execute("SELECT id FROM events ORDER BY id").fetchall()
             accounts = _accounts(connection)
@@ -97,7 +97,7 @@ class Replica:
             self.seen.append(look)
 
     def applied(self) -> Applied:
-        """What was applied to it."""
+        """Return the transactions that were applied to it."""
         with closing(_opened(self._path)) as connection:
             connection.execute("BEGIN")
             numbers = connection.execute("SELECT number FROM applied ORDER BY place").fetchall()

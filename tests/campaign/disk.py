@@ -1,4 +1,4 @@
-"""A disk and a clock that fail on request: what tests say to ``disk.c``, and how it is built."""
+"""A disk and a clock that fail on request: the control of ``disk.c``, and its compilation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Disk", "NoCompiler", "Number", "built"]
 
 _SOURCE: Final = Path(__file__).with_name("disk.c")
 _INT_BYTES: Final = 4
-#: At the end of the name of what the disk does not know yet.
+#: Suffix of the names of files that are not synced yet.
 _NOT_YET: Final = ".not-yet"
 
 
@@ -25,7 +25,7 @@ class NoCompiler(Exception):
 
 
 class Number(IntEnum):
-    """The numbers that say how the disk is; see ``disk.c``."""
+    """The numbers that control the disk; see ``disk.c``."""
 
     WRITE_ERROR = 0
     GROW_ERROR = 1
@@ -40,8 +40,8 @@ class Number(IntEnum):
 
 
 def built(directory: Path) -> Path:
-    """Compile the library if need be; raises :class:`NoCompiler` where nothing can."""
-    # Whole, since what preloads it may be somewhere else.
+    """Compile the library if needed; raise :class:`NoCompiler` if that is impossible."""
+    # An absolute path, as preloading processes may have another working directory.
     library = directory.absolute() / "campaign-disk.so"
     if library.exists() and library.stat().st_mtime > _SOURCE.stat().st_mtime:
         return library
@@ -49,7 +49,7 @@ def built(directory: Path) -> Path:
     if compiler is None:
         raise NoCompiler("faults of disks need a C compiler: apt-get install gcc libc6-dev")
     directory.mkdir(parents=True, exist_ok=True)
-    # Under another name first: several may do this at once.
+    # A temporary name first, as several processes may compile at once.
     made = library.with_name(f"campaign-disk-{os.getpid()}.so")
     command = [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-o", str(made), str(_SOURCE)]
     subprocess.run([*command, "-ldl", "-lpthread"], check=True)
@@ -61,9 +61,9 @@ class Disk:
     """The disk below a directory, for the processes that are started within :meth:`preloaded`."""
 
     def __init__(self, library: Path, store: Path, beside: Path, *, has_shadow: bool) -> None:
-        """Act on the files below ``store``; ``beside`` is for files of its own.
+        """Act on the files below ``store``; ``beside`` is the folder for its control files.
 
-        With ``has_shadow`` the power can fail.
+        With ``has_shadow`` it can simulate a power failure.
         """
         self._library = library
         self._store = store
@@ -77,32 +77,32 @@ class Disk:
         self._numbers = memoryview(self._memory).cast("i")
 
     def __getitem__(self, number: Number) -> int:
-        """How it is."""
+        """Return a number."""
         return self._numbers[number]
 
     def __setitem__(self, number: Number, value: int) -> None:
-        """Have it otherwise, from now on."""
+        """Set a number, effective immediately."""
         self._numbers[number] = value
 
     @property
     def can_lose_power(self) -> bool:
-        """Whether :meth:`lose_power` can be called."""
+        """True if :meth:`lose_power` can be called."""
         return self._shadow is not None
 
     def heal(self) -> None:
-        """Have nothing fail any more; the clock stays as it is."""
+        """Remove all faults; the clock keeps its offset."""
         for number in Number:
             if number not in (Number.CLOCK, Number.WRITES, Number.STRUCK):
                 self[number] = 0
 
     def close(self) -> None:
-        """Let go of the file of numbers."""
+        """Release the file of numbers."""
         self._numbers.release()
         self._memory.close()
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process has to be started with to be on this disk."""
+        """Environment variables of a process that uses this disk."""
         mine = {
             "LD_PRELOAD": str(self._library),
             "STOMPKIT_DISK": str(self._store),
@@ -114,7 +114,7 @@ class Disk:
 
     @contextmanager
     def preloaded(self) -> Iterator[None]:
-        """Have what is started now be on this disk."""
+        """Set the environment so that processes started in the block use this disk."""
         mine = self.environment
         before = {name: os.environ.get(name) for name in mine}
         os.environ.update(mine)
@@ -128,7 +128,7 @@ class Disk:
                     os.environ[name] = value
 
     def lose_power(self) -> None:
-        """Leave of the files what the disk had; nobody may be at work on them."""
+        """Reset the files to their synced contents; no process may use them."""
         assert self._shadow is not None, "a disk that was made without a shadow"
         assert self[Number.WRITES], "the store was not written through the library"
         there = [path for path in self._shadow.iterdir() if path.suffix != _NOT_YET]
@@ -142,9 +142,9 @@ class Disk:
         self.forget()
 
     def settle(self) -> None:
-        """Have all that is there now be on the disk, also what is not opened again to be written.
+        """Mark all current files as synced, including those that are not opened again for writing.
 
-        Whoever has files that it writes once needs this ahead of each start.
+        Needed before each start of a program that has files which it writes only once.
         """
         self.forget()
         assert self._shadow is not None, "a disk that was made without a shadow"
@@ -154,7 +154,7 @@ class Disk:
                 shutil.copyfile(path, self._shadow / name)
 
     def forget(self) -> None:
-        """Begin anew with what the files are now, as whoever is started next does."""
+        """Start again with the current files, as the next process does."""
         if self._shadow is not None:
             for path in self._shadow.iterdir():
                 with suppress(FileNotFoundError):

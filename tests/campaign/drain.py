@@ -1,4 +1,4 @@
-"""Takes out of a broker all that is in it."""
+"""Remove all messages from a broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TIMEOUT_S: Final = 60.0
 
 
 def drain(port: int, recorder: Recorder) -> None:
-    """Read every place to its end, which a message of our own marks; nobody else is connected."""
+    """Read every place up to an end mark; no other client is connected."""
     for place in all_places():
         _Drain(port, recorder, place).run()
 
@@ -53,7 +53,7 @@ class _Drain:
             elif frame.command == "MESSAGE":
                 self._message(frame)
             elif frame.command == "RECEIPT":
-                # The subscription is there: what is published now comes last.
+                # The subscription exists: a message published now comes last.
                 self._mark(self._topic)
             else:
                 raise AssertionError(f"{self._place} can't be drained: {frame}")

@@ -1,7 +1,8 @@
-"""The faults: what happens to a broker while clients are at work.
+"""The faults: failures of a broker while clients use it.
 
-Each is a script of one round; it gives what it waits for while clients go on. A run has several
-rounds at moments that its seed says. What a round breaks it has mended at its end.
+Each is a script of one round; it yields the conditions for which it waits while the clients
+continue. A run has several rounds, at moments determined by its seed. Each round repairs its faults
+before it ends.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from tests.campaign.wire import Wire
 __all__ = ["FAULTS", "Fault", "fault_of"]
 
 
-#: A message that takes more memory than there is.
+#: Larger than the available memory.
 _MUCH_BYTES: Final = 32 << 20
-#: One seed in so many is that of the rare one.
+#: The rare fault has one in this many seeds.
 _RARELY: Final = 100
 
 
 class Fault(NamedTuple):
-    """A fault, what it needs, and what the broker's end may be in the end of the run."""
+    """A fault, its requirements, and the permitted exit of the broker at the end of the run."""
 
     title: str
     round: Callable[[Scene], Script]
@@ -87,7 +88,7 @@ def _descriptors(scene: Scene) -> Script:
 
 
 def _memory(scene: Scene) -> Script:
-    # It may have ended of what the round before has left.
+    # The broker may have ended because of the round before.
     scene.revive()
     scene.recorder.note("out of memory")
     more = scene.chance.choice((0, 1 << 18, 1 << 20))
@@ -95,7 +96,7 @@ def _memory(scene: Scene) -> Script:
     greedy = Wire(scene.brokers.ports[0], {})
 
     def feed() -> bool:
-        """Send what there is no room for."""
+        """Send a message for which there is no memory."""
         greedy.read()
         if greedy.take():
             greedy.send("SEND", {"destination": "/queue/greedy"}, bytes(_MUCH_BYTES))
@@ -120,7 +121,7 @@ def _disk(scene: Scene) -> Disk:
 def _power(scene: Scene) -> Script:
     disk = _disk(scene)
     if scene.chance.random() < 0.5:
-        # Where it hurts most.
+        # Die within one of the next writes.
         disk[Number.DIE_AFTER] = disk[Number.WRITES] + scene.chance.randint(1, 40)
         yield Until(lambda: not scene.brokers.is_alive, 2.0)
     else:
@@ -178,7 +179,7 @@ def _failing(scene: Scene, number: Number, value: int) -> Script:
 
 
 def _troubled(scene: Scene) -> Script:
-    """Go on for a while with what is broken, and perhaps fall."""
+    """Continue for a while with the fault, and perhaps crash."""
     yield scene.while_(scene.chance.uniform(0.0, 0.3))
     disk = _disk(scene)
     draw = scene.chance.random()
@@ -242,7 +243,7 @@ def _partition(scene: Scene) -> Script:
     proxy, chance = _proxy(scene), scene.chance
     scene.recorder.note("the network is cut")
     with proxy.hold():
-        # Clients lose their patience in the longest of these.
+        # The longest of these exceeds the timeouts of clients.
         yield scene.while_(chance.choice((0.1, 0.5, 2.0)))
     scene.recorder.note("the network is whole")
 
@@ -294,7 +295,7 @@ FAULTS: Final[dict[str, Fault | Line]] = {
 
 
 def fault_of(seed: int) -> str:
-    """The fault of a seed: all take turns, but for one that takes long and has each 100th."""
+    """Return the fault of a seed: round robin, except that the slow one has each 100th seed."""
     if seed % _RARELY == 0:
         return RARE
     often = [name for name in FAULTS if name != RARE]

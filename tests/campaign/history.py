@@ -1,8 +1,8 @@
-"""What was seen in a run: events in the order in which they were seen, by one observer.
+"""The history of a run: events in the order in which one observer saw them.
 
-An operation is a frame that changes something, or that and all that is in its transaction. It is
-asked for, and may be done, as its receipt tells, or refused, as an ERROR with its receipt's name
-tells. One of which neither is heard is in doubt: it may have been done or not.
+An operation is a frame that changes something, or a transaction with all its frames. It is
+requested, and then done (a RECEIPT came) or refused (an ERROR with its receipt id came). An
+operation without either is in doubt: it may have been applied or not.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ __all__ = [
     "write",
 ]
 
-#: How a broker's process ended: in good order; or in any other way, its memory lost.
+#: The end of a broker's process: a clean stop; or a crash, which loses its memory.
 Ending = Literal["stop", "crash"]
 
 
 class Setting(Struct, frozen=True, tag=True):
-    """Where messages go that are not sent to a queue; the first event."""
+    """Routing of messages that are not sent to a queue; the first event."""
 
     #: The children of fan-out destinations.
     children: dict[str, tuple[str, ...]]
-    #: The topics of durable subscriptions, by the places where these collect.
+    #: The topics of durable subscriptions, by the places where their messages collect.
     topics: dict[str, str]
 
 
 class Began(Struct, frozen=True, tag=True):
-    """A broker has begun to answer; each life has a number."""
+    """A broker answers for the first time; each life has a number."""
 
     life: int
 
@@ -60,7 +60,7 @@ class Ended(Struct, frozen=True, tag=True):
 
 
 class Opened(Struct, frozen=True, tag=True):
-    """A client was let in; ``auto`` is the place that it is about to read in that mode."""
+    """A client has connected; ``auto`` is the place that it is about to consume in that mode."""
 
     connection: int
     client: str
@@ -69,24 +69,24 @@ class Opened(Struct, frozen=True, tag=True):
 
 
 class Closed(Struct, frozen=True, tag=True):
-    """A client has left, or has lost its connection."""
+    """A client has disconnected, or has lost its connection."""
 
     connection: int
     is_clean: bool
 
 
 class Staged(Struct, frozen=True, tag=True):
-    """Messages were sent in a transaction that is open; nobody is to see them before COMMIT."""
+    """Messages were sent in an open transaction; no consumer may see them before COMMIT."""
 
     connection: int
     messages: tuple[int, ...]
 
 
 class Asked(Struct, frozen=True, tag=True):
-    """An operation was asked for: its messages with their destinations, what it acknowledges.
+    """An operation was requested: its messages with their destinations, and its acknowledgements.
 
-    ``settles`` has the deliveries that it acknowledges, and ``rejects`` those of NACK. ``durable``
-    is the place of a durable subscription.
+    ``settles`` has the acknowledged deliveries, and ``rejects`` those of NACK. ``durable`` is the
+    place of a durable subscription.
     """
 
     operation: int
@@ -105,16 +105,16 @@ class Done(Struct, frozen=True, tag=True):
 
 
 class Refused(Struct, frozen=True, tag=True):
-    """An operation was answered by ERROR, with the code that it has."""
+    """An operation was answered by ERROR, with this code."""
 
     operation: int
     code: str
 
 
 class Delivered(Struct, frozen=True, tag=True):
-    """A client was given a message out of a place: a queue, or what is durably subscribed to.
+    """A client received a message from a place: a queue or a durable subscription.
 
-    ``count`` says for how many times it has been delivered, as the broker counts.
+    ``count`` is the delivery count of the broker.
     """
 
     delivery: int
@@ -127,7 +127,7 @@ class Delivered(Struct, frozen=True, tag=True):
 
 
 class Drained(Struct, frozen=True, tag=True):
-    """A message was there in the end, when nobody else was."""
+    """A message was in a place at the end, when no other client was connected."""
 
     place: str
     message: int
@@ -136,7 +136,7 @@ class Drained(Struct, frozen=True, tag=True):
 
 
 class Note(Struct, frozen=True, tag=True):
-    """What else is worth knowing, for a reader: what was done to the broker."""
+    """A remark for readers, such as a fault of the broker."""
 
     text: str
 
@@ -160,7 +160,7 @@ _DECODER: Final[msgspec.json.Decoder[Event]] = msgspec.json.Decoder(Event)
 
 
 def dead_letters_of(place: str) -> str:
-    """Where what is rejected goes."""
+    """Return the place of the dead letters of *place*."""
     return f"/dlq/{place.split('/', 2)[2]}" if place.startswith("/queue/") else f"/dlq{place}"
 
 
@@ -171,5 +171,5 @@ def write(path: Path, events: Iterable[Struct]) -> None:
 
 
 def read(path: Path) -> list[Event]:
-    """Read what was written."""
+    """Read the events of a file."""
     return _DECODER.decode_lines(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Looks whether a spool keeps what ``docs/spool.rst`` promises, and a bridge ``docs/bridge.rst``.
+"""Check the guarantees of ``docs/spool.rst`` for a spool and ``docs/bridge.rst`` for a bridge.
 
 A violation is one of these:
 
@@ -9,8 +9,8 @@ A violation is one of these:
 ``order``     messages of one sender to one destination overtook each other in a partition
 ``doubled``   a message is there twice
 
-What has come out of a bridge may be there twice, if that can be told, and not too often; that is
-``doubled`` else. Its order is nobody's promise when something has failed.
+A bridge may deliver marked duplicates, but not too many; others are ``doubled``. Its order is not
+guaranteed after a failure.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Confirmed(Struct, frozen=True, tag=True):
 
 
 class Kept(Struct, frozen=True):
-    """A message as the spool has it; ``sender`` is -1 for what nobody has sent."""
+    """A message as the spool has it; ``sender`` is -1 for a message that no sender has sent."""
 
     sender: int
     number: int
@@ -42,9 +42,9 @@ class Kept(Struct, frozen=True):
 
 
 class Looked(Struct, frozen=True, tag=True):
-    """What a reader saw of a partition, from an ordinal on; perhaps that it is damaged.
+    """The view of a reader on a partition, from an ordinal on, and its damage if any.
 
-    The last look at each partition is at all of it.
+    The last look at each partition covers the whole partition.
     """
 
     partition: int
@@ -54,7 +54,7 @@ class Looked(Struct, frozen=True, tag=True):
 
 
 class Came(Struct, frozen=True, tag=True):
-    """A message that has come out of a bridge, with the mark by which copies of it are told."""
+    """A message that has come out of a bridge, with the mark that its copies share."""
 
     message: Kept
     mark: str
@@ -63,7 +63,7 @@ class Came(Struct, frozen=True, tag=True):
 def check_spool(
     confirmed: Iterable[Confirmed], looks: Iterable[Looked], sent: Container[Kept]
 ) -> Finding:
-    """Check what readers saw; ``sent`` has all that anybody sends."""
+    """Check the views of readers; ``sent`` has all messages of all senders."""
     violations: list[Violation] = []
     counts: Counter[str] = Counter()
     partitions: dict[int, dict[int, Kept]] = {}
@@ -99,7 +99,7 @@ def _place(look: Looked, ordinal: int) -> str:
 
 
 def _complete(look: Looked, seen: dict[int, Kept]) -> Iterator[Violation]:
-    """What the last look lacks."""
+    """Yield the messages that the last look lacks."""
     if look.damage:
         yield Violation("torn", f"partition {look.partition}: {look.damage}")
     end = look.first + len(look.messages)
@@ -109,7 +109,7 @@ def _complete(look: Looked, seen: dict[int, Kept]) -> Iterator[Violation]:
 
 
 def _ordered(look: Looked) -> Iterator[Violation]:
-    """Those that came too late."""
+    """Yield the messages that came after later ones."""
     latest: dict[tuple[int, str], int] = {}
     for ordinal, message in enumerate(look.messages, look.first):
         line = message.sender, message.destination
@@ -122,7 +122,7 @@ def _ordered(look: Looked) -> Iterator[Violation]:
 def _lost(
     confirmed: Iterable[Confirmed], there: Container[tuple[int, int]], counts: Counter[str]
 ) -> Iterator[Violation]:
-    """What was confirmed and is not there; the others are counted as settled."""
+    """Yield the confirmed messages that are missing; count the others as settled."""
     for each in confirmed:
         counts["receipted"] += 1
         if (each.sender, each.number) in there:
@@ -135,7 +135,7 @@ def _lost(
 def check_bridge(
     confirmed: Iterable[Confirmed], came: Iterable[Came], sent: Container[Kept], most_twice: int
 ) -> Finding:
-    """Check all that has come out of a bridge; ``most_twice`` copies may be too many."""
+    """Check all messages from a bridge; up to ``most_twice`` duplicates are permitted."""
     violations: list[Violation] = []
     counts: Counter[str] = Counter()
     marks: dict[Kept, str] = {}

@@ -1,4 +1,4 @@
-"""Runs in which programs of stompkit work together, with what they need."""
+"""Runs in which several programs of stompkit work together, and their requirements."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _without_spark() -> str:
     return f"{' and '.join(names)}: pip install 'stompkit[spark,java]'" if names else ""
 
 
-#: What starts Java, and so takes a minute.
+#: The run that starts Java, which takes a minute.
 RARE: Final = "pipeline"
 LINES: Final = {
     "spool": Line("a spool: all is killed, disks fail", _spooled),

@@ -1,4 +1,4 @@
-"""Has all clients of a run do what they do, in one thread."""
+"""Drive all clients of a run in one thread."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.campaign.recorder import Recorder
 
 __all__ = ["Load"]
 
-#: How long to wait for something to come in, at most, in seconds.
+#: Longest wait for input in one iteration, in seconds.
 _TURN_S = 0.01
-#: What a turn can take, in seconds; a longer one is not the doing of any broker.
+#: Longest time that an iteration counts, in seconds; more is a pause of this process.
 _LONGEST_TURN_S = 1.0
-#: How long clients may take to leave, in seconds.
+#: Longest time for clients to disconnect, in seconds.
 _LEAVING_S = 3.0
-#: How long it may take until what a broker has written is there, once it has ended, in seconds.
+#: Longest time until the output of an ended broker has arrived, in seconds.
 _ENDING_S = 1.0
 
 
@@ -27,7 +27,7 @@ class Load:
     """The clients, and the sockets that they read."""
 
     def __init__(self, plan: Plan, recorder: Recorder, ports: Callable[[], list[int]]) -> None:
-        """Begin; nobody has connected."""
+        """Start without connections."""
         self.recorder = recorder
         self._quota = plan.quota
         self._ports = ports
@@ -45,23 +45,23 @@ class Load:
         return self._chance.choice(self._ports())
 
     def wants_more(self) -> bool:
-        """Whether the quota is not full."""
+        """True if the quota has not been reached."""
         return not self._is_over and self.recorder.receipted < self._quota
 
     def watch(self, client: Client) -> None:
-        """Read what comes for a client."""
+        """Poll a client's connection for input."""
         assert client.wire is not None
         self._selector.register(client.wire.socket, selectors.EVENT_READ, client)
 
     def unwatch(self, client: Client) -> None:
-        """Stop that."""
+        """Stop polling a client's connection."""
         assert client.wire is not None
         self._selector.unregister(client.wire.socket)
 
-    # Turns.
+    # Iterations.
 
     def turn(self) -> None:
-        """Wait a little for something to come, and have everybody do what there is to do."""
+        """Wait a little for input, and run the due actions of all clients."""
         for key, _ in self._selector.select(_TURN_S):
             if key.data.wire is not None:
                 key.data.wire.read()
@@ -70,27 +70,27 @@ class Load:
             client.work(now)
 
     def turn_until(self, is_enough: Callable[[], bool], timeout_s: float) -> bool:
-        """Take turns; says whether it was enough before the time was over."""
+        """Iterate until the condition holds; return False after the timeout."""
         spent_s, now = 0.0, time.monotonic()
         while not is_enough():
             if spent_s > timeout_s:
                 return False
             self.turn()
             before, now = now, time.monotonic()
-            # All of this may have been stopped meanwhile, which is no time for anybody.
+            # A pause of the whole process does not count as waiting time.
             spent_s += min(now - before, _LONGEST_TURN_S)
         return True
 
     def let_late_one_try(self) -> None:
-        """Have the late subscriber begin."""
+        """Allow the late subscriber to start."""
         self._late.has_ended = False
 
     def stop_sending(self) -> None:
-        """Have producers send no more."""
+        """Stop the producers."""
         self._is_over = True
 
     def leave(self, *, all_of_them: bool) -> None:
-        """Have clients leave in good order: all, or by chance; those who send wait for receipts."""
+        """Disconnect all or some clients gracefully, after the producers have their receipts."""
         self.stop_sending()
         self.turn_until(
             lambda: (
@@ -107,7 +107,7 @@ class Load:
         self.turn_until(lambda: not any(each.is_leaving for each in leaving), _LEAVING_S)
 
     def drop_all(self) -> None:
-        """Read all that a broker has written that has ended, and have nobody connected."""
+        """Read all output of a broker that has ended, and drop all connections."""
         deadline = time.monotonic() + _ENDING_S
         for client in self.clients:
             while client.wire is not None and not client.wire.is_over:
@@ -120,7 +120,7 @@ class Load:
             client.lose(now)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close all connections and the selector."""
         for client in self.clients:
             client.lose(0.0)
         self._selector.close()

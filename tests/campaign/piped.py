@@ -1,4 +1,4 @@
-"""A database, a broker, a spool, Spark, a replica and an event store: all is killed in its turn."""
+"""A database, a broker, a spool, Spark, a replica and an event store, each killed in turn."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.campaign.replicated import Origin
 __all__ = ["Piped"]
 
 _USUAL_ROUNDS: Final = 3
-#: How long it may take until all is in its place, with Java to be started twice, in seconds.
+#: Longest time until all data has arrived, in seconds, with two starts of Java.
 _ARRIVAL_S: Final = 180.0
 _FILE: Final = """
 name = "shop"
@@ -60,7 +60,7 @@ class Piped:
     """A run of ``stompkit pipeline``; a :class:`tests.campaign.stage.Stage`."""
 
     def __init__(self, plan: Plan, directory: Path, report: Path) -> None:
-        """Prepare; nothing runs yet."""
+        """Prepare without starting anything."""
         self._plan = plan
         self._directory = directory
         self._chain = Chain(plan, directory, built(report))
@@ -76,18 +76,18 @@ class Piped:
     # The run.
 
     def play(self) -> None:
-        """Make it."""
+        """Run it."""
         with self._chain as chain:
             self._begin()
             misfortunes = self._misfortunes()
-            # A driver is killed in each run, with something done and something to do.
+            # A driver is killed in each run, when a part of its work is done.
             drivers = [partial(chain.kill, each) for each in self._jobs.values()]
             for number, share in enumerate(chain.moments(_USUAL_ROUNDS)):
                 self._wait(share)
                 chain.happen(misfortunes if number else drivers)
             chain.wait(lambda: self._origin.writer.has_done, self._how_far)
             chain.note("all is written")
-            # Whether it is all there, says the checker.
+            # The checker decides whether all data arrived.
             until(self._is_over, _ARRIVAL_S)
             chain.note("all is there")
             self._judge()
@@ -102,7 +102,7 @@ class Piped:
         most = self._plan.chance("pipeline").choice((10, 50))
         text = _FILE.format(folder=folder, target=self._replica.url, most=most)
         self._file.write_text(text, encoding="utf-8")
-        # A job needs a spool that is there.
+        # A job needs an existing spool.
         chain.wait((self._spool / "spool.json").exists, lambda: "there is a spool")
         names: tuple[JobName, ...] = ("replicate", "events")
         for name in names:
@@ -135,11 +135,11 @@ class Piped:
         self._chain.wait(is_there, self._how_far, _ARRIVAL_S)
 
     def _stored(self) -> int:
-        """How many messages of the spool the event store has."""
+        """Return the number of messages of the spool that the event store has."""
         try:
             return sum(place.next for place in look(load(self._file), "events").places)
         except Exception:
-            return 0  # the store is being made, or the spool is being opened
+            return 0  # the store is being created, or the spool is being opened
 
     def _is_over(self) -> bool:
         for command in self._chain.commands:
@@ -155,7 +155,7 @@ class Piped:
     def _how_far(self) -> str:
         return f"the replica has {self._replica.count} transactions"
 
-    # What came of it.
+    # Results.
 
     def _judge(self) -> None:
         committed = self._origin.committed()
@@ -167,14 +167,14 @@ class Piped:
 
     @property
     def log(self) -> str:
-        """What all programs have written."""
+        """Return the output of all programs."""
         return self._chain.log
 
     @property
     def events(self) -> Sequence[Struct]:
-        """What was seen, and what has happened."""
+        """Return the observations and the faults."""
         return [*map(Note, self._chain.notes), *self._end]
 
     def check(self) -> Finding:
-        """What the checker says."""
+        """Return the result of the checker."""
         return self._finding

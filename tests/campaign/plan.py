@@ -1,4 +1,4 @@
-"""What a seed stands for: the fault, the settings, who sends and who receives."""
+"""The meaning of a seed: the fault, the settings, the producers and the consumers."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tests.campaign.history import Setting, dead_letters_of
 __all__ = ["LATE", "PLACES", "SETTING", "TOPICS", "Plan", "clients", "settings"]
 
 _TOPIC: Final = "/topic/t"
-#: Subscribed to from the beginning, by clients of these names.
+#: Subscribed from the beginning, by clients of these names.
 _DURABLES: Final = ("d1", "d2")
-#: Tries to subscribe later, and does not try again once it was refused.
+#: Subscribes later, and does not try again after a refusal.
 LATE: Final = "late"
 TOPICS: Final = {f"/durable/{name}/campaign": _TOPIC for name in (*_DURABLES, LATE)}
 SETTING: Final = Setting({"/fanout/f": ("/queue/f1", "/queue/f2")}, TOPICS)
-#: All places, ahead of their dead letters: what dies must not be looked for too early.
+#: All places, before their dead letters: draining may dead-letter a message, so these come last.
 PLACES: Final = (
     *(f"/queue/{name}" for name in ("a", "b", "c", "in", "out", "f1", "f2")),
     *TOPICS,
 )
-#: What transactions and faults leave whole: not what is read in the mode auto.
+#: Places without losses through transactions and faults: not those consumed in the mode auto.
 _LASTING: Final = ("/queue/a", "/queue/b", "/queue/in", "/fanout/f", _TOPIC)
 _BLIND: Final = ("partition", "half-open", "mixed", "namespace")
 _TARGETS: Final = (*_LASTING, "/queue/a", "/queue/c")
@@ -31,22 +31,22 @@ _TARGETS: Final = (*_LASTING, "/queue/a", "/queue/c")
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A run, as far as a seed says it."""
+    """A run, as far as a seed determines it."""
 
     seed: int
     fault: str
-    #: Messages with their receipt until it is enough.
+    #: Number of receipted messages after which the run ends.
     quota: int
-    #: How often something happens; 0 for as often as is usual for the fault.
+    #: Number of rounds of the fault; 0 for the default of the fault.
     rounds: int = 0
 
     def chance(self, what: str) -> random.Random:
-        """Random numbers for one purpose."""
+        """Return a random generator for one purpose."""
         return random.Random(f"{self.seed} {what}")
 
 
 def settings(plan: Plan) -> str:
-    """The configuration of the broker."""
+    """Return the configuration of the broker."""
     chance = plan.chance("settings")
     return (
         "[broker]\n"
@@ -59,7 +59,7 @@ def settings(plan: Plan) -> str:
 
 
 def clients(plan: Plan, world: World) -> list[Client]:
-    """Who sends and receives."""
+    """Return the producers and consumers."""
     chance = plan.chance("clients")
 
     def habits(mode: str, **more: float | int | str) -> Habits:
@@ -87,7 +87,7 @@ def clients(plan: Plan, world: World) -> list[Client]:
         consumer(f"a {number}", habits("client-individual", rejects=rejects), "/queue/a")
     for number in range(chance.randint(1, 2)):
         consumer(f"b {number}", habits("client", holds=0.3), "/queue/b")
-    # Where a broker does not see that its client is gone, there is no end to what auto loses.
+    # If a broker does not notice that its client is gone, losses in the mode auto have no limit.
     mode = "client" if plan.fault in _BLIND else "auto"
     consumer("c", habits(mode), "/queue/c")
     for number in range(chance.randint(1, 2)):
@@ -111,5 +111,5 @@ def clients(plan: Plan, world: World) -> list[Client]:
 
 
 def all_places() -> list[str]:
-    """All places and their dead letters, in the order in which they are to be drained."""
+    """Return all places and their dead letters, in the order of draining."""
     return [*PLACES, *map(dead_letters_of, PLACES)]

@@ -1,4 +1,4 @@
-"""Senders, a broker, and a program that keeps messages on a disk of its own, as all of it fails."""
+"""Senders, a broker, and a program with its own disk that stores messages; all of it fails."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Posted", "kept"]
 
 _SENDERS: Final = 2
 _USUAL_ROUNDS: Final = 6
-#: After so many writes it has opened what it keeps; how long that may take, in seconds.
+#: Number of writes after which the program has opened its store.
 _OPENING: Final = 3
 _OPENING_S: Final = 5.0
 
@@ -33,16 +33,16 @@ _OPENING_S: Final = 5.0
 class Posted(ABC):
     """A run; a :class:`tests.campaign.stage.Stage`."""
 
-    #: How long what is confirmed may take to its place in the end, in seconds.
+    #: Longest time in seconds until all confirmed messages have arrived, after the last fault.
     patience_s = 60.0
 
     def __init__(self, plan: Plan, directory: Path, report: Path) -> None:
-        """Prepare; nothing runs yet."""
+        """Prepare without starting anything."""
         self.plan = plan
         self._directory = directory
         self._quota = plan.quota // _SENDERS
         self.chain = Chain(plan, directory, built(report))
-        #: What the program keeps.
+        #: The store of the program.
         self.folder = directory / "kept"
         self.folder.mkdir(mode=0o700)
         beside = directory / "kept-disk"
@@ -51,35 +51,35 @@ class Posted(ABC):
         self._senders: list[Command] = []
         self.receiver: Command
 
-    # What differs.
+    # Hooks of the subclasses.
 
     @abstractmethod
     def command(self) -> Sequence[str]:
-        """The program, and what it is told."""
+        """The program and its arguments."""
 
     @abstractmethod
     def look(self, *, anew: bool = False) -> int:
-        """Look what there is, ``anew`` at all of it; says how many messages have come so far."""
+        """Look at the store, with ``anew`` at all of it; return the number of messages so far."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Wait until all that was confirmed is in its place, or for as long as there is patience.
+        """Wait until all confirmed messages have arrived, or until the timeout.
 
-        Nothing else happens by then.
+        No more faults happen.
         """
 
     @abstractmethod
     def seen(self) -> Sequence[Struct]:
-        """What was seen of what there is."""
+        """Return the views of the store."""
 
     @abstractmethod
     def check(self) -> Finding:
-        """Judge it."""
+        """Check the run."""
 
     # The run.
 
     def play(self) -> None:
-        """Make it."""
+        """Run it."""
         try:
             with self.chain as chain:
                 self.begin()
@@ -118,10 +118,10 @@ class Posted(ABC):
     def _how_far(self) -> str:
         return f"{self.look()} messages have come"
 
-    # What happens to it.
+    # Faults.
 
     def misfortunes(self) -> list[Misfortune]:
-        """What can happen."""
+        """Return the possible faults."""
         chain = self.chain
         return [
             *chain.usual(),
@@ -137,9 +137,9 @@ class Posted(ABC):
         ]
 
     def lose_power(self) -> None:
-        """Have its disk forget what was not synced; it is not running."""
+        """Discard the unsynced data of its disk; the program is not running."""
         self.chain.note("the power of its disk fails")
-        # What has not been written to was not begun.
+        # A disk without writes has no files yet.
         if self.disk[Number.WRITES]:
             self.disk.lose_power()
 
@@ -157,7 +157,7 @@ class Posted(ABC):
         self.receiver.start()
 
     def _kill_all(self) -> None:
-        """Broker and receiver are on one machine, which loses its power."""
+        """Kill broker and receiver, as a power failure of their common machine does."""
         self.receiver.check()
         self.receiver.kill()
         self.chain.lose_power()
@@ -171,7 +171,7 @@ class Posted(ABC):
         self._start_again(power=self.chain.chance.random() < 0.5)
 
     def _fail(self, number: Number, value: int) -> None:
-        """Have its disk fail for a while; it dies with what it has written, or goes on."""
+        """Inject errors of its disk for a while; then kill the program, or let it continue."""
         self.chain.note(f"its disk: {number.name}")
         chance = self.chain.chance
         self.disk[Number.EVERY] = chance.choice((1, 2, 5))
@@ -181,7 +181,7 @@ class Posted(ABC):
         if not self.receiver.is_running or chance.random() < 0.4:
             self._begin_anew(power=chance.random() < 0.5)
         self.disk.heal()
-        # One that was being started could not open what it keeps, has said so, and ends.
+        # A program that could not open its store while starting reports that, and ends.
         written = self.disk[Number.WRITES] + _OPENING
         until(
             lambda: not self.receiver.is_running or self.disk[Number.WRITES] >= written,
@@ -199,7 +199,7 @@ class Posted(ABC):
     # What was sent.
 
     def confirmed(self) -> list[Confirmed]:
-        """What the broker has confirmed."""
+        """Return the messages that the broker has confirmed."""
         return [
             Confirmed(sender, number)
             for sender in range(_SENDERS)
@@ -207,7 +207,7 @@ class Posted(ABC):
         ]
 
     def sent(self) -> set[Kept]:
-        """All that senders send, where they send it."""
+        """Return all messages of the senders, with their destinations."""
         return {
             Kept(sender, number, destination_of(sender, number))
             for sender in range(_SENDERS)
@@ -216,17 +216,17 @@ class Posted(ABC):
 
     @property
     def log(self) -> str:
-        """What all programs have written."""
+        """Return the output of all programs."""
         return self.chain.log
 
     @property
     def events(self) -> Sequence[Struct]:
-        """What was seen, and what has happened."""
+        """Return the observations and the faults."""
         return [*map(Note, self.chain.notes), *self.confirmed(), *self.seen()]
 
 
 def kept(destination: str, event: str, body: bytes) -> Kept:
-    """The message that has this body and ``event-id``, if there is one."""
+    """Return the message with this body and ``event-id``, if there is one."""
     found = message_in(body)
     if found is None or event_of(*found) != event:
         return Kept(-1, -1, destination)

@@ -1,4 +1,4 @@
-"""Writes down what clients see, and gives numbers to all of it."""
+"""Record the observations of clients, and number all of them."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ from tests.campaign.history import (
 
 __all__ = ["Recorder", "body_of", "message_of"]
 
-#: One body in so many is long.
+#: One body in this many is long.
 _LONG_EVERY = 61
 _LONG_BYTES = 6_000
 
 
 def body_of(message: int) -> bytes:
-    """The body of a message, which nobody can take for that of another one."""
+    """Return the body of a message, unique for each number."""
     size = _LONG_BYTES if message % _LONG_EVERY == 0 else message * 7_919 % 173
     return b"%d:" % message + bytes([(message * 31 + 7) % 256]) * size
 
 
 def message_of(body: bytes) -> int:
-    """The message that has this body; -1 for none."""
+    """Return the number of the message with this body; -1 for none."""
     number, _, _ = body.partition(b":")
     message = int(number) if number.isdigit() else -1
     return message if message >= 0 and body == body_of(message) else -1
 
 
 class Recorder:
-    """A history that is being made."""
+    """A history in progress."""
 
     def __init__(self, setting: Setting) -> None:
-        """Begin."""
+        """Start empty."""
         self.events: list[Event] = [setting]
         self.life = 0
-        #: Messages that have their receipts, and operations that were refused.
+        #: Number of messages with a receipt, and of refused operations.
         self.receipted = 0
         self.refused = 0
         self._last: Counter[str] = Counter()
@@ -63,30 +63,30 @@ class Recorder:
         return self._last[kind]
 
     def new_message(self) -> int:
-        """A number that no other message has."""
+        """Return a number that no other message has."""
         return self._next("message")
 
     def began(self) -> None:
-        """Note that a broker answers."""
+        """Record that a broker answers."""
         self.life += 1
         self.events.append(Began(self.life))
 
     def ended(self, how: Ending) -> None:
-        """Note that it does so no more."""
+        """Record that a broker's life has ended."""
         self.events.append(Ended(self.life, how))
 
     def opened(self, client: str, life: int, auto: str) -> int:
-        """Note that a client was let in; gives the connection's number."""
+        """Record that a client has connected; return the connection's number."""
         number = self._next("connection")
         self.events.append(Opened(number, client, life, auto))
         return number
 
     def closed(self, connection: int, *, is_clean: bool) -> None:
-        """Note that a connection has ended."""
+        """Record that a connection has ended."""
         self.events.append(Closed(connection, is_clean))
 
     def staged(self, connection: int, messages: Sequence[int]) -> None:
-        """Note what was sent in a transaction."""
+        """Record a message that was sent in a transaction."""
         self.events.append(Staged(connection, tuple(messages)))
 
     def asked(
@@ -99,7 +99,7 @@ class Recorder:
         durable: str = "",
         is_transaction: bool = False,
     ) -> int:
-        """Note an operation; gives its number."""
+        """Record an operation; return its number."""
         number = self._next("operation")
         self._sizes[number] = len(sends)
         self.events.append(
@@ -116,17 +116,17 @@ class Recorder:
         return number
 
     def done(self, operation: int) -> None:
-        """Note a receipt."""
+        """Record a receipt."""
         self.receipted += self._sizes.pop(operation)
         self.events.append(Done(operation))
 
     def was_refused(self, operation: int, code: str) -> None:
-        """Note an ERROR."""
+        """Record an ERROR."""
         self.refused += 1
         self.events.append(Refused(operation, code))
 
     def delivered(self, connection: int, place: str, frame: Frame, *, is_auto: bool) -> int:
-        """Note a message that a client was given; gives the delivery's number."""
+        """Record a delivery to a client; return its number."""
         number = self._next("delivery")
         message, is_redelivered, count = _read(frame)
         self.events.append(
@@ -135,17 +135,17 @@ class Recorder:
         return number
 
     def drained(self, place: str, frame: Frame) -> None:
-        """Note a message that was there in the end."""
+        """Record a message that was drained at the end."""
         self.events.append(Drained(place, *_read(frame)))
 
     def note(self, text: str) -> None:
-        """Note anything else."""
+        """Record a remark."""
         passed_s = time.monotonic() - self._begun
         self.events.append(Note(f"{passed_s:.2f} s, {self.receipted} receipted: {text}"))
 
 
 def _read(frame: Frame) -> tuple[int, bool, int]:
-    """Which message it is, whether it has the mark, and how often it has been delivered."""
+    """Return the message number, the redelivered mark and the delivery count."""
     headers = frame.headers
     is_redelivered = headers.get("redelivered") == "true"
     return message_of(frame.body), is_redelivered, int(headers.get("delivery-count", 1))

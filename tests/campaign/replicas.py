@@ -1,7 +1,7 @@
-"""Looks whether a replica is what ``docs/replication.rst`` promises.
+"""Check a replica against the guarantees of ``docs/replication.rst``.
 
-The source has numbered transactions, each of which says what it does. At each look the replica has
-to be the source after some number of them, never fewer than before, and in the end after all of
+The source has numbered transactions, each of which describes its changes. At each look the replica
+has to be the source after some number of them, never fewer than before, and in the end after all of
 them. A violation is one of these:
 
 ``lost``      a transaction that was committed is not in the replica in the end
@@ -26,12 +26,12 @@ from tests.campaign.writing import accounts_after
 
 __all__ = ["Accounts", "Applied", "Committed", "Seen", "Stored", "check_replicas"]
 
-#: By account, what it has, and how often it was changed.
+#: Amount and number of changes, by account.
 Accounts = dict[int, tuple[int, int]]
 
 
 class Committed(Struct, frozen=True, tag=True):
-    """A transaction of the source: what it does, and a digest of what else it has written."""
+    """A transaction of the source: its changes, and a digest of its other written rows."""
 
     number: int
     steps: str
@@ -39,7 +39,7 @@ class Committed(Struct, frozen=True, tag=True):
 
 
 class Seen(Struct, frozen=True, tag=True):
-    """What a replica was at one moment: numbers of transactions, and accounts."""
+    """A replica at one moment: numbers of transactions, and accounts."""
 
     replica: str
     numbers: tuple[int, ...]
@@ -47,7 +47,7 @@ class Seen(Struct, frozen=True, tag=True):
 
 
 class Applied(Struct, frozen=True, tag=True):
-    """What a replica has in the end: the transactions that were applied, in that order.
+    """The final state of a replica: the applied transactions, in that order.
 
     ``there`` are those that it has, each as it is in :class:`Committed`.
     """
@@ -58,7 +58,7 @@ class Applied(Struct, frozen=True, tag=True):
 
 
 class Stored(Struct, frozen=True, tag=True):
-    """The numbers of the changesets of an event store in the end, in the order that it gives."""
+    """The numbers of the changesets in an event store at the end, in its order."""
 
     numbers: tuple[int, ...]
 
@@ -69,7 +69,7 @@ def check_replicas(
     applied: Iterable[Applied],
     stored: Iterable[Stored] = (),
 ) -> Finding:
-    """Check what was seen of replicas, in the order in which it was seen."""
+    """Check the views of replicas, in the order in which they were taken."""
     states: list[Accounts] = [{}]
     for each in committed:
         states.append(accounts_after(states[-1], each.steps))
@@ -119,7 +119,7 @@ def _end(end: Applied, wanted: dict[int, Committed]) -> Iterable[Violation]:
 
 
 def _store(store: Stored, count: int) -> Iterable[Violation]:
-    """What is wrong with a store of all changesets up to that number."""
+    """Yield the differences between a store and all changesets up to that number."""
     there, wanted = set(store.numbers), set(range(1, count + 1))
     for number in sorted(wanted - there):
         yield Violation("lost", f"the event store has no changeset {number}")

@@ -1,4 +1,4 @@
-"""A database, its outbox, a broker and replicas, and all of it is killed in its turn."""
+"""A database, its outbox, a broker and replicas, each killed in turn."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ children = ["/queue/shop0", "/queue/shop1"]
 
 
 class Origin:
-    """A program that changes a database, and the job that publishes it."""
+    """A program that changes a database, and the relay job of its outbox."""
 
     def __init__(self, chain: Chain, plan: Plan, directory: Path, destination: str) -> None:
         """Start both."""
@@ -38,7 +38,7 @@ class Origin:
         self.source = Source(directory / "source.sqlite")
         chance = plan.chance("clients")
         pause_ms = chance.choice((2, 5, 10))
-        #: How many transactions there are to be; each takes longer than a message.
+        #: Number of transactions of the run; each takes longer than a message.
         self.quota = plan.quota // 3
         words = (self.source.url, str(plan.seed), str(self.quota), str(pause_ms))
         self.writer = chain.start(Command("writer", directory, "tests.campaign.writing", *words))
@@ -53,7 +53,7 @@ class Origin:
         )
 
     def committed(self) -> list[Committed]:
-        """All transactions, in the end, and they are what they say."""
+        """Return all transactions at the end, after verifying their descriptions."""
         committed = self.source.committed()
         after: Accounts = {}
         for each in committed:
@@ -62,7 +62,7 @@ class Origin:
         return committed
 
     def misfortunes(self) -> list[Misfortune]:
-        """What can happen to them."""
+        """Return the faults of both programs."""
         return [
             lambda: self._chain.kill(self.writer),
             self.kill_publisher,
@@ -73,13 +73,13 @@ class Origin:
     def kill_publisher(self) -> None:
         """Kill the job, and start it again."""
         self._chain.kill(self.publisher)
-        # Mostly nobody waits for the end of its lease, which takes 15 seconds.
+        # Mostly the lease is expired, as waiting for its end takes 15 seconds.
         if self._chain.chance.random() < 0.8:
             self.source.end_lease()
 
 
 def replicating(name: str, directory: Path, *arguments: str) -> Command:
-    """``stompkit replicate``."""
+    """Return the command line of ``stompkit replicate``."""
     state = ("--state-dir", str(directory / "state"), "--quiet")
     return Command(name, directory, "stompkit", "replicate", "--name", name, *state, *arguments)
 
@@ -87,11 +87,11 @@ def replicating(name: str, directory: Path, *arguments: str) -> Command:
 class Replicated:
     """A run of ``stompkit replicate``; a :class:`tests.campaign.stage.Stage`."""
 
-    #: How long what is committed may take to the replicas in the end, in seconds.
+    #: Longest time in seconds until all transactions have arrived, after the last fault.
     patience_s = 90.0
 
     def __init__(self, plan: Plan, directory: Path, report: Path) -> None:
-        """Prepare; nothing runs yet."""
+        """Prepare without starting anything."""
         self._plan = plan
         self._directory = directory
         self.chain = Chain(plan, directory, built(report), _SETTINGS)
@@ -104,7 +104,7 @@ class Replicated:
     # The run.
 
     def play(self) -> None:
-        """Make it."""
+        """Run it."""
         with self.chain as chain:
             self.begin()
             misfortunes = self.misfortunes()
@@ -113,7 +113,7 @@ class Replicated:
                 chain.happen(misfortunes)
             chain.wait(lambda: self._origin.writer.has_done, self._how_far)
             chain.note("all is written")
-            # Whether it is all there, says the checker.
+            # The checker decides whether all transactions arrived.
             until(self._is_over, self.patience_s)
             chain.note("all is there")
             self._judge()
@@ -135,7 +135,7 @@ class Replicated:
         self._origin = Origin(self.chain, self._plan, self._directory, destination)
 
     def misfortunes(self) -> list[Misfortune]:
-        """What can happen."""
+        """Return the possible faults."""
         chain = self.chain
         kills = [partial(chain.kill, each) for each in self._consumers]
         pauses = [partial(chain.pause, each) for each in self._consumers]
@@ -165,7 +165,7 @@ class Replicated:
         counts = [f"{each.name} has {each.count}" for each in self.replicas]
         return f"{', '.join(counts)} transactions; {self._origin.source.waiting()} wait"
 
-    # What came of it.
+    # Results.
 
     def _judge(self) -> None:
         committed = self._origin.committed()
@@ -176,14 +176,14 @@ class Replicated:
 
     @property
     def log(self) -> str:
-        """What all programs have written."""
+        """Return the output of all programs."""
         return self.chain.log
 
     @property
     def events(self) -> Sequence[Struct]:
-        """What was seen, and what has happened."""
+        """Return the observations and the faults."""
         return [*map(Note, self.chain.notes), *self._end]
 
     def check(self) -> Finding:
-        """What the checker says."""
+        """Return the result of the checker."""
         return self._finding

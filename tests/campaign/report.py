@@ -1,4 +1,4 @@
-"""A table and a picture of what runs have found, for ``docs/campaign.rst``."""
+"""A table and a diagram of the results of runs, for ``docs/campaign.rst``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.campaign.running import Verdict
 
 __all__ = ["picture", "table", "write_report"]
 
-#: Between these lines of the page is what is made here.
+#: Markers of the generated part of the page.
 _BEGIN: Final = ".. what follows is made by python -m tests.campaign report\n"
 _END: Final = ".. end of what is made\n"
 _WIDTH: Final = 860
@@ -23,7 +23,7 @@ _NAMES: Final = 250
 _BARS: Final = 440
 _ROW: Final = 22
 _TOP: Final = 58
-#: Colours that differ for those who see few, too (Okabe and Ito).
+#: Colours that are safe for colour-blind readers (Okabe and Ito).
 _KEPT: Final = "#0072b2"
 _BROKEN: Final = "#d55e00"
 
@@ -36,13 +36,13 @@ class _Row(NamedTuple):
     receipted: int
     settled: int
     redelivered: int
-    #: How many violations of each rule there are.
+    #: Number of violations, by rule.
     broken: tuple[int, ...]
     bad: int
 
     @staticmethod
     def of(title: str, verdicts: Sequence[Verdict]) -> _Row:
-        """Add runs up."""
+        """Sum up runs."""
 
         def total(name: str) -> int:
             return sum(each.counts.get(name, 0) for each in verdicts)
@@ -59,7 +59,7 @@ class _Row(NamedTuple):
 
 
 def _rows(verdicts: Iterable[Verdict]) -> list[_Row]:
-    """A row for each fault, and one for all."""
+    """Return a row for each fault, and one for all."""
     verdicts = list(verdicts)
     rows = []
     for name, fault in FAULTS.items():
@@ -70,7 +70,7 @@ def _rows(verdicts: Iterable[Verdict]) -> list[_Row]:
 
 
 def table(verdicts: Iterable[Verdict]) -> str:
-    """A table in reStructuredText."""
+    """Return a table in reStructuredText."""
     lines = [
         ".. list-table::",
         "   :header-rows: 1",
@@ -91,7 +91,7 @@ def _line(*cells: str) -> Iterator[str]:
 
 
 def picture(verdicts: Iterable[Verdict]) -> str:
-    """Bars of the messages of each fault, with what was broken, as SVG."""
+    """Return a bar chart of the messages and violations of each fault, as SVG."""
     rows = _rows(verdicts)[:-1]
     most = max((row.receipted for row in rows), default=1)
     height = _TOP + _ROW * len(rows) + 16
@@ -124,7 +124,7 @@ def _text(x: float, y: float, text: str, more: str = "") -> str:
 
 
 def write_report(results: Results, folder: Path) -> int:
-    """Put table and picture into the documentation; gives the exit status."""
+    """Write table and diagram into the documentation; return the exit status."""
     verdicts = list(results)
     if not verdicts:
         print(f"{results.path} has no runs: python -m tests.campaign makes some", file=sys.stderr)

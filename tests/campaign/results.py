@@ -1,4 +1,4 @@
-"""The file of verdicts: one JSON object in a line, appended as runs end, so that it can go on."""
+"""The file of verdicts, one JSON object in a line, from which a campaign can resume."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _DECODER: Final = msgspec.json.Decoder(Verdict)
 
 
 class Results:
-    """What is known so far."""
+    """The verdicts so far."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file, if it is there; a line that was cut off by the end of a run is left out.
+        """Read the file, if it exists; ignore an incomplete line.
 
-        Of a seed that was run again the last verdict stands.
+        The last verdict of a seed counts.
         """
         self.path = path
         self._verdicts: dict[int, Verdict] = {}
@@ -34,18 +34,18 @@ class Results:
                 file.truncate(path.stat().st_size - len(lines[-1]))
 
     def __contains__(self, seed: object) -> bool:
-        """Whether a seed has been run to its end: it need not be run again.
+        """Return True if a seed has been run to its end, and need not be run again.
 
-        One of which nothing can be said, as its broker did not start, is.
+        A seed without a verdict, such as one whose broker did not start, is run again.
         """
         return seed in self._verdicts and not self._verdicts[seed].problem
 
     def __iter__(self) -> Iterator[Verdict]:
-        """All verdicts by their seeds."""
+        """Yield all verdicts in the order of their seeds."""
         return iter(verdict for _, verdict in sorted(self._verdicts.items()))
 
     def add(self, verdict: Verdict) -> None:
-        """Note one more."""
+        """Append a verdict."""
         self._verdicts[verdict.seed] = verdict
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab") as file:

@@ -1,4 +1,4 @@
-"""Runs a seed from its beginning to its verdict."""
+"""Run a seed from the plan to the verdict."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ from tests.campaign.stage import Line
 
 __all__ = ["Clients", "Verdict", "plan_of", "run", "run_seed"]
 
-#: How many violations are kept; one of them often makes many.
+#: Most violations that are kept; one of them often causes many.
 _MOST_KEPT: Final = 20
-#: What makes a broker's log worth a look.
+#: A text in a broker's log that is reported.
 _COMPLAINT: Final = "Traceback"
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """What came of a run."""
+    """The result of a run."""
 
     seed: int
     fault: str
-    #: Violations by their rules, and the first of them in words.
+    #: Number of violations by rule, and the first of them in words.
     violations: dict[str, int]
     texts: list[str]
-    #: What went wrong otherwise: a broker that did not start, clients that got no further.
+    #: Another failure: a broker that did not start, clients without progress.
     problem: str
     counts: dict[str, int]
-    #: Errors in the broker's log that it did not expect.
+    #: Number of unexpected errors in the broker's log.
     tracebacks: int
-    #: How long it took, in seconds.
+    #: Duration in seconds.
     took_s: float
 
     @property
     def is_good(self) -> bool:
-        """Whether all promises were kept."""
+        """True if all guarantees were kept."""
         return not (self.violations or self.problem)
 
 
 def plan_of(seed: int) -> Plan:
-    """What a seed stands for."""
+    """Return the plan of a seed."""
     plan = Plan(seed=seed, fault=fault_of(seed), quota=0)
     quota = plan.chance("quota").randint(1_050, 1_400)
     return Plan(seed=seed, fault=plan.fault, quota=quota)
@@ -66,9 +66,9 @@ def run_seed(seed: int, report: Path, *, sync: str = "always") -> Verdict:
 def run(
     plan: Plan, report: Path, *, sync: str = "always", fault: Fault | Line | None = None
 ) -> Verdict:
-    """Run a plan; what failed leaves its history and all logs in ``report``.
+    """Run a plan; a failed run leaves its history and all logs in ``report``.
 
-    ``fault`` is another one than that of the plan's name.
+    ``fault`` replaces the fault of the plan.
     """
     fault = FAULTS[plan.fault] if fault is None else fault
     seed, begun = plan.seed, time.perf_counter()
@@ -104,18 +104,18 @@ def run(
 
 
 class Clients:
-    """Clients that are at work with a broker; a :class:`tests.campaign.stage.Stage`."""
+    """Clients that use a broker; a :class:`tests.campaign.stage.Stage`."""
 
     def __init__(
         self, plan: Plan, fault: Fault, directory: Path, report: Path, sync: str = "always"
     ) -> None:
-        """Prepare; nothing runs yet."""
+        """Prepare without starting anything."""
         self._fault = fault
         self._scene = Scene(plan, fault.needs, directory, report, sync)
         self.log = ""
 
     def play(self) -> None:
-        """Make it."""
+        """Run it."""
         with self._scene as scene:
             try:
                 _play(scene, self._fault)
@@ -124,11 +124,11 @@ class Clients:
 
     @property
     def events(self) -> Sequence[Event]:
-        """What clients have seen."""
+        """Return the history of the clients."""
         return self._scene.recorder.events
 
     def check(self) -> Finding:
-        """Judge it."""
+        """Check the history."""
         return check(self.events)
 
 

@@ -1,4 +1,4 @@
-"""A run as faults see it: brokers, a disk, a proxy, clients, and the means to wait."""
+"""The interface of a run for faults: brokers, a disk, a proxy, clients, and waiting."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tests.campaign.recorder import Recorder
 
 __all__ = ["Needs", "Scene", "Script", "Until"]
 
-#: How long a broker may take to shut down, in seconds.
+#: Longest time for a broker to shut down, in seconds.
 _STOP_S = 60.0
-#: How long clients may be without a receipt when nothing is broken, in seconds.
+#: Longest time without a receipt when nothing is broken, in seconds.
 _PROGRESS_S = 60.0
 
 
 class Until(NamedTuple):
-    """What a fault waits for, with all clients at work, and for how long at most.
+    """A condition for which a fault waits while all clients continue, and a timeout.
 
-    What has a ``claim`` has to happen: it says so.
+    With a ``claim`` the condition has to come true; the claim is the text of the failure.
     """
 
     is_enough: Callable[[], bool]
@@ -36,28 +36,28 @@ class Until(NamedTuple):
     claim: str = ""
 
 
-#: What a fault does: it gives what it waits for, and goes on then.
+#: The actions of a fault: a generator that yields the conditions for which it waits.
 Script = Iterator[Until]
 
 
 class Needs(NamedTuple):
-    """What a fault needs."""
+    """Requirements of a fault."""
 
     disk: bool = False
     power: bool = False
     proxy: bool = False
     standby: bool = False
     may_end: bool = False
-    """Whether the broker may end of itself, also some time after what has been done to it."""
+    """True if the broker may end by itself, also some time after the fault."""
 
 
 class Scene:
-    """Everything that there is in one run; a context manager that ends all of it."""
+    """All components of one run; a context manager that ends all of them."""
 
     def __init__(
         self, plan: Plan, needs: Needs, directory: Path, library: Path, sync: str = "always"
     ) -> None:
-        """Prepare; nothing runs yet. ``library`` is the directory for that of the disk."""
+        """Prepare without starting anything. ``library`` is the directory for that of the disk."""
         self.plan = plan
         self.chance = plan.chance("faults")
         self.recorder = Recorder(SETTING)
@@ -106,7 +106,7 @@ class Scene:
     # Waiting.
 
     def moments(self, count: int) -> list[float]:
-        """Shares of the quota at which something is to happen."""
+        """Return the shares of the quota after which a round happens."""
         return sorted(self.chance.uniform(0.05, 0.9) for _ in range(count))
 
     def reached(self, share: float) -> Until:
@@ -119,7 +119,7 @@ class Scene:
         )
 
     def wait(self, until: Until) -> None:
-        """Take turns until that has happened, or the time for it is over."""
+        """Iterate until the condition holds, or until the timeout."""
 
         def is_over() -> bool:
             if self._may_end:
@@ -131,13 +131,13 @@ class Scene:
             return
         assert self.brokers.is_alive, "the broker has ended of itself"
         has = f"{self.recorder.receipted} have them"
-        # It says what it is about, in its log.
+        # The broker dumps its stack into its log.
         self.brokers.signal(signal.SIGABRT)
         self._wait_for_end()
         raise AssertionError(f"not within {until.at_most_s:g} s: {until.claim}; {has}")
 
     def refusals(self, count: int, at_most_s: float) -> Until:
-        """Wait until so many more operations are refused."""
+        """Wait until this many more operations are refused."""
         wanted = self.recorder.refused + count
         return Until(lambda: self.recorder.refused >= wanted, at_most_s)
 
@@ -145,10 +145,10 @@ class Scene:
         """Wait a while."""
         return Until(lambda: False, seconds)
 
-    # What is done to brokers.
+    # Actions on brokers.
 
     def crash(self, *, power: bool = False) -> None:
-        """Kill the broker, if it has not ended, and start it again, or have the next take over."""
+        """Kill the broker, if it runs, and restart it, or wait for the takeover by the standby."""
         recorder = self.recorder
         recorder.note("power failure" if power else "killed")
         if self.brokers.is_alive:
@@ -159,9 +159,9 @@ class Scene:
         self._go_on(power=power)
 
     def stop(self, *, is_sound: bool = True) -> None:
-        """Have the broker shut down in order, with clients at work, and start it again.
+        """Shut the broker down gracefully with clients connected, and start it again.
 
-        ``is_sound`` says whether it could keep what it had to in the end.
+        ``is_sound`` is False if the broker could not save its state at the end.
         """
         recorder = self.recorder
         recorder.note("stopped")
@@ -188,25 +188,25 @@ class Scene:
         self.recorder.began()
 
     def limit(self, which: int, soft: int) -> None:
-        """Bound what the broker may have, or with -1 bound it no more."""
+        """Limit a resource of the broker; -1 removes the limit."""
         if self.brokers.is_alive:
-            # It may end while one looks.
+            # The process may end meanwhile.
             with suppress(ProcessLookupError):
                 self.brokers.limit(which, soft)
 
     @property
     def descriptors(self) -> int:
-        """How many the broker has open."""
+        """Return the number of open file descriptors of the broker."""
         return len(list(Path(f"/proc/{self.brokers.pid}/fd").iterdir()))
 
     @property
     def address_space(self) -> int:
-        """How many octets the broker has mapped."""
+        """Return the size in bytes of the broker's address space."""
         pages = Path(f"/proc/{self.brokers.pid}/statm").read_text(encoding="ascii").split()[0]
         return int(pages) * resource.getpagesize()
 
     def revive(self) -> None:
-        """Start the broker again if it has ended of itself."""
+        """Start the broker again if it has ended by itself."""
         if not self.brokers.is_alive:
             self.recorder.note("it had ended")
             self.crash()
@@ -214,7 +214,7 @@ class Scene:
 
 @contextmanager
 def _telling() -> Iterator[None]:
-    """Have a broker that is aborted say where it was."""
+    """Enable the fault handler of Python, so that an aborted broker dumps its stack."""
     name = "PYTHONFAULTHANDLER"
     before = os.environ.get(name)
     os.environ[name] = "1"

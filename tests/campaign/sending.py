@@ -1,6 +1,6 @@
-"""Sends numbered messages, until it is killed, and goes on then: ``python -m`` this.
+"""Send numbered messages until killed, and resume after a restart: run it with ``python -m``.
 
-A message that was not confirmed when it was killed is sent again, under the same ``event-id``.
+A message that was not confirmed before the kill is sent again, under the same ``event-id``.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ _MANY: Final = 1_000_000
 
 
 def destination_of(sender: int, number: int) -> str:
-    """Where a message goes."""
+    """Return the destination of a message."""
     return QUEUES[(sender + number * 7_919 // 13) % len(QUEUES)]
 
 
 def event_of(sender: int, number: int) -> str:
-    """The header by which a message is known when it comes again."""
+    """Return the header that identifies a message when it is sent again."""
     return f"{sender}-{number}"
 
 
 def message_in(body: bytes) -> tuple[int, int] | None:
-    """The sender and number of the message with this body; None where nobody sends such a one."""
+    """Return the sender and number of the message with this body, or None if no sender sends it."""
     message = message_of(body)
     return divmod(message, _MANY) if message >= 0 else None
 
 
 def confirmed(path: Path) -> set[int]:
-    """The numbers that the broker has confirmed, as far as it was written down."""
+    """Return the numbers that the file records as confirmed by the broker."""
     lines = path.read_bytes().split(b"\n") if path.exists() else []
-    # The last one may have been cut off.
+    # The last line may be incomplete.
     return {int(line) for line in lines[:-1]}
 
 
 def main() -> None:
-    """Send what is not confirmed yet."""
+    """Send the messages that are not confirmed yet."""
     port, sender, quota, window, pause_ms = map(int, sys.argv[1:6])
     path = Path(sys.argv[6])
     done = confirmed(path)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     if done or os.fstat(file).st_size:
-        # So that a line that was cut off does not make another number.
+        # An incomplete line must not combine with the next number.
         os.ftruncate(file, path.read_bytes().rfind(b"\n") + 1)
     waiting: deque[Future[None]] = deque()
     never = Event()
@@ -67,7 +67,7 @@ def main() -> None:
             sent = link.send(destination_of(sender, number), [packet])
             sent.add_done_callback(partial(_note, file, number))
             waiting.append(sent)
-            # So that there is something left to be done when something happens.
+            # Slow down, so that faults happen while work remains.
             never.wait(pause_ms / 1000)
         for each in waiting:
             each.result()

@@ -1,4 +1,4 @@
-"""Messages from senders over a broker into a spool, and all of it is killed in its turn."""
+"""Messages from senders over a broker into a spool, each process killed in turn."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ class Spooled(Posted):
     """A run of ``stompkit spool run``."""
 
     def __init__(self, plan: Plan, directory: Path, report: Path) -> None:
-        """Prepare; nothing runs yet."""
+        """Prepare without starting anything."""
         super().__init__(plan, directory, report)
         self._looks: list[Looked] = []
-        #: How many messages of each partition were seen, and which.
+        #: Number of messages of each partition that were seen, and the views.
         self._seen: dict[int, int] = {}
         self._known: set[tuple[int, int]] = set()
 
     def command(self) -> Sequence[str]:
-        """The program, and what it is told."""
+        """The program and its arguments."""
         ends = [word for queue in QUEUES for word in ("--from", self.chain.url(queue))]
         return ("spool", "run", str(self.folder), *ends, *self.options(), "--quiet")
 
     def options(self) -> list[str]:
-        """What may be one way or another."""
+        """Options with random values."""
         chance = self.plan.chance("options")
         options = ["--ack", chance.choice(("client-individual", "client"))]
         options += ["--group", chance.choice(("5", "50", "500"))]
         return [*options, "--partitions", chance.choice(("1", "1", "2"))]
 
     def finish(self) -> None:
-        """Wait until all is there, have it die once more, and look what there is."""
+        """Wait until all messages have arrived, kill the program once more, and read the spool."""
         wanted = {(each.sender, each.number) for each in self.confirmed()}
 
         def is_all_there() -> bool:
@@ -50,7 +50,7 @@ class Spooled(Posted):
             self.look()
             return wanted <= self._known
 
-        # Whether it is, says the checker.
+        # The checker decides whether all messages arrived.
         until(is_all_there, self.patience_s)
         self.receiver.kill()
         if self.chain.chance.random() < 0.5:
@@ -58,10 +58,10 @@ class Spooled(Posted):
         SpoolWriter(self.folder).close()
         self._read(anew=True, is_last=True)
 
-    # What is seen.
+    # Views.
 
     def look(self, *, anew: bool = False) -> int:
-        """Read what has come, or ``anew`` all of it."""
+        """Read the new messages, or with ``anew`` all of them."""
         self._read(anew=anew, is_last=False)
         return len(self._known)
 
@@ -70,7 +70,7 @@ class Spooled(Posted):
             reader = SpoolReader(self.folder)
             heads = reader.head()
         except (SpoolProblem, OSError) as error:
-            # It is not made yet, or not opened again.
+            # The spool does not exist yet, or is being opened again.
             if is_last:
                 self._looks.append(Looked(0, 0, (), damage=str(error)))
             return
@@ -84,7 +84,7 @@ class Spooled(Posted):
                 for block in reader.blocks(partition, first, head):
                     messages += map(_kept, block.records())
             except BrokenSpool as error:
-                # While it is being opened again that is nothing to rely on.
+                # While the spool is being opened again, damage is not conclusive.
                 damage = str(error)
                 if not is_last:
                     return
@@ -93,13 +93,13 @@ class Spooled(Posted):
             self._known |= {(each.sender, each.number) for each in messages if each.sender >= 0}
 
     def seen(self) -> Sequence[Struct]:
-        """What readers saw."""
+        """Return the views of readers."""
         return self._looks
 
-    # What came of it.
+    # Results.
 
     def check(self) -> Finding:
-        """Judge it."""
+        """Check the run."""
         return check_spool(self.confirmed(), self._looks, self.sent())
 
 

@@ -1,4 +1,4 @@
-"""What a run is, whatever is played: it ends with what was seen, and a judgement of that."""
+"""The interface of a run: it plays, returns the observed events, and checks them."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ __all__ = ["Line", "Stage"]
 
 
 class Stage(Protocol):
-    """A run that is made."""
+    """A run in progress."""
 
     def play(self) -> None:
-        """Make it; raises what keeps it from being made to its end."""
+        """Run it; raise the error that stops it early."""
 
     @property
     def log(self) -> str:
-        """What all programs have written, also after a run that was not made to its end."""
+        """Return the output of all programs, also after an incomplete run."""
 
     @property
     def events(self) -> Sequence[Struct]:
-        """What was seen."""
+        """Return the observed events."""
 
     def check(self) -> Finding:
-        """Judge what was seen."""
+        """Check the observed events."""
 
 
 class Line(NamedTuple):
     """A run in which several programs of stompkit work together."""
 
     title: str
-    #: Takes the plan, an empty directory, and that of the library of the disk.
+    #: Factory; takes the plan, an empty directory, and the directory of the disk's library.
     stage: Callable[[Plan, Path, Path], Stage]
-    #: Says what it needs and is not here; nothing if it can be run.
+    #: Returns a description of the missing requirements; empty if it can be run.
     missing: Callable[[], str] = lambda: ""

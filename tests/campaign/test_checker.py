@@ -1,4 +1,4 @@
-"""The checker finds each way of breaking a promise, and nothing where all are kept."""
+"""The checker finds each kind of broken guarantee, and nothing in a correct history."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ A, B, AUTO = "/queue/a", "/queue/b", "/queue/auto"
 FANOUT, CHILDREN = "/fanout/f", ("/queue/f1", "/queue/f2")
 TOPIC, DURABLE = "/topic/t", "/durable/d/campaign"
 SETTING = Setting({FANOUT: CHILDREN}, {DURABLE: TOPIC})
-#: Connections of everybody's: two that send, and three that receive, the last in the mode auto.
+#: Connections of all tests: two producers, and three consumers, the last in the mode auto.
 P, Q, C, D, E = 1, 2, 3, 4, 5
 BEGINNING: tuple[Event, ...] = (
     SETTING,
@@ -45,7 +45,7 @@ Story = Sequence[Event]
 
 
 def sent(message: int, to: str = A, by: int = P) -> Story:
-    """A message that has its receipt; its operation has the message's number."""
+    """Return a message with its receipt; its operation has the message's number."""
     return asked(message, to, by), Done(message)
 
 
@@ -56,7 +56,7 @@ def asked(message: int, to: str = A, by: int = P) -> Asked:
 def given(
     message: int, to: int = C, place: str = A, count: int = 1, *, mark: bool | None = None
 ) -> Delivered:
-    """A delivery, numbered by message, connection and count."""
+    """Return a delivery, numbered by message, connection and count."""
     is_marked = count > 1 if mark is None else mark
     number = delivery(message, to, count)
     return Delivered(number, to, place, message, is_marked, count, to == E)
@@ -67,7 +67,7 @@ def delivery(message: int, to: int = C, count: int = 1) -> int:
 
 
 def acked(message: int, by: int = C, count: int = 1) -> Story:
-    """An acknowledgement that has its receipt."""
+    """Return an acknowledgement with its receipt."""
     operation = message + 500
     return Asked(operation, by, settles=(delivery(message, by, count),)), Done(operation)
 
@@ -77,12 +77,12 @@ def there(message: int, place: str = A, count: int = 1) -> Drained:
 
 
 def again(how: Ending = "crash") -> Story:
-    """The broker ends; another one begins, to which two clients connect."""
+    """Return the end of the broker and the start of another one, with two clients."""
     ended = [Closed(number, is_clean=False) for number in (P, Q, C, D, E)]
     return (*ended, Ended(1, how), Began(2), Opened(6, "c", 2), Opened(7, "auto", 2, AUTO))
 
 
-#: What a worker does: it acknowledges message 1, and sends 2 and 3, in one transaction.
+#: The transaction of a worker: acknowledge message 1, and send 2 and 3.
 WORK = Asked(9, C, sends=((2, B), (3, B)), settles=(delivery(1),), is_transaction=True)
 WORKED: Story = (*sent(1), given(1), Staged(C, (2, 3)), WORK)
 
@@ -248,7 +248,7 @@ def test_a_promise_that_is_broken_is_found(name: str) -> None:
     rule, story = BROKEN[name]
     found = {violation.rule for violation in check([*BEGINNING, *story]).violations}
     assert rule in found
-    # A message that comes again is one that comes twice, too, unless it is marked.
+    # A message that is delivered again without a mark is also a duplicate.
     assert found <= {rule, "doubled"}
 
 

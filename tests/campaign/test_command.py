@@ -1,4 +1,4 @@
-"""The campaign as a command: it goes on where it was stopped, and makes a report."""
+"""The campaign as a command: it resumes where it was stopped, and makes a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The disk of the campaign forgets what was not synced, and fails when it is told to."""
+"""The disk of the campaign loses unsynced data, and fails on request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from tests.campaign.disk import Disk, NoCompiler, Number, built
 
-#: Begins each program: writes are to descriptors, as Python's files have buffers of their own.
+#: The beginning of each program: it writes to descriptors, as Python's files have buffers.
 BEGINNING = """
 import os, sys, time
 os.chdir(sys.argv[1])
@@ -34,7 +34,7 @@ class Machine:
     """A directory on a disk that can fail, and programs that use it."""
 
     def __init__(self, library: Path, directory: Path) -> None:
-        """Begin with nothing in the directory."""
+        """Start with an empty directory."""
         self.data = directory / "data"
         self.data.mkdir()
         beside = directory / "beside"
@@ -52,7 +52,7 @@ class Machine:
             )
 
     def left(self, program: str) -> dict[str, bytes]:
-        """What is there after a program, and a loss of power."""
+        """Return the files after a program and a power failure."""
         result = self.run(program)
         assert result.returncode == 0, result.stderr
         self.disk.lose_power()
@@ -95,9 +95,9 @@ os.writev(opened("other", os.O_DSYNC), [b"and ", b"this"])
 
 
 def test_what_was_not_synced_may_be_gone(machine: Machine) -> None:
-    """Each page may have been written back, whole, in part or not at all: by chance some are not.
+    """Each page may have been written back, whole, in part or not at all.
 
-    What is behind the last one that was is not there at all.
+    By chance some are not. The file ends at the last page that was written back.
     """
     left = machine.left(
         """
@@ -154,7 +154,7 @@ os.unlink(os.path.join(here, "b"))
 
 
 def test_a_file_may_be_replaced_as_often_as_one_likes(machine: Machine) -> None:
-    """As files are that say how far somebody is."""
+    """A file that records a position is replaced often."""
     done = machine.run(
         """
 for number in range(600):

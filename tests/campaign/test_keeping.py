@@ -1,4 +1,4 @@
-"""The checker of spools finds each way of breaking a promise, and nothing where all are kept."""
+"""The checker of spools finds each kind of broken guarantee, and nothing in a correct spool."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.campaign.keeping import (
 from tests.campaign.recorder import body_of
 from tests.campaign.sending import confirmed, destination_of, event_of, message_in
 
-#: What is sent: three messages of each of two senders.
+#: Three messages of each of two senders.
 SENT = {Kept(sender, number, "/queue/a") for sender in (0, 1) for number in range(3)}
 CONFIRMED = [Confirmed(0, 0), Confirmed(0, 1), Confirmed(1, 0)]
 
@@ -43,11 +43,11 @@ def broken(looks: Sequence[Looked]) -> set[str]:
     "looks",
     [
         [seen(a(0), b(0), a(1))],
-        # What was not confirmed may be there.
+        # Unconfirmed messages may be in the spool.
         [seen(a(0), b(0), a(1), a(2))],
-        # It grows, and is read again.
+        # The spool grows, and is read again.
         [seen(a(0)), seen(b(0), a(1), first=1), seen(a(0), b(0), a(1))],
-        # Partitions have an order each.
+        # Each partition has its own order.
         [seen(a(1), b(0)), seen(a(0), partition=1)],
     ],
 )
@@ -94,7 +94,7 @@ def test_a_bridge_may_bring_messages_twice_and_in_any_order() -> None:
         ("lost", came(a(0), a(1))),
         ("invented", came(a(0), a(1), b(0), a(3))),
         ("doubled", came(a(0), a(1), b(0), b(0), b(0))),
-        # They can't be told to be copies, or to be none.
+        # Without a common mark, copies and separate messages cannot be distinguished.
         ("doubled", [*came(a(0), a(1), b(0)), Came(a(0), "here:other")]),
         ("doubled", [*came(a(0), a(1)), Came(b(0), "here:0-1")]),
     ],

@@ -1,4 +1,4 @@
-"""The checker of replicas finds each way of breaking a promise, and nothing where all are kept."""
+"""The checker of replicas finds each kind of broken guarantee, and nothing in a correct replica."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.campaign.replicas import (
 )
 from tests.campaign.writing import Account, Event, accounts_after
 
-#: It makes an account, adds to it, and closes it when there is another one.
+#: Transactions that create an account, add to it, and close it when another one exists.
 COMMITTED = [
     Committed(1, "[[7,10]]", "d1"),
     Committed(2, "[[7,-4]]", "d2"),
     Committed(3, "[[7,null],[8,1]]", "d3"),
 ]
 STATES: list[Accounts] = [{}, {7: (10, 0)}, {7: (6, 1)}, {8: (1, 0)}]
-#: It has written something else beside the account.
+#: A transaction whose digest of the other written rows differs.
 OTHER = Committed(3, COMMITTED[2].steps, "d4")
 END = Applied("r", (1, 2, 3), tuple(COMMITTED))
 
@@ -61,7 +61,7 @@ def test_a_replica_that_keeps_all_promises() -> None:
         ("torn", [seen(1, {})]),
         ("torn", [seen(2, STATES[1])]),
         ("torn", [seen(3, {7: (6, 1), 8: (1, 0)})]),
-        # As if the second one had been applied twice.
+        # As if the second transaction had been applied twice.
         ("torn", [seen(2, {7: (2, 2)})]),
         ("undone", [seen(2), seen(1)]),
         ("order", [Seen("r", (1, 3), STATES[1])]),

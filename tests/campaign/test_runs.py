@@ -1,4 +1,4 @@
-"""Short runs with each fault keep all promises; brokers that break some are found out."""
+"""Short runs with each fault keep all guarantees; brokers that break some are detected."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from tests.effort import effort, in_matrix
 SEEDS = effort((1,), range(1, 6))
 #: Faults of the quick lane: those that other tests do not combine with a running load.
 QUICK = {"kill", "power", "mixed"}
-#: Messages of a run, and how often something happens; 0 for as often as in the campaign.
+#: Number of messages of a run, and of rounds of the fault; 0 for as many as in the campaign.
 QUOTA = effort(120, 1_200)
-#: Spark takes too long for each day; it has tests of its own.
+#: Spark takes too long for each day; it has separate tests.
 LINES_HERE = [name for name in LINES if effort(name != RARE, campaign=True)]
-#: Those that bring all to one place in the end.
+#: Runs whose data ends in one place.
 PROGRAMS = ("spool", "bridge", "replication", "pipeline")
 ROUNDS = effort(1, 0)
 
@@ -41,7 +41,7 @@ def in_lanes(faults: list[str]) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where runs leave what they have found."""
+    """Return the folder where runs leave histories and logs."""
     folder = tmp_path_factory.mktemp("campaign")
     try:
         built(folder)
@@ -78,7 +78,7 @@ def test_programs_that_work_together_keep_their_promises(
 
 
 class _Careless(Spooled):
-    """A receiver for whom all counts as received that was sent, on a network that loses one."""
+    """A receiver that takes every sent message as received, on a network that loses one."""
 
     patience_s = 1.0
 
@@ -94,7 +94,7 @@ class _Careless(Spooled):
 
 
 class _Forgetful(Replicated):
-    """A replica that says that it has taken everything, and has not."""
+    """A replica that confirms all changes, but has not applied all."""
 
     patience_s = 1.0
 
@@ -146,12 +146,12 @@ def _dropped(scene: Scene) -> Script:
 def test_a_broker_that_is_not_as_good_as_its_promises_is_found_out(
     script: Callable[[Scene], Script], rule: str, report: Path
 ) -> None:
-    """What stands between it and its clients makes it so."""
+    """The network between a correct broker and its clients breaks the guarantee."""
     fault = Fault("a liar", script, Needs(proxy=True), 1)
     plan = Plan(seed=1, fault="cut", quota=400)
     verdict = run(plan, report, fault=fault)
     assert rule in verdict.violations
-    # It can be looked at.
+    # The history is available.
     history = read(report / f"campaign-{plan.seed}.jsonl")
     assert len(history) > plan.quota
 

@@ -1,4 +1,4 @@
-"""One connection to a broker that never blocks: frames in and out, and whether it is over."""
+"""A connection to a broker that never blocks: frames in and out, and its end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Wire:
     """A client's end of a connection on this machine."""
 
     def __init__(self, port: int, headers: Mapping[str, str]) -> None:
-        """Begin to connect and to log in; failing to is how it ends, as everything is."""
+        """Start to connect and to log in; a failure is reported as the end of the connection."""
         self.socket = socket.socket()
         self.socket.setblocking(False)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -30,28 +30,28 @@ class Wire:
         self.is_over = False
 
     def send(self, command: str, headers: dict[str, str], body: bytes = b"") -> None:
-        """Have a frame written when there is room."""
+        """Queue a frame for writing."""
         self._out += encode(Frame(command, headers, body), "1.2")
 
     @property
     def has_output(self) -> bool:
-        """Whether something waits for room."""
+        """True if data waits to be written."""
         return bool(self._out)
 
     def write(self) -> None:
-        """Write what the socket takes."""
+        """Write as much as the socket takes."""
         try:
             while self._out:
                 del self._out[: self.socket.send(self._out)]
         except BlockingIOError:
             pass
         except OSError as error:
-            # What has come can still be read; reading tells of the end.
+            # Received data can still be read; reading reports the end.
             self._out.clear()
             self.is_over = self.is_over or isinstance(error, ConnectionRefusedError)
 
     def read(self) -> None:
-        """Read what is there, or note the end."""
+        """Read the available data, or note the end."""
         try:
             data = self.socket.recv(_READ_BYTES)
         except BlockingIOError:
@@ -60,7 +60,7 @@ class Wire:
             data = b""
         if not data:
             self.is_over = True
-        # A frame that is cut in the middle is what faults are for; nothing else is.
+        # Faults cut frames in the middle; no other protocol error is expected.
         with suppress(LocalProtocolError):
             try:
                 while frames := self._session.receive(data, 0.0):
@@ -70,12 +70,12 @@ class Wire:
                 raise AssertionError(f"the broker does not keep to the protocol: {error}") from None
 
     def take(self) -> list[Frame]:
-        """The frames that have come since the last time."""
+        """Return the frames that have arrived since the last call."""
         frames, self._frames = self._frames, []
         return frames
 
     def close(self, *, reset: bool = False) -> None:
-        """Close the socket, with a reset if that is wanted."""
+        """Close the socket, with a reset if requested."""
         if reset:
             with suppress(OSError):
                 self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)

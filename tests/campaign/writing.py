@@ -1,8 +1,8 @@
-"""Changes a database in transactions, until it is killed, and goes on then: ``python -m`` this.
+"""Change a database in transactions until killed, and resume after a restart.
 
-Each transaction adds one event, under the next number, whose text says all that the transaction
-does to accounts. What an account has is counted up from what it had, so that what is done twice, or
-not at all, is seen.
+Run it with ``python -m``. Each transaction adds one event, under the next number, whose text
+describes all changes of accounts. The amounts are increments, so that a change that is applied
+twice or not at all is detected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stompkit.replication.publishers import Outbox
 __all__ = ["Account", "Base", "Event", "Step", "accounts_after", "prepare", "url_of"]
 
 _ACCOUNTS: Final = 12
-#: One transaction in so many is long, and one in so many is rolled back before it is done.
+#: One transaction in this many is long, and one in this many is rolled back.
 _LONG_EVERY: Final = 40
 _LONG: Final = 300_000
 _TAKEN_BACK: Final = 0.1
@@ -34,7 +34,7 @@ class Base(DeclarativeBase):
 
 
 class Event(Base):
-    """What a transaction does."""
+    """A transaction and its changes."""
 
     __tablename__ = "events"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -43,17 +43,17 @@ class Event(Base):
 
 
 class Account(Base):
-    """What is counted up and down, made and closed."""
+    """An account: created, increased, decreased and closed."""
 
     __tablename__ = "accounts"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     amount: Mapped[int]
-    #: How often it was changed since it was made.
+    #: Number of changes since it was created.
     version: Mapped[int]
 
 
 class Step(msgspec.Struct, array_like=True):
-    """What happens to an account: how much more it has; it is closed without a number."""
+    """A change of an account: the increment; an account is closed by a step without a number."""
 
     account: int
     more: int | None
@@ -68,7 +68,7 @@ def url_of(path: Path) -> str:
 
 
 def prepare(engine: Engine) -> None:
-    """Make the tables of a source; those of its outbox, too."""
+    """Create the tables of a source, including those of its outbox."""
     Base.metadata.create_all(engine)
     sessions = sessionmaker(engine)
     outbox = Outbox(sessions)
@@ -77,7 +77,7 @@ def prepare(engine: Engine) -> None:
 
 
 def accounts_after(accounts: dict[int, tuple[int, int]], steps: str) -> dict[int, tuple[int, int]]:
-    """The amounts and versions of accounts after an event."""
+    """Return the amounts and versions of accounts after an event."""
     accounts = dict(accounts)
     for step in _STEPS.decode(steps):
         if step.more is None:
@@ -91,17 +91,17 @@ def accounts_after(accounts: dict[int, tuple[int, int]], steps: str) -> dict[int
 
 
 def main() -> None:
-    """Make transactions until there are so many."""
+    """Run transactions until this many exist."""
     path, seed, count, pause_ms = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     engine = create_engine(path, connect_args={"timeout": 60})
-    # Its machine does not lose its power.
+    # Its machine does not lose its power, so synchronous writes are not needed.
     listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous = OFF"))
     sessions = sessionmaker(engine)
     outbox = Outbox(sessions)
     never = Never()
     with sessions() as session:
         done = session.scalar(select(func.max(Event.id))) or 0
-    # Other draws than before it was killed.
+    # Use another random sequence than before the kill.
     chance = random.Random(f"{seed} {done}")
     while done < count:
         with sessions() as session:
@@ -111,7 +111,7 @@ def main() -> None:
             else:
                 session.commit()
                 done += 1
-        # Whoever writes without a pause leaves SQLite to nobody else.
+        # A writer without pauses would lock out other users of SQLite.
         never.wait(pause_ms / 1000)
     outbox.close()
 

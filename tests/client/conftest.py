@@ -1,4 +1,4 @@
-"""What the tests of the client share."""
+"""Fixtures that the tests of the client share."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tests.client.network import Network
 
 @pytest.fixture
 def net() -> Network:
-    """A network without anybody."""
+    """An empty network."""
     return Network()
 
 
 @pytest.fixture(autouse=True)
 def log() -> Iterator[Log]:
-    """The log; an error in it that the test has not taken fails the test."""
+    """The log; an error in it that the test does not take fails the test."""
     log = Log()
     globalLogPublisher.addObserver(log)
-    gc.freeze()  # what was there before is not looked at
+    gc.freeze()  # ignore objects that existed before
     try:
         yield log
-        gc.collect()  # Deferreds whose errors nobody has seen log them when they go
+        gc.collect()  # Deferreds log unhandled errors when they are collected
     finally:
         gc.unfreeze()
         globalLogPublisher.removeObserver(log)

@@ -1,4 +1,4 @@
-"""What the client logs."""
+"""Log events of the client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Log"]
 
 @implementer(ILogObserver)
 class Log:
-    """What has been logged."""
+    """A collection of log events."""
 
     def __init__(self) -> None:
         """Start empty."""
@@ -22,11 +22,11 @@ class Log:
 
     @property
     def text(self) -> str:
-        """All of it, as people read it."""
+        """The whole log, as people read it."""
         return "\n".join(map(_text, self.events))
 
     def take_errors(self) -> str:
-        """The errors, which don't fail the test then."""
+        """Return the errors and remove them, so that they do not fail the test."""
         errors = [event for event in self.events if event["log_level"] >= LogLevel.error]
         self.events = [event for event in self.events if event not in errors]
         return "\n".join(map(_text, errors))

@@ -1,4 +1,4 @@
-"""A network in memory between clients and brokers: it carries octets only when it is told to."""
+"""An in-memory network between clients and brokers; it carries bytes only on request."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _E = TypeVar("_E", bound=Exception)
 
 
 def result(deferred: Deferred[_T]) -> _T:
-    """What a Deferred has fired with; fails if it has not, or with an error."""
+    """Return the result of a Deferred; fails if it has not fired, or has failed."""
     outcome = outcome_of(deferred)
     if isinstance(outcome, Failure):
         outcome.raiseException()
@@ -43,7 +43,7 @@ def result(deferred: Deferred[_T]) -> _T:
 
 
 def failed(deferred: Deferred[_T], kind: type[_E]) -> _E:
-    """The error of this kind that a Deferred has failed with."""
+    """Return the error of this kind that a Deferred has failed with."""
     outcome = outcome_of(deferred)
     assert isinstance(outcome, Failure), f"the Deferred has succeeded with {outcome!r}"
     assert isinstance(outcome.value, kind), f"the error is {outcome.value!r}"
@@ -51,23 +51,23 @@ def failed(deferred: Deferred[_T], kind: type[_E]) -> _E:
 
 
 def online(client: Client) -> bool:
-    """Whether a client is connected."""
+    """Return True if a client is connected."""
     return client.is_connected
 
 
 def waits(deferred: Deferred[_T]) -> bool:
-    """Whether a Deferred has not fired yet."""
+    """Return True if a Deferred has not fired yet."""
     return not deferred.called or deferred.paused > 0
 
 
 class Peer:
-    """The broker's end of one connection, in the hands of a test.
+    """The broker's end of one connection, controlled by a test.
 
-    ``frames`` are all that have come from the client, and :meth:`take` gives those that are new.
+    ``frames`` has all frames received from the client; :meth:`take` returns the new ones.
     """
 
     def __init__(self, transport: ClientTransport) -> None:
-        """Begin; nothing is answered by itself but by :class:`ScriptedEndpoint`."""
+        """Begin; only :class:`ScriptedEndpoint` answers automatically."""
         self.transport = transport
         self.frames: list[Frame] = []
         self.version: Version | None = None
@@ -76,15 +76,15 @@ class Peer:
 
     @property
     def beats(self) -> int:
-        """Heart-beats that have come from the client."""
+        """Number of heart-beats received from the client."""
         return self._decoder.eols
 
     def is_gone(self) -> bool:
-        """Whether the connection is over."""
+        """True if the connection is lost."""
         return self.transport.lost
 
     def read(self) -> list[Frame]:
-        """Read the octets that the network has carried; the new frames."""
+        """Read the bytes that the network has carried; return the new frames."""
         if self.transport.is_full:
             return []
         data = bytes(self.transport.outgoing)
@@ -97,7 +97,7 @@ class Peer:
         return new
 
     def take(self, command: str | None = None) -> list[Frame]:
-        """The frames since the last call; of those, the ones of ``command`` if it is given."""
+        """Return the frames since the last call, or only those with this ``command``."""
         new = self.frames[self._given :]
         self._given = len(self.frames)
         return [frame for frame in new if command is None or frame.command == command]
@@ -109,11 +109,11 @@ class Peer:
         self.write(encode(Frame(command, headers, body), self.version))
 
     def write(self, data: bytes) -> None:
-        """Send octets."""
+        """Send bytes."""
         self.transport.incoming += data
 
     def accept(self, version: Version = "1.2", **headers: str) -> None:
-        """Answer CONNECT by CONNECTED."""
+        """Answer CONNECT with CONNECTED."""
         self.send("CONNECTED", {"version": version, "session": "s", **headers})
         self.version = version
         self._decoder.negotiated(version)
@@ -139,7 +139,7 @@ class Peer:
     def refuse(
         self, frame: Frame | None = None, message: str = "no", code: str | None = None
     ) -> None:
-        """Send ERROR, for a frame with a receipt if one is given, with a code as our broker's."""
+        """Send ERROR; for a frame with a receipt if one is given, with a code like our broker's."""
         names = {"message": message}
         if code is not None:
             names["stompkit-code"] = code
@@ -152,17 +152,17 @@ class Peer:
         self.transport.lose(ConnectionDone())
 
     def drop(self) -> None:
-        """Have the network fail."""
+        """Simulate a failure of the network."""
         self.transport.lose(ConnectionLost())
 
 
 @implementer(IStreamClientEndpoint)
 class ScriptedEndpoint:
-    """A broker that does what a test says.
+    """A broker that follows the script of a test.
 
-    ``refuses`` has connections refused, ``hangs`` has attempts to connect not answered at all.
-    With ``version`` CONNECT is answered by itself; with ``obliging`` so is all that asks for a
-    receipt.
+    With ``refuses``, it refuses connections; with ``hangs``, it does not answer attempts to
+    connect. With ``version``, it answers CONNECT automatically. With ``obliging``, it confirms all
+    requests for a receipt automatically.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class ScriptedEndpoint:
 
     @property
     def peer(self) -> Peer:
-        """The last connection."""
+        """The most recent connection."""
         return self.peers[-1]
 
     def connect(self, factory: IProtocolFactory) -> Deferred[IProtocol]:
@@ -213,7 +213,7 @@ class ScriptedEndpoint:
         self.cancelled += 1
 
     def carry(self) -> bool:
-        """Carry octets, both ways."""
+        """Carry bytes in both directions."""
         moved = False
         for peer in self.peers:
             for frame in peer.read():
@@ -227,23 +227,23 @@ class ScriptedEndpoint:
 
 
 class Network(MemoryNetwork):
-    """A network with scripted brokers, and with clients of stompkit."""
+    """A network with scripted brokers and with clients of stompkit."""
 
     def scripted(
         self, version: Version | None = "1.2", *, obliging: bool = False
     ) -> ScriptedEndpoint:
-        """Add a broker that does what the test says."""
+        """Add a broker that follows the script of the test."""
         return ScriptedEndpoint(self, version, obliging=obliging)
 
     def client(self, *endpoints: ScriptedEndpoint | MemoryEndpoint, **settings: object) -> Client:
-        """A client of these brokers, whose back-off takes as long as it may."""
+        """Return a client of these brokers; its back-off always takes the longest possible time."""
         options = {"random": lambda: 1.0, "reactor": self.clock} | settings
         return Client(list(endpoints), **options)  # type: ignore[arg-type]  # any setting
 
     def connected(
         self, *endpoints: ScriptedEndpoint | MemoryEndpoint, **settings: object
     ) -> Client:
-        """A client that has connected."""
+        """Return a client that has connected."""
         client = self.client(*endpoints, **settings)
         self.wait(client.connect())
         return client

@@ -22,7 +22,7 @@ def received(
     ack: AckMode = "client-individual",
     count: int = 1,
 ) -> tuple[Client, ScriptedEndpoint, Subscription, list[Message]]:
-    """A client that has been given messages 1 to ``count``."""
+    """Return a client that has received messages 1 to ``count``."""
     endpoint = net.scripted(version)
     client = net.connected(endpoint)
     subscribed = client.subscribe(QUEUE, ack=ack)
@@ -115,7 +115,7 @@ def test_many_are_acknowledged_at_once(net: Network) -> None:
 
 
 def test_many_are_acknowledged_one_by_one_in_the_mode_client_too(net: Network) -> None:
-    """For brokers of 1.0, where an acknowledgement may be for one message only."""
+    """With brokers of 1.0, an acknowledgement may be for one message only."""
     _, endpoint, subscription, messages = received(net, "1.0", ack="client", count=3)
     assert subscription.ack_all(messages) == 3
     net.run()

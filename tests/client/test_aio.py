@@ -1,4 +1,4 @@
-"""The client for asyncio, on event loops of its own, against brokers in processes of their own."""
+"""The client for asyncio, on separate event loops, against brokers in separate processes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Scenario = Callable[..., Coroutine[Any, Any, None]]
 
 
 def on_a_loop(scenario: Scenario) -> Callable[..., None]:
-    """Make a test of a coroutine function, whose loop complains of all that asyncio can see."""
+    """Make a test of a coroutine function; asyncio runs in debug mode."""
 
     @wraps(scenario)
     def test(**fixtures: object) -> None:
@@ -61,7 +61,7 @@ def on_a_loop(scenario: Scenario) -> Callable[..., None]:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
-    """A broker for all; each test has a queue of its own."""
+    """A broker for all tests; each test uses another queue."""
     with launch(LaunchConfig(name="stompkit")) as running:
         yield running
         assert "Traceback" not in running.log
@@ -69,7 +69,7 @@ def broker() -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def pair() -> Iterator[list[RunningBroker]]:
-    """Two brokers that may be killed."""
+    """Two brokers that a test may kill."""
     with (
         launch(LaunchConfig(name="stompkit")) as first,
         launch(LaunchConfig(name="stompkit")) as second,
@@ -81,7 +81,7 @@ def address(broker: RunningBroker) -> str:
     return f"{broker.host}:{broker.port}"
 
 
-# What it does.
+# Functions.
 
 
 @on_a_loop
@@ -129,7 +129,7 @@ async def test_a_handler_may_await_and_what_it_fails_with_is_a_nack(
         if len(seen) == 1:
             raise KeyError("the first time")
         if len(seen) == 2:
-            # Of something else than this handler; it goes on.
+            # This cancellation is not one of the handler's task; the handler stays in use.
             raise asyncio.CancelledError
         (done if message.body == b"last" else third).set()
 
@@ -420,7 +420,7 @@ def test_a_client_needs_a_loop() -> None:
         Client("localhost:61613")
 
 
-# What is around it.
+# Settings and life cycle.
 
 
 @on_a_loop

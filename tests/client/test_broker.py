@@ -1,4 +1,4 @@
-"""The client and the real broker, in memory: what is guaranteed holds whatever happens."""
+"""The client and the real broker, in memory: guarantees hold whatever happens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUEUE = "/queue/a"
 
 
 def left(broker: MemoryBroker, queue: str = QUEUE) -> list[bytes]:
-    """What is in a queue, which is empty then."""
+    """Remove and return the bodies of all messages in a queue."""
     client = broker.client()
     client.subscribe(queue)
     bodies = client.bodies()
@@ -38,7 +38,7 @@ def fill(broker: MemoryBroker, count: int) -> None:
 
 
 def firsts(bodies: list[bytes]) -> list[bytes]:
-    """Each body once, in the order of first arrival."""
+    """Return each body once, in the order of first arrival."""
     return list(dict.fromkeys(bodies))
 
 
@@ -169,7 +169,7 @@ def test_a_second_broker_takes_the_load(net: Network) -> None:
     assert got == [b"1", b"2"]
 
 
-# Whatever happens.
+# Random failures.
 
 STEPS = st.lists(
     st.sampled_from(["send", "send", "send", "carry", "carry", "run", "drop", "fill", "wait"]),
@@ -178,7 +178,7 @@ STEPS = st.lists(
 
 
 def act(net: Network, endpoint: MemoryEndpoint, step: str) -> None:
-    """Let the network do something, for better or worse."""
+    """Perform one step of the network, which may be a failure."""
     if step == "carry":
         endpoint.carry()
     elif step == "run":
@@ -193,7 +193,7 @@ def act(net: Network, endpoint: MemoryEndpoint, step: str) -> None:
 
 
 def recover(net: Network, endpoint: MemoryEndpoint, client: Client) -> None:
-    """Let everything be well again, for long enough."""
+    """Repair the network, and wait until the client has recovered."""
     for transport, _ in endpoint.lines:
         transport.start_taking()
     net.advance(60.0, step_s=0.5)

@@ -421,12 +421,12 @@ def test_a_broker_is_not_blamed_for_a_pause_of_the_program(net: Network) -> None
     endpoint = net.scripted()
     endpoint.headers = {"heart-beat": "1000,0"}
     client = net.connected(endpoint, heart_beat_ms=(0, 1000))
-    endpoint.peer.write(b"\n")  # which waits to be read while the program is busy
+    endpoint.peer.write(b"\n")  # waits to be read while the program is busy
     net.clock.advance(30)
     net.run()
     assert online(client)
     assert endpoint.attempts == 1
-    net.advance(2.2)  # but if there is nothing to read
+    net.advance(2.2)  # now there is nothing to read
     assert endpoint.attempts == 2
 
 

@@ -1,4 +1,4 @@
-"""The client against brokers in processes of their own, over TCP, that are killed."""
+"""The client against brokers in separate processes, over TCP, that are killed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytest.importorskip("pytest_twisted")
 
 DEADLINE_S = 60.0
 COUNT = 5_000
-#: So few that the broker can't have them all before it is killed.
+#: Maximum number of unconfirmed messages; the broker cannot have all before it is killed.
 UNCONFIRMED = 200
 QUEUE = "/queue/a"
 QUICK = ReconnectPolicy(max_s=0.5)
@@ -29,7 +29,7 @@ Brokers = list[RunningBroker]
 def in_the_reactor(
     scenario: Callable[[Brokers], Coroutine[Deferred[Any], Any, None]],
 ) -> Callable[[Brokers], Deferred[None]]:
-    """Make a test of a coroutine; pytest-twisted waits for what the test returns."""
+    """Make a test of a coroutine; pytest-twisted waits for the returned Deferred."""
 
     @wraps(scenario)
     def test(brokers: Brokers) -> Deferred[None]:
@@ -56,10 +56,10 @@ def address(broker: RunningBroker) -> str:
 
 
 class Collector:
-    """A handler that says when there are enough messages."""
+    """A handler that fires a Deferred when enough messages have arrived."""
 
     def __init__(self, enough: Callable[[list[bytes]], bool]) -> None:
-        """Start with none."""
+        """Start empty."""
         self.bodies: list[bytes] = []
         self.done: Deferred[None] = Deferred()
         self._enough = enough
@@ -104,7 +104,7 @@ async def test_what_a_killed_broker_has_not_confirmed_goes_to_the_next(brokers: 
     await reader.subscribe(QUEUE, collector)
     await collector.done
     await reader.disconnect()
-    # The second broker has, in order, all that the first has not confirmed.
+    # The second broker has, in order, all messages that the first has not confirmed.
     numbers = [int(body) for body in collector.bodies]
     assert killed_at[0] <= numbers[0] <= killed_at[0] + UNCONFIRMED
     assert numbers == list(range(numbers[0], COUNT))

@@ -1,4 +1,4 @@
-"""Requests and replies, with a broker that does what the test says."""
+"""Requests and replies, with a broker that follows the script of the test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SERVICE = "/queue/service"
 
 
 def answer(peer: Peer, request: Frame, body: bytes = b"", **headers: str) -> None:
-    """Send the reply to a request, as the broker passes it on."""
+    """Send the reply to a request, as the broker forwards it."""
     own = {
         "destination": request.headers["reply-to"],
         "message-id": "m",
@@ -24,7 +24,7 @@ def answer(peer: Peer, request: Frame, body: bytes = b"", **headers: str) -> Non
 
 
 def ready(net: Network, endpoint: ScriptedEndpoint) -> tuple[Client, str]:
-    """A client that has its reply queue, and the subscription's id."""
+    """Return a client that has its reply queue, and the id of the subscription."""
     endpoint.obliging = True
     client = net.connected(endpoint)
     first = client.request(SERVICE)

@@ -1,4 +1,4 @@
-"""The passcode is told to the broker, and to nobody else."""
+"""The client sends the passcode to the broker, and reveals it nowhere else."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def test_the_passcode_is_not_shown(net: Network) -> None:
     assert endpoint.peer.frames[0].headers["passcode"] == SECRET
     parts = [client, *vars(client).values(), endpoint.peer.transport, StompService(client)]
     shown = [part for part in parts if part is not SECRET]
-    assert len(shown) == len(parts) - 1  # the client has to keep it for the next connection
+    assert len(shown) == len(parts) - 1  # the client keeps it for the next connection
     assert SECRET not in repr(shown)
     protocol = endpoint.peer.transport.protocol
     assert protocol is not None
-    assert SECRET not in repr(vars(protocol))  # which is done with it
+    assert SECRET not in repr(vars(protocol))  # the protocol no longer needs it
 
 
 @pytest.mark.parametrize("octets", [b"NONSENSE\n\n\0", b"ERROR\nmessage:what\n\n\0", b""])

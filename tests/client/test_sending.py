@@ -47,7 +47,7 @@ def test_a_message_is_sent_when_its_receipt_has_come(net: Network) -> None:
     first, second = send(client, 1, 2)
     net.run()
     assert waits(first)
-    # A broker may confirm what it has done in any order.
+    # A broker may confirm requests in any order.
     endpoint.peer.confirm(endpoint.peer.take("SEND")[1])
     net.run()
     assert waits(first)
@@ -426,7 +426,7 @@ def test_a_receipt_that_comes_after_the_cancellation_is_harmless(net: Network) -
     net.run()
     sent.cancel()
     failed(sent, CancelledError)
-    failed(client.send(QUEUE), BufferFull)  # it is on its way, and counts
+    failed(client.send(QUEUE), BufferFull)  # the frame is in flight, and counts
     endpoint.peer.confirm(endpoint.peer.take("SEND")[0])
     net.run()
     client.send(QUEUE)

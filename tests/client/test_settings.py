@@ -1,4 +1,4 @@
-"""Back-off, limits and addresses: what is refused, and what comes of the rest."""
+"""Back-off, limits and addresses: invalid values are refused, valid ones take effect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.client.network import Network
 
 
 def longest_waits(policy: ReconnectPolicy, failures: int) -> list[float]:
-    """The longest wait after each number of failures, from none."""
+    """Return the longest wait after each number of failures, from zero."""
     return [policy.delay_s(number, lambda: 1.0) for number in range(failures + 1)]
 
 
@@ -64,7 +64,7 @@ def test_a_limit_of_nothing_is_refused(name: str) -> None:
         BufferLimits(**{name: 0})
 
 
-# Addresses. Those that are well-formed need a reactor's resolver, which a Clock has not.
+# Addresses. Well-formed ones need the resolver of a reactor; a Clock has none.
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_a_url_stands_for_addresses(url: str, same: list[str]) -> None:
     ],
 )
 def test_a_url_with_more_than_hosts_is_refused(url: str) -> None:
-    """The message quotes nothing that may be a passcode."""
+    """The error message quotes nothing that may be a passcode."""
     with pytest.raises(ValueError, match=r"URL of a broker|port is a number") as caught:
         Client([url])
     assert "secret" not in str(caught.value)

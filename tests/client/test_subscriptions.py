@@ -1,4 +1,4 @@
-"""Subscriptions: made, made again, handled, iterated over, ended."""
+"""Subscriptions: subscribing, resubscribing, handlers, iteration and unsubscribing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QUEUE = "/queue/a"
 def subscribe(
     net: Network, client: Client, endpoint: ScriptedEndpoint, *arguments: Any, **options: Any
 ) -> tuple[Subscription, Frame]:
-    """Subscribe to a queue; the subscription and its SUBSCRIBE."""
+    """Subscribe to a queue; return the subscription and its SUBSCRIBE."""
     subscribed = client.subscribe(QUEUE, *arguments, **options)
     net.run()
     [frame] = endpoint.peer.take("SUBSCRIBE")
@@ -43,7 +43,7 @@ def deliver(net: Network, peer: Peer, frame: Frame, *numbers: int) -> None:
     net.run()
 
 
-# Making one.
+# Subscribing.
 
 
 def test_a_subscription_is_there_when_its_receipt_has_come(net: Network) -> None:
@@ -63,7 +63,7 @@ def test_a_subscription_is_there_when_its_receipt_has_come(net: Network) -> None
         "ack": "client-individual",
         "prefetch-count": "7",
         "activemq.prefetchSize": "7",
-        # For Artemis, which counts octets.
+        # For Artemis, which counts bytes.
         "consumer-window-size": "7340032",
         "selector": "x = 1",
     }
@@ -466,7 +466,7 @@ def test_in_the_mode_auto_nothing_is_acknowledged(net: Network) -> None:
     assert endpoint.peer.take() == []
 
 
-# Ending one.
+# Unsubscribing.
 
 
 def test_unsubscribe_waits_for_its_receipt(net: Network) -> None:
@@ -491,7 +491,7 @@ def test_a_subscription_that_was_left_is_not_made_again(net: Network) -> None:
     subscription, _ = subscribe(net, net.connected(endpoint), endpoint)
     left = subscription.unsubscribe()
     net.run()
-    endpoint.peer.drop()  # which ends it as well as any receipt
+    endpoint.peer.drop()  # ends the subscription just like a receipt
     net.advance(0.1)
     result(left)
     assert endpoint.peer.take("SUBSCRIBE") == []
@@ -552,7 +552,7 @@ def test_subscriptions_end_with_the_client(net: Network) -> None:
     result(subscription.when_ended())
 
 
-# Too much at once.
+# More messages than the client can buffer.
 
 
 SMALL = BufferLimits(queue_messages=4, queue_bytes=10_000)
@@ -607,7 +607,7 @@ def test_a_slow_handler_stops_reading(net: Network) -> None:
     _, frame = subscribe(net, client, endpoint, handler, ack="auto")
     deliver(net, endpoint.peer, frame, 1, 2, 3, 4, 5)
     assert not endpoint.peer.transport.reads()
-    for door in doors:  # which grow on the way
+    for door in doors:  # the list grows during the loop
         door.callback(None)
     assert len(doors) == 5
     assert endpoint.peer.transport.reads()
@@ -626,7 +626,7 @@ def test_who_does_not_read_does_not_complain_of_silence(net: Network) -> None:
         result(subscription.get())
     net.advance(1.9)
     assert endpoint.attempts == 1
-    net.advance(0.5)  # now there was time to read something
+    net.advance(0.5)  # since reading resumed, a heart-beat interval has passed
     assert endpoint.attempts == 2
 
 
@@ -644,7 +644,7 @@ def test_the_silence_of_the_broker_counts_from_when_it_is_read_again(net: Networ
 
 
 def test_a_receipt_that_is_waited_for_is_read_through_a_full_queue(net: Network) -> None:
-    # A handler that sends what it has made of a message would else wait for ever.
+    # Otherwise a handler that sends a message would wait for ever.
     endpoint = net.scripted()
     client = net.connected(endpoint, buffers=SMALL)
 
@@ -758,7 +758,7 @@ def test_what_cannot_be_held_back_ends_the_subscription_in_the_end(net: Network,
     endpoint = net.scripted()
     client = net.connected(endpoint, buffers=SMALL)
     subscription, frame = subscribe(net, client, endpoint)
-    client.send("/queue/b")  # whose receipt never comes
+    client.send("/queue/b")  # its receipt never arrives
     deliver(net, endpoint.peer, frame, *range(64))
     ended = subscription.when_ended()
     assert waits(ended)

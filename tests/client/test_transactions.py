@@ -1,4 +1,4 @@
-"""Transactions: whole or not at all, and never on a second connection."""
+"""Transactions: all or nothing, and never on a second connection."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ QUEUE = "/queue/a"
 
 
 def begun(net: Network, client: Client) -> Transaction:
-    """A transaction that has begun."""
+    """Return a transaction that has begun."""
     transaction = client.transaction()
     net.wait(transaction.begin())
     return transaction
 
 
 def received(net: Network, client: Client, endpoint: ScriptedEndpoint, ack: AckMode) -> Message:
-    """A message that waits for its acknowledgement."""
+    """Return a message that waits for its acknowledgement."""
     subscribed = client.subscribe(QUEUE, ack=ack)
     net.run()
     [frame] = endpoint.peer.take("SUBSCRIBE")
@@ -327,7 +327,7 @@ def test_a_committed_ack_in_the_mode_client_is_for_all_before_it(net: Network) -
     assert first.is_settled
 
 
-# What can't be sent.
+# Frames that cannot be sent.
 
 
 def test_a_transaction_is_bounded_by_the_buffer(net: Network) -> None:

@@ -1,4 +1,4 @@
-"""What the documentation says is so: codes, defaults, examples of frames and settings, links."""
+"""Statements of the documentation are true: codes, defaults, examples and links."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.server.certificates import Authority
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(stompkit.__file__).parent
-#: The first page of the site has what only Sphinx knows: test_site.py builds it.
+#: The first page of the site has content that only Sphinx understands: test_site.py builds it.
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
     for path in [*ROOT.glob("*.rst"), *ROOT.glob("docs/*.rst")]
@@ -38,7 +38,7 @@ BROKER, PROTOCOL = "docs/broker.rst", "docs/protocol.rst"
 
 
 class Example(NamedTuple):
-    """A block of frames or settings, and the page, section and line where it is."""
+    """A block of frames or settings, with its page, section and line."""
 
     page: str
     section: str
@@ -47,7 +47,7 @@ class Example(NamedTuple):
     text: str
 
     def __str__(self) -> str:
-        """Name the example's place, for the id of a test."""
+        """Return the place of the example, for the id of a test."""
         return f"{self.page}:{self.section}:{self.line}"
 
 
@@ -57,7 +57,7 @@ def parsed(page: str, complaints: io.StringIO) -> nodes.document:
         "warning_stream": complaints,
         "report_level": 2,
         "syntax_highlight": "none",
-        # A page has its title for itself, and the sections have ids as on a web page.
+        # Each page has a separate title, and its sections have the same ids as on the web page.
         "doctitle_xform": False,
     }
     text = path.read_text(encoding="utf-8")
@@ -128,7 +128,7 @@ def test_a_link_leads_to_a_page_and_section_that_exist(page: str) -> None:
 
 
 def test_a_broker_is_started_with_options_that_there_are() -> None:
-    """Each line of a page that does so, without what a shell would make of it."""
+    """Every command line in the pages uses existing options; shell syntax is ignored."""
     seen = 0
     for page in PAGES:
         for block in tree(page).findall(nodes.literal_block):
@@ -167,7 +167,7 @@ def etc(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def settings_of(example: Example, etc: Path) -> Settings:
-    """Read an example, together with the first one of its page if it is not whole."""
+    """Read an example, together with the first one of its page if it is incomplete."""
     try:
         return parse_settings(at(etc, example), str(example))
     except SettingsError:
@@ -185,7 +185,7 @@ def test_an_example_of_settings_can_be_used(example: Example, etc: Path) -> None
 
 
 def defaults() -> dict[str, str]:
-    """The table of limits: the default of each setting, as it is written there."""
+    """Return the table of limits: the default of each setting, as written there."""
     [table] = section(BROKER, "limits").findall(nodes.table)
     return {name.astext(): value.astext() for name, value, _ in rows(table)}
 
@@ -198,7 +198,7 @@ def test_a_default_in_the_table_of_limits_is_the_default(name: str, written: str
 def test_every_setting_that_bounds_something_is_in_the_table_of_limits() -> None:
     bounds = re.compile(r"max_\w+|window_\w+|\w+_s|prefetch")
     names = {name for name in BrokerConfig.__struct_fields__ if bounds.fullmatch(name)}
-    # Those without a default are shares of others.
+    # Settings without a default are shares of others.
     shares = {name for name in names if getattr(BrokerConfig(), name) is None}
     assert set(defaults()) == names - shares
     assert [name for name in shares if name not in section(BROKER, "limits").astext()] == []
@@ -218,7 +218,7 @@ def test_the_sizes_of_frames_are_the_defaults() -> None:
 
 
 class Piece(NamedTuple):
-    """A frame of an example: its octets, and what they say."""
+    """A frame of an example: its bytes, and the decoded frame."""
 
     octets: bytes
     frame: Frame
@@ -234,7 +234,7 @@ def pieces(text: str) -> Iterator[Piece]:
 
 
 def config_for(example: Example, etc: Path) -> BrokerConfig | None:
-    """What the settings say that stand before an example in its section, if there are any."""
+    """Return the configuration before an example in its section, or ``None``."""
     before = [
         each
         for each in examples("toml")
@@ -261,7 +261,7 @@ def test_an_example_of_frames_is_what_the_broker_does(example: Example, etc: Pat
 
 
 def is_like(frame: Frame, written: Frame) -> bool:
-    """Whether a frame is what an example says, in which ``...`` stands for anything."""
+    """Return True if a frame matches an example, in which ``...`` stands for anything."""
 
     def matches(actual: str, pattern: str) -> bool:
         return re.fullmatch(re.escape(pattern).replace(r"\.\.\.", ".+"), actual) is not None
@@ -275,7 +275,7 @@ def is_like(frame: Frame, written: Frame) -> bool:
 
 
 def spellings() -> Iterator[tuple[str, str, str, str]]:
-    """Dialect, spelling, our name and remarks of each line of the tables of dialects."""
+    """Yield dialect, spelling, our name and remarks of each line of the tables of dialects."""
     for table in section(BROKER, "names-of-other-brokers").findall(nodes.table):
         [head] = table.findall(nodes.thead)
         dialect = re.findall(r'dialect = "(\w+)"', head.astext())[0]
@@ -295,7 +295,7 @@ def test_a_spelling_of_another_broker_stands_for_what_the_table_says(
     client = broker.client()
     client.send("SUBSCRIBE", headers)
     [made] = broker.destinations
-    # What is temporary has something in its name that nobody can guess.
+    # Temporary destinations have a random part in their names.
     assert re.sub("/[0-9a-f]{32}/", "/", made) == name
 
 
@@ -303,7 +303,7 @@ def test_a_spelling_of_another_broker_stands_for_what_the_table_says(
 
 
 def documented() -> list[str]:
-    """The words in the first column of all tables of codes."""
+    """Return the words in the first column of all tables of codes."""
     return [
         word
         for table in section(PROTOCOL, "codes").findall(nodes.table)
@@ -312,13 +312,13 @@ def documented() -> list[str]:
     ]
 
 
-#: Calls that are given a code, and where among their arguments.
+#: Calls that take a code, with the position of that argument.
 TAKE_CODE = {"Refused": 1, "refusal": 1, "fail": 1, "__init__": 1, "disconnect_all": 1}
 TAKE_CODE["disconnect"] = 2
 
 
 def codes_in(module: ast.Module) -> Iterator[str]:
-    """The codes that a module can send: what it gives to those calls, or returns for them."""
+    """Yield the codes that a module can send: arguments of those calls, or returned values."""
     for node in ast.walk(module):
         if isinstance(node, ast.Call):
             name = getattr(node.func, "id", getattr(node.func, "attr", ""))
@@ -331,7 +331,7 @@ def codes_in(module: ast.Module) -> Iterator[str]:
 
 
 def texts(module: ast.Module, expressions: Iterable[ast.expr | None]) -> Iterator[str]:
-    """The texts that expressions can have, through names that a module assigns texts to."""
+    """Yield possible values of expressions, also through names to which a module assigns texts."""
     for expression in expressions:
         if isinstance(expression, ast.Constant) and isinstance(expression.value, str):
             yield expression.value

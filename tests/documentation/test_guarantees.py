@@ -19,7 +19,7 @@ TEST_ID = re.compile(r"(?P<file>[\w/]+\.py)::(?P<function>\w+)")
 
 
 class Promise(NamedTuple):
-    """A promise: what it is called, and what it rests on."""
+    """A promise, with its id and the tests that prove it."""
 
     id: str
     title: str
@@ -40,7 +40,7 @@ def page() -> nodes.document:
 
 
 def named_tests(node: nodes.Node) -> tuple[str, ...]:
-    """The ids of tests in a part of a page, in their order."""
+    """Return the ids of tests in a part of a page, in their order."""
     texts = [literal.astext() for literal in node.findall(nodes.literal)]
     return tuple(
         text for text in texts if "::" in text and text != "FILE::FUNCTION" and " " not in text
@@ -60,19 +60,19 @@ def promises(document: nodes.document) -> Iterator[Promise]:
 
 @cache
 def named_in(path: Path) -> frozenset[str]:
-    """The tests that a file has, by its syntax, so that nothing it needs has to be there."""
+    """Return the tests in a file, by its syntax: an import would need its requirements."""
     found = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             found.add(node.name)
         elif isinstance(node, ast.Assign):
-            # What Hypothesis makes of a state machine.
+            # Hypothesis creates this test class for a state machine.
             found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
     return frozenset(name for name in found if name.lower().startswith("test"))
 
 
 def problem(test: str) -> str | None:
-    """What is wrong with the id of a test."""
+    """Return the error in the id of a test, or ``None`` if it is valid."""
     match = TEST_ID.fullmatch(test)
     if match is None:
         return f"{test} is no FILE::FUNCTION"
@@ -88,7 +88,7 @@ ALL = list(promises(page()))
 
 
 def test_every_promise_is_read_as_one() -> None:
-    """One whose definition does not follow at once would be a paragraph like any other."""
+    """Each promise has its definition at once; otherwise it would be an ordinary paragraph."""
     written = re.findall(r"^``([A-Z]\d+)``", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert [promise.id for promise in ALL] == written
     assert len(written) > 100

@@ -1,4 +1,4 @@
-"""The documentation as a site: it builds, its links lead somewhere, and its tutorial works."""
+"""The documentation as a site: it builds, its links resolve, and its tutorial works."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Links(HTMLParser):
-    """What a page of the site links to, and what can be linked to in it."""
+    """Link targets and anchors of a page of the site."""
 
     def __init__(self, path: Path) -> None:
         """Read the page."""
@@ -56,7 +56,7 @@ class Links(HTMLParser):
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Take what a tag says."""
+        """Collect the links and the id of a tag."""
         for name, value in attrs:
             if name == "id" and value:
                 self.anchors.add(value)
@@ -116,7 +116,7 @@ def test_the_extra_for_the_site_has_what_builds_it() -> None:
 
 
 def explained() -> dict[str, str]:
-    """The codes that have a cause and a cure, with these."""
+    """Return the codes that have a cause and a cure, with these."""
     return {
         term.astext(): definition.astext()
         for item in tree(TROUBLESHOOTING).findall(nodes.definition_list_item)
@@ -172,7 +172,7 @@ def blocks() -> Iterator[nodes.literal_block]:
 
 
 def script() -> tuple[str, list[str]]:
-    """The commands of all blocks but the first, which installs, and what each has to print."""
+    """Return the commands of all blocks after the first, which installs, and their output."""
     commands, printed = ["set -eum"], list[str]()
     _, *others = [block for block in blocks() if not block["names"]]
     for block in others:

@@ -1,4 +1,4 @@
-"""The threat model: every test that it names exists, and every port has a section."""
+"""The threat model: every test named in it exists, and every port has a section."""
 
 from __future__ import annotations
 

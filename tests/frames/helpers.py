@@ -1,4 +1,4 @@
-"""What the tests of the codec share: every case is read in every chunking."""
+"""Helpers of the tests of the codec: every case is read in every chunking."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from stompkit.frames import (
     Version,
 )
 
-#: Names the normative statements that a test is about; see test_requirements.py.
+#: Names the normative statements that a test covers; see test_requirements.py.
 requirement = pytest.mark.requirement
 
-#: Time decides nothing: a slow machine gives the same result.
+#: No time limit: a slow machine gives the same result.
 RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 VERSIONS: tuple[Version, ...] = ("1.0", "1.1", "1.2")
 ESCAPING: tuple[Version, ...] = ("1.1", "1.2")
-#: And the handshake, before a version is negotiated.
+#: All versions, and ``None`` for the handshake, before a version is negotiated.
 EVERY_VERSION: tuple[Version | None, ...] = (None, *VERSIONS)
 
 #: A frame that may follow any other, in any version and in the handshake.
 NEXT = b"ERROR\n\n\0"
 NEXT_FRAME = Frame("ERROR")
 
-#: Codes of a broken limit. Which limit is met first may depend on how the octets arrive.
+#: Codes of a broken limit. Which limit is met first may depend on the chunking.
 LIMITS_BROKEN = {"header-too-large", "too-many-headers", "frame-too-large"}
 
 
 def octets(data: bytes) -> list[bytes]:
-    """One piece for each octet."""
+    """Return the bytes one by one."""
     return [data[at : at + 1] for at in range(len(data))]
 
 
@@ -49,7 +49,7 @@ def client_commands() -> list[str]:
 def read(
     decoder: FrameDecoder, pieces: Iterable[bytes]
 ) -> tuple[list[Frame], RemoteProtocolError | None]:
-    """Feed pieces as an owner does: each, then nothing until nothing comes back."""
+    """Feed pieces as an owner does: each piece, then nothing until no more frames are returned."""
     frames: list[Frame] = []
     try:
         for piece in pieces:
@@ -63,7 +63,7 @@ def read(
 
 
 def ways(data: bytes) -> Iterator[list[bytes]]:
-    """Whole, octet by octet, and in two pieces cut at every place, or at 200 of them."""
+    """Yield the data whole, byte by byte, and in two pieces cut at every place or at 200 places."""
     yield [data]
     yield octets(data)
     for cut in range(1, len(data), len(data) // 200 + 1):
@@ -77,7 +77,7 @@ def decode(
     limits: Limits | None = None,
     tolerance: Tolerance = Tolerance.NONE,
 ) -> list[Frame]:
-    """Read complete frames in every way, alone and before a next frame; all ways must agree."""
+    """Read complete frames in every way, alone and before another frame; all ways must agree."""
 
     def frames_of(pieces: list[bytes], *, held: int = 0) -> list[Frame]:
         decoder = FrameDecoder(version, limits=limits, tolerance=tolerance)
@@ -106,7 +106,7 @@ def decode_one(
     limits: Limits | None = None,
     tolerance: Tolerance = Tolerance.NONE,
 ) -> Frame:
-    """As :func:`decode`, where one frame is expected."""
+    """Read one frame like :func:`decode`."""
     (frame,) = decode(data, version, limits=limits, tolerance=tolerance)
     return frame
 
@@ -120,10 +120,10 @@ def refuse(
     tolerance: Tolerance = Tolerance.NONE,
     after: int = 0,
 ) -> RemoteProtocolError:
-    """Read octets that are refused in every way, alone, behind and before another frame.
+    """Read bytes that are refused in every way, alone, behind and before another frame.
 
-    ``after`` complete frames come before the error. What is given back is the error that arises
-    where everything comes at once.
+    ``after`` complete frames precede the error. The returned error is the one that is raised when
+    everything arrives at once.
     """
     whole: RemoteProtocolError | None = None
     for pieces in (*ways(data), [data + NEXT], octets(data + NEXT)):
@@ -148,6 +148,6 @@ def refuse(
 
 
 def receipt_named(error: RemoteProtocolError) -> str | None:
-    """The receipt that the ERROR frame for an error names."""
+    """Return the receipt that the ERROR frame for an error names."""
     assert error.reply is not None
     return error.reply.headers.get("receipt-id")

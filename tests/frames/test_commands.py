@@ -9,7 +9,7 @@ import pytest
 from stompkit.frames import COMMANDS, Role, Version
 from tests.frames.helpers import VERSIONS, requirement
 
-#: By version: what each command requires; ``a|b`` for either. CONNECT is the session's affair.
+#: By version: headers that each command requires; ``a|b`` means either. The session checks CONNECT.
 REQUIRED: dict[Version, dict[str, str]] = {
     "1.0": {
         "CONNECT": "",

@@ -1,4 +1,4 @@
-"""From octets to frames: where frames end, what may stand between them, and the handshake."""
+"""Decoding: the ends of frames, bytes between frames, and the handshake."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_a_length_in_a_frame_that_can_have_no_body_is_refused_at_once(
 ) -> None:
     head = b"%b\nreceipt:7\ncontent-length:%b\n\n" % (command.encode(), length)
     assert receipt_named(refuse(head + b"\0", version, code="body-not-allowed")) == "7"
-    # Without the NUL, too: the frame will never be right.
+    # Without the NUL, too: no further bytes can make the frame valid.
     with pytest.raises(RemoteProtocolError):
         FrameDecoder(version).feed(head)
 
@@ -185,7 +185,7 @@ def test_on_1_0_a_length_in_a_frame_without_a_body_is_ignored(command: str) -> N
 
 
 def test_repeated_frames_with_a_length_that_is_ignored_are_all_read() -> None:
-    """Their heads are alike, which the decoder makes use of."""
+    """The decoder takes a shortcut for identical heads; here it must not skip a body."""
     data = b"ACK\nid:1\ncontent-length:9\n\nbody\0" + b"ACK\nid:1\ncontent-length:9\n\n\0" * 3
     decoder = FrameDecoder("1.2", tolerance=Tolerance.BODY)
     assert [frame.body for frame in decoder.feed(data)] == [b""] * 4

@@ -1,4 +1,4 @@
-"""From frames to octets, and what has no octets."""
+"""Encoding, and frames that cannot be encoded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONNECTING = ("CONNECT", "STOMP", "CONNECTED")
 
 
 def refused(frame: Frame, version: Version | None, *, tolerance: Tolerance = Tolerance.NONE) -> str:
-    """Encode what can't be encoded; what the error says."""
+    """Encode a frame that cannot be encoded; return the message of the error."""
     with pytest.raises(LocalProtocolError) as caught:
         encode(frame, version, tolerance=tolerance)
     assert str(caught.value).isascii()
@@ -27,7 +27,7 @@ def refused(frame: Frame, version: Version | None, *, tolerance: Tolerance = Tol
 
 
 def read_again(frame: Frame, version: Version | None) -> Frame:
-    """What a peer reads."""
+    """Return the frame as a peer reads it."""
     (got,) = FrameDecoder(version).feed(encode(frame, version))
     return got
 
@@ -167,7 +167,7 @@ def test_nothing_is_escaped_before_a_version_is_negotiated(command: str) -> None
     assert encode(frame) == f"{command}\nmessage:a:b\\c\n\n\0".encode()
 
 
-# What can't be said.
+# Frames that cannot be encoded.
 
 
 @requirement("1.0/bnf/header-name-chars", "1.1/bnf/header-name-chars", "1.2/bnf/header-name-chars")
@@ -180,7 +180,7 @@ def test_an_empty_name_is_refused(version: Version | None) -> None:
 
 @pytest.mark.parametrize("version", EVERY_VERSION)
 def test_a_repeated_header_without_a_first_one_is_refused(version: Version | None) -> None:
-    # A peer would take it for the valid one: here, for the length of the body.
+    # A peer would take the repeated header for the valid one: here, for the length of the body.
     for body in (b"", b"xyz"):
         frame = Frame("SEND", {"a": "b"}, body, (("a", "c"), ("content-length", "1")))
         assert "'content-length'" in refused(frame, version)
@@ -221,7 +221,7 @@ def test_what_needs_an_escape_is_refused_where_there_is_none(
 def test_a_carriage_return_in_the_handshake_is_refused(
     version: Version | None, command: str, headers: dict[str, str]
 ) -> None:
-    # At the end of a line its reader takes it for part of the line end, on any version.
+    # At the end of a line, a reader of any version takes it for part of the line end.
     assert "carriage return" in refused(Frame(command, headers), version)
 
 

@@ -112,7 +112,7 @@ def test_a_value_may_be_empty(version: Version) -> None:
 
 @requirement("1.0/bnf/header-value-non-empty")
 def test_an_empty_value_is_taken_on_1_0_too() -> None:
-    # The grammar of 1.0 has none, but no broker in the field refuses it.
+    # The grammar of 1.0 has no empty values, but no known broker refuses them.
     assert headers("a:", "1.0") == {"a": ""}
 
 
@@ -154,7 +154,7 @@ def test_a_repeated_header_is_kept_even_if_its_value_is_the_same(
 
 @requirement("1.2/repeated/first-wins-client")
 def test_names_are_compared_unescaped() -> None:
-    # A writer that escapes too much names the same header.
+    # A writer that escapes more than necessary names the same header.
     frame = decode_one(rb"SEND" b"\n" rb"a\cb:1" b"\n" rb"a\cb:2" b"\n\n\0")
     assert (frame.headers, frame.repeated) == ({"a:b": "1"}, (("a:b", "2"),))
 
@@ -236,7 +236,7 @@ def test_a_raw_colon_is_kept_if_tolerated(version: Version, line: str) -> None:
     assert frame.headers["a"] == line[2:].replace(r"\c", ":").replace(r"\\", "\\")
 
 
-# Octets that are not ASCII.
+# Bytes that are not ASCII.
 
 
 @requirement("1.1/encoding/utf8-headers", "1.2/encoding/utf8-headers")
@@ -244,7 +244,7 @@ def test_a_raw_colon_is_kept_if_tolerated(version: Version, line: str) -> None:
 @requirement("1.0/bnf/ascii-headers")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_names_and_values_are_utf_8(version: Version) -> None:
-    # The grammar of 1.0 has US-ASCII alone, yet its peers send UTF-8.
+    # The grammar of 1.0 has US-ASCII alone, but its peers send UTF-8.
     assert headers("é€😀:\u2028\x85\ufeff", version) == {"é€😀": "\u2028\x85\ufeff"}
 
 
@@ -313,7 +313,7 @@ def test_a_blank_line_of_cr_lf_is_none_on_1_0_and_1_1(version: Version) -> None:
 
 
 def test_a_line_without_a_colon_is_not_quoted() -> None:
-    """It may be a passcode, and what is refused is logged."""
+    """The line may be a passcode, and errors are logged."""
     error = refuse(b"CONNECT\nlogin:me\npasscode secret\n\n\0", None, code="bad-header")
     assert "line 2" in str(error)
     assert "secret" not in repr(error.reply)
@@ -330,7 +330,7 @@ def test_a_bare_carriage_return_is_refused_on_1_2(lines: str) -> None:
 
 
 def test_a_bare_carriage_return_is_a_character_in_the_handshake() -> None:
-    # The peer may speak 1.0, which knows nothing of the octet.
+    # The peer may speak 1.0, where this byte has no meaning.
     frame = decode_one(b"CONNECT\nlogin:a\rb\r\n\n\0", None)
     assert frame.headers == {"login": "a\rb"}
 
@@ -376,7 +376,7 @@ def test_padding_is_never_removed_on_1_1_and_1_2(version: Version) -> None:
         # The examples of the specification of 1.0.
         ("CONNECT", "login: me\npasscode:you", {"login": "me", "passcode": "you"}),
         ("CONNECTED", "session: 1", {"session": "1"}),
-        # Whoever names a version says that it knows better.
+        # A peer that names a version follows the stricter rules.
         ("CONNECT", "login: me\naccept-version:1.1", {"login": " me", "accept-version": "1.1"}),
         ("STOMP", "accept-version:1.0\nhost: h", {"accept-version": "1.0", "host": " h"}),
         ("CONNECTED", "session: 1\nversion:1.2", {"session": " 1", "version": "1.2"}),
@@ -401,7 +401,7 @@ def test_a_name_of_padding_alone_is_empty(version: Version | None, line: str) ->
     assert decode_one(data, version).headers == {line[:-2]: "x"}
 
 
-# The receipt that a broken frame asked for.
+# The receipt requested by a broken frame.
 
 
 @requirement("1.1/error/receipt-id", "1.2/error/receipt-id", "1.2/headers/error-identify")

@@ -1,4 +1,4 @@
-"""Heart-beats: the header, the negotiation and the deadlines, at their edges."""
+"""Heart-beats: the header, the negotiation and the deadlines, at their limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A decoder that has seen a head like the next one reads that as if it had not."""
+"""The cache of heads changes no result: a decoder with a similar head reads the same frames."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stompkit.frames import VERSIONS, Frame, FrameDecoder, Limits, RemoteProtocolError, Version
 from tests.frames.helpers import RELAXED
 
-#: What stands for itself, what does not, and what ends a line, a head or a frame.
+#: Plain characters, escapes, and the ends of lines, heads and frames.
 VALUES = st.text("ab-9._/@ :\\cn\r\n\0é", max_size=4) | st.sampled_from(
     ["r-1", "r-2", "77", "", "long" * 8]
 )
@@ -37,7 +37,7 @@ BLANK = st.sampled_from([b"\n\n", b"\n\n", b"\n\n", b"\n\r\n", b"\n"])
 
 @st.composite
 def octets_of_a_frame(draw: st.DrawFn) -> bytes:
-    """A frame, or something that is nearly one."""
+    """Draw a frame, or nearly one."""
     head = draw(HEADERS)
     if b"%b" in head:
         head %= draw(VALUES).encode()
@@ -45,7 +45,7 @@ def octets_of_a_frame(draw: st.DrawFn) -> bytes:
 
 
 def read(decoder: FrameDecoder, data: bytes) -> list[Frame | str]:
-    """The frames, and the code of what ends them."""
+    """Return the frames, and the code of the error that ends them."""
     found: list[Frame | str] = []
     try:
         while frames := decoder.feed(data):
@@ -87,7 +87,7 @@ def test_what_was_read_before_makes_no_difference(
 
 
 def models(*heads: bytes, version: Version = "1.2") -> list[bytes | None]:
-    """The models of frames that come one after the other."""
+    """Return the models of consecutive frames."""
     decoder = FrameDecoder(version)
     return [decoder.feed(head + b"\n\n\0")[0].model for head in heads]
 

@@ -1,4 +1,4 @@
-"""What a peer can make the decoder hold: every limit at its edge, before and after it."""
+"""Limits on the memory that a peer can occupy, each just below, at and above its value."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WIDE = Limits(
 def refused_after(
     data: bytes, limits: Limits, version: Version | None = "1.2", *, code: str
 ) -> int:
-    """Feed octet by octet; how many octets were taken before the one that was refused."""
+    """Feed byte by byte; return the number of bytes accepted before the refused one."""
     decoder = FrameDecoder(version, limits=limits)
     for count, octet in enumerate(octets(data)):
         _, error = read(decoder, [octet])
@@ -215,7 +215,7 @@ def test_a_body_may_be_as_long_as_the_limit_and_no_longer(
     if b"%" in head:
         assert refused == data(most + 1).index(b"\n\n") + 1  # with the head, before the body
     else:
-        assert refused == len(data(most + 1)) - 2  # with the first octet too many
+        assert refused == len(data(most + 1)) - 2  # at the first byte above the limit
 
 
 @requirement("1.1/error/receipt-id", "1.2/error/receipt-id")
@@ -243,7 +243,7 @@ def test_a_frame_may_be_as_long_as_the_limit_and_no_longer(
     limits = replace(WIDE, max_frame_bytes=most)
 
     def data(size: int) -> bytes:
-        """A frame of ``size`` octets, its NUL apart."""
+        """Return a frame of ``size`` bytes, not counting its NUL."""
         body = size - len(head)
         return (head % body if b"%" in head else head) + b"x" * body
 
@@ -277,7 +277,7 @@ def test_a_head_may_fill_the_frame_and_no_more(version: Version | None) -> None:
 
 
 def test_a_length_that_makes_the_frame_too_large_is_refused_before_the_body() -> None:
-    # Whatever is missing from the frame, or wrong with its end.
+    # Whether the body is missing or too long, the error is the same.
     limits = replace(WIDE, max_frame_bytes=100)
     head = b"SEND\nreceipt:7\ncontent-length:90\n\n"
     for rest in (b"", b"x", b"x" * 90 + b"\0", b"x" * 95 + b"\0", b"x\0", b"\0" * 100):

@@ -1,4 +1,4 @@
-"""What holds for every frame, every chunking and every octet; and what the strategies promise."""
+"""Properties of every frame, every chunking and every byte; and those of the strategies."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ tolerances = st.one_of(
     st.integers(0, Tolerance.LENIENT.value).map(Tolerance),
 )
 limits = st.sampled_from([None, NARROW, replace(NARROW, max_command_bytes=4, max_headers=1)])
-#: Any text, lone surrogates too; short, so that names collide.
+#: Any short text, lone surrogates included, so that names collide.
 _text = st.text(
     st.one_of(st.characters(exclude_categories=[]), st.sampled_from("a:\\\r\n\0")), max_size=4
 )
-#: Frames that no specification knows: any command, any text, any body.
+#: Frames outside of all specifications: any command, any text, any body.
 wild_frames = st.builds(
     Frame,
     st.sampled_from([*COMMANDS, "send", ""]),
@@ -70,7 +70,7 @@ wild_frames = st.builds(
 
 
 def counted(frame: Frame) -> Frame:
-    """The frame as its reader sees it: with the length that the encoder adds to a body."""
+    """Return the frame as its reader sees it: with the length that the encoder adds to a body."""
     if frame.body and "content-length" not in frame.headers:
         headers = {**frame.headers, "content-length": str(len(frame.body))}
         return Frame(frame.command, headers, frame.body, frame.repeated)
@@ -108,7 +108,7 @@ def test_what_the_handshake_encodes_the_handshake_decodes(
 def test_whatever_can_be_encoded_is_decoded_to_the_same_or_refused(
     frame: Frame, version: Version | None, tolerance: Tolerance
 ) -> None:
-    """No frame, however odd, is read as another one or as more than one."""
+    """No frame, however odd, is decoded as another one or as several frames."""
     try:
         wire = encode(frame, version, tolerance=tolerance & Tolerance.INVALID_UTF8)
     except LocalProtocolError:
@@ -126,14 +126,14 @@ def test_whatever_is_decoded_can_be_encoded_again(
 ) -> None:
     got, _ = read(FrameDecoder(version, tolerance=tolerance), [wire])
     for frame in got:
-        # A length may be spelt with zeros in front, or count a body that was dropped.
+        # A length may have leading zeros, or count a body that was dropped.
         frame.headers.pop("content-length", None)
         frame.repeated = tuple(pair for pair in frame.repeated if pair[0] != "content-length")
         try:
             again = encode(frame, version, tolerance=tolerance)
         except LocalProtocolError as error:
             assert frame.command in ("CONNECT", "STOMP", "CONNECTED")
-            assert "carriage return" in str(error)  # it may have come from a peer of 1.0
+            assert "carriage return" in str(error)  # the frame may come from a peer of 1.0
             continue
         (same,) = FrameDecoder(version, tolerance=tolerance & ~Tolerance.CRLF).feed(again)
         if not tolerance & Tolerance.PADDING or version != "1.0":
@@ -146,7 +146,7 @@ def test_whatever_is_decoded_can_be_encoded_again(
 def outcome(
     pieces: list[bytes], version: Version | None, limits: Limits | None, tolerance: Tolerance
 ) -> tuple[list[Frame], list[bytes | None], str | None, int, int]:
-    """What comes of it: frames, their heads, the kind of error, octets held, line ends."""
+    """Return the result: frames, their heads, kind of error, bytes pending, and line ends."""
     decoder = FrameDecoder(version, limits=limits, tolerance=tolerance)
     got, error = read(decoder, pieces)
     code = None if error is None else error.code
@@ -202,7 +202,7 @@ def test_any_chunking_of_damaged_frames_gives_the_same(
     agree(data, wire, version, limits, tolerance)
 
 
-# Garbage.
+# Random bytes.
 
 
 @requirement("1.1/conformance/limits-may", "1.2/conformance/limits-may")
@@ -269,7 +269,7 @@ def test_a_session_survives_garbage(
         if session.state is not State.CLOSED and role is Role.SERVER:
             try:
                 session.send(error.reply, 0)
-            except LocalProtocolError:  # it repeats what can't be said: its owner says less
+            except LocalProtocolError:  # the owner sends a shorter reply
                 session.send(Frame("ERROR", {"message": "malformed"}), 0)
             assert session.state is State.FAILED
 
@@ -285,7 +285,7 @@ def connected(version: Version) -> dict[Role, Session]:
 
 
 def sendable(version: Version, role: Role, state: State) -> st.SearchStrategy[Frame]:
-    """Frames that one end may send in a state."""
+    """Return a strategy of frames that one end may send in a state."""
     sender = client_frames if role is Role.CLIENT else server_frames
     return sender(version, commands=TRANSITIONS[role, state].keys())
 
@@ -361,7 +361,7 @@ assert not any(name.partition(".")[0] == "twisted" for name in sys.modules), "Tw
 
 
 def run(before: str = "") -> subprocess.CompletedProcess[str]:
-    """Import the strategies in an interpreter of their own."""
+    """Import the strategies in a separate interpreter."""
     command = [sys.executable, "-c", IMPORTS.format(before=before)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 

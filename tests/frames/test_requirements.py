@@ -1,4 +1,4 @@
-"""The tests of the codec name what they are about, and leave no statement about frames out."""
+"""The tests of the codec name the statements that they cover, and omit none about frames."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import stompkit
 
 CATALOGUE = Path(stompkit.__file__).parent / "conformance" / "requirements.json"
 
-#: Parts of the catalogue that a codec and a session table can keep or break.
+#: Sections of the catalogue that a codec and a session table can fulfil or violate.
 SECTIONS = {
     *("frame", "encoding", "body", "content-length", "repeated", "limits", "utf8", "bnf"),
     *("negotiation", "heartbeat", "headers", "commands", "client-frames", "server-frames"),
 }
 _CLOSES = "closing is for the owner of the session, which has the transport"
 _USERS = "user headers are carried like any other; what they belong to is for the broker"
-#: Statements of those parts that are not about the codec, each with the reason.
+#: Statements of these sections that are not about the codec, each with the reason.
 ELSEWHERE = {
     "1.1/frame/reliable-stream": "what STOMP needs below, not what it does",
     "1.2/frame/reliable-stream": "what STOMP needs below, not what it does",
@@ -39,7 +39,7 @@ def catalogue() -> set[str]:
 
 
 def named() -> Iterator[tuple[str, str]]:
-    """Pairs of file and id: the arguments of every ``requirement(...)``."""
+    """Yield pairs of file and id: the arguments of every ``requirement(...)``."""
     for path in sorted(Path(__file__).parent.glob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if (

@@ -1,4 +1,4 @@
-"""One end of a connection: what may come when, versions, heart-beats, and what comes too early."""
+"""One end of a connection: permitted commands, versions, heart-beats, and early frames."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EVERYTHING = {
 
 
 def drain(session: Session, pieces: Iterable[bytes]) -> list[Frame]:
-    """Receive as an owner does: each piece, then nothing until nothing comes back."""
+    """Receive as an owner does: each piece, then nothing until no more frames are returned."""
     frames: list[Frame] = []
     for piece in pieces:
         got = session.receive(piece, 0)
@@ -52,7 +52,7 @@ def drain(session: Session, pieces: Iterable[bytes]) -> list[Frame]:
 
 
 def refused(session: Session, data: bytes, code: str) -> RemoteProtocolError:
-    """Receive what is refused, and refused again and again."""
+    """Receive bytes that are refused; every later call raises the same error."""
     with pytest.raises(RemoteProtocolError) as caught:
         drain(session, [data])
     with pytest.raises(RemoteProtocolError) as again:
@@ -63,7 +63,7 @@ def refused(session: Session, data: bytes, code: str) -> RemoteProtocolError:
 
 
 def server(version: Version = "1.2", tolerance: Tolerance = Tolerance.NONE) -> Session:
-    """A server's end that has answered CONNECT."""
+    """Return a server's session that has answered CONNECT."""
     session = Session(Role.SERVER, tolerance=tolerance)
     drain(session, [f"CONNECT\naccept-version:{version}\nhost:h\n\n\0".encode()])
     session.accept({"session": "1"}, 0)
@@ -71,7 +71,7 @@ def server(version: Version = "1.2", tolerance: Tolerance = Tolerance.NONE) -> S
 
 
 def client(version: Version = "1.2", tolerance: Tolerance = Tolerance.NONE) -> Session:
-    """A client's end that has been answered by CONNECTED."""
+    """Return a client's session that has received CONNECTED."""
     session = Session(Role.CLIENT, tolerance=tolerance)
     session.connect({"host": "h"}, 0)
     drain(session, [f"CONNECTED\nversion:{version}\nsession:1\n\n\0".encode()])
@@ -79,12 +79,12 @@ def client(version: Version = "1.2", tolerance: Tolerance = Tolerance.NONE) -> S
 
 
 def state_of(session: Session) -> State:
-    """Its state, which the type checker believes to stay what it was."""
+    """Return the state; a direct comparison would narrow its type for the type checker."""
     return session.state
 
 
 def in_state(role: Role, state: State) -> Session:
-    """An end that has come to a state in the usual way."""
+    """Return a session that has reached a state in the usual way."""
     if state in (State.OPENING, State.CONNECTING):
         session = Session(role)
         if state is State.CONNECTING and role is Role.CLIENT:
@@ -124,7 +124,7 @@ def test_what_is_sent_is_checked_against_the_table(role: Role, state: State, com
             session.send(frame, 0)
         assert state_of(session) is state
     else:
-        # Until CONNECTED has been exchanged nobody knows the version that would escape anything.
+        # Before CONNECTED, no version is known that would escape anything.
         version = None if state in (State.OPENING, State.CONNECTING) else session.version
         assert session.send(frame, 0) == encode(frame, version)
         assert state_of(session) is following
@@ -430,7 +430,7 @@ def test_connected_answers_connect_and_nothing_else() -> None:
 
 
 def test_connected_is_sent_by_accept_alone() -> None:
-    # Otherwise what follows would be read as in the handshake.
+    # Otherwise the following frames would be read as in the handshake.
     session = in_state(Role.SERVER, State.CONNECTING)
     with pytest.raises(LocalProtocolError, match="accept"):
         session.send(Frame("CONNECTED", {"version": "1.2"}), 0)
@@ -524,7 +524,7 @@ def test_octets_in_and_out_are_noted_with_their_time() -> None:
     assert (there.heart_beat.last_sent, there.heart_beat.last_received) == (8.0, 7.0)
 
 
-# What is sent ahead of CONNECTED.
+# Frames sent before CONNECTED.
 
 
 AHEAD = b"\nSEND\ndestination:a\\cb\n\nx\0SEND\ndestination:c\\n\n\ny\0"

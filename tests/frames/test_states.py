@@ -1,4 +1,4 @@
-"""The table of states, and its picture."""
+"""The table of states, and its diagram."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def test_every_state_but_the_end_of_the_stream_can_be_reached() -> None:
     assert reached == set(State) - {State.CLOSED}
 
 
-# The picture in the manual.
+# The diagram in the manual.
 
 
 @pytest.fixture
 def main() -> Callable[[list[str]], int]:
-    """The entry of the script that draws the table."""
+    """The main function of the script that draws the table."""
     loaded: Callable[[list[str]], int] = runpy.run_path(str(SCRIPT))["main"]
     return loaded
 

@@ -1,8 +1,8 @@
-"""The work that octets cost is linear in their number, however they arrive.
+"""The work for decoding is linear in the number of bytes, in every chunking.
 
-Work is counted, never timed: the octets that methods of ``bytearray`` look at, move or copy, and
-the functions that are called. Twice the octets may cost twice the work; where a decoder goes
-over anything again they cost four times as much.
+Work is counted, never timed: the bytes that methods of ``bytearray`` read, move or copy, and the
+function calls. Twice the bytes may cost twice the work. If a decoder scans anything again, they
+cost four times as much.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNLIMITED = Limits(_ENOUGH, _ENOUGH, _ENOUGH, _ENOUGH, _ENOUGH)
 
 @dataclass
 class Work:
-    """What something cost."""
+    """Amount of work done."""
 
     octets: int = 0
     calls: int = 0
@@ -37,7 +37,7 @@ WORK = Work()
 
 
 def _over_all(name: str) -> Any:
-    """A method that goes over the whole buffer."""
+    """Return a counting method that scans the whole buffer."""
     method = getattr(bytearray, name)
 
     def counted(self: bytearray, *arguments: Any) -> Any:
@@ -48,7 +48,7 @@ def _over_all(name: str) -> Any:
 
 
 def _over_a_part(name: str) -> Any:
-    """A method that goes over the buffer from one place to another, or to what it finds."""
+    """Return a counting method that scans a part of the buffer, or up to the match."""
     method = getattr(bytearray, name)
 
     def counted(self: bytearray, sub: Any, start: Any = None, end: Any = None) -> Any:
@@ -63,7 +63,7 @@ def _over_a_part(name: str) -> Any:
 
 
 class CountingBuffer(bytearray):
-    """A ``bytearray`` that counts the octets that its methods go over."""
+    """A ``bytearray`` that counts the bytes that its methods scan."""
 
     find = _over_a_part("find")
     rfind = _over_a_part("rfind")
@@ -76,7 +76,7 @@ class CountingBuffer(bytearray):
     decode = _over_all("decode")
     __contains__ = _over_all("__contains__")
     __iter__ = _over_all("__iter__")
-    __delitem__ = _over_all("__delitem__")  # what is left may move
+    __delitem__ = _over_all("__delitem__")  # the rest may move
 
     def __bytes__(self) -> bytes:
         """Count the copy."""
@@ -84,29 +84,29 @@ class CountingBuffer(bytearray):
         return bytes(memoryview(self))
 
     def __getitem__(self, index: Any) -> Any:
-        """Count the octets that are taken."""
+        """Count the bytes read."""
         got = super().__getitem__(index)
         WORK.octets += 1 if isinstance(got, int) else len(got)
         return got
 
 
 class CountingView:
-    """A ``memoryview`` that counts the octets that are taken by it."""
+    """A ``memoryview`` that counts the bytes read."""
 
     def __init__(self, buffer: bytes | bytearray) -> None:
-        """Look at ``buffer``."""
+        """Open a view of ``buffer``."""
         self._view = memoryview(buffer)
 
     def __enter__(self) -> CountingView:
-        """Begin to look."""
+        """Return the view itself."""
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Let the buffer go."""
+        """Release the buffer."""
         self._view.release()
 
     def __getitem__(self, part: slice) -> bytes:
-        """Take octets."""
+        """Read bytes and count them."""
         got = bytes(self._view[part])
         WORK.octets += len(got)
         return got
@@ -114,14 +114,14 @@ class CountingView:
 
 @pytest.fixture(autouse=True)
 def _counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give the decoder and the session buffers that count."""
+    """Replace the buffers of the decoder and the session by counting ones."""
     monkeypatch.setattr(_decoder, "bytearray", CountingBuffer, raising=False)
     monkeypatch.setattr(_decoder, "memoryview", CountingView, raising=False)
     monkeypatch.setattr(session_module, "bytearray", CountingBuffer, raising=False)
 
 
 def work(job: Callable[[], object]) -> Work:
-    """Do it, and say what it cost."""
+    """Run a job and return its work."""
 
     def note(_frame: FrameType, event: str, _argument: object) -> None:
         WORK.calls += event in ("call", "c_call")
@@ -137,7 +137,7 @@ def work(job: Callable[[], object]) -> Work:
 
 
 def is_linear(job_of: Callable[[int], Callable[[], object]], size: int = 4096) -> None:
-    """Assert that twice the octets cost twice the work, give or take a tenth."""
+    """Assert that twice the bytes cost twice the work, with a tolerance of 10%."""
     small, large = work(job_of(size)), work(job_of(2 * size))
     assert small.octets >= size, "what was counted is not what was read"
     assert large.octets <= 2.2 * small.octets + 100, (small, large)
@@ -152,7 +152,7 @@ def reading(
     version: Version | None = "1.2",
     tolerance: Tolerance = Tolerance.NONE,
 ) -> Callable[[], object]:
-    """A job that feeds ``data`` in pieces of ``step`` octets."""
+    """Return a job that feeds ``data`` in pieces of ``step`` bytes."""
     pieces = [data[at : at + step] for at in range(0, len(data), step)]
 
     def job() -> None:

@@ -1,4 +1,4 @@
-"""The application of Celery that the tests have workers for."""
+"""The Celery application that the workers of the tests run."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ app = configured(os.environ)
 
 @app.task
 def add(x: int, y: int) -> int:
-    """The sum."""
+    """Return the sum of two numbers."""
     return x + y
 
 
 @app.task
 def total(numbers: list[int]) -> int:
-    """The sum of many."""
+    """Return the sum of many numbers."""
     return sum(numbers)
 
 
 @app.task(bind=True, autoretry_for=(ValueError,), retry_kwargs={"max_retries": 3, "countdown": 1})
 def stubborn(self: Any) -> int:
-    """Fail twice; return how often it was tried again."""
+    """Fail twice; return the number of retries."""
     if self.request.retries < 2:
         raise ValueError("not yet")
     return int(self.request.retries)
@@ -34,13 +34,13 @@ def stubborn(self: Any) -> int:
 
 @app.task
 def now() -> float:
-    """The time at which it is done."""
+    """Return the time of execution."""
     return time.time()
 
 
 @app.task(bind=True, acks_late=True, reject_on_worker_lost=True)
 def gated(self: Any, directory: str) -> str:
-    """Say that it has begun, and wait until it may end."""
+    """Report the start, and wait for permission to end."""
     folder = Path(directory)
     begun = f"begun-{os.getpid()}"
     (folder / begun).touch()

@@ -1,4 +1,4 @@
-"""The settings of Celery that a worker and its test share."""
+"""The Celery settings that a worker and its test share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["configured"]
 
 
 def configured(settings: Mapping[str, str]) -> Celery:
-    """Make an application that shares the broker with others, and nothing on it."""
+    """Return an application that shares the broker, but no queue, with others."""
     queue = settings["TEST_QUEUE"]
     app = Celery("application", set_as_current=False)
     app.conf.update(

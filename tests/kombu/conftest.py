@@ -1,4 +1,4 @@
-"""Brokers under kombu, and connections of it."""
+"""Brokers for kombu, and connections to them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from stompkit.testing import RunningBroker
 from stompkit.testing.plugin import BrokerFactory
 from tests.effort import in_matrix
 
-#: The brokers that the transport is tested on.
+#: Brokers on which the transport is tested.
 BROKERS = ("stompkit", in_matrix("rabbitmq"), in_matrix("activemq"))
 
 Connect = Callable[..., Connection]
 
 
 def url_of(broker: RunningBroker, host: str | None = None, port: int | None = None) -> str:
-    """What kombu connects by."""
+    """Return the URL that kombu connects to."""
     user = ""
     if broker.login is not None:
         user = f"{quote(broker.login)}:{quote(broker.passcode or '')}@"
@@ -31,7 +31,7 @@ def url_of(broker: RunningBroker, host: str | None = None, port: int | None = No
 
 @pytest.fixture(scope="session")
 def brokers(stomp_broker_factory: BrokerFactory) -> Callable[[str], RunningBroker]:
-    """Each broker, started when it is first wanted."""
+    """Starts each broker at its first use."""
     started: dict[str, RunningBroker] = {}
 
     def get(name: str) -> RunningBroker:
@@ -46,7 +46,7 @@ def brokers(stomp_broker_factory: BrokerFactory) -> Callable[[str], RunningBroke
 def broker(
     request: pytest.FixtureRequest, brokers: Callable[[str], RunningBroker]
 ) -> RunningBroker:
-    """A broker, with names that no other test has."""
+    """A broker; its names are unique to the test."""
     running = brokers(request.param)
     if not running.is_running:
         running.restart()
@@ -56,13 +56,13 @@ def broker(
 
 @pytest.fixture
 def name(broker: RunningBroker) -> str:
-    """The name of a queue that nobody else uses."""
+    """The name of a queue that no other test uses."""
     return broker.queue().rpartition("/")[2]
 
 
 @pytest.fixture
 def connect(broker: RunningBroker) -> Iterator[Connect]:
-    """Make connections, which are closed at the end."""
+    """Makes connections, and closes them at the end."""
     with ExitStack() as stack:
 
         def make(url: str | None = None, **options: Any) -> Connection:

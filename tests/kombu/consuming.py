@@ -1,4 +1,4 @@
-"""What tests do with kombu's consumers."""
+"""Helpers for tests of kombu's consumers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kombu.messaging import Consumer
 
 __all__ = ["LONG_S", "Reader"]
 
-#: How long a test waits for what must come, in seconds.
+#: Time in seconds that a test waits for an expected message.
 LONG_S = 60.0
-#: How long for what must not, in seconds: the longer the surer, but no result depends on it.
+#: Time in seconds that a test waits for an unexpected message; a longer time finds more.
 _SHORT_S = 0.5
 
 
 class Reader:
-    """A consumer that keeps what it gets."""
+    """A consumer that keeps the messages it receives."""
 
     def __init__(
         self, connection: Connection, *queues: Queue, prefetch: int = 0, no_ack: bool = False
@@ -47,7 +47,7 @@ class Reader:
         return [message.decode() for message in self.messages]
 
     def wait(self, count: int) -> list[Message]:
-        """Wait until there are so many messages, and return them all."""
+        """Wait until *count* messages have arrived, and return all."""
         until = monotonic() + LONG_S
         while len(self.messages) < count:
             assert monotonic() < until, f"{len(self.messages)} of {count} messages"
@@ -56,7 +56,7 @@ class Reader:
         return self.messages
 
     def gets_nothing_more(self) -> bool:
-        """Whether nothing comes for a while."""
+        """Return True if no message arrives for a while."""
         before = len(self.messages)
         with suppress(socket.timeout):
             self.connection.drain_events(timeout=_SHORT_S)

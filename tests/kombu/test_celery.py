@@ -1,4 +1,4 @@
-"""Celery over STOMP, with workers in processes of their own."""
+"""Celery over STOMP, with workers in separate processes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ pools = pytest.mark.parametrize("pool", [in_matrix("solo"), "prefork"])
 
 @pytest.fixture
 def app(workers: Workers) -> Iterator[Celery]:
-    """The application, on the side of who wants tasks done."""
+    """The application, as the client that requests tasks."""
     with configured(workers.settings) as made:
         yield made
 
 
 def task(app: Celery, name: str, *arguments: Any) -> Any:
-    """A task of the workers, with its arguments."""
+    """Return a task of the workers, with its arguments."""
     return app.signature(f"tests.kombu.application.{name}", args=arguments, app=app)
 
 
@@ -44,11 +44,11 @@ def test_tasks_are_done_tried_again_and_wait_for_their_time(
     results = group([task(app, "add", number, number) for number in range(10)]).apply_async()
     assert results.get(timeout=LONG_S) == [2 * number for number in range(10)]
     assert task(app, "stubborn").delay().get(timeout=LONG_S) == 2
-    # More of them than a worker is sent at first: they must not keep it from what is due.
+    # More tasks than a worker receives at first: they must not delay tasks that are due.
     wanted = time() + 3
     later = [task(app, "now").apply_async(countdown=3) for _ in range(8)]
     assert task(app, "add", 2, 2).delay().get(timeout=LONG_S) == 4
-    # The message says milliseconds.
+    # The message has a precision of milliseconds.
     assert all(result.get(timeout=LONG_S) >= wanted - 0.01 for result in later)
 
 
@@ -89,7 +89,7 @@ def test_workers_answer_and_are_told(workers: Workers, app: Celery, pool: str) -
         ),
         "the task is revoked",
     )
-    # An ETA that is over shows that it is not done.
+    # An ETA in the past without a result shows that the task was not executed.
     soon = task(app, "now").apply_async(countdown=2)
     soon.revoke()
     with pytest.raises(Exception, match="revoked"):
@@ -161,7 +161,7 @@ def test_a_worker_that_is_told_to_stop_finishes_its_task(
     stopping.join(LONG_S)
     assert first.process.returncode == 0, first.log
     assert result.get(timeout=LONG_S) == "False"
-    # Nothing is left of it for another worker.
+    # No message is left for another worker.
     workers.start(pool)
     assert task(app, "add", 1, 1).delay().get(timeout=LONG_S) == 2
     assert len(list(tmp_path.glob("begun-*"))) == 1

@@ -1,4 +1,4 @@
-"""The application of the guide to Celery runs, and is what the guide shows."""
+"""The application in the guide to Celery runs, and is identical to the one in the guide."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_application_of_the_guide_runs(broker: RunningBroker, tmp_path: Path
     path = os.pathsep.join([str(ROOT), str(SHOP), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "BROKER_URL": url_of(broker), "PYTHONPATH": path}
     log = tmp_path / "worker.log"
-    # The log says at this level when it is ready.
+    # At this level, the log reports that the worker is ready.
     worker = Worker(["-A", "shop", "worker", "-l", "INFO"], environment, log, tmp_path)
     try:
         worker.ready()

@@ -1,4 +1,4 @@
-"""What kombu knows after an import, and what is refused before anything is connected."""
+"""Registration with kombu at import, and errors before any connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kombu over STOMP: what its users rely on, on each broker."""
+"""kombu over STOMP: the behaviour that its users rely on, on each broker."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_prefetch_bounds_what_is_delivered_and_can_be_raised(connect: Connect, n
         reader.channel.basic_qos(0, 3, False)
         reader.wait(3)
         assert reader.gets_nothing_more()
-        # One of which nobody knew when the consumer began, and many more.
+        # One message that was unknown when the consumer began, and many more.
         for number in range(4, 10):
             reader.channel.basic_qos(0, number, False)
             reader.wait(number)
@@ -167,7 +167,8 @@ def test_a_consumer_that_is_cancelled_gives_back_what_it_has_not_had(
         first = Reader(one, Queue(name), prefetch=4)
         first.wait(1)
         first.consumer.cancel()
-        # It can still acknowledge what it has; the others wait for that with some brokers.
+        # The consumer can still acknowledge its messages; some brokers hold back the others until
+        # then.
         for message in first.messages:
             message.ack()
         second = Reader(two, Queue(name))
@@ -211,7 +212,7 @@ def test_a_topic_exchange_goes_by_patterns(connect: Connect, name: str) -> None:
             each: Reader(one, Queue(f"{name}.{each}", exchange, pattern, exclusive=True))
             for each, pattern in patterns.items()
         }
-        # A message that two bindings of one queue want comes once.
+        # A message that matches two bindings of one queue arrives once.
         both = Queue(f"{name}.both", exchange, "task.#", exclusive=True)
         readers["both"] = Reader(one, both)
         both(readers["both"].channel).bind_to(exchange, "#")
@@ -294,7 +295,7 @@ def test_messages_survive_the_broker_and_kombu_reconnects(
     for message in again.wait(3):
         message.ack()
     if "before" in again.bodies:
-        # The broker may have ended before it came to that acknowledgement, which it answers not.
+        # The broker may have ended before it processed that acknowledgement, which has no reply.
         again.wait(4)[3].ack()
     assert sorted(set(again.bodies) - {"before"}) == ["after", "held", "new"]
 
@@ -335,7 +336,7 @@ def test_heartbeats_go_on_while_nobody_drains(
         publish(connection, name, 1)
         reader = Reader(connection, Queue(name))
         stop = threading.Event()
-        assert not stop.wait(4)  # busy with something else for several intervals
+        assert not stop.wait(4)  # busy for several heart-beat intervals
         reader.wait(1)[0].ack()
         proxy.half_open(gone="broker")
         with pytest.raises(ConnectionError, match="heart-beat"):

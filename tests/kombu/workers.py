@@ -1,4 +1,4 @@
-"""Workers of Celery in processes of their own."""
+"""Celery workers in separate processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 
 class Worker:
-    """One worker, with whatever processes it has started."""
+    """One worker, with all processes that it has started."""
 
     def __init__(
         self,
@@ -55,11 +55,11 @@ class Worker:
 
     @property
     def log(self) -> str:
-        """What it has written."""
+        """Output of the worker."""
         return self._log.read_text(errors="replace")
 
     def ready(self) -> Worker:
-        """Wait until it takes tasks."""
+        """Wait until the worker accepts tasks."""
 
         def is_ready() -> bool:
             assert self.process.poll() is None, self.log
@@ -69,12 +69,12 @@ class Worker:
         return self
 
     def kill(self) -> None:
-        """Kill it and what it has started at once."""
+        """Kill the worker and its subprocesses immediately."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def stop(self) -> int:
-        """Have it end in order, and return its status."""
+        """Shut the worker down gracefully, and return its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -88,7 +88,7 @@ class Workers:
     """Starts workers of ``tests.kombu.application`` on one broker."""
 
     def __init__(self, broker: RunningBroker, queue: str, directory: Path) -> None:
-        """Choose queue and result backend."""
+        """Choose the queue and the result backend."""
         self._stack = ExitStack()
         self._count = 0
         self._directory = directory
@@ -100,12 +100,12 @@ class Workers:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of a worker."""
+        """Environment variables of a worker."""
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         return {**os.environ, **self.settings, "PYTHONPATH": path}
 
     def start(self, pool: str = "solo", *more: str) -> Worker:
-        """Start a worker, and return when it is ready."""
+        """Start a worker, and return it when it is ready."""
         self._count += 1
         arguments = ["-A", "tests.kombu.application", "worker", f"--pool={pool}", "-l", "INFO"]
         arguments += ["-c", "2", "-n", f"w{self._count}@test", *more]
@@ -118,13 +118,13 @@ class Workers:
             worker.kill()
 
     def close(self) -> None:
-        """Kill what still runs."""
+        """Kill the workers that still run."""
         self._stack.close()
 
 
 @pytest.fixture
 def workers(broker: RunningBroker, name: str, tmp_path: Path) -> Iterator[Workers]:
-    """Workers on a queue of this test."""
+    """Starts workers on a queue of this test."""
     made = Workers(broker, name, tmp_path)
     try:
         yield made

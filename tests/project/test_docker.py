@@ -1,4 +1,4 @@
-"""The image and its example for Compose: what can be said of them without a daemon."""
+"""The image and its Compose example: the checks that need no daemon."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stompkit.server.tap import Options
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "packaging" / "docker"
-#: Instructions that there are; MAINTAINER is deprecated.
+#: Valid instructions; MAINTAINER is deprecated.
 KNOWN = set(
     "ADD ARG CMD COPY ENTRYPOINT ENV EXPOSE FROM HEALTHCHECK LABEL ONBUILD RUN SHELL STOPSIGNAL"
     " USER VOLUME WORKDIR".split()
@@ -25,7 +25,7 @@ KNOWN = set(
 
 
 def stages() -> list[list[tuple[str, str]]]:
-    """The instructions of each stage: name and what follows it, in one line."""
+    """Return the instructions of each stage: name and arguments, in one line."""
     lines = (DOCKER / "Dockerfile").read_text(encoding="utf-8").splitlines()
     text = "\n".join(line for line in lines if line and not line.startswith("#"))
     found: list[list[tuple[str, str]]] = []
@@ -95,7 +95,7 @@ def test_the_image_runs_the_broker_and_asks_it() -> None:
 
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
-    """The example for Compose."""
+    """The Compose example."""
     document: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text())
     return document
 

@@ -1,4 +1,4 @@
-"""The broker needs no more instructions for a message than was recorded."""
+"""The broker needs no more instructions for a message than the recorded number."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def test_everything_arrives_that_is_counted(name: str) -> None:
     _counting.check([name])
 
 
-# What users have is compiled; both change together, and valgrind takes a minute for each.
+# Users run the compiled modules. Both variants change together, and valgrind takes a minute for
+# each.
 @pytest.mark.matrix
 @pytest.mark.parametrize("compiled", [False, True], ids=["python", "compiled"])
 def test_a_message_needs_as_many_instructions_as_recorded(*, compiled: bool) -> None:

@@ -18,7 +18,7 @@ from stompkit._commands import COMMANDS, command_of
 
 PACKAGE = Path(stompkit.__file__).parent
 
-#: What each layer may import of the others; everything else is above it.
+#: Layers that each layer may import; all others are above it.
 BELOW = {
     "frames": set[str](),
     "_common": set[str](),
@@ -50,15 +50,15 @@ BELOW = {
         "conformance",
     },
 }
-#: The parts of the test harness that have to do with the broker itself, by how their paths begin:
-#: the double in memory, and what the process runs that tests launch.
+#: Parts of the test harness that use the broker itself, by the beginning of their paths: the
+#: in-memory broker, and the code that runs in launched processes.
 EXCEPTIONS = {"testing/memory/": {"server"}, "testing/server/": {"server"}}
-#: Those that are imported where Twisted runs already; all else is imported by pytest.
+#: Modules imported where Twisted already runs; pytest imports all others.
 ON_TWISTED = (*EXCEPTIONS, "testing/twisted.py")
-#: What looks at the names of quirks, in a function and only where some are given. It imports
+#: Modules that read the names of quirks, in a function and only if quirks are given. This imports
 #: Twisted, but makes no reactor.
 ONLY_WHERE_GIVEN = {"testing/_settings.py": "stompkit.testing.server.quirks"}
-#: What other layers may import of a layer whose folders have names without an underscore.
+#: Public modules of layers whose folders have names without an underscore.
 FACES = {
     "server": {
         "stompkit.server",
@@ -69,7 +69,7 @@ FACES = {
         "stompkit.server.websocket",
     },
 }
-#: Packages whose modules still import each other in a circle, types counted.
+#: Packages whose modules still have cyclic imports, imports for types included.
 CIRCLES = (
     "stompkit.kombu",
     "stompkit.server.beanstalk",
@@ -78,9 +78,9 @@ CIRCLES = (
 )
 #: Words that open a docstring which does not name its subject.
 RIDDLES = frozenset("Have How Let That What Where Whether Which Who Whoever Whom Whose So".split())
-#: The most words in a sentence of a docstring.
+#: Maximum number of words in a sentence of a docstring.
 MOST_WORDS = 30
-#: The most modules in a folder.
+#: Maximum number of modules in a folder.
 MOST_MODULES = 20
 
 MODULES = sorted(
@@ -93,7 +93,7 @@ MODULES = sorted(
 
 @cache
 def imports(module: str) -> set[str]:
-    """The absolute names of all modules that a module imports."""
+    """Return the absolute names of all modules that a module imports."""
     tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
     names: set[str] = set()
     for node in ast.walk(tree):
@@ -122,7 +122,7 @@ def test_imports_of_other_layers_name_public_modules(module: str) -> None:
     for name in imports(module):
         parts = name.split(".")
         if parts[0] == "stompkit" and len(parts) > 1 and parts[1] != own:
-            # What several layers share is for them, and for nobody else.
+            # Shared private modules are for all layers, but not for users.
             shared = ("__main__", "_common")
             private = [part for part in parts if part.startswith("_") and part not in shared]
             assert not private, f"{module} imports {name}"
@@ -136,17 +136,17 @@ def test_nobody_imports_from_a_command(module: str) -> None:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    """Imports for types alone are counted."""
+    """Imports for types alone count."""
     graph = {_name(module): _imported(module) for module in MODULES}
     unfinished: dict[str, set[str]] = {
         name: targets & graph.keys() for name, targets in graph.items()
     }
-    # What imports nothing that is left is in no circle.
+    # A module without remaining imports is in no cycle.
     while free := {name for name, targets in unfinished.items() if not targets}:
         unfinished = {
             name: targets - free for name, targets in unfinished.items() if name not in free
         }
-    # What nobody who is left imports only leads to a circle.
+    # A module that no remaining module imports only leads to a cycle.
     while idle := unfinished.keys() - {each for found in unfinished.values() for each in found}:
         unfinished = {name: found for name, found in unfinished.items() if name not in idle}
     assert sorted(name for name in unfinished if not name.startswith(CIRCLES)) == []
@@ -158,7 +158,7 @@ def _name(module: str) -> str:
 
 @cache
 def _imported(module: str) -> set[str]:
-    """The modules that a module imports, itself left out; names of a package are its modules."""
+    """Return the other modules that a module imports; names of a package are its modules."""
     known = {_name(each) for each in MODULES}
     tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
     found = set()
@@ -208,7 +208,7 @@ def test_public_names_are_listed(layer: str) -> None:
         for target in node.targets
         if isinstance(target, ast.Name)
     ]
-    # Where names are imported when they are asked for, a table says from where.
+    # For lazy imports, a table lists the module of each name.
     listed = [name for name in assigned if name not in ("_MODULES", "_PLACES")]
     assert listed == ["__all__"], f"stompkit.{layer} does more than import and list names"
 

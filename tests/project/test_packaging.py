@@ -1,4 +1,4 @@
-"""What is installed: the wheel, the editable install, and that both work outside the checkout."""
+"""Packaging: the wheel, the editable install, and that both work outside the checkout."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def test_message(stomp_broker):
 
 
 def run(*command: str | Path, cwd: Path, status: int = 0, **more: str) -> str:
-    """Run a command as a user would, away from this process's settings; gives its output.
+    """Run a command as a user would, without this process's settings; return its output.
 
-    ``more`` is what its environment has besides.
+    ``more`` has additional environment variables.
     """
     hidden = ("PYTHONPATH", "PYTEST_ADDOPTS", "PYTEST_PLUGINS", "STOMPKIT_PURE")
     environment = {
@@ -56,7 +56,7 @@ def run(*command: str | Path, cwd: Path, status: int = 0, **more: str) -> str:
     return done.stdout
 
 
-# What can be compiled is, in the parts of the suite that run on compiled modules.
+# The parts of the suite that run on compiled modules cover the compiled wheel.
 @pytest.fixture(scope="session", params=[False, in_matrix(True)], ids=["python", "compiled"])
 def is_compiled(request: pytest.FixtureRequest) -> bool:
     """Return True if the wheel is to be compiled."""
@@ -94,7 +94,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def names(wheel: Path) -> set[str]:
-    """What is in the wheel."""
+    """Return the names of the files in the wheel."""
     with zipfile.ZipFile(wheel) as archive:
         return set(archive.namelist())
 
@@ -113,7 +113,7 @@ def test_checkout_does_not_shadow_twisted() -> None:
 def test_wheel_claims_no_other_name(wheel: Path, is_compiled: bool) -> None:  # noqa: FBT001
     tops = {name.partition("/")[0] for name in names(wheel)}
     ours = {top for top in tops if not top.endswith(".dist-info")}
-    # Spark finds formats in modules of such names only; the library is what is compiled.
+    # Spark finds data sources only in modules with such names. The library has the compiled code.
     library = f"stompkit__mypyc{sysconfig.get_config_var('EXT_SUFFIX')}"
     assert ours - {library} == {"stompkit", "twisted", "pyspark_stompkit.py"}
     assert (library in ours) == is_compiled
@@ -160,7 +160,7 @@ def test_installed_wheel_is_compiled_and_can_do_without(
     version = (installed / "stompkit", "--version")
     assert ", compiled" in run(*version, cwd=tmp_path)
     assert ", not compiled" in run(*version, cwd=tmp_path, STOMPKIT_PURE="1")
-    # What was found as Python is found by its users, too, wherever they import it.
+    # If the package is loaded as Python, users' later imports are Python, too.
     every = "import stompkit.server, sys; print([n for n, m in sys.modules.items() if '.so' in str("
     every += "getattr(m, '__file__', '')) and 'stompkit' in n])"
     assert run(installed / "python", "-c", every, cwd=tmp_path, STOMPKIT_PURE="1") == "[]\n"

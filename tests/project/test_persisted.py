@@ -1,4 +1,4 @@
-"""What earlier versions have persisted is read: stores, spools, replicas and offsets."""
+"""Reading what earlier versions have persisted: stores, spools, replicas and offsets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ARCHIVES = sorted((Path(__file__).parent / "persisted").glob("*.zip"))
 
 @pytest.fixture(params=ARCHIVES, ids=lambda path: path.stem)
 def persisted(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """The folder of one version."""
+    """The folder with the data of one version."""
     shutil.unpack_archive(request.param, tmp_path / "persisted")
     return tmp_path / "persisted"
 

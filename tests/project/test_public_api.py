@@ -1,7 +1,7 @@
-"""What was public stays importable: names may be added, and old ones may warn.
+"""Public names stay importable: names may be added, and old ones may warn.
 
-``public_api.json`` has the names of each public module, as they were recorded. A name may be
-removed from there with a major version only.
+``public_api.json`` has the recorded names of each public module. Only a major version may remove a
+name from there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The bill of materials: that it names what setup.cfg requires, and no tools."""
+"""The bill of materials: it names what setup.cfg requires, and no tools."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAKE, AUDIT = (ROOT / "packaging" / name for name in ("make_sbom.py", "audit.py"
 
 @pytest.fixture(scope="module")
 def bill(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """It, made of the environment of the tests."""
+    """A bill of materials of the test environment."""
     if importlib.util.find_spec("cyclonedx_py") is None:
         raise missing("cyclonedx-bom is not installed")
     path = tmp_path_factory.mktemp("sbom") / "report" / "sbom.json"
@@ -60,7 +60,7 @@ def test_an_audit_that_can_not_be_made_says_so_and_is_no_failure(tmp_path: Path)
     path = tmp_path / "sbom.json"
     path.write_text('{"components": [{"name": "stompkit-is-not-there", "version": "0.0.0"}]}')
     command = [sys.executable, str(AUDIT), str(path)]
-    # To a port where nobody is.
+    # A port on which nothing listens.
     nobody = "http://127.0.0.1:9"
     environment = {
         **os.environ,

@@ -24,9 +24,9 @@ from tests.suite.parts import ROOT, TIMES, Part, Times, read_times
 from tests.suite.progress import Progress, announce, summarise
 from tests.suite.running import Outcome, Runner
 
-#: Parts at a time for each processor: tests wait a lot.
+#: Parts at a time for each processor: tests spend much time waiting.
 _SLOTS: Final = 2
-#: Where tests look for the databases that are asked for.
+#: Variable with the database servers that tests use.
 _SERVERS: Final = "STOMPKIT_TEST_SERVERS"
 #: Shortest duration of a file that is recorded, in seconds.
 _LEAST_S: Final = 0.1
@@ -137,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def again(runner: Runner, outcome: Outcome) -> Outcome:
-    """Return the outcome of the failed tests of a part alone; that of all if any fails again."""
+    """Repeat the failed tests of a part alone; return a good outcome if all of them pass now."""
     if outcome.is_good or not outcome.failed:
         return outcome
     last_failed = ["--last-failed", "--last-failed-no-failures", "none"]

@@ -1,6 +1,6 @@
 """Run pytest on compiled modules: ``python -m tests.suite.compiled ARGUMENT...``.
 
-Where they can't be compiled, say why, and run it on Python.
+If compiling is not possible, print the reason and run it on Python modules.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from benchmarks._compiled import Uncompilable, environment
 
 
 def main() -> int:
-    """Compile, or wait for who does it, and become pytest; return the exit status if it cannot."""
+    """Become pytest when the modules are compiled; return an exit status if that is impossible."""
     try:
         variables = {**os.environ, **environment()}
     except Uncompilable as reason:
@@ -21,7 +21,7 @@ def main() -> int:
         if os.environ.get("STOMPKIT_MQ_MISSING") == "fail":
             return 1
         os.execv(sys.executable, [sys.executable, "-m", "pytest", *sys.argv[1:]])
-    # -P: the checkout would be first on the path, and is not compiled.
+    # -P: otherwise the checkout, which is not compiled, would be first on the path.
     python = [sys.executable, "-P"]
     check = [*python, "-c", "import stompkit; assert stompkit.is_compiled()"]
     subprocess.run(check, env=variables, check=True)

@@ -1,4 +1,4 @@
-"""The lanes of the suite: what each change has to pass, and what takes its turn."""
+"""The lanes of the suite: parts that each change has to pass, and parts that run in rotation."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.suite.parts import ROOT, Part, SuiteFile, Times, divide, suite_files
 
 __all__ = ["matrix", "quick", "turn"]
 
-#: Tests that run in no part of the quick lane.
+#: Marker of the tests that run in no part of the quick lane.
 _MATRIX: Final = "matrix"
 _MARKED: Final = re.compile(r"\bmark\.matrix\b|\b(in_matrix|some)\(")
 #: Time that pytest needs to start and to collect a part, in seconds.
 _START_S: Final = 4.0
-#: Expected duration in seconds of a part that is no pytest and was never measured.
+#: Expected duration in seconds of a part that does not run pytest and was never measured.
 _UNKNOWN_S: Final = 60.0
-#: Folders whose tests run on compiled modules once more.
+#: Folders whose tests also run on compiled modules.
 _COMPILED: Final = (
     "tests/frames/",
     "tests/server/beanstalk/",
@@ -30,7 +30,7 @@ _COMPILED: Final = (
     "tests/server/stores/",
     "tests/server/websocket/",
 )
-#: Tests in there of modules around those that are compiled: these are Python in a wheel, too.
+#: Tests in these folders for modules that are Python in a wheel, too.
 _AROUND: Final = (
     "tests/server/beanstalk/test_processes",
     "tests/server/listen/test_proxy_protocol",
@@ -41,7 +41,7 @@ _AROUND: Final = (
     "tests/server/stores/test_store_commands",
     "tests/server/websocket/test_websocket_port",
 )
-#: Compilers take half the time for code that is not optimised, and does the same.
+#: Compilers take half the time without optimisation; the code does the same.
 _NOT_OPTIMISED: Final = {"STOMPKIT_COMPILE_LEVEL": "0"}
 #: Hypothesis draws fewer examples in the quick lane than in the matrix lane.
 _FEW: Final = "--hypothesis-profile=few"
@@ -73,10 +73,10 @@ def _quick(times: Times, options: Sequence[str]) -> Iterator[Part]:
 
 
 def matrix(times: Times, options: Sequence[str]) -> Iterator[Part]:
-    """Yield the parts of other brokers and versions, long kills and campaigns, one for a file.
+    """Yield the parts of other brokers and versions, long kills and campaigns, one for each file.
 
-    Then those of what the quick lane runs on compiled modules only, and properties with all of
-    their examples.
+    Then those that the quick lane runs on compiled modules only, and properties with all of their
+    examples.
     """
     for each in suite_files(times, f"{_MATRIX} "):
         if _is_marked(ROOT / each.path):
@@ -101,9 +101,9 @@ def _is_marked(path: Path) -> bool:
 
 
 def turn(parts: Iterable[Part], day: int, limit_s: float, slots: int) -> list[Part]:
-    """Return the parts whose turn it is on this day; each has its turn within some days.
+    """Return the parts to run on this day; within some days, every part runs.
 
-    What is returned is expected to take *limit_s* seconds, with *slots* parts at a time.
+    The returned parts are expected to take *limit_s* seconds, with *slots* parts at a time.
     """
     shares: list[list[Part]] = [[]]
     for each in sorted(parts, key=lambda part: part.name):
@@ -115,7 +115,7 @@ def turn(parts: Iterable[Part], day: int, limit_s: float, slots: int) -> list[Pa
 
 
 def _checks(times: Times) -> Iterator[Part]:
-    """Yield the parts that are more than pytest, or something else."""
+    """Yield the parts for style, types and the coverage of the codec."""
     ruff, cover = f"{_PYTHON} -m ruff", f"{_PYTHON} -m coverage"
     codec = f"pytest -q {_FEW} tests/frames"
     commands = {
@@ -132,7 +132,7 @@ def _checks(times: Times) -> Iterator[Part]:
 def _compiled(times: Times, options: Sequence[str]) -> Iterator[Part]:
     """Yield the parts that run on compiled modules; the first to start compiles them.
 
-    Where that is not possible, they run on Python.
+    If compiling is not possible, they run on Python modules.
     """
     files = [each for each in suite_files(times, "compiled ") if _is_compiled(each)]
     for name, part in divide(files):
@@ -166,7 +166,7 @@ def _tests(
 ) -> Part:
     """Return a part that runs pytest on files."""
     command = [_PYTHON, "-m", module, "-q", "--no-header", "-o", "junit_family=xunit1"]
-    # A cache of its own: parts that run side by side would overwrite which tests have failed.
+    # A separate cache: parallel parts would overwrite the record of failed tests.
     command += ["-o", f"cache_dir=report/tests/cache/{name.replace(' ', '-').replace('/', '-')}"]
     command += ["-m", markers, *options, *(each.path for each in files)]
     return Part(name, command, _START_S + sum(each.expected_s for each in files))

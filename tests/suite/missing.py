@@ -14,7 +14,7 @@ __all__ = ["missing"]
 
 _BROKERS: Final = ("activemq", "rabbitmq", "coilmq")
 _PATH: Final = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
-#: Programs that tests use, each with the Debian package that has it.
+#: Programs that tests use, each with its Debian package.
 _PROGRAMS: Final = {
     "mariadbd": "mariadb-server",
     "redis-server": "redis-server",
@@ -31,7 +31,7 @@ _PROGRAMS: Final = {
     "logrotate": "logrotate",
     "systemd-analyze": "systemd",
 }
-#: Files of what has no program on the path.
+#: Files of packages without a program on the path.
 _FILES: Final = {
     "PostgreSQL": ("/usr/lib/postgresql", "*/bin/postgres", "postgresql"),
     "Net::Stomp": ("/usr/share/perl5/Net", "Stomp.pm", "libnet-stomp-perl"),
@@ -40,7 +40,7 @@ _FILES: Final = {
 
 
 def missing() -> Iterator[tuple[str, str]]:
-    """Yield each missing server or program, and how to get it."""
+    """Yield each missing server or program, with the way to install it."""
     for name in _BROKERS:
         problem = LAUNCHERS[name].missing()
         if problem is not None:

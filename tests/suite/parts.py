@@ -14,7 +14,7 @@ __all__ = ["ROOT", "TIMES", "Part", "SuiteFile", "Times", "divide", "read_times"
 ROOT: Final = Path(__file__).resolve().parents[2]
 TIMES: Final = Path(__file__).with_name("times.json")
 
-#: Duration of a file of tests that was never measured, in seconds.
+#: Expected duration of a file of tests that was never measured, in seconds.
 _UNKNOWN_S: Final = 5.0
 #: Intended duration of a part, in seconds. Longer parts leave a processor idle at the end of the
 #: run; shorter ones start pytest, and servers, more often.
@@ -23,11 +23,11 @@ _INTENDED_S: Final = 280.0
 _SMALL_S: Final = 170.0
 #: Folders whose tests share an expensive fixture, the JVM of Spark: fewer parts.
 _TOGETHER: Final = ("tests/spark",)
-#: Projects of their own, which tests run.
+#: Separate projects, which tests run.
 _PROJECTS: Final = ("tests/integration/neighbours/", "tests/integration/stranger/")
 
 Times = Mapping[str, float]
-"""Seconds that a part, or a file of tests, took when it was last recorded."""
+"""Recorded duration in seconds of each part or file of tests."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Part:
     expected_s: float
     """Expected duration in seconds."""
     environment: Mapping[str, str] | None = None
-    """Variables that it has besides those of this process."""
+    """Additional environment variables."""
     has_tests: bool = True
     """True if it is pytest, which writes a JUnit report."""
 
@@ -98,7 +98,7 @@ def _folder(file: SuiteFile) -> str:
 def _numbered(
     name: str, files: Sequence[SuiteFile], count: int
 ) -> Iterator[tuple[str, list[SuiteFile]]]:
-    """Yield *count* parts of about the same duration: the longest files first."""
+    """Yield *count* parts of about the same duration; the longest files are placed first."""
     parts: list[list[SuiteFile]] = [[] for _ in range(count)]
     for each in sorted(files, key=lambda file: -file.expected_s):
         min(parts, key=_duration).append(each)

@@ -1,4 +1,4 @@
-"""Report what the suite will do, what it does, and what it has found."""
+"""Report what the suite will do, what it does, and its results."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def announce(parts: Sequence[Part], slots: int) -> None:
 
 
 def estimate_s(parts: Iterable[Part], slots: int) -> float:
-    """Return the expected duration of all parts, in seconds; the durations were measured so."""
+    """Return the expected duration of all parts, in seconds; a part was measured beside others."""
     durations = [part.expected_s for part in parts]
     return max([sum(durations) / slots, *durations])
 
 
 class Progress:
-    """Prints a line for each part that has ended, and on a terminal what runs."""
+    """Prints a line for each finished part, and on a terminal the running parts."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
-        """Begin to count the time."""
+        """Start the clock."""
         self._count = len(parts)
         self._ended = 0
         self._started = time.monotonic()
@@ -88,7 +88,7 @@ class Progress:
 
 
 def summarise(outcomes: Sequence[Outcome], duration_s: float, logs: Path) -> int:
-    """Print what was found and what it took; return the exit status."""
+    """Print the results and the duration; return the exit status."""
     reasons: Counter[str] = Counter()
     for each in outcomes:
         reasons.update(each.skipped)

@@ -21,7 +21,7 @@ __all__ = ["Outcome", "Runner"]
 
 #: Exit status of pytest when its options deselect all tests of a part.
 _NO_TESTS: Final = 5
-#: How long a part may take to end after SIGINT, in seconds: it stops its servers first.
+#: Time in seconds that a part may take to end after SIGINT: it stops its servers first.
 _END_S: Final = 20.0
 
 
@@ -49,9 +49,10 @@ class Outcome:
 
 
 def _environment(part: Part) -> dict[str, str]:
-    """Return what a part has in its environment."""
+    """Return the environment variables of a part."""
     variables = {**os.environ, **(part.environment or {})}
-    # Thousands of processes would each compile all that they import, and asserts be rewritten anew.
+    # Without these caches, thousands of processes would compile all imports and rewrite asserts
+    # again.
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
     return variables
 
@@ -77,7 +78,7 @@ class Runner:
     def run(
         self, parts: Sequence[Part], ended: Callable[[Outcome], None], idle: Callable[[], None]
     ) -> list[Outcome]:
-        """Run all parts; *ended* is called with each outcome, *idle* once a second."""
+        """Run all parts; call *ended* with each outcome, and *idle* once a second."""
         outcomes = []
         with ThreadPoolExecutor(self._slots) as pool:
             pending: set[Future[Outcome]] = {pool.submit(self._run, each) for each in parts}
@@ -113,7 +114,7 @@ class Runner:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    # A group of its own: what ignores a signal is killed with all of it.
+                    # A separate process group, so that a kill reaches all processes of the part.
                     start_new_session=True,
                 )
                 self._running[part.name] = process
@@ -138,7 +139,7 @@ class Runner:
             self._is_stopped = True
             processes = list(self._running.values())
         for each in processes:
-            # To pytest alone, which stops what it has started.
+            # Only to pytest, which stops the processes that it has started.
             with suppress(ProcessLookupError):
                 os.kill(each.pid, signal.SIGINT)
         deadline = time.monotonic() + _END_S
@@ -173,7 +174,7 @@ def _read_report(report: Path, outcome: Outcome) -> None:
 
 
 def _file_of(case: ElementTree.Element) -> str:
-    """Return the file of a test; where its function comes from elsewhere, by its class."""
+    """Return the file of a test; if its function is imported, the file of its class."""
     parts = [each for each in case.get("classname", "").split(".") if each]
     paths = (Path(*parts[:end]).with_suffix(".py") for end in range(len(parts), 0, -1))
     return next((str(path) for path in paths if (ROOT / path).exists()), case.get("file", ""))

@@ -1,4 +1,4 @@
-"""Every test is in exactly one part of its lane, and what fails in a part fails the suite."""
+"""Every test is in exactly one part of its lane, and a failure in a part fails the suite."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILES = [each.path for each in suite_files({})]
 
 
 def files_of(parts: Sequence[Part]) -> Counter[str]:
-    """Count how often each file of tests is named by commands."""
+    """Count how often commands name each file of tests."""
     return Counter(word for part in parts for word in part.command if word in FILES)
 
 
@@ -32,7 +32,7 @@ def part_of(tmp_path: Path, text: str) -> Part:
     path = tmp_path / "test_it.py"
     path.write_text(text, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "--rootdir", str(tmp_path), str(path)]
-    # Plug-ins take longer to load than the tests to run.
+    # Loading plug-ins takes longer than running the tests.
     return Part("it", command, 1, environment={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
 
 
@@ -43,7 +43,7 @@ def test_each_file_is_in_one_part_of_the_quick_lane(times: dict[str, float]) -> 
     as_python = files_of([each for each in parts if each.name == "as Python"])
     every = files_of(parts)
     for path in FILES:
-        # What looks at Python is in there, too.
+        # The part "as Python" has these files, too.
         assert as_python[path] == (compiled[path] and not path.startswith("tests/frames/")), path
         assert every[path] - as_python[path] == 1, path
     assert any(part.name == "frames" and "tests/frames" in part.command[-1] for part in parts)

@@ -1,8 +1,8 @@
 """Write what a version of stompkit persists: a store, a spool, a replica, offsets of a publisher.
 
-``python -m tests.project.persisted.make FILE.zip`` does that with the stompkit that is imported, so
-that later versions can be tested on it. The archives here are of released or earlier layouts; they
-are never made again.
+``python -m tests.project.persisted.make FILE.zip`` does this with the imported version of stompkit,
+so that later versions can be tested on the archive. The archives in this folder have released or
+earlier layouts and are never regenerated.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RECORDS = [
 
 
 def stompkit(*arguments: str) -> str:
-    """Run a command, and return what it prints."""
+    """Run a command and return its output."""
     command = [sys.executable, "-m", "stompkit", *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 

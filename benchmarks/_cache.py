@@ -1,4 +1,4 @@
-"""Where what is compiled for the benchmarks is kept for the next time."""
+"""The directory that keeps compiled programs of the benchmarks for the next run."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["cache"]
 
 
 def cache() -> Path:
-    """The directory; the user's own, or one for this user among temporary ones.
+    """Return the cache directory of the user, or one for this user among temporary ones.
 
-    Raises PermissionError where the latter belongs to somebody else.
+    Raise PermissionError if the latter belongs to another user.
     """
     given = os.environ.get("XDG_CACHE_HOME")
     directory = (Path(given) if given else Path.home() / ".cache") / "stompkit"

@@ -1,4 +1,4 @@
-"""A client that costs little, so that what is measured is the broker: one blocking socket."""
+"""A client with little overhead, so that the broker is measured: one blocking socket."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from stompkit.frames import Frame, FrameDecoder, RemoteProtocolError, encode
 __all__ = ["Client", "Refused", "fill", "message", "number_of"]
 
 _CONNECT: Final = {"accept-version": "1.2", "host": "benchmark"}
-#: What no broker that works takes for anything, in seconds.
+#: Longer than any working broker takes, in seconds.
 _TIMEOUT_S: Final = 60.0
 _RECEIVE_BYTES: Final = 1 << 18
 #: Messages that are written to the socket at a time.
 _CHUNK_MESSAGES: Final = 100
-#: Digits of the number that a body begins with.
+#: Number of digits of the number at the start of a body.
 _DIGITS: Final = 8
 
 
@@ -32,9 +32,8 @@ class Client:
     ) -> None:
         """Connect to 127.0.0.1 and send CONNECT; :meth:`log_in` has to follow.
 
-        ``source`` is the address to connect from, if it matters; 0 for ``receive_buffer_bytes``
-        leaves the size of the socket's buffer to the system. ``login`` is USER:PASSCODE. Raises
-        OSError.
+        ``source`` is the address to connect from, if given; 0 for ``receive_buffer_bytes`` leaves
+        the size of the socket's buffer to the system. ``login`` is USER:PASSCODE. Raises OSError.
         """
         self.socket = socket.socket()
         if receive_buffer_bytes:
@@ -56,7 +55,7 @@ class Client:
         return self
 
     def write(self, octets: bytes) -> None:
-        """Send octets."""
+        """Send bytes."""
         self.socket.sendall(octets)
 
     def send(self, command: str, headers: dict[str, str]) -> None:
@@ -64,21 +63,21 @@ class Client:
         self.write(encode(Frame(command, headers), "1.2"))
 
     def receive(self) -> list[Frame]:
-        """Read what is there, waiting for it if need be; it may be less than a frame.
+        """Wait for data and return the frames completed by it, possibly none.
 
-        Raises :class:`Refused` and TimeoutError.
+        Raise :class:`Refused` and TimeoutError.
         """
         return self.decode(self.read())
 
     def read(self) -> bytes:
-        """Read octets, waiting for them if need be; raises as :meth:`receive` does."""
+        """Return the next received bytes, waiting for them; raise as :meth:`receive` does."""
         data = self.socket.recv(_RECEIVE_BYTES)
         if not data:
             raise Refused("the broker has closed the connection")
         return data
 
     def decode(self, data: bytes) -> list[Frame]:
-        """Make frames of octets that were read; raises :class:`Refused` for ERROR."""
+        """Return the frames completed by *data*; raise :class:`Refused` for ERROR."""
         try:
             frames = self._decoder.feed(data)
         except RemoteProtocolError as error:
@@ -89,7 +88,7 @@ class Client:
         return frames
 
     def expect(self, command: str) -> Frame:
-        """Wait for a frame that has to be the next, and the only one; raises :class:`Refused`."""
+        """Return the next frame, which must have this command; raise :class:`Refused` otherwise."""
         while not (frames := self.receive()):
             pass
         if len(frames) > 1 or frames[0].command != command:
@@ -102,14 +101,14 @@ class Client:
 
 
 def message(destination: str, number: int, body_bytes: int, **more: str) -> bytes:
-    """Make a SEND with a body that begins with its number, 8 octets; ``more`` are headers."""
+    """Return a SEND frame whose body starts with its number of 8 digits; ``more`` are headers."""
     headers = {"destination": destination, **more}
     body = b"%0*d" % (_DIGITS, number)
     return encode(Frame("SEND", headers, body.ljust(body_bytes, b"x")), "1.2")
 
 
 def number_of(frame: Frame) -> int:
-    """The number that a message made by :func:`message` has."""
+    """Return the number of a message made by :func:`message`."""
     return int(frame.body[:_DIGITS])
 
 
@@ -121,10 +120,10 @@ def fill(
     window: int,
     tell: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Send numbered messages, from 0 on, each with a receipt; return when all have come.
+    """Send numbered messages, from 0 on, each with a receipt; return after the last receipt.
 
-    At most ``window`` messages are without their receipt at a time. ``tell`` is told again and
-    again how many have it. Raises :class:`Refused` and TimeoutError.
+    At most ``window`` messages are without their receipt at a time. ``tell`` is called repeatedly
+    with the number of receipts. Raise :class:`Refused` and TimeoutError.
     """
     sent = confirmed = 0
     while confirmed < messages:

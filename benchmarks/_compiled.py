@@ -1,6 +1,6 @@
-"""The package as a wheel has it: a tree with the compiled modules, made when it is first needed.
+"""The package as in a wheel: a tree with compiled modules, built on first use.
 
-``python -m benchmarks._compiled`` makes it, and prints where it is.
+``python -m benchmarks._compiled`` builds it, and prints its path.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from stompkit import is_compiled
 __all__ = ["Uncompilable", "environment", "measure_compiled", "tree"]
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
-#: Trees of other sources are removed when they have not been made for so long, in seconds.
+#: Trees of other sources are removed when they are older than this, in seconds.
 _KEPT_S: Final = 7 * 86_400.0
 _BUILD: Final = ("setup.py", "--quiet", "build", "--build-lib", "lib", "--build-temp", "temp")
 
 
 class Uncompilable(Exception):
-    """It can't be compiled here; says why."""
+    """Compilation is impossible here; the message gives the reason."""
 
 
 def measure_compiled(module: str) -> None:
-    """Start a program again with what is compiled, unless it runs so, or Python is asked for.
+    """Restart the program with the compiled package, unless it runs so already.
 
-    That is what users have who install a wheel. With ``STOMPKIT_PURE=1`` the source is measured.
+    Users who install a wheel have that package. With ``STOMPKIT_PURE=1`` the source is measured.
     """
     if is_compiled() or os.environ.get("STOMPKIT_PURE", "") not in ("", "0"):
         return
@@ -50,13 +50,13 @@ def measure_compiled(module: str) -> None:
 
 
 def environment() -> dict[str, str]:
-    """What has Python import the tree, and the rest from the checkout, if it is told ``-P``."""
+    """Return the environment for ``python -P`` to import the tree, and then the checkout."""
     paths = [str(tree()), str(_ROOT), os.environ.get("PYTHONPATH", "")]
     return {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 
 
 def tree() -> Path:
-    """The directory to import from; raises :class:`Uncompilable`."""
+    """Return the directory to import from; raise :class:`Uncompilable`."""
     try:
         folder = cache()
     except PermissionError as error:
@@ -74,7 +74,7 @@ def tree() -> Path:
 
 
 def _digest() -> str:
-    """What tells trees apart: the sources, the compiler of Python, and for which Python it is."""
+    """Return a digest of the sources, the version of mypy and the build of Python."""
     try:
         mypy = version("mypy")
     except PackageNotFoundError:
@@ -87,7 +87,7 @@ def _digest() -> str:
 
 
 def _compile(directory: Path) -> Path:
-    """Build in a copy, so that nothing is left in the checkout."""
+    """Compile a copy, so that the checkout stays unchanged."""
     wanted = ("stompkit", "conformance", "twisted", "setup.py", "setup.cfg", "pyproject.toml")
     for name in (*wanted, "pyspark_stompkit.py", "README.rst"):
         source = _ROOT / name

@@ -29,23 +29,23 @@ from typing import Final
 
 __all__ = ["KINDS", "NEIGHBOUR", "Hostile", "main"]
 
-#: Who has a login that is right: the neighbour who shares the broker.
+#: The valid login of the neighbour who shares the broker.
 NEIGHBOUR: Final = "neighbour:lives-next-door"
-#: Addresses to come from: 127.1.0.1 and so on.
+#: Number of source addresses, from 127.1.0.1 on.
 _SOURCES: Final = 64
 _TICK_S: Final = 0.002
 _TOPIC: Final = "/topic/noise"
-#: Octets that the head of CONNECT may have before the login, and what is below that.
+#: Headers of CONNECT before the login, below the limit of its size.
 _LARGE_HEAD: Final = b"".join(b"x%02d:%s\n" % (n, b"y" * 600) for n in range(90))
 _LOGIN_S: Final = 60.0
-#: Connections that are opened in a second until most are there.
+#: Connections opened per second until most are open.
 _COMING_PER_S: Final = 2_000
 
 
 class Hostile:
-    """One place among the connections: what is opened there, again and again."""
+    """A slot among the connections, which is opened again after each close."""
 
-    #: Seconds between two actions, and before it connects again.
+    #: Seconds between two actions, and before it reconnects.
     every_s = 2.0
     again_s = 0.0
     reads = True
@@ -56,21 +56,21 @@ class Hostile:
         self.number = number
         self.socket: socket.socket | None = None
         self.step = 0
-        #: Which of those that were opened this is: what was to be done with others is not any more.
+        #: Number of the current connection; scheduled actions of earlier ones are skipped.
         self.life = 0
 
     def is_open(self) -> bool:
-        """Whether it has a connection."""
+        """True if it has a connection."""
         return self.socket is not None
 
     def open(self) -> None:
-        """Connect, without waiting for it; raises OSError."""
+        """Connect without waiting; raise OSError."""
         self.step = 0
         stream = socket.socket()
         stream.setblocking(False)
         if not self.reads:
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        # Not before it connects: or each address would have only so many ports for all.
+        # Choose the port on connect: otherwise all slots of an address share one range of ports.
         stream.setsockopt(socket.IPPROTO_IP, getattr(socket, "IP_BIND_ADDRESS_NO_PORT", 24), 1)
         stream.bind((f"127.1.0.{1 + self.number % _SOURCES}", 0))
         error = stream.connect_ex(("127.0.0.1", self.port))
@@ -80,31 +80,31 @@ class Hostile:
         self.socket = stream
 
     def close(self) -> None:
-        """End what is open."""
+        """Close the connection."""
         if self.socket is not None:
             self.socket.close()
             self.socket = None
 
     def send(self, data: bytes) -> None:
-        """Send octets, or as many as there is room for."""
-        assert self.socket is not None  # it is called for what is open
+        """Send bytes, or as many as fit into the socket's buffer."""
+        assert self.socket is not None  # it is called for open connections only
         with contextlib.suppress(BlockingIOError):
             self.socket.send(data)
 
     def act(self) -> float | None:
-        """Do what is next; gives the seconds until it is called again, ``None`` for never."""
+        """Run the next action; return the seconds until the next call, ``None`` for never."""
         return None
 
 
 class Silent(Hostile):
-    """Connects and never says a word."""
+    """Connects and never sends anything."""
 
 
 class Dribble(Hostile):
-    """Sends CONNECT an octet at a time, and never comes to its end."""
+    """Sends CONNECT byte by byte, and never completes it."""
 
     def act(self) -> float | None:
-        """Send one octet."""
+        """Send one byte."""
         head = b"CONNECT\naccept-version:1.2\nhost:x\nlogin:"
         self.send(head[self.step : self.step + 1] or b"a")
         self.step += 1
@@ -115,18 +115,18 @@ class Guess(Hostile):
     """Guesses passcodes."""
 
     def act(self) -> float | None:
-        """Send a CONNECT with a passcode that is wrong."""
+        """Send a CONNECT with a wrong passcode."""
         self.send(_connect(f"user{self.number % 7}:{random.random()}"))
         return None
 
 
 class Garbage(Hostile):
-    """Sends octets that are nothing."""
+    """Sends bytes that are not STOMP."""
 
     again_s = 1.0
 
     def act(self) -> float | None:
-        """Send some."""
+        """Send some of them."""
         self.send(random.randbytes(1_024))
         return None
 
@@ -149,19 +149,19 @@ class Churn(Hostile):
 
 
 class Heads(Hostile):
-    """Sends a CONNECT as large as it may be, with a wrong passcode at its end."""
+    """Sends a CONNECT of the maximum size, with a wrong passcode at its end."""
 
     again_s = 1.0
 
     def act(self) -> float | None:
-        """Send it, as far as there is room."""
+        """Send as much of it as fits into the socket's buffer."""
         wrong = f"login:user\npasscode:{random.random()}\n\n\0".encode()
         self.send(b"CONNECT\naccept-version:1.2\nhost:x\n" + _LARGE_HEAD + wrong)
         return None
 
 
 class Neighbour(Hostile):
-    """One that is let in."""
+    """A client with a valid login."""
 
     def act(self) -> float | None:
         """Log in first."""
@@ -172,12 +172,12 @@ class Neighbour(Hostile):
         return self.harass()
 
     def harass(self) -> float | None:
-        """Do what it has come for; gives the seconds until the next time."""
+        """Run the hostile action; return the seconds until the next one."""
         raise NotImplementedError
 
 
 class Beats(Neighbour):
-    """Sends heart-beats by the thousand."""
+    """Sends thousands of heart-beats."""
 
     every_s = 1.0
 
@@ -188,22 +188,22 @@ class Beats(Neighbour):
 
 
 class Bodies(Neighbour):
-    """Sends a body an octet at a time."""
+    """Sends a body byte by byte."""
 
     def harass(self) -> float | None:
-        """Send an octet, behind the head the first time."""
+        """Send a byte, after the head the first time."""
         head = b"SEND\ndestination:/queue/never\ncontent-length:1000000\n\n"
         self.send(head if self.step == 2 else b"x")
         return self.every_s
 
 
 class Deaf(Neighbour):
-    """Subscribes, and never reads what comes; the first of them is who makes the noise."""
+    """Subscribes, and never reads; the first of them publishes the messages."""
 
     reads = False
 
     def harass(self) -> float | None:
-        """Subscribe, or make noise."""
+        """Subscribe, or publish."""
         if self.number:
             self.send(b"SUBSCRIBE\nid:1\ndestination:%s\n\n\0" % _TOPIC.encode())
             return None
@@ -211,7 +211,7 @@ class Deaf(Neighbour):
         return 1.0
 
 
-#: What there is, and how many of a thousand.
+#: The kinds, and their number in a thousand.
 KINDS: Final[dict[type[Hostile], int]] = {
     Silent: 200,
     Dribble: 200,
@@ -232,11 +232,11 @@ def _connect(login: str) -> bytes:
 
 
 class Crowd:
-    """All of them, and what they have done."""
+    """All connections, and counters of their actions."""
 
     def __init__(self, port: int, count: int, rate: int) -> None:
-        """Open nothing yet; ``rate`` is that of actions in a second, and can change."""
-        #: Actions in a second.
+        """Open nothing yet; ``rate`` is the number of actions per second, and can change."""
+        #: Actions per second.
         self.rate = rate
         self._poll = select.epoll()
         self._by_fd: dict[int, Hostile] = {}
@@ -249,7 +249,7 @@ class Crowd:
         for kind in places:
             everybody.append(kind(port, numbers[kind]))
             numbers[kind] += 1
-        # Those that stay come before those that come and go.
+        # Lasting connections come before the short ones.
         random.Random(0).shuffle(everybody)
         now = time.monotonic()
         for each in everybody:
@@ -258,11 +258,11 @@ class Crowd:
 
     @property
     def open(self) -> int:
-        """How many are open."""
+        """Number of open connections."""
         return len(self._by_fd)
 
     def close(self) -> None:
-        """Close all that are open."""
+        """Close all open connections."""
         for hostile in self._by_fd.values():
             hostile.close()
         self._by_fd.clear()
@@ -272,7 +272,7 @@ class Crowd:
         heapq.heappush(self._due, (at, next(self._order), hostile.life, hostile))
 
     def run(self, until: float) -> None:
-        """Go on until a time."""
+        """Run until the given time."""
         while (now := time.monotonic()) < until:
             budget = max(1, int(self.rate * _TICK_S))
             while self._due and self._due[0][0] <= now and budget:
@@ -283,7 +283,7 @@ class Crowd:
             self._hear(min(until, now + _TICK_S))
 
     def _hear(self, until: float) -> None:
-        """Read what has come, and wait for the rest of the tick."""
+        """Read from the sockets until the end of the tick."""
         while True:
             for fd, _ in self._poll.poll(max(0.0, until - time.monotonic()), 256):
                 self._read(self._by_fd[fd])
@@ -306,7 +306,7 @@ class Crowd:
             delay_s = hostile.act()
             self.done["acted"] += 1
             if not hostile.is_open():
-                # Closing it has taken it out of the poll.
+                # Closing has removed it from the poll.
                 del self._by_fd[fd]
                 self._later(hostile, now + hostile.again_s)
             elif delay_s is not None:
@@ -328,7 +328,7 @@ class Crowd:
             self._ended(hostile, time.monotonic())
 
     def _ended(self, hostile: Hostile, now: float) -> None:
-        """Have one that was closed come again."""
+        """Schedule the reconnection of a closed slot."""
         if hostile.socket is not None:
             del self._by_fd[hostile.socket.fileno()]
             hostile.close()
@@ -338,7 +338,7 @@ class Crowd:
 
 
 def main() -> int:
-    """Read the command line, and run until standard input ends; gives the exit status."""
+    """Read the command line, and run until standard input ends; return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -346,7 +346,7 @@ def main() -> int:
     parser.add_argument("--connections", type=int, required=True)
     parser.add_argument("--rate", type=int, required=True, help="actions in a second")
     given = parser.parse_args()
-    # It has no processor of its own: not even the rest of a slice that it has begun.
+    # Run at idle priority: yield even the rest of a time slice.
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     crowd = Crowd(given.port, given.connections, _COMING_PER_S)
     ends = time.monotonic() + _LOGIN_S

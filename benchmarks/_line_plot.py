@@ -1,4 +1,4 @@
-"""Lines over a logarithmic scale, as SVG."""
+"""Line charts with a logarithmic x axis, as SVG."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TOP: Final = 40
 _BOTTOM: Final = 50
 #: Pixels between two entries of the legend.
 _ENTRY: Final = 20
-#: Divisions of the upright scale, at most.
+#: Most divisions of the y axis.
 _DIVISIONS: Final = 6
 
 
@@ -30,10 +30,10 @@ class Line(NamedTuple):
 
 
 def line_plot(title: str, across: str, upright: str, lines: Sequence[Line]) -> str:
-    """Draw lines; ``across`` and ``upright`` say what the scales are of.
+    """Draw lines; ``across`` and ``upright`` are the titles of the x and y axes.
 
-    The scale across is logarithmic, and begins with 0 in the place of 1. The upright one begins
-    with 0, so that a line that looks flat is flat.
+    The x axis is logarithmic, and begins with 0 in the place of 1. The y axis begins with 0, so
+    that a line that looks flat is flat.
     """
     decades = max(1, math.ceil(max(_decade(x) for line in lines for x, _ in line.points)))
     step = round_step(max(y for line in lines for _, y in line.points), _DIVISIONS)

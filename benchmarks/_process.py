@@ -1,4 +1,4 @@
-"""A broker in a process of its own, and what Linux says of the process in ``/proc``."""
+"""A broker in a child process, and the figures of Linux about it in ``/proc``."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ __all__ = [
 
 MIB: Final = 1 << 20
 _INTERVAL_S: Final = 0.02
-#: Octets of a block in ``st_blocks``, whatever the file system's are (POSIX, <sys/stat.h>).
+#: Bytes of a block in ``st_blocks``, for every file system (POSIX, <sys/stat.h>).
 _BLOCK_BYTES: Final = 512
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class Process(NamedTuple):
-    """What ``/proc`` tells of a process."""
+    """Figures of a process from ``/proc``."""
 
     name: str
     parent: int
@@ -48,13 +48,13 @@ class Process(NamedTuple):
 
 
 def need_proc() -> None:
-    """End the program where there is no ``/proc``."""
+    """End the program if ``/proc`` is missing."""
     if not Path("/proc/self/stat").exists():
         raise unusable("processes are looked at in /proc, as Linux has it: there is none here")
 
 
 def processes(pids: Iterable[int] | None = None) -> dict[int, Process]:
-    """Those of ``pids`` that are there; without them all of this machine."""
+    """Return the existing processes among ``pids``; without them all of this machine."""
     found = {}
     if pids is None:
         pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
@@ -63,7 +63,7 @@ def processes(pids: Iterable[int] | None = None) -> dict[int, Process]:
             text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
             continue  # it has ended
-        # proc(5): the name is in brackets, and may have some itself.
+        # proc(5): the name is in brackets, and may contain brackets.
         name, _, rest = text.partition("(")[2].rpartition(")")
         fields = rest.split()
         user, system, ended_user, ended_system = (int(each) * _TICK_S for each in fields[11:15])
@@ -72,7 +72,7 @@ def processes(pids: Iterable[int] | None = None) -> dict[int, Process]:
 
 
 def busy_s() -> float:
-    """Processor time that everything on this machine has used, in seconds."""
+    """Return the processor time that all processes of this machine have used, in seconds."""
     user, nice, system, *_ = Path("/proc/stat").read_text(encoding="ascii").split()[1:]
     return (int(user) + int(nice) + int(system)) * _TICK_S
 
@@ -84,7 +84,7 @@ def start(directory: Path, *arguments: str) -> RunningBroker:
 
 
 def process_id(broker: RunningBroker) -> int:
-    """The broker's process: the announce file tells it, since a guard stands between."""
+    """Return the process id of the broker from the announce file, as its parent is the guard."""
     assert broker.directory is not None
     announced = json.loads((broker.directory / "announce.json").read_text(encoding="utf-8"))
     pid: int = announced["pid"]
@@ -92,11 +92,11 @@ def process_id(broker: RunningBroker) -> int:
 
 
 def memory(pid: int) -> tuple[int, int]:
-    """A process's anonymous and all its resident memory, in octets.
+    """Return the anonymous and the resident memory of a process, in bytes.
 
-    The anonymous part is what the process has allocated; the rest are pages of files, which the
+    The anonymous part has been allocated by the process. The rest are pages of files, which the
     system can drop at any time: programs, libraries, and the store's data where it is mapped.
-    Anonymous memory that was swapped out is counted, too.
+    Swapped anonymous memory is counted, too.
     """
     lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
     named = dict(line.split(":", 1) for line in lines)
@@ -107,20 +107,20 @@ def memory(pid: int) -> tuple[int, int]:
 
 
 class Watch:
-    """Looks at a process's anonymous memory again and again, for the most that it has.
+    """Samples a process's anonymous memory for its peak.
 
-    The kernel keeps such a maximum for all resident memory only, pages of files included.
+    The kernel keeps such a peak for all resident memory only, pages of files included.
     """
 
     def __init__(self, pid: int) -> None:
-        """Look for the first time."""
+        """Take the first sample."""
         self._pid = pid
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.peak_bytes = memory(pid)[0]
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Start sampling."""
         self._thread.start()
         return self
 
@@ -130,7 +130,7 @@ class Watch:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Look for the last time, if the process is still there."""
+        """Take the last sample, if the process still exists."""
         self._end.set()
         self._thread.join()
         if error is None:
@@ -141,22 +141,22 @@ class Watch:
             try:
                 self._look()
             except (OSError, KeyError):
-                return  # the process has ended; who talks to it knows why
+                return  # the process has ended; its clients report that
 
     def _look(self) -> None:
         self.peak_bytes = max(self.peak_bytes, memory(self._pid)[0])
 
 
 def disk_bytes(directory: Path) -> int:
-    """What the files of a directory take on the disk, holes not counted."""
+    """Return the bytes that the files of a directory allocate on the disk, without holes."""
     files = (path for path in directory.rglob("*") if path.is_file())
     return sum(path.stat().st_blocks for path in files) * _BLOCK_BYTES
 
 
 def open_files(wanted: int) -> int:
-    """Let this process, and those that it starts, have ``wanted`` files open at a time each.
+    """Raise the limit of open files of this process and its children to ``wanted``.
 
-    Gives how many they may have, which is less where the hard limit can't be raised.
+    Return the new limit, which is lower if the hard limit cannot be raised.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:

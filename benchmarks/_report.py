@@ -1,4 +1,4 @@
-"""Figures, bounds and progress: what the programs that measure a broker have to say."""
+"""Figures, bounds and progress: the output of the programs that measure a broker."""
 
 from __future__ import annotations
 
@@ -28,37 +28,37 @@ _WIDTH: Final = 79
 
 
 class Figure(NamedTuple):
-    """One thing that was measured."""
+    """A measured value."""
 
     name: str
     """Its key in the JSON, with the unit."""
     title: str
-    """What a reader is told that it is, with the unit."""
+    """Its title for readers, with the unit."""
     value: float
     form: str = ",.0f"
-    """How it is printed, in the language of ``format``."""
+    """Its format specification."""
 
 
 class Bound(NamedTuple):
-    """What a figure must not exceed."""
+    """The maximum of a figure."""
 
     figure: Figure
     limit: float
 
     @property
     def holds(self) -> bool:
-        """Whether it does not."""
+        """True if the figure is within the bound."""
         return self.figure.value <= self.limit
 
     def sentence(self) -> str:
-        """The bound in words, and what became of it."""
+        """The bound in words, and whether it holds."""
         figure, limit = self.figure, self.limit
         verdict = "holds" if self.holds else "BROKEN"
         return f"{verdict}: {figure.title}: {figure.value:{figure.form}}, at most {limit:g}"
 
 
 def make_parser(program: str, text: str) -> argparse.ArgumentParser:
-    """Make a parser with the options that all programs have."""
+    """Return a parser with the common options of all programs."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{program}", description=text)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to FILE")
@@ -74,27 +74,27 @@ def positive(text: str) -> int:
 
 
 def progress(text: str = "") -> None:
-    """Show on a terminal what is being done, in a line that the next call rewrites."""
+    """Show the current step on a terminal, in a line that the next call overwrites."""
     if sys.stderr.isatty():
         end = "" if text else "\r"
         print(f"\r{text[:_WIDTH]:<{_WIDTH}}", end=end, file=sys.stderr, flush=True)
 
 
 def unusable(reason: str) -> SystemExit:
-    """Make the end of a program that can't measure here: exit status 2."""
+    """Return the exception that ends a program that cannot measure here: exit status 2."""
     progress()
     print(reason, file=sys.stderr)
     return SystemExit(2)
 
 
 def broken(reason: str) -> SystemExit:
-    """Make the end of a program whose broker does wrong: exit status 1."""
+    """Return the exception that ends a program whose broker failed: exit status 1."""
     progress()
     return SystemExit(f"BROKEN: {reason}")
 
 
 def heading() -> str:
-    """What was measured, and on what."""
+    """Return a description of the software and the machine."""
     python = f"{platform.python_implementation()} {platform.python_version()}"
     how = "compiled" if is_compiled() else "not compiled"
     return f"stompkit {__version__}, {how}, {python}, {os.cpu_count()} cores"
@@ -107,7 +107,7 @@ def report(
     bounds: list[Bound],
     **more: object,
 ) -> int:
-    """Print everything and write it to ``path``, with ``more``; gives the exit status."""
+    """Print everything and write it to ``path``, with ``more``; return the exit status."""
     progress()
     print(f"{heading()}\n")
     width = max(len(figure.title) for figure in figures)

@@ -43,7 +43,7 @@ from tests.servers import PostgreSql, ServerMissing
 
 #: Changes of one changeset, and so of one message.
 _CHANGES: Final = 10
-#: How often a row changes in a batch of the mixed load.
+#: Number of changes of a row in a batch of the mixed load.
 _REPEATS: Final = 3
 _TABLE: Final = "orders"
 _COLUMNS: Final = (
@@ -56,7 +56,7 @@ _PROCESSES: Final = ("driver", "workers", "jvm", "server")
 
 
 class Moment(NamedTuple):
-    """What was true when a batch had been applied."""
+    """The state after a batch has been applied."""
 
     at_s: float
     #: Seconds of processor time until then, by process.
@@ -65,7 +65,7 @@ class Moment(NamedTuple):
 
 
 def changes(load: str, count: int, rows: int, draw: random.Random) -> Iterator[Change]:
-    """So many changes, of as many rows as a batch of ``rows`` changes has."""
+    """Yield ``count`` changes, of as many rows as a batch of ``rows`` changes has."""
     keys = max(rows // _REPEATS, 1)
     for number in range(count):
         if load == "new":
@@ -102,7 +102,7 @@ def _row(key: int, draw: random.Random) -> dict[str, Any]:
 
 
 def fill(folder: Path, load: str, count: int, rows: int) -> None:
-    """Make a spool with so many changes."""
+    """Create a spool with this many changes."""
     draw = random.Random(8)
     source = Source(kind="postgresql")
     group: list[Record] = []
@@ -126,7 +126,7 @@ def fill(folder: Path, load: str, count: int, rows: int) -> None:
 def run(
     spark: SparkSession, payload: str, folder: Path, url: str, load: str, rows: int, batches: int
 ) -> list[Moment]:
-    """Apply a spool; tell what was true after each batch."""
+    """Apply a spool; return the state after each batch."""
     engine = create_engine(url)
     with engine.begin() as connection:
         connection.execute(text(f"DROP TABLE IF EXISTS {_TABLE}"))
@@ -160,7 +160,7 @@ def run(
 
 
 def processor_times() -> dict[str, float]:
-    """Seconds of processor time until now, of this process and those that it has started."""
+    """Return the seconds of processor time of this process and its children, by process."""
     there = processes()
     found = dict.fromkeys(_PROCESSES, 0.0)
     found["driver"] = time.process_time()
@@ -173,7 +173,7 @@ def processor_times() -> dict[str, float]:
 
 
 def _above(number: int, there: dict[int, Process]) -> list[Process]:
-    """The processes above one, up to this one; none where that is not above it."""
+    """Return the ancestors of a process up to this one; none if this is not an ancestor."""
     found: list[Process] = []
     while number in there:
         number = there[number].parent
@@ -185,7 +185,7 @@ def _above(number: int, there: dict[int, Process]) -> list[Process]:
 
 
 def figures(target: str, load: str, moments: list[Moment], rows: int) -> list[Figure]:
-    """What a run comes to."""
+    """Return the figures of a run."""
     first, last = moments[0], moments[-1]
     count = rows * (len(moments) - 1)
     name = f"{target}_{load}"

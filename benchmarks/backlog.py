@@ -40,14 +40,14 @@ from stompkit.frames import Frame
 from stompkit.testing import BrokerError, RunningBroker
 
 QUEUE: Final = "/queue/backlog"
-#: Deliveries without acknowledgement at a time.
+#: Most unacknowledged deliveries.
 PREFETCH: Final = 1_000
-#: What has to be free on the disk before anything is begun, in times the bodies.
+#: Free disk space needed before the start, as a multiple of the bodies' size.
 ROOM: Final = 4
 
 
 def put(broker: RunningBroker, before: int, given: argparse.Namespace) -> list[Figure]:
-    """Fill the queue; ``before`` is the memory of a broker that has done nothing, in octets."""
+    """Fill the queue; ``before`` is the memory of an unused broker, in bytes."""
     pid, messages = process_id(broker), given.messages
     client = Client(broker.port).log_in()
     with Watch(pid) as watch:
@@ -66,7 +66,7 @@ def put(broker: RunningBroker, before: int, given: argparse.Namespace) -> list[F
 
 
 def tell_of(doing: str, messages: int) -> Callable[[int], None]:
-    """Make a function that shows how far it has come, a thousand times at most."""
+    """Return a function that shows the progress, at most a thousand times."""
     step, shown = max(1, messages // 1_000), 0
 
     def tell(done: int) -> None:
@@ -89,7 +89,7 @@ def first(broker: RunningBroker) -> tuple[Client, list[Frame]]:
 
 
 def take(client: Client, frames: list[Frame], messages: int) -> None:
-    """Acknowledge everything, beginning with ``frames``; raises :class:`Refused` at a mistake."""
+    """Acknowledge everything, beginning with ``frames``; raise :class:`Refused` after a fault."""
     tell, taken = tell_of("emptying", messages), 0
     while True:
         for frame in frames:
@@ -104,7 +104,7 @@ def take(client: Client, frames: list[Frame], messages: int) -> None:
         frames = client.receive()
     client.send("ACK", {"id": frames[-1].headers["ack"], "receipt": "all"})
     client.expect("RECEIPT")
-    # Whatever else is in the queue would come before this one.
+    # Other messages in the queue would arrive before this receipt.
     client.send("UNSUBSCRIBE", {"id": "1", "receipt": "end"})
     client.expect("RECEIPT")
     client.close()
@@ -153,7 +153,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Read the command line, measure and report; gives the exit status."""
+    """Read the command line, measure and report; return the exit status."""
     parser = options()
     given = parser.parse_args()
     measure_compiled("benchmarks.backlog")

@@ -30,7 +30,7 @@ from stompkit.spool import Record, SpoolWriter
 _LOOK_S: Final = 0.5
 #: Messages that are appended to the spool at once.
 _GROUP: Final = 10_000
-#: Keys that there are, by how many changes there are for each.
+#: Average number of changes of a key.
 _PER_KEY: Final = 4
 _BEGIN_US: Final = 1_790_000_000_000_000
 _ROLES: Final = ("driver", "jvm", "worker")
@@ -53,16 +53,16 @@ master = "local[2]"
 
 
 class Run(NamedTuple):
-    """What a command has taken."""
+    """The resources that a command has used."""
 
     seconds: float
     processor_s: float
-    #: Octets, by role.
+    #: Peak memory in bytes, by role.
     peaks: dict[str, int]
 
 
 def records(changes: int, per_changeset: int) -> Iterator[list[Record]]:
-    """The messages, in groups: changesets as their JSON is, made of texts, for that is quick."""
+    """Yield the messages in groups: changesets as JSON, built from texts for speed."""
     group: list[Record] = []
     keys = max(1, changes // _PER_KEY)
     for number, first in enumerate(range(0, changes, per_changeset)):
@@ -93,7 +93,7 @@ def records(changes: int, per_changeset: int) -> Iterator[list[Record]]:
 
 
 def fill(folder: Path, changes: int, per_changeset: int) -> float:
-    """Fill a spool; gives the seconds that it has taken."""
+    """Fill a spool; return the seconds taken."""
     begun = time.perf_counter()
     with SpoolWriter(folder, sync=False) as writer:
         for group in records(changes, per_changeset):
@@ -103,7 +103,7 @@ def fill(folder: Path, changes: int, per_changeset: int) -> float:
 
 
 def run(what: str, *arguments: str) -> Run:
-    """Run a job, and look at its processes."""
+    """Run a job, and sample its processes."""
     progress(f"the job {what} runs")
     begun = time.perf_counter()
     with subprocess.Popen([sys.executable, "-c", _PROGRAM, "run", what, *arguments]) as process:
@@ -117,10 +117,10 @@ def run(what: str, *arguments: str) -> Run:
 
 
 class Watch(threading.Thread):
-    """Looks at a process and all that it has started."""
+    """Samples a process and all its descendants."""
 
     def __init__(self, pid: int) -> None:
-        """Look at nothing yet."""
+        """Start without samples."""
         super().__init__(daemon=True)
         self._pid = pid
         self._ended = threading.Event()
@@ -129,11 +129,11 @@ class Watch(threading.Thread):
 
     @property
     def processor_s(self) -> float:
-        """Seconds of processor time of all of them, as far as they were seen."""
+        """Seconds of processor time of all of them, as far as sampled."""
         return sum(self._seconds.values())
 
     def run(self) -> None:
-        """Look again and again."""
+        """Sample until stopped."""
         while not self._ended.wait(_LOOK_S):
             there = processes()
             for pid, each in there.items():
@@ -144,13 +144,13 @@ class Watch(threading.Thread):
                 self.peaks[role] = max(self.peaks[role], peak(pid))
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop sampling."""
         self._ended.set()
         self.join()
 
 
 def peak(pid: int) -> int:
-    """The most that a process has had resident so far, in octets; 0 where it has ended."""
+    """Return the peak resident memory of a process in bytes; 0 if it has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -167,14 +167,14 @@ def _is_below(pid: int, ancestor: int, there: dict[int, Process]) -> bool:
 
 
 def count(folder: Path) -> tuple[int, int]:
-    """How many changesets there are, each once, and the keys of one event."""
+    """Return the number of changesets, without duplicates, and of the keys of one event."""
     store = SparkEventStore(folder, ttl=None, history=True, strict=True)
     changesets = sum(1 for _ in store.changesets())
     return changesets, len(store.replay("orders_update"))
 
 
 def figures(name: str, made: Run, changes: int) -> list[Figure]:
-    """What there is to say of a run."""
+    """Return the figures of a run."""
     found = [
         Figure(f"{name}_changes_per_s", f"{name}: changes per second", changes / made.seconds),
         Figure(f"{name}_s", f"{name}: seconds", made.seconds, ",.1f"),

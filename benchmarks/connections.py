@@ -28,12 +28,12 @@ from benchmarks._process import MIB, allow_open_files, memory, process_id, start
 from benchmarks._report import Bound, Figure, broken, make_parser, positive, progress, report
 from stompkit.testing import BrokerError, RunningBroker
 
-#: Connections without their answer at a time: fewer than the kernel lets wait for a server to
-#: accept them, or some would try again a second later.
+#: Connections that wait for CONNECTED at a time: fewer than the listen queue of the kernel, or some
+#: would be retried a second later.
 BATCH: Final = 32
-#: Connections from one address: fewer than it has ports for, and than a broker takes by default.
+#: Connections from one address: below its number of ports, and below the broker's default limit.
 PER_ADDRESS: Final = 5_000
-#: What each of the two processes opens besides, or the broker lets in besides.
+#: Other open files of each process, and other connections that the broker accepts.
 SPARE: Final = 100
 #: Messages sent to idle connections, one after the other.
 ROUND_TRIPS: Final = 100
@@ -44,14 +44,14 @@ def queue(number: int) -> str:
 
 
 def batches(count: int, doing: str) -> Iterator[range]:
-    """Cut ``count`` numbers into small ranges, and tell how far it has come."""
+    """Yield ``count`` numbers in small ranges, and show the progress."""
     for begin in range(0, count, BATCH):
         progress(f"{doing}: {begin:,} of {count:,}")
         yield range(begin, min(begin + BATCH, count))
 
 
 def opened(port: int, count: int) -> list[Client]:
-    """Open the connections."""
+    """Open the connections and yield their clients."""
     clients: list[Client] = []
     for numbers in batches(count, "connecting"):
         new = [Client(port, source=f"127.0.0.{1 + n // PER_ADDRESS}") for n in numbers]
@@ -71,7 +71,7 @@ def subscribe(clients: Sequence[Client], numbers: Sequence[int]) -> None:
 
 
 def round_trips(port: int, clients: Sequence[Client], numbers: Sequence[int]) -> list[float]:
-    """Send each of some clients a message; gives the milliseconds from SEND to MESSAGE."""
+    """Send a message to each of some clients; return the milliseconds from SEND to MESSAGE."""
     sender = Client(port).log_in()
     times_ms = []
     for number in numbers:
@@ -88,7 +88,7 @@ def round_trips(port: int, clients: Sequence[Client], numbers: Sequence[int]) ->
 
 
 def disturbed(clients: Sequence[Client]) -> int:
-    """How many were closed by the broker, or have something to read."""
+    """Return the number of clients that were closed by the broker or have data to read."""
     poll = select.poll()
     for client in clients:
         poll.register(client.socket, select.POLLIN)
@@ -139,7 +139,7 @@ def measure(broker: RunningBroker, count: int, *, subscribes: bool) -> list[Figu
 
 
 def main() -> int:
-    """Read the command line, measure and report; gives the exit status."""
+    """Read the command line, measure and report; return the exit status."""
     parser = make_parser("connections", str(__doc__))
     add = parser.add_argument
     add("--connections", type=positive, default=10_000, help="to open (default: %(default)s)")

@@ -36,26 +36,26 @@ from stompkit import __version__
 from stompkit.frames import Frame, FrameDecoder, encode
 
 Parts = tuple[str, dict[str, str], bytes]  # command, headers, body
-#: Reads chunks, puts the library's own frames into the deque and returns their number.
+#: Reads chunks, appends the library's frames to the deque and returns their number.
 Decode = Callable[[list[bytes], deque[Any]], int]
-#: Puts frames, or octets, into the deque and returns their number; takes one of them apart.
+#: Appends frames or bytes to the deque and returns their number; splits one of them.
 Job = tuple[Callable[[deque[Any]], int], Callable[[Any], Parts]]
 Row = dict[str, Any]
 
 
 class Shape(NamedTuple):
-    """Frames of one kind, and how they are cut into chunks."""
+    """Frames of one kind, and their division into chunks."""
 
     title: str
     body_bytes: int = 100
     frames: int = 1_000
-    headers: int = 0  # at least; fillers make up the number
+    headers: int = 0  # at least; fillers are added up to this number
     extra: tuple[tuple[str, str], ...] = ()
     frames_per_chunk: int = 1
-    chunk_bytes: int = 0  # where chunks don't end with a frame
+    chunk_bytes: int = 0  # set if chunks do not end with a frame
 
     def parts(self, command: str, number: int) -> Parts:
-        """Make up one frame."""
+        """Return the parts of one frame."""
         headers = {"content-length": str(self.body_bytes), "destination": "/queue/orders"}
         if command == "MESSAGE":
             headers |= {"message-id": str(number), "subscription": "0"}
@@ -64,7 +64,7 @@ class Shape(NamedTuple):
         return command, headers, b"x" * self.body_bytes
 
     def chunks(self, frames: list[bytes]) -> list[bytes]:
-        """Cut the stream of ``frames``."""
+        """Return the stream of ``frames`` in chunks."""
         data, size, step = b"".join(frames), self.chunk_bytes, self.frames_per_chunk
         if size:
             return [data[at : at + size] for at in range(0, len(data), size)]
@@ -86,12 +86,12 @@ _parts: Final = attrgetter("command", "headers", "body")
 
 
 class Library(NamedTuple):
-    """A library behind the face that is measured."""
+    """A library behind the common interface of the measurement."""
 
     decode: Decode
     parts: Callable[[Any], Parts]
     encode: Callable[[str, dict[str, str], bytes], bytes]
-    after_nul: bytes = b""  # what it wants between frames
+    after_nul: bytes = b""  # required separator between frames
 
 
 def ours() -> Library:
@@ -106,7 +106,7 @@ def ours() -> Library:
 
 
 def stomp_py() -> Library:
-    os.environ.setdefault("STOMP_SKIP_HOSTNAME_SCAN", "1")  # or importing it asks the DNS
+    os.environ.setdefault("STOMP_SKIP_HOSTNAME_SCAN", "1")  # otherwise importing it queries the DNS
     from stomp.protocol import Protocol12
     from stomp.transport import BaseTransport
 
@@ -132,7 +132,7 @@ def stomp_py() -> Library:
 
 
 def pulled(make: Callable[[], Any], put: str, get: str, convert: Any = bytes) -> Decode:
-    """Decode by a parser with a method that takes a chunk and one that gives a frame or None."""
+    """Return a decoder for a parser with a method for a chunk and one for a frame or None."""
 
     def decode(chunks: list[bytes], sink: deque[Any]) -> int:
         (add, pull), count = attrgetter(put, get)(make()), 0
@@ -176,7 +176,7 @@ def coilmq() -> Library:
     return Library(decode, attrgetter("cmd", "headers", "body"), lambda *made: Frame(*made).pack())
 
 
-#: By the names that pip knows.
+#: By the names on PyPI.
 _PEERS: Final = {"stomp.py": stomp_py, "stompest": stompest, "stomper": stomper, "coilmq": coilmq}
 
 
@@ -192,7 +192,7 @@ def job(library: Library, operation: str, shape: Shape, made: list[Parts]) -> Jo
 
 
 def fault(job: Job, made: list[Parts]) -> str | None:
-    """Why a library gets no figure; None where every frame is right."""
+    """Return the reason why a library has no figure; None if every frame is right."""
     try:
         job[0](sink := deque[Any]())
         got = list(map(job[1], sink))
@@ -238,14 +238,14 @@ def row(about: tuple[str | None, ...], times_us: list[float], own_us: list[float
 
 
 def line(row: Row) -> str:
-    """One row of a csv-table."""
+    """Return a row of a csv-table."""
     form = "{median_us:.2f} ({min_us:.2f}-{max_us:.2f}) | {frames_per_s:,.0f} | {times_as_slow:.2f}"
     figures = f"``{row['fault']}`` | |" if row["fault"] else form.format(**row)
     return f"   {row['library']:8} | {SHAPES[row['shape']].title:20} | {figures}"
 
 
 def report(made: dict[str, Any]) -> str:
-    """The tables in reStructuredText, with what a reader needs to know about them."""
+    """Return the tables in reStructuredText, with the explanations for readers."""
     text = ["Reading and writing frames", "=" * 26, "", str(__doc__)]
     text += ["Made by ``{command}`` with {python} on {cores} cores.".format(**made)]
     text += [f"{name} {number}." for name, number in made["versions"].items()]
@@ -258,7 +258,7 @@ def report(made: dict[str, Any]) -> str:
 
 
 def run(rounds: int, shapes: list[str]) -> dict[str, Any]:
-    """Load what is installed and measure every case."""
+    """Load the installed libraries and measure every case."""
     libraries, versions = {"stompkit": ours()}, {"stompkit": __version__}
     for name, load in _PEERS.items():
         try:

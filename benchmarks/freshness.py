@@ -34,19 +34,19 @@ from stompkit.spark.jobs.settings import parse
 from stompkit.testing import RunningBroker
 
 _QUEUE: Final = "/queue/changes"
-#: How often is looked what the target has, in seconds.
+#: Interval in seconds between two looks at the target.
 _LOOK_S: Final = 0.002
-#: What nothing takes, in seconds.
+#: Longer than anything takes, in seconds.
 _TIMEOUT_S: Final = 120.0
 
 
 class Seen:
-    """When changes were sent, and which of them were in the target when."""
+    """The times of the sent changes, and of their arrival in the target."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self.sent: list[float] = []
-        #: Of each batch: when it was seen, and how many changes there were then.
+        #: The time and the number of changes at that time, for each batch.
         self.batches: list[tuple[float, int]] = []
 
     def ages(self, since: float) -> Iterator[tuple[float, float]]:
@@ -59,7 +59,7 @@ class Seen:
 
 
 def publish(broker: RunningBroker, seen: Seen, per_s: float, seconds: float) -> None:
-    """Send changes, one in so many fractions of a second."""
+    """Send changes at a constant interval."""
     source = Source(kind="postgresql")
     with BrokerUrl(hosts=(f"{broker.host}:{broker.port}",)).link() as link:
         link.wait_connected(_TIMEOUT_S)
@@ -75,7 +75,7 @@ def publish(broker: RunningBroker, seen: Seen, per_s: float, seconds: float) -> 
 
 @contextmanager
 def watched(path: Path, seen: Seen) -> Iterator[None]:
-    """Note what the target has, as long as the context lasts."""
+    """Record the contents of the target until the context ends."""
     ended = threading.Event()
 
     def look() -> None:
@@ -97,7 +97,7 @@ def watched(path: Path, seen: Seen) -> Iterator[None]:
 
 
 def run(directory: Path, broker: RunningBroker, per_s: float, seconds: float) -> Seen:
-    """Run the job while changes come; tell what was seen."""
+    """Run the job while changes arrive; return the observations."""
     path = directory / "target.sqlite"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")

@@ -43,12 +43,12 @@ from stompkit.server import BrokerConfig
 from stompkit.server.stores.lmdb import LmdbStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 
-#: How many times as much the largest size may cost.
+#: Largest permitted ratio of the cost at the largest size to that at the smallest.
 MOST: Final = 1.5
 BODY: Final = b"x" * 100
-#: Frames that are written without a look at the clock or at what has come.
+#: Frames that are written between two looks at the clock and at the output.
 BATCH: Final = 100
-#: Frames of a chunk where nothing is measured.
+#: Frames of a chunk outside of the measurement.
 CHUNK: Final = 500
 _HUGE: Final = 1 << 40
 _ACK: Final = re.compile(rb"\nack:([^\n]+)\n")
@@ -59,7 +59,7 @@ def send(destination: str) -> bytes:
 
 
 def write_all(client: MemoryClient, frames: Iterable[bytes]) -> float:
-    """Write frames, each in a chunk of its own; gives the processor seconds that it took."""
+    """Write frames, each in its own chunk; return the processor seconds taken."""
     write, chunks = client.write, list(frames)
     began = time.process_time()
     for chunk in chunks:
@@ -68,19 +68,19 @@ def write_all(client: MemoryClient, frames: Iterable[bytes]) -> float:
 
 
 def received(client: MemoryClient) -> bytes:
-    """What a client has got since the last look; the client does not keep it."""
+    """Return the bytes that a client has received since the last call, and discard them."""
     return client.transport.take()
 
 
 class Case(ABC):
-    """A broker that gets more and more of something, and a stream of messages through it."""
+    """A broker in which something grows, and a stream of messages through it."""
 
     name: ClassVar[str]
     title: ClassVar[str]
     sizes: ClassVar[tuple[int, ...]]
 
     def __init__(self, data: Path | None) -> None:
-        """Make a broker with nothing; ``data`` is a directory for a store, if there is one."""
+        """Create an empty broker; ``data`` is a directory for a store, if there is one."""
         config = BrokerConfig().changed(
             max_subscriptions=1_000_000,
             max_destinations=1_000_000,
@@ -95,19 +95,19 @@ class Case(ABC):
 
     @abstractmethod
     def grow(self, size: int) -> None:
-        """Bring the broker to a size, which is never less than it has."""
+        """Grow the broker to a size, which never shrinks."""
 
     @abstractmethod
     def run(self, messages: int) -> float:
-        """Have messages sent and taken; gives processor seconds. The size is the same after it."""
+        """Send and consume messages; return processor seconds. The size is the same afterwards."""
 
     def check(self, got: int, wanted: int) -> None:
-        """End the program if not all messages have come."""
+        """End the program if not all messages have arrived."""
         if got != wanted:
             raise broken(f"{self.name}, {self.size:,}: {got:,} messages of {wanted:,} came")
 
     def close(self) -> None:
-        """End the broker."""
+        """Stop the broker."""
         self.broker.broker.close()
 
 
@@ -119,7 +119,7 @@ class Queues(Case):
     sizes = (1, 10, 100, 1_000, 10_000, 100_000)
 
     def __init__(self, data: Path | None) -> None:
-        """Begin with none."""
+        """Start without queues."""
         super().__init__(data)
         self._order: deque[int] = deque()
 
@@ -131,10 +131,10 @@ class Queues(Case):
         order = list(range(size))
         random.Random(size).shuffle(order)
         self._order = deque(order)
-        self.run(size)  # the first message makes more of a queue
+        self.run(size)  # the first message creates more state of a queue
 
     def run(self, messages: int) -> float:
-        """Send to all of them in turn, in an order that is not that of their making."""
+        """Send to all of them in turn, not in the order of their creation."""
         frames = []
         for _ in range(messages):
             frames.append(send(f"/queue/orders.{self._order[0]}"))
@@ -145,7 +145,7 @@ class Queues(Case):
 
 
 class OneQueue(Case):
-    """A queue that has nothing to do with what grows."""
+    """A queue that is independent of what grows."""
 
     def __init__(self, data: Path | None) -> None:
         """Subscribe to it."""
@@ -191,13 +191,13 @@ class Patterns(OneQueue):
 
 
 class Names(Patterns):
-    """Many subscriptions to patterns, and names that the broker does not know."""
+    """Many subscriptions to patterns, and new names of destinations."""
 
     name = "names"
     title = "patterns, each name new"
 
     def run(self, messages: int) -> float:
-        """Send to a topic that nobody reads, which is forgotten after each message."""
+        """Send to a topic without subscribers, which is removed after each message."""
         took_s = write_all(self.producer, [send("/topic/orders.eu.new")] * messages)
         self.check(received(self.consumer).count(b"MESSAGE\n"), 0)
         if self.producer.error is not None:
@@ -206,24 +206,24 @@ class Names(Patterns):
 
 
 class Acknowledged(Case):
-    """Messages that wait, and a consumer that takes one for each that is sent."""
+    """Messages that wait, and a consumer that acknowledges one for each sent message."""
 
-    #: What the consumer has at a time.
+    #: Prefetch of the consumer.
     prefetch: ClassVar[int] = BATCH
 
     def __init__(self, data: Path | None) -> None:
-        """Begin with nothing waiting."""
+        """Start without waiting messages."""
         super().__init__(data)
         self._keys: deque[bytes] = deque()
 
     def subscribe(self, name: str) -> None:
-        """Have the consumer take messages and keep some."""
+        """Subscribe with a prefetch, so that the consumer holds some messages."""
         prefetch = str(self.prefetch)
         self.consumer.subscribe(name, ack="client-individual", prefetch_count=prefetch)
 
     @abstractmethod
     def next_frame(self) -> bytes:
-        """A SEND to the queue that comes next."""
+        """Return a SEND to the next queue."""
 
     def run(self, messages: int) -> float:
         """Send a batch, and acknowledge as many."""
@@ -249,7 +249,7 @@ class Acknowledged(Case):
 
 
 class Pattern(Acknowledged):
-    """Many queues behind one subscription."""
+    """Many queues behind one subscription to a pattern."""
 
     name = "pattern"
     title = "queues behind one pattern"
@@ -264,15 +264,15 @@ class Pattern(Acknowledged):
     def grow(self, size: int) -> None:
         """Put a message into more queues."""
         numbers = list(range(self.size, size))
-        # More than the consumer takes at once, so that all of them wait.
+        # More than the consumer takes at once, so that all queues have waiting messages.
         more = self.prefetch if not self.size else 0
         for number in [*numbers, *numbers[:1] * more]:
             self.producer.write(send(f"/queue/orders.{number}"))
         self.size = size
-        self.run(size)  # each has had its turn, and is where it is by that
+        self.run(size)  # each queue has been served once, which determines the order
 
     def next_frame(self) -> bytes:
-        """One queue after the other."""
+        """Return a SEND to the queues, round robin."""
         self._last = (self._last + 1) % self.size
         return send(f"/queue/orders.{self._last}")
 
@@ -291,7 +291,7 @@ class Stored(Acknowledged):
         self.subscribe("/queue/orders")
 
     def grow(self, size: int) -> None:
-        """Send more than is taken."""
+        """Send more than is consumed."""
         for number in range(self.size, size, CHUNK):
             self.producer.write(self._frame * min(CHUNK, size - number))
             if number % 10_000 == 0:
@@ -299,7 +299,7 @@ class Stored(Acknowledged):
         self.size = size
 
     def next_frame(self) -> bytes:
-        """Always the same."""
+        """Return the same SEND each time."""
         return self._frame
 
 
@@ -317,12 +317,12 @@ CASES: Final[dict[str, type[Case]]] = {
 
 
 def measure(case: Case, sizes: Iterable[int], rounds: int, messages: int) -> dict[int, float]:
-    """The cost at each size: the median of the rounds, in microseconds per message."""
+    """Return the cost at each size: the median of the rounds, in microseconds per message."""
     costs: dict[int, float] = {}
     for size in sizes:
         progress(f"{case.name}: growing to {size:,}")
         case.grow(size)
-        case.run(messages)  # a round that is not counted, for memory to be there
+        case.run(messages)  # a warm-up round, which allocates memory
         times_s = []
         for number in range(rounds):
             progress(f"{case.name}, {size:,}: {number} of {rounds} rounds")
@@ -332,7 +332,7 @@ def measure(case: Case, sizes: Iterable[int], rounds: int, messages: int) -> dic
 
 
 def measured(name: str, given: argparse.Namespace) -> dict[int, float]:
-    """Make a case and measure it at the sizes that are wanted."""
+    """Create a case and measure it at the wanted sizes."""
     sizes = [size for size in CASES[name].sizes if size <= given.most]
     if name != Persistent.name:
         case = CASES[name](None)
@@ -359,7 +359,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Read the command line, measure and report; gives the exit status."""
+    """Read the command line, measure and report; return the exit status."""
     parser = options()
     given = parser.parse_args()
     measure_compiled("benchmarks.growth")

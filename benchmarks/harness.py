@@ -21,16 +21,16 @@ from typing import Final
 from benchmarks._report import Bound, Figure, make_parser, positive, progress, report
 from stompkit.testing import BrokerError, RunningBroker, broker
 
-#: What the harness promises.
+#: Guaranteed time in seconds until a broker is ready.
 READY_S: Final = 1.0
 RESET_MS: Final = 5.0
-#: What there is to be forgotten.
+#: State that a reset removes.
 CLIENTS: Final = 3
 MESSAGES: Final = 20
 
 
 def starts(count: int) -> tuple[list[float], list[float]]:
-    """Start and stop brokers; gives the seconds that each took to be ready, and to be gone."""
+    """Start and stop brokers; return the seconds until each was ready, and until each had ended."""
     ready_s, gone_s = [], []
     for number in range(count):
         progress(f"starting: {number} of {count}")
@@ -44,7 +44,7 @@ def starts(count: int) -> tuple[list[float], list[float]]:
 
 
 def resets(running: RunningBroker, count: int) -> list[float]:
-    """Reset a broker that has something to forget; gives milliseconds."""
+    """Reset a broker with clients and messages; return milliseconds."""
     times_ms = []
     for number in range(count):
         progress(f"resetting: {number} of {count}")
@@ -61,7 +61,7 @@ def resets(running: RunningBroker, count: int) -> list[float]:
 
 
 def round_trips(running: RunningBroker, count: int) -> list[float]:
-    """Send messages, each when the last one was confirmed; gives microseconds."""
+    """Send messages, each after the receipt of the last one; return microseconds."""
     times_us = []
     with running.client() as client:
         for number in range(count):
@@ -73,7 +73,7 @@ def round_trips(running: RunningBroker, count: int) -> list[float]:
 
 
 def main() -> int:
-    """Measure; gives the exit status."""
+    """Measure; return the exit status."""
     text, _, _ = (__doc__ or "").partition("\n\nTo try")
     parser = make_parser("harness", text)
     parser.add_argument("--starts", type=positive, default=15, help="brokers (default: 15)")

@@ -55,19 +55,19 @@ from stompkit.testing import BrokerError, RunningBroker
 
 QUEUES: Final = {"memory": "/queue/brief", "kept": "/queue/kept"}
 LOGIN: Final = "shop:behaves-well"
-#: How many times what it is without others the 99th percentile may be.
+#: Largest permitted ratio of the 99th percentile to that without hostile connections.
 MOST: Final = 2.0
-#: What the last deliveries may take when all is sent, in seconds.
+#: Longest time until the last delivery after the last SEND, in seconds.
 END_S: Final = 30.0
-#: Files that the processes open besides connections, and connections that are not hostile.
+#: Other open files of the processes, and connections that are not hostile.
 SPARE: Final = 200
-#: How long the client is looked at while they leave.
+#: Time of the measurement while the hostile connections leave, in seconds.
 LEAVING_S: Final = 2
-#: Seconds until all of the others are there, or gone.
+#: Longest time until all hostile connections are open or closed, in seconds.
 PATIENCE_S: Final = 120.0
-#: Tells whether sessions have shares.
+#: File that shows whether the kernel divides processors among sessions.
 AUTOGROUP: Final = Path("/proc/sys/kernel/sched_autogroup_enabled")
-#: How long to look whether the broker has nothing to do, and what it may use of a processor then.
+#: Interval in seconds of the test for an idle broker, and its permitted processor use.
 LOOK_S: Final = 0.5
 IDLE_CORES: Final = 0.05
 
@@ -91,31 +91,31 @@ anonymous = true
 
 
 class Round(NamedTuple):
-    """The times of one round in milliseconds, by what was waited for."""
+    """The times of one round in milliseconds, by kind."""
 
     times_ms: dict[str, list[float]]
 
     def percentile(self, what: str, n: int) -> float:
-        """A percentile of one kind."""
+        """Return a percentile of one kind."""
         return quantiles(self.times_ms[what], n=100, method="inclusive")[n - 1]
 
 
-#: What is waited for, by where the message is.
+#: Kinds of times, by event and queue.
 WAITED: Final = tuple(f"{what}_{where}" for where in QUEUES for what in ("receipt", "message"))
 
 
 class Measured(NamedTuple):
-    """All rounds: those without others, those with them, and those in which they leave."""
+    """All rounds: those without hostile connections, with them, and while they leave."""
 
     without: list[Round]
     with_others: list[Round]
     leaving: list[Round]
-    #: What the others have done, and what it cost, by a name.
+    #: Counters and costs of the hostile connections, by name.
     done: list[dict[str, float]]
 
 
 class Shop:
-    """The client that behaves: one connection that sends, one that consumes."""
+    """The well-behaved client: a connection that sends, and one that consumes."""
 
     def __init__(self, port: int) -> None:
         """Log in and subscribe."""
@@ -133,7 +133,7 @@ class Shop:
         self._next = {where: index for index, where in enumerate(QUEUES)}
 
     def run(self, rate_per_s: int, seconds: int, body_bytes: int) -> Round:
-        """Send for a while, and wait for all; raises :class:`Refused` and TimeoutError."""
+        """Send for a while, and wait for all messages; raise :class:`Refused` and TimeoutError."""
         first, count = self._sent, rate_per_s * seconds
         times: dict[str, list[float]] = {what: [] for what in WAITED}
         sent_at: dict[int, float] = {}
@@ -160,7 +160,7 @@ class Shop:
         return Round(times)
 
     def _read(self, timeout_s: float) -> Iterator[tuple[str, int, float]]:
-        """What has come: whether it is a receipt or a message, its number, and when it came."""
+        """Yield the received receipts and messages: the kind, the number and the time of each."""
         for key, _ in self._selector.select(timeout_s):
             client: Client = key.data
             data, now = client.read(), time.perf_counter()
@@ -185,7 +185,7 @@ class Shop:
         self._consumer.close()
 
     def left(self) -> int:
-        """End consuming; gives how many messages are left, none if all was acknowledged."""
+        """Stop consuming; return the number of messages left, 0 if all were acknowledged."""
         self._consumer.close()
         browser = Client(self._port, login=LOGIN).log_in()
         found = 0
@@ -204,7 +204,10 @@ class Shop:
 def crowd(
     port: int, given: argparse.Namespace, into: list[dict[str, float]]
 ) -> Iterator[Callable[[], None]]:
-    """Have the others there; gives what has them leave. Adds what they have done to a list."""
+    """Start the hostile connections; yield a function that ends them.
+
+    Append the counters of their actions to a list.
+    """
     command = [sys.executable, "-m", "benchmarks._crowd", "--port", str(port)]
     command += ["--connections", str(given.connections), "--rate", str(given.actions)]
     pipe = subprocess.PIPE
@@ -224,15 +227,15 @@ def crowd(
 
 
 def used_s(pid: int) -> float:
-    """Processor time that a broker has used, and the processes that compute hashes for it."""
+    """Return the processor time in seconds of a broker and its password-hashing processes."""
     everybody = processes()
     return sum(each.own_s for number, each in everybody.items() if pid in (number, each.parent))
 
 
 def wait_until_gone(broker: RunningBroker) -> None:
-    """Wait until a broker has few connections, and nothing to do; raises TimeoutError.
+    """Wait until a broker has few connections, and is idle; raise TimeoutError.
 
-    It looks at passcodes of some that are gone until their time for the login is over.
+    It verifies passcodes of some closed connections until their login timeout.
     """
     pid = process_id(broker)
     files = Path(f"/proc/{pid}/fd")
@@ -275,7 +278,7 @@ def measure(broker: RunningBroker, given: argparse.Namespace) -> Measured:
 
 
 def compared(measured: Measured) -> tuple[list[Figure], list[Bound]]:
-    """What all rounds come to."""
+    """Return the figures and bounds of all rounds."""
     without, with_others, leaving, done = measured
     figures, bounds = [], []
     for what in WAITED:
@@ -319,7 +322,7 @@ def compared(measured: Measured) -> tuple[list[Figure], list[Bound]]:
 
 
 def main() -> int:
-    """Read the command line, measure and report; gives the exit status."""
+    """Read the command line, measure and report; return the exit status."""
     parser = make_parser("hostile", str(__doc__))
     add = parser.add_argument
     add("--connections", type=positive, default=10_000, help="hostile ones (default: %(default)s)")

@@ -33,16 +33,16 @@ from benchmarks._report import Bound, Figure, broken, make_parser, progress, rep
 from stompkit.frames import Frame, encode
 from stompkit.testing import BrokerError
 
-#: What the longest wait may be.
+#: Longest permitted wait in milliseconds.
 MOST_MS: Final = 50.0
-#: Seconds between two messages of the client that behaves.
+#: Seconds between two messages of the well-behaved client.
 EVERY_S: Final = 0.005
 #: Frames that are written to a socket at a time.
 LOT: Final = 500
-#: Messages of a transaction, and of one that has not acknowledged them: the most by default.
+#: Messages of a transaction, and most unacknowledged ones: the default limits.
 FRAMES: Final = 10_000
 HELD: Final = 100_000
-#: Seconds that a case has in all.
+#: Timeout of a case in seconds.
 PATIENCE_S: Final = 120.0
 CONFIG: Final = """
 [broker]
@@ -55,17 +55,17 @@ endpoints = ["tcp:{beanstalk}:interface=127.0.0.1"]
 
 
 class Place(NamedTuple):
-    """Where the broker listens."""
+    """Address of the broker."""
 
     stomp: int
     beanstalk: int
 
 
-# The client that behaves.
+# The well-behaved client.
 
 
 def watch(port: int, pipe: Connection) -> None:
-    """Send a message every few milliseconds; each word on the pipe asks for the longest wait."""
+    """Send a message every few milliseconds; send the longest wait on each request."""
     client = Client(port).log_in()
     frame = encode(Frame("SEND", {"destination": "/topic/watch", "receipt": "r"}), "1.2")
     worst_s = 0.0
@@ -85,7 +85,7 @@ def watch(port: int, pipe: Connection) -> None:
 
 @contextmanager
 def watching(port: int) -> Iterator[Callable[[], float]]:
-    """Have the client there; gives what tells its longest wait in ms since it was asked last."""
+    """Run the well-behaved client; yield a function that returns its longest wait in ms."""
     ours, its = multiprocessing.Pipe()
     process = multiprocessing.Process(target=watch, args=(port, its), daemon=True)
     process.start()
@@ -106,18 +106,18 @@ def watching(port: int) -> Iterator[Callable[[], float]]:
         process.kill()
 
 
-# The other.
+# The other client.
 
 
 def wait_for_all(client: Client) -> None:
-    """Wait until the broker has done with all that a client has sent; messages are dropped."""
+    """Wait until the broker has processed everything that a client has sent; drop messages."""
     client.send("SEND", {"destination": "/topic/none", "receipt": "all"})
     while not any(each.command == "RECEIPT" for each in client.receive()):
         pass
 
 
 def send_all(client: Client, frames: Iterator[Frame]) -> None:
-    """Send frames, a lot at a time."""
+    """Send frames, several at a time."""
     lot: list[bytes] = []
     for frame in frames:
         lot.append(encode(frame, "1.2"))
@@ -130,12 +130,12 @@ def send_all(client: Client, frames: Iterator[Frame]) -> None:
 
 
 def messages(queue: str, count: int, **headers: str) -> Iterator[Frame]:
-    """Messages for one destination."""
+    """Return messages for one destination."""
     return (Frame("SEND", {"destination": queue, **headers}, b"x") for _ in range(count))
 
 
 def subscriptions(count: int, destination: str, **headers: str) -> bytes:
-    """Subscriptions, each with a selector of its own that takes nothing and costs much."""
+    """Return subscriptions, each with a different, expensive selector that matches nothing."""
     selectors = (" OR ".join(f"n={n}" for n in range(at, at + 499)) for at in range(count))
     frames = [
         Frame(
@@ -151,19 +151,19 @@ class Jobs:
     """A client of beanstalkd."""
 
     def __init__(self, port: int) -> None:
-        """Connect."""
+        """Connect to the broker."""
         self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
 
     def __enter__(self) -> Self:
-        """Be there."""
+        """Return the client."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave."""
+        """Close the connection."""
         self._socket.close()
 
     def put(self, count: int, *, delay: int = 0) -> None:
-        """Put jobs of one octet."""
+        """Put jobs of one byte."""
         for _ in range(count // LOT):
             self._socket.sendall(b"put 0 %d 60 1\r\nx\r\n" % delay * LOT)
             answered = 0
@@ -171,7 +171,7 @@ class Jobs:
                 answered += self._socket.recv(1 << 18).count(b"\r\n")
 
     def ask(self, commands: bytes, last: bytes) -> None:
-        """Give commands, and wait for the last answer."""
+        """Send commands, and wait for the last answer."""
         self._socket.sendall(commands)
         answers = b""
         while not answers.endswith(last):
@@ -182,13 +182,13 @@ Case = Callable[[Place], Iterator[None]]
 
 
 def nothing(_: Place) -> Iterator[None]:
-    """Nobody does anything."""
+    """No other client is active."""
     yield
     time.sleep(2.0)
 
 
 def selectors_queue(place: Place) -> Iterator[None]:
-    """40 selectors of 499 comparisons each come to 1,000 messages that none takes, and 20 more."""
+    """40 selectors of 499 comparisons each meet 1,000 messages that none matches, and 20 more."""
     client = Client(place.stomp).log_in()
     send_all(client, messages("/queue/selected", 1_000, n="-1"))
     yield
@@ -209,7 +209,7 @@ def selectors_topic(place: Place) -> Iterator[None]:
 
 
 def patterns(place: Place) -> Iterator[None]:
-    """60 subscriptions to a pattern come to 20,000 queues with a message each, and leave."""
+    """60 subscriptions to a pattern match 20,000 queues with a message each, and are cancelled."""
     client = Client(place.stomp).log_in()
     frames = (
         Frame("SEND", {"destination": f"/queue/p.{n % 100}.{n}"}, b"x") for n in range(20_000)
@@ -244,7 +244,7 @@ def jobs_found(place: Place) -> Iterator[None]:
 
 
 def due_at_once(place: Place) -> Iterator[None]:
-    """50,000 delayed messages are due in one moment."""
+    """50,000 delayed messages are due at the same moment."""
     client = Client(place.stomp).log_in()
     due = str(round((time.time() + 12.0) * 1_000))
     frames = messages("/queue/due", 50_000, AMQ_SCHEDULED_TIME=due)
@@ -255,7 +255,7 @@ def due_at_once(place: Place) -> Iterator[None]:
 
 
 def expired_at_once(place: Place) -> Iterator[None]:
-    """50,000 messages expire in one moment."""
+    """50,000 messages expire at the same moment."""
     client = Client(place.stomp).log_in()
     end = str(round((time.time() + 12.0) * 1_000))
     send_all(client, messages("/queue/expired", 50_000, expires=end))
@@ -265,7 +265,7 @@ def expired_at_once(place: Place) -> Iterator[None]:
 
 
 def late_at_once(place: Place) -> Iterator[None]:
-    """The time for the acknowledgement of 20,000 deliveries is over in one moment."""
+    """The acknowledgement deadline of 20,000 deliveries passes at the same moment."""
     client = Client(place.stomp).log_in()
     send_all(client, messages("/queue/late", 20_000))
     reader = Client(place.stomp).log_in()
@@ -307,7 +307,7 @@ def commit_one(place: Place) -> Iterator[None]:
 
 
 def holding(place: Place, queue: str) -> tuple[Client, str]:
-    """A client that has 100,000 messages in the mode client; gives what acknowledges all."""
+    """Hold 100,000 messages in the mode client; yield a function that acknowledges all."""
     client = Client(place.stomp).log_in()
     send_all(client, messages(queue, HELD))
     client.close()
@@ -323,7 +323,7 @@ def holding(place: Place, queue: str) -> tuple[Client, str]:
 
 
 def answer_many(place: Place, command: str) -> Iterator[None]:
-    """One frame is the answer for all messages that a client has."""
+    """Answer all messages of a client with one frame."""
     reader, last = holding(place, "/queue/held")
     yield
     reader.send("UNSUBSCRIBE", {"id": "1"})
@@ -333,17 +333,17 @@ def answer_many(place: Place, command: str) -> Iterator[None]:
 
 
 def ack_many(place: Place) -> Iterator[None]:
-    """One ACK is for 100,000 messages."""
+    """One ACK acknowledges 100,000 messages."""
     return answer_many(place, "ACK")
 
 
 def nack_many(place: Place) -> Iterator[None]:
-    """One NACK is for 100,000 messages, which become dead letters."""
+    """One NACK rejects 100,000 messages, which become dead letters."""
     return answer_many(place, "NACK")
 
 
 def end_of_acks(place: Place, command: str) -> Iterator[None]:
-    """A transaction that has acknowledged 100,000 messages ends by a command."""
+    """End a transaction that has acknowledged 100,000 messages by a command."""
     reader, last = holding(place, "/queue/held")
     reader.send("UNSUBSCRIBE", {"id": "1"})
     reader.send("BEGIN", {"transaction": "t"})
@@ -394,7 +394,7 @@ CASES: Final[dict[str, Case]] = {
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """Return a free port."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]
@@ -402,7 +402,7 @@ def free_port() -> int:
 
 
 def measure(name: str, data: bool) -> float:  # noqa: FBT001 (told by name)
-    """Run one case with a broker of its own; gives the longest wait in milliseconds."""
+    """Run one case with a new broker; return the longest wait in milliseconds."""
     with tempfile.TemporaryDirectory(prefix="stompkit-pauses-") as directory:
         folder = Path(directory)
         beanstalk = free_port()
@@ -423,7 +423,7 @@ def measure(name: str, data: bool) -> float:  # noqa: FBT001 (told by name)
 
 
 def main() -> int:
-    """Read the command line, measure and report; gives the exit status."""
+    """Read the command line, measure and report; return the exit status."""
     parser = make_parser("pauses", str(__doc__))
     add = parser.add_argument
     add("--cases", metavar="NAMES", help=f"with commas (default: all): {', '.join(CASES)}")

@@ -30,7 +30,7 @@ _FOLDER: Final = Path(__file__).resolve().parents[1] / "docs" / "pictures"
 
 
 def growth_plot(figures: dict[str, float]) -> str:
-    """Draw what a message costs at each size; raises ValueError where there is nothing to draw."""
+    """Draw the cost of a message at each size; raise ValueError if there is nothing to draw."""
     lines = []
     for name, case in CASES.items():
         points = [(size, f"{name}_{size}_us") for size in case.sizes]
@@ -43,7 +43,7 @@ def growth_plot(figures: dict[str, float]) -> str:
 
 
 def _read(path: Path, key: str) -> Any:
-    """What a program has written."""
+    """Return a part of the JSON output of a program."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))[key]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -51,7 +51,7 @@ def _read(path: Path, key: str) -> Any:
 
 
 def main() -> int:
-    """Read the command line, draw; gives the exit status."""
+    """Read the command line, draw; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pictures", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument

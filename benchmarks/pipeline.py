@@ -42,10 +42,10 @@ from stompkit.spool import Record, SpoolWriter
 _BEGIN: Final = datetime(2026, 11, 21, 12, tzinfo=UTC)
 _BEGIN_US: Final = int(_BEGIN.timestamp()) * 1_000_000
 _BODY: Final = b"x" * 200
-#: Messages of a block, as a receiver that is busy makes them.
+#: Messages of a block of a busy receiver.
 _GROUP: Final = 500
 _TARGETS: Final = ("noop", "parquet")
-#: A name, what is told of it, and how many changes a message has: 0 is for messages as such.
+#: Name, title, and number of changes in a message: 0 for plain messages.
 _SPOOLS: Final = (
     ("raw", "messages", 0),
     ("single", "changes, 1 a message", 1),
@@ -54,14 +54,14 @@ _SPOOLS: Final = (
 
 
 class Measured(NamedTuple):
-    """What one run has taken, in seconds."""
+    """The time that one run has taken, in seconds."""
 
     seconds: float
     python_s: float
     java_s: float
 
 
-# What is read.
+# The input.
 
 
 def messages(rows: int) -> Iterator[Record]:
@@ -79,7 +79,7 @@ def messages(rows: int) -> Iterator[Record]:
 
 
 def changesets(rows: int, changes: int) -> Iterator[Record]:
-    """Changesets of so many updates each."""
+    """Return changesets of this many updates each."""
     for number, first in enumerate(range(0, rows, changes)):
         made = make_changeset(
             "shop",
@@ -116,7 +116,7 @@ def _record(number: int, headers: dict[str, str], body: bytes) -> Record:
 
 
 def fill(folder: Path, records: Iterable[Record]) -> None:
-    """Make a spool."""
+    """Create a spool."""
     rest = iter(records)
     with SpoolWriter(folder, sync=False) as writer:
         while group := list(islice(rest, _GROUP)):
@@ -127,37 +127,37 @@ def fill(folder: Path, records: Iterable[Record]) -> None:
 
 
 class ReadyDataSource(DataSource):
-    """Batches of Arrow that are there: each file of a folder is a task."""
+    """A data source of prepared Arrow batches: each file of a folder is a task."""
 
     @classmethod
     def name(cls) -> str:
-        """What it is called in ``format()``."""
+        """Return its name for ``format()``."""
         return "ready"
 
     def reader(self, schema: StructType) -> ReadyReader:
-        """Of a batch, whose schema is to be given."""
+        """Return the reader of a batch; the schema must be given."""
         return ReadyReader(self.options["folder"])
 
 
 class ReadyReader(DataSourceReader):
-    """Maps the files."""
+    """Maps the files into memory."""
 
     def __init__(self, folder: str) -> None:
         """Open nothing yet."""
         self._folder = folder
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The names of the files."""
+        """Return the names of the files."""
         return [InputPartition(str(path)) for path in sorted(Path(self._folder).iterdir())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The batches of a file, without a copy."""
+        """Return the batches of a file, without a copy."""
         file = pa.ipc.open_file(pa.memory_map(partition.value))
         return map(file.get_batch, range(file.num_record_batches))
 
 
 def make_ready(options: dict[str, str], folder: Path) -> None:
-    """Write what each task reads of a spool into a file."""
+    """Write the rows that each task reads of a spool into a file."""
     folder.mkdir()
     reader = BatchReader(SourceOptions.parse(options))
     for number, partition in enumerate(reader.partitions()):
@@ -169,11 +169,11 @@ def make_ready(options: dict[str, str], folder: Path) -> None:
                 file.write(batch)
 
 
-# Measuring.
+# Measurement.
 
 
 def measure(spark: SparkSession, frame: DataFrame, target: str, folder: Path) -> Measured:
-    """Have Spark read all, and write it to a target."""
+    """Read everything with Spark, and write it to a target."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None
     jvm: int = gateway.proc.pid
@@ -185,7 +185,7 @@ def measure(spark: SparkSession, frame: DataFrame, target: str, folder: Path) ->
 
 
 def _processor_s(pid: int) -> tuple[float, float]:
-    """The processor time of a process, and of all those below it, the ended ones as well."""
+    """Return the processor time of a process and all its descendants, ended ones included."""
     there = processes()
     family = {pid}
     while more := {each for each, found in there.items() if found.parent in family} - family:
@@ -230,7 +230,7 @@ def source(spark: SparkSession, directory: Path, rows: int, rounds: int) -> list
             for target in _TARGETS:
                 progress(f"round {number} of {rounds}: {name}, {kind}, {target}")
                 measured = measure(spark, frame, target, directory / "written")
-                # In the first round the JVM compiles what it runs.
+                # In the first round the JVM compiles its code.
                 if number:
                     runs.setdefault((name, kind, target), []).append(measured)
     hows = {"spool": "", "engine": ", the engine alone"}

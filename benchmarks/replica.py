@@ -50,26 +50,26 @@ from stompkit.replication.values import Value
 from stompkit.testing import RunningBroker
 from tests.replica.notes import make_engine, sqlite_url
 
-#: How much more a changeset may cost on top of a history than without one.
+#: Largest permitted ratio of a changeset's cost with a history to that without one.
 MORE: Final = 1.5
-#: Messages of the second run beyond its share: those that tell what nodes have at all.
+#: Messages of the second run beyond its share: those that exchange the state of the nodes.
 MESSAGES: Final = 40
-#: Changesets of the second run, beside those of the first.
+#: Ratio of the changesets of the first run to those of the second.
 PART: Final = 10
-#: What is filled in one transaction of the database, in changesets.
+#: Changesets of one database transaction while filling.
 _FILLED: Final = 1000
 _SHARED: Final = 100
-#: Longer than it ever takes, in seconds.
+#: Longer than a run ever takes, in seconds.
 _TIMEOUT_S: Final = 7200.0
 _BRANCHES: Final = ("A", "B")
 
 
 class _Base(DeclarativeBase):
-    """The tables of the application."""
+    """Base of the tables of the application."""
 
 
 class Part(_Base):
-    """What is written."""
+    """A written row."""
 
     __tablename__ = "parts"
 
@@ -80,30 +80,30 @@ class Part(_Base):
 
 
 class _Order(msgspec.Struct):
-    """What a process of a node is told."""
+    """Parameters of a node's process."""
 
     url: str
     settings: dict[str, Any]
 
 
 class Measured(NamedTuple):
-    """What one run has taken."""
+    """The results of one run."""
 
     seconds: float
     #: Seconds of processor time of both nodes.
     processor_s: float
     messages: int
     octets: int
-    #: The most that a process of a node had, and how much that was more than when it began.
+    #: Peak memory of a node's process, and its growth since the start.
     peak_bytes: int
     growth_bytes: int
 
 
 class _Listener:
-    """Counts what is sent to destinations."""
+    """Counts the messages that are sent to destinations."""
 
     def __init__(self, port: int, destinations: list[str]) -> None:
-        """Begin to hear it."""
+        """Subscribe to them."""
         self.messages = 0
         self.octets = 0
         self._client = Client(port).log_in()
@@ -118,7 +118,7 @@ class _Listener:
         with suppress(OSError):
             while octets := self._client.socket.recv(1 << 18):
                 self.octets += len(octets)
-                # No frame has an octet 0 inside: bodies are text.
+                # A frame has no other NUL byte, as bodies are text.
                 self.messages += octets.count(0)
 
 
@@ -134,10 +134,10 @@ def fill_both(urls: list[str], first: int, last: int, own: int) -> None:
 
 
 def fill(url: str, branch: str, first: int, last: int, own: int) -> None:
-    """Make changesets with these numbers, without telling anybody.
+    """Write changesets with these numbers, without publishing them.
 
-    They are put together here, each on top of the one before, and applied many at a time, as those
-    of others are: it takes longer to commit them one by one, and is not what is measured.
+    They are built here, each on top of the one before, and applied many at a time, as those of
+    other nodes are. Single commits would take longer, and are not measured.
     """
     engine = make_engine(url)
     _Base.metadata.create_all(engine)
@@ -202,7 +202,7 @@ def fill(url: str, branch: str, first: int, last: int, own: int) -> None:
 
 
 def catch_up(broker: RunningBroker, urls: list[str]) -> Measured:
-    """Run both nodes until each has what the other has."""
+    """Run both nodes until each has the changesets of the other."""
     settings = {
         "replication_hosts": f"{broker.host}:{broker.port}",
         "replication_channel": "benchmark",
@@ -257,7 +257,7 @@ def _tell(node: subprocess.Popen[bytes], what: object) -> None:
 
 
 def _hear(node: subprocess.Popen[bytes]) -> float:
-    """Wait until a node has done what it was told; gives its seconds of processor time."""
+    """Wait until a node has finished; return its seconds of processor time."""
     assert node.stdout is not None
     line = node.stdout.readline()
     if not line:
@@ -266,7 +266,7 @@ def _hear(node: subprocess.Popen[bytes]) -> float:
 
 
 def run_node() -> int:
-    """Be a node, as told over standard input; gives the exit status."""
+    """Run a node with the parameters from standard input; return the exit status."""
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=_Order)
     replica = Replica(make_engine(order.url), _Base.metadata, settings=order.settings)
     print(time.process_time(), flush=True)
@@ -274,13 +274,13 @@ def run_node() -> int:
     with replica:
         replica.wait_until(target, _TIMEOUT_S)
         print(time.process_time(), flush=True)
-        # The other one may lack something.
+        # The other node may still need changesets.
         sys.stdin.buffer.readline()
     return 0
 
 
 def commits(directory: Path, count: int) -> tuple[float, float]:
-    """Commit new rows; gives microseconds of processor time, without a replica and with one."""
+    """Commit new rows; return microseconds of processor time, without a replica and with one."""
     sides: list[tuple[sessionmaker[Session], list[float]]] = []
     engines: list[Engine] = []
     for name in ("alone", "replica"):
@@ -308,7 +308,7 @@ def commits(directory: Path, count: int) -> tuple[float, float]:
 
 
 def figures_of(name: str, title: str, measured: Measured, changesets: int) -> list[Figure]:
-    """What a run with so many changesets in all has taken."""
+    """Return the figures of a run with this many changesets in all."""
     each_us = measured.processor_s / changesets * 1e6
     return [
         Figure(f"{name}_s", f"{title}: seconds", measured.seconds, ",.1f"),
@@ -322,7 +322,7 @@ def figures_of(name: str, title: str, measured: Measured, changesets: int) -> li
 
 
 def main() -> int:
-    """Measure; gives the exit status."""
+    """Measure; return the exit status."""
     if sys.argv[1:] == ["--node"]:
         return run_node()
     words, _, _ = (__doc__ or "").partition("\n\nTo try")

@@ -39,7 +39,7 @@ from stompkit.replication.tables import Tables
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from tests.servers import MariaDb, ServerMissing
 
-#: What there is to reach.
+#: Target of the documentation.
 OUTBOX_PER_S: Final = 5_000
 OVERHEAD: Final = 0.30
 
@@ -51,7 +51,7 @@ _ROWS: Final = """INSERT INTO parts SELECT seq, CONCAT('name ', seq), seq / 7, N
 
 
 def outbox(running: RunningBroker, directory: Path, count: int) -> float:
-    """Relay an outbox; gives changes per second."""
+    """Relay an outbox; return changes per second."""
     url = f"sqlite:///{directory}/outbox.db"
     fill(url, count)
     engine = create_engine(url)
@@ -71,9 +71,9 @@ def outbox(running: RunningBroker, directory: Path, count: int) -> float:
 
 
 def fill(url: str, count: int) -> None:
-    """Put changesets of one change each into an outbox, with a transaction for each."""
+    """Write changesets of one change each into an outbox, with a transaction for each."""
     engine = create_engine(url)
-    # This is not what is measured.
+    # Filling is not measured, so it needs no synchronous writes.
     listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
     sessions = sessionmaker(engine)
     box = Outbox(sessions, ())
@@ -91,7 +91,7 @@ def fill(url: str, count: int) -> None:
 
 
 def library(server: MariaDb, count: int) -> float:
-    """Read the binary log by the library alone; gives seconds of processor time."""
+    """Read the binary log with the library alone; return seconds of processor time."""
     began = time.process_time()
     stream = BinLogStreamReader(
         connection_settings={"unix_socket": str(server.socket), "user": "root", "password": ""},
@@ -109,7 +109,7 @@ def library(server: MariaDb, count: int) -> float:
 
 
 def publisher(server: MariaDb, running: RunningBroker, url: str, count: int) -> float:
-    """Read the binary log, and have a broker confirm it; gives seconds of processor time."""
+    """Publish the binary log until the broker confirms all; return seconds of processor time."""
     began = time.process_time()
     publication = Publication(kind="mysql", tables=Tables(["*.parts"]))
     target = f"{running.url}/topic/parts"
@@ -121,7 +121,7 @@ def publisher(server: MariaDb, running: RunningBroker, url: str, count: int) -> 
 
 
 def taking_turns(rounds: int, *sides: Callable[[], float]) -> list[float]:
-    """Measure each side so often; gives their medians."""
+    """Measure both sides alternately; return their medians."""
     times: list[list[float]] = [[] for _ in sides]
     for number in range(rounds):
         for side, found in zip(sides, times, strict=True):
@@ -132,7 +132,7 @@ def taking_turns(rounds: int, *sides: Callable[[], float]) -> list[float]:
 
 
 def prepare(server: MariaDb, count: int) -> str:
-    """Make the table and its rows; gives the URL of its database."""
+    """Create the table and its rows; return the URL of its database."""
     url = server.url(server.new_database())
     engine = create_engine(make_url(url))
     with engine.begin() as connection:
@@ -143,7 +143,7 @@ def prepare(server: MariaDb, count: int) -> str:
 
 
 def main() -> int:
-    """Measure; gives the exit status."""
+    """Measure; return the exit status."""
     words, _, _ = (__doc__ or "").partition("\n\nTo try")
     parser = make_parser("replication", words)
     parser.add_argument("--changes", type=positive, default=20_000, help="(default: 20000)")

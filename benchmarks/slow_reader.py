@@ -33,36 +33,35 @@ from benchmarks._report import Bound, Figure, broken, make_parser, positive, pro
 from stompkit.testing import BrokerError
 
 TOPIC: Final = "/topic/prices"
-#: What the slow reader's end of the connection holds, in octets: a little, since it has to be
-#: filled.
+#: Receive buffer of the slow reader in bytes: small, since it has to be filled.
 SLOW_BUFFER_BYTES: Final = 1 << 16
-#: Octets that fill everything: what a broker holds for a subscriber by default, 16 MiB, and what
-#: the kernel holds at the broker's end, 4 MiB, and some more.
+#: Bytes that fill all buffers: 16 MiB of the broker for a subscriber by default, 4 MiB of the
+#: kernel at the broker's end, and a margin.
 FILL_BYTES: Final = 32 << 20
-#: Messages without receipt at a time while it is filled.
+#: Most messages without receipt while the buffers are filled.
 FILL_WINDOW: Final = 1_000
-#: What the deliveries may take when all is sent, in seconds.
+#: Longest time until the last delivery after the last SEND, in seconds.
 END_S: Final = 30.0
 
 
 class Round(NamedTuple):
-    """What came of one round."""
+    """The results of one round."""
 
     p50_ms: float
     p99_ms: float
     lost: int
-    """Messages that the slow reader never got; 0 without it."""
+    """Messages that the slow reader never received; 0 without it."""
 
 
 def subscribe(client: Client) -> Client:
-    """Subscribe to the topic, and wait until that is done."""
+    """Subscribe to the topic, and wait for the receipt."""
     client.send("SUBSCRIBE", {"id": "1", "destination": TOPIC, "receipt": "r"})
     client.expect("RECEIPT")
     return client
 
 
 class Delivery:
-    """A producer with its subscribers, and how long each message is on its way to each."""
+    """A producer with its subscribers, and the latency of each delivery."""
 
     def __init__(self, producer: Client, subscribers: list[Client], numbers: range) -> None:
         """Send nothing yet; ``numbers`` are those of the messages."""
@@ -77,7 +76,7 @@ class Delivery:
         self.times_ms: list[float] = []
 
     def run(self, rate_per_s: int, body_bytes: int) -> None:
-        """Send all, and wait until all have come; raises :class:`Refused` and TimeoutError."""
+        """Send all, and wait for all deliveries; raise :class:`Refused` and TimeoutError."""
         began, expected = time.perf_counter(), len(self._numbers) * len(self._next)
         ends = began + len(self._numbers) / rate_per_s + END_S
         while len(self.times_ms) < expected:
@@ -94,7 +93,7 @@ class Delivery:
             self._read(max(0.0, due - now))
 
     def _read(self, timeout_s: float) -> None:
-        """Read what comes; what has come together has come at the same time."""
+        """Read from the sockets; messages of one read have the same time."""
         for key, _ in self._selector.select(timeout_s):
             client: Client = key.data
             data, now = client.read(), time.perf_counter()
@@ -107,7 +106,7 @@ class Delivery:
 
 
 def lost(client: Client, sent: int) -> int:
-    """Have a slow reader read all that is left; gives how many messages never came."""
+    """Read the rest with a slow reader; return the number of messages that it never received."""
     got, last = 0, -1
     while last < sent - 1:
         for frame in client.receive():
@@ -139,7 +138,7 @@ def run(port: int, given: argparse.Namespace, *, has_slow: bool) -> Round:
 
 
 def measure(port: int, given: argparse.Namespace) -> tuple[list[Round], list[Round]]:
-    """Run all rounds; gives those without and those with a slow reader."""
+    """Run all rounds; return those without and those with a slow reader."""
     rounds: tuple[list[Round], list[Round]] = ([], [])
     gc.disable()
     for number in range(given.rounds):
@@ -150,7 +149,7 @@ def measure(port: int, given: argparse.Namespace) -> tuple[list[Round], list[Rou
 
 
 def figures_of(kind: str, rounds: list[Round]) -> list[Figure]:
-    """The medians over rounds of one kind."""
+    """Return the medians over rounds of one kind."""
     p50_ms, p99_ms = [each.p50_ms for each in rounds], [each.p99_ms for each in rounds]
     return [
         Figure(f"{kind}_p50_ms", f"Median {kind} slow reader, ms", median(p50_ms), ",.3f"),
@@ -165,13 +164,13 @@ def figures_of(kind: str, rounds: list[Round]) -> list[Figure]:
 def compared(
     without: list[Round], with_slow: list[Round], messages: int
 ) -> tuple[list[Figure], list[Bound]]:
-    """What all rounds come to; ``messages`` are those measured in a round."""
+    """Return the figures of all rounds; ``messages`` are those measured in a round."""
     normal_ms = median(each.p50_ms for each in without)
     ratio = median(each.p50_ms for each in with_slow) / normal_ms
     noise = max(each.p50_ms for each in without) / normal_ms
     losses = [each.lost for each in with_slow]
     slowed = Figure("ratio", "Median with slow reader, in times that without", ratio, ",.3f")
-    # One that loses less than was sent meanwhile had room left: it was nobody's burden.
+    # If it lost fewer than were sent meanwhile, some messages fitted into its buffers.
     spared = max(0, messages - min(losses))
     unburdened = Figure("spared", "Messages measured that cost it none", spared)
     figures = [
@@ -186,7 +185,7 @@ def compared(
 
 
 def main() -> int:
-    """Read the command line, measure and report; gives the exit status."""
+    """Read the command line, measure and report; return the exit status."""
     parser = make_parser("slow_reader", str(__doc__))
     add = parser.add_argument
     add("--subscribers", type=positive, default=20, help="that read (default: %(default)s)")

@@ -31,23 +31,23 @@ from stompkit.spool import Record, SpoolReader, SpoolWriter
 from stompkit.spool.receiver import Receiver
 from stompkit.testing import RunningBroker
 
-#: What nothing takes, in seconds.
+#: Longer than anything takes, in seconds.
 _TIMEOUT_S: Final = 600.0
-#: Messages on their way to the broker without a receipt.
+#: Most messages to the broker without a receipt.
 _WINDOW: Final = 500
 _QUEUE: Final = "/queue/spool"
 _MODES: Final[tuple[AckMode, ...]] = get_args(AckMode)
 
 
 class Measured(NamedTuple):
-    """What one run has taken."""
+    """The results of one run."""
 
     seconds: float
     processor_s: float
 
 
 def receive(broker: RunningBroker, folder: Path, mode: AckMode, messages: int) -> Measured:
-    """Take what the broker has into a new spool."""
+    """Receive all messages of the broker into a new spool."""
     done = threading.Event()
     with SpoolWriter(folder) as writer:
 
@@ -100,7 +100,7 @@ def read(folder: Path, messages: int) -> Measured:
 
 
 def figures(name: str, title: str, runs: list[Measured], messages: int) -> list[Figure]:
-    """The medians of some runs."""
+    """Return the medians of some runs."""
     rate = median(messages / each.seconds for each in runs)
     processor_us = median(each.processor_s / messages * 1e6 for each in runs)
     return [

@@ -48,30 +48,30 @@ from benchmarks._report import (
 )
 from stompkit.server.stores.environment import DATA_FILE, DIRECTORY
 
-#: What no start takes, in seconds.
+#: Longer than any start takes, in seconds.
 TIMEOUT_S: Final = 60.0
-#: Between two looks whether a file is there.
+#: Interval in seconds between two checks for a file.
 INTERVAL_S: Final = 0.001
 
 _TWISTD: Final = str(Path(sysconfig.get_path("scripts"), "twistd"))
 _IMPORTS: Final = "twisted.internet.reactor, stompkit.server.tap"
-#: The commands that end with the arguments of a broker, and the module that each begins with.
+#: The commands that take the arguments of a broker at the end, and their main modules.
 COMMANDS: Final = {
     "twistd": ([sys.executable, _TWISTD, "--nodaemon"], "twisted.scripts.twistd"),
     "twist": ([sys.executable, "-m", "twisted"], "twisted.application.twist._twist"),
 }
-#: Says where the broker is that ``stompkit run`` has launched, and waits for its input to end.
+#: Prints the port of the broker that ``stompkit run`` has launched, and waits for end of input.
 _TELL_PORT: Final = ["sh", "-c", 'echo "$STOMPKIT_PORT"; exec cat']
 
-#: Seconds by what was reached, or used.
+#: Seconds until each moment, and of processor time.
 Moments = dict[str, float]
 
 
 @contextmanager
 def launched(command: list[str], directory: Path) -> Iterator[tuple[subprocess.Popen[str], float]]:
-    """Run a command; gives it, and when it was launched. It is ended if it still runs.
+    """Run a command; yield the process and the time of its launch. Kill it if it still runs.
 
-    What Python compiles is kept beside the directory, for the next one.
+    Compiled Python files are kept beside the directory, for the next process.
     """
     environment = {
         **os.environ,
@@ -98,8 +98,8 @@ def launched(command: list[str], directory: Path) -> Iterator[tuple[subprocess.P
 
 
 def line_from(pipe: IO[str] | None, directory: Path) -> str:
-    """The first line that a command writes; :class:`Refused` where it ends without."""
-    assert pipe is not None  # it was asked for
+    """Return the first line of a command's output; raise :class:`Refused` if there is none."""
+    assert pipe is not None  # it was requested
     line = pipe.readline()
     if not line:
         raise Refused((directory / "log").read_text(encoding="utf-8", errors="replace")[-1_000:])
@@ -107,7 +107,7 @@ def line_from(pipe: IO[str] | None, directory: Path) -> str:
 
 
 def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) -> float:
-    """When something is so; :class:`Refused` if the process ends before, or it takes too long."""
+    """Return the time at which a condition holds; raise :class:`Refused` at an end or timeout."""
     deadline = time.perf_counter() + TIMEOUT_S
     while not condition():
         if process.poll() is not None or time.perf_counter() > deadline:
@@ -117,7 +117,7 @@ def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) ->
 
 
 def running(code: str, directory: Path) -> float:
-    """Seconds until a Python has run some code."""
+    """Return the seconds until a Python has run some code."""
     with launched([sys.executable, "-c", f"{code}\nprint(flush=True)"], directory) as (
         child,
         began,
@@ -127,7 +127,7 @@ def running(code: str, directory: Path) -> float:
 
 
 def connect(port: int) -> float:
-    """When a client has its CONNECTED."""
+    """Return the time at which a client has its CONNECTED."""
     client = Client(port).log_in()
     now = time.perf_counter()
     client.close()
@@ -135,7 +135,7 @@ def connect(port: int) -> float:
 
 
 def start_of(name: str, directory: Path) -> Moments:
-    """Start a broker by one of the commands."""
+    """Start a broker with one of the commands."""
     command, module = COMMANDS[name]
     made = {
         "interpreter": running("", directory),
@@ -158,7 +158,7 @@ def start_of(name: str, directory: Path) -> Moments:
 
 
 def start_by_run(directory: Path) -> Moments:
-    """Have ``stompkit run`` start a broker."""
+    """Start a broker with ``stompkit run``."""
     command = [sys.executable, "-m", "stompkit", "run", "--", *_TELL_PORT]
     with launched(command, directory) as (child, began):
         port = int(line_from(child.stdout, directory))
@@ -166,7 +166,7 @@ def start_by_run(directory: Path) -> Moments:
 
 
 def measure(rounds: int) -> list[Figure]:
-    """Start brokers in turns; gives medians."""
+    """Start brokers alternately; return medians."""
     starts: dict[str, Callable[[Path], Moments]] = {
         "twistd": lambda directory: start_of("twistd", directory),
         "twist": lambda directory: start_of("twist", directory),
@@ -194,7 +194,7 @@ def measure(rounds: int) -> list[Figure]:
 
 
 def main() -> int:
-    """Read the command line, measure and report; gives the exit status."""
+    """Read the command line, measure and report; return the exit status."""
     parser = make_parser("start", str(__doc__))
     add = parser.add_argument
     add("--rounds", type=positive, default=11, help="starts of each kind (default: %(default)s)")

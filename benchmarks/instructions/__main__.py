@@ -26,7 +26,7 @@ from benchmarks.instructions._scenarios import SCENARIOS
 
 
 def main() -> int:
-    """Read the command line, count and compare; gives the exit status."""
+    """Read the command line, count and compare; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.instructions", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--record", action="store_true", help="make this the baseline")
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def _compared(counted: dict[str, float], *, compiled: bool, is_recorded: bool) -> list[str]:
-    """Print figures beside the recorded ones, and record them if asked; gives what is wrong."""
+    """Print figures beside the recorded ones, and record them on request; return the faults."""
     what = build(compiled=compiled)
     recorded = load().get(what) if BASELINE.exists() else None
     print(f"Instructions for each delivery, {what}\n")

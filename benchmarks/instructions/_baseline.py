@@ -1,4 +1,4 @@
-"""What was recorded, and what a figure means beside it."""
+"""The recorded figures, and the comparison with new ones."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ from typing import Final
 __all__ = ["BASELINE", "FEWER_PERCENT", "MORE_PERCENT", "build", "faults", "load", "record"]
 
 BASELINE: Final = Path(__file__).with_name("baseline.json")
-#: A scenario that needs so many more is a fault. Runs of the same code differ by up to 0.3 per
-#: cent, those with and without what pins the C library's choices by up to 0.8.
+#: A scenario that needs this percentage more is a fault. Runs of the same code differ by up to 0.3
+#: per cent, those with and without the pinned variants of the C library by up to 0.8.
 MORE_PERCENT: Final = 3.0
-#: One that needs so many fewer is to be recorded, or what it gains could be lost unnoticed.
+#: A scenario that needs this percentage fewer must be recorded, or a later loss would be unnoticed.
 FEWER_PERCENT: Final = 5.0
 
 
 def build(*, compiled: bool = False) -> str:
-    """What has to be the same for two counts to be compared: this Python, and how it was made.
+    """Return a description of the build, which must be equal for counts to be compared.
 
-    Where the package is compiled, by what.
-
-    Two builds of 3.11 for one machine differ by a tenth, and not by the same in each scenario.
+    It includes the compiler if the package is compiled. Two builds of Python 3.11 for one machine
+    differ by 10 %, and not by the same in each scenario.
     """
     name = f"{sys.implementation.name}-{platform.python_version()}"
     options = str(sysconfig.get_config_var("PY_CFLAGS")).split()
@@ -43,7 +42,7 @@ def build(*, compiled: bool = False) -> str:
 
 
 def _compiler() -> str:
-    """The version of the C compiler; the package can't be compiled where there is none."""
+    """Return the version of the C compiler, without which the package cannot be compiled."""
     command = [*shlex.split(os.environ.get("CC", "cc")), "-dumpfullversion"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -52,20 +51,20 @@ def _compiler() -> str:
 
 
 def load(path: Path = BASELINE) -> dict[str, dict[str, float]]:
-    """Instructions for each delivery by scenario, by build."""
+    """Return instructions for each delivery by scenario, by build."""
     made: dict[str, dict[str, float]] = json.loads(path.read_text(encoding="utf-8"))
     return made
 
 
 def record(counted: Mapping[str, float], path: Path = BASELINE, *, compiled: bool = False) -> None:
-    """Have ``counted`` be what is known of this build, beside what is known of others."""
+    """Write ``counted`` as the figures of this build, and keep those of other builds."""
     made = load(path) if path.exists() else {}
     made[build(compiled=compiled)] = {name: round(figure) for name, figure in counted.items()}
     path.write_text(json.dumps(made, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def faults(counted: Mapping[str, float], recorded: Mapping[str, float]) -> list[str]:
-    """A sentence for each scenario whose figure is out of bounds, or is in one of both only."""
+    """Yield a sentence for each scenario whose figure is out of bounds or missing on one side."""
     found = []
     for name in sorted(counted.keys() ^ recorded.keys()):
         found.append(f"{name}: only {'counted' if name in counted else 'recorded'}; record anew")

@@ -1,9 +1,9 @@
-"""The program that valgrind runs: makes each scenario ready twice, and goes through it once.
+"""The program that valgrind runs: it prepares each scenario twice, and runs it once.
 
-Its arguments are the directories to import from, then ``--``, the number of messages, and the
-names of the scenarios. For each it prints two processes: one that has made it ready, and one that
-has gone through it as well. Both are forks that go on counting where their parent was, so that
-their counts differ by nothing but the messages.
+Its arguments are the directories to import from, then ``--``, the number of messages, and the names
+of the scenarios. For each it prints two processes: one that has prepared it, and one that has also
+run it. Both are forks that continue the count of their parent, so that their counts differ by the
+messages only.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ __all__ = ["main"]
 
 
 def main(messages: int, names: list[str]) -> int:
-    """Do all of them, one after the other; gives the exit status."""
-    # Here, since the path has to be set first.
+    """Run all of them, one after the other; return the exit status."""
+    # Imported here, since the path has to be set first.
     from benchmarks.instructions._scenarios import SCENARIOS
 
-    # How much there is to import is no part of the work, whenever the collector runs.
+    # The imported objects must not count, whenever the garbage collector runs.
     gc.collect()
     gc.freeze()
     for name in names:
@@ -32,7 +32,7 @@ def main(messages: int, names: list[str]) -> int:
                     scenario.run()
                 os._exit(0)
             if os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]):
-                return 1  # it has said why
+                return 1  # it has printed the reason
             print(process, end="\n" if is_run else " ")
     return 0
 

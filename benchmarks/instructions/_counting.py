@@ -1,4 +1,4 @@
-"""Counting: valgrind's part, and all that has to be the same each time."""
+"""Counting with valgrind in a fixed environment."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from benchmarks.instructions._scenarios import SCENARIOS
 __all__ = ["Uncountable", "check", "count", "missing"]
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
-#: Enough: with 1,000 to 8,000 the figures are the same, but for half a per cent.
+#: With 1,000 to 8,000 messages the figures differ by half a per cent only.
 _MESSAGES: Final = 2_000
-#: Longer than any machine takes that is in order.
+#: Longer than a run takes on any working machine.
 _TIMEOUT_S: Final = 600.0
 _ENVIRONMENT: Final = {
     "LC_ALL": "C.UTF-8",
     "PYTHONHASHSEED": "0",
     "PYTHONMALLOC": "pymalloc",
-    # The C library has a way to copy and search memory for each generation of processors.
+    # The C library selects string functions by the generation of the processor.
     "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-AVX,-ERMS,-FSRM,-BMI2",
 }
 
 
 class Uncountable(Exception):
-    """Nothing can be counted here; says why."""
+    """Counting is impossible here; the message gives the reason."""
 
 
 def missing() -> str | None:
-    """What has to be installed first, if anything."""
+    """Return a description of the missing program, if any."""
     if shutil.which("valgrind") is None:
         return "valgrind counts the instructions: apt-get install valgrind"
     return None
 
 
 def check(names: Sequence[str]) -> None:
-    """Go through scenarios without counting; AssertionError for a message that has not arrived."""
+    """Run scenarios without counting; raise AssertionError for a message that has not arrived."""
     for name in names:
         scenario = SCENARIOS[name].make(_MESSAGES)
         scenario.run()
@@ -52,9 +52,10 @@ def check(names: Sequence[str]) -> None:
 def count(
     names: Sequence[str], messages: int = _MESSAGES, *, tree: Path | None = None
 ) -> dict[str, float]:
-    """Instructions for each delivery, by scenario; of the compiled package in ``tree``, if given.
+    """Return the instructions for each delivery, by scenario.
 
-    Raises :class:`Uncountable` where that can't be found out.
+    With ``tree`` the compiled package in it is counted. Raise :class:`Uncountable` if counting
+    fails.
     """
     if (reason := missing()) is not None:
         raise Uncountable(reason)
@@ -80,9 +81,9 @@ def count(
 def _command(names: Sequence[str], messages: int, tree: Path | None) -> list[str]:
     valgrind = shutil.which("valgrind")
     assert valgrind is not None
-    # Of the tools that count, this one without caches takes the least time.
+    # Of the tools that count, this one without caches is the fastest.
     tool = ["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=out.%p", "--quiet"]
-    # Nothing of the environment that this runs in is imported: site would do that.
+    # Import nothing from the environment, as site would do.
     python = [os.path.realpath(sys.executable), "-S", "-s", "-P", _counted.__file__]
     package = [] if tree is None else [str(tree)]
     path = [*package, str(_ROOT), *(entry for entry in sys.path if Path(entry).is_absolute())]
@@ -90,7 +91,7 @@ def _command(names: Sequence[str], messages: int, tree: Path | None) -> list[str
 
 
 def _total(path: Path) -> int:
-    """The sum in a file of cachegrind's, which is its last line."""
+    """Return the sum in a file of cachegrind, which is its last line."""
     *_, last = path.read_text(encoding="ascii", errors="replace").splitlines()
     title, figure = last.split()
     assert title == "summary:", last

@@ -1,7 +1,7 @@
-"""What is counted: ways of messages through the broker, or a part of it, without sockets.
+"""The counted scenarios: ways of messages through the broker or a part of it, without sockets.
 
-A scenario is made ready first, which includes as many messages as it takes until each costs what
-the one before it did, and everything that its client sends later. What counts is :meth:`run`.
+The preparation of a scenario includes a warm-up, until each message costs as much as the one
+before, and everything that its client sends later. Only :meth:`run` is counted.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from stompkit.server.stores import LmdbStore
 
 __all__ = ["SCENARIOS", "Counted", "Scenario"]
 
-#: Octets that Twisted reads at once, where as many are there.
+#: Bytes that Twisted reads at once, if available.
 _CHUNK_BYTES: Final = 65_536
 _BODY_BYTES: Final = 100
-#: Messages that make a scenario ready: several chunks, and more than any window holds.
+#: Messages of the warm-up: several chunks, and more than any window holds.
 _WARM_UP: Final = 1_500
 _SINGLE: Final = 500
 _SUBSCRIBERS: Final = 10
@@ -35,40 +35,40 @@ _PEER: Final = IPv4Address("TCP", "127.0.0.1", 50_000)
 
 
 class Scenario(Protocol):
-    """One way that messages go; made with the number that :meth:`run` sends."""
+    """A way of messages; created with the number of messages that :meth:`run` sends."""
 
     def run(self) -> None:
-        """Send the messages, and do what their receivers do."""
+        """Send the messages, and run the actions of their receivers."""
 
     def check(self) -> None:
-        """Raise AssertionError unless all of it has arrived, in order, those of before included."""
+        """Raise AssertionError unless all messages, with the warm-up, have arrived in order."""
 
 
 class Counted(NamedTuple):
-    """How a scenario is made ready, and what its figure is divided by."""
+    """The factory of a scenario, and the divisor of its figure."""
 
     make: Callable[[int], Scenario]
     """Takes the number of messages that are to be counted."""
     deliveries: int = 1
-    """Of each message."""
+    """Deliveries of each message."""
 
 
 def _chunks(frames: list[bytes]) -> list[bytes]:
-    """The octets of ``frames`` as a busy connection delivers them: cut wherever a chunk is full."""
+    """Return the bytes of ``frames`` as a busy connection delivers them: cut at full chunks."""
     octets = b"".join(frames)
     return [octets[at : at + _CHUNK_BYTES] for at in range(0, len(octets), _CHUNK_BYTES)]
 
 
 def _warm_up(frames: list[bytes]) -> list[bytes]:
-    """The same for what comes before: the first each in a chunk of its own.
+    """Return the chunks of the warm-up: the first frames in a chunk each.
 
-    The interpreter adapts a function to what it is called with by the number of its calls.
+    The interpreter specialises a function for its arguments after some calls.
     """
     return [*frames[:_SINGLE], *_chunks(frames[_SINGLE:])]
 
 
 def _sends(destination: bytes, first: int, count: int, *, receipts: bool) -> list[bytes]:
-    """SEND frames whose bodies tell their numbers."""
+    """Return SEND frames whose bodies contain their numbers."""
     frames = []
     for number in range(first, first + count):
         receipt = b"receipt:%d\n" % number if receipts else b""
@@ -83,11 +83,11 @@ def _sends(destination: bytes, first: int, count: int, *, receipts: bool) -> lis
 
 @implementer(ITransport)
 class _Transport:
-    """A stream whose client takes all that comes at once."""
+    """A stream whose client reads everything immediately."""
 
     def __init__(self) -> None:
-        """Begin with nothing written."""
-        #: What the broker has written, each call by itself.
+        """Start empty."""
+        #: The output of the broker, one item for each write.
         self.written: list[bytes] = []
 
     def write(self, data: bytes) -> None:
@@ -97,16 +97,16 @@ class _Transport:
         self.written.extend(data)
 
     def registerProducer(self, producer: object, streaming: bool) -> None:  # noqa: FBT001 (Twisted's)
-        """Never pause it: there is always room."""
+        """Ignore the producer, as there is always room."""
 
     def unregisterProducer(self) -> None:
-        """Go on."""
+        """Do nothing."""
 
     def pauseProducing(self) -> None:
         raise AssertionError("the broker reads no more, which no scenario is about")
 
     def resumeProducing(self) -> None:
-        """Go on."""
+        """Do nothing."""
 
     def loseConnection(self) -> None:
         raise AssertionError("the broker has closed a connection")
@@ -115,7 +115,7 @@ class _Transport:
         self.loseConnection()
 
     def abortConnection(self) -> None:
-        """Nothing is there to be cut."""
+        """Do nothing, as there is no connection to abort."""
 
     def getPeer(self) -> IAddress:
         return _PEER
@@ -141,14 +141,14 @@ class _Client:
         self.send(b"SUBSCRIBE\nid:0\ndestination:%b\nack:%b\n\n\0" % (destination, ack))
 
     def take(self) -> bytes:
-        """What has come since the last call."""
+        """Return the bytes that have arrived since the last call."""
         octets = b"".join(self._transport.written)
         self._transport.written.clear()
         return octets
 
 
 class _Delivery:
-    """From one producer to consumers, who acknowledge if they are to."""
+    """Messages from one producer to consumers, which acknowledge if configured."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class _Delivery:
         receipts: bool = False,
         store: LmdbStore | None = None,
     ) -> None:
-        """Make a broker and its clients, and send the first messages."""
+        """Create a broker and its clients, and send the first messages."""
         self._clock = Clock()
         factory = BrokerFactory(
             None,
@@ -177,14 +177,14 @@ class _Delivery:
         self._consumers = [_Client(factory) for _ in range(consumers)]
         for consumer in self._consumers:
             consumer.subscribe(destination, ack)
-        #: What each client has got: the consumers, and the producer as the last.
+        #: Output for each client: the consumers, and the producer as the last.
         self._got: list[list[bytes]] = [[] for _ in range(consumers + 1)]
         self._chunks = _warm_up(_sends(destination, 0, _WARM_UP, receipts=receipts))
         self.run()
         self._chunks = _chunks(_sends(destination, _WARM_UP, count, receipts=receipts))
 
     def run(self) -> None:
-        """Send chunk by chunk; before each, everybody has read all that there was."""
+        """Send chunk by chunk; before each, all clients read their input."""
         for chunk in self._chunks:
             self._producer.send(chunk)
             self._got[-1].append(self._producer.take())
@@ -196,7 +196,7 @@ class _Delivery:
             self._clock.advance(0.001)
 
     def check(self) -> None:
-        """Look at every body, and at every receipt."""
+        """Verify every body, and every receipt."""
         total = _WARM_UP + self._count
         *delivered, producer = (b"".join(got) for got in self._got)
         for octets in delivered:
@@ -213,7 +213,7 @@ class _Delivery:
 
 
 def _acks(octets: bytes) -> bytes:
-    """ACK frames of all MESSAGE frames in ``octets``."""
+    """Return ACK frames for all MESSAGE frames in ``octets``."""
     found = octets.split(b"\nack:")[1:]
     return b"".join([b"ACK\nid:%b\n\n\0" % after[: after.index(b"\n")] for after in found])
 
@@ -231,17 +231,18 @@ def _topic(count: int) -> Scenario:
 
 
 def _persistent(count: int) -> Scenario:
-    # The name is gone at once, so that no process has to tidy up; LMDB has the files open.
+    # The directory is unlinked at once, so that no process has to clean up; LMDB keeps the files
+    # open.
     with tempfile.TemporaryDirectory() as directory:
         store = LmdbStore(Path(directory), synchronous=False, max_octets=_STORE_BYTES)
         return _Delivery(count, ack=b"client-individual", receipts=True, store=store)
 
 
 class _Decoding:
-    """SEND frames out of octets, and nothing else."""
+    """Decoding of SEND frames only."""
 
     def __init__(self, count: int) -> None:
-        """Read the first frames."""
+        """Decode the first frames."""
         self._decoder = FrameDecoder("1.2")
         self._bodies: list[bytes] = []
         self._count = count
@@ -256,11 +257,11 @@ class _Decoding:
                 self._bodies.append(frame.body)
 
     def check(self) -> None:
-        """Look at every body."""
+        """Verify every body."""
         assert [int(body) for body in self._bodies] == list(range(_WARM_UP + self._count))
 
 
-#: What is counted, by the names that the baseline has.
+#: The scenarios, by their names in the baseline.
 SCENARIOS: Final[Mapping[str, Counted]] = MappingProxyType(
     {
         "decode": Counted(_Decoding),

@@ -1,4 +1,4 @@
-"""What is measured: cells, each a kind of load."""
+"""The measured cells, each a kind of load."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 __all__ = ["CELLS", "Cell", "choose"]
 
-#: Messages sent and not yet received, and the octets of their bodies.
+#: Messages in flight, and the bytes of their bodies.
 _OUTSTANDING: Final = 10_000
 _OUTSTANDING_BYTES: Final = 8 << 20
 
@@ -19,7 +19,7 @@ class Cell:
 
     name: str
     about: str
-    """What it is, for ``--list``."""
+    """Description for ``--list``."""
     kind: str
     """``queue``, ``topic``, ``churn``, ``backlog`` or ``idle``."""
     producers: int = 1
@@ -27,27 +27,27 @@ class Cell:
     ack: str = "auto"
     body_bytes: int = 100
     window: int = 0
-    """Messages of a producer without receipt; 0: no receipts, and nothing is to survive."""
+    """Messages of a producer without receipt; 0: no receipts and no persistence."""
     survives: bool = True
-    """Whether messages with receipts are to survive."""
+    """True if messages with receipts are persistent."""
     rate: int = 0
-    """Messages a second; 0: as fast as it goes."""
+    """Messages per second; 0: as fast as possible."""
     is_half: bool = False
-    """Whether the rate is half of what the slowest broker takes, which is found out first."""
+    """True if the rate is half of the slowest broker's maximum, which is measured first."""
     destinations: int = 1
     parallel: int = 1
-    """Connections at a time, for ``churn`` and ``idle``."""
+    """Concurrent connections, for ``churn`` and ``idle``."""
     count: int = 0
-    """Messages, or connections, at most; 0: as many as go in the time of a run."""
+    """Most messages or connections; 0: as many as fit into the time of a run."""
 
     @property
     def is_persistent(self) -> bool:
-        """Whether messages are to survive."""
+        """True if messages are persistent."""
         return self.window > 0 and self.survives
 
     @property
     def outstanding(self) -> int:
-        """Messages that are sent and not received."""
+        """Most messages in flight."""
         return max(1, min(_OUTSTANDING, _OUTSTANDING_BYTES // self.body_bytes))
 
 
@@ -122,7 +122,7 @@ CELLS: Final = (
 
 
 def choose(patterns: list[str]) -> list[Cell]:
-    """The cells that match any of ``patterns``; raises ValueError for one that matches none."""
+    """Return the cells that match any of ``patterns``; raise ValueError for one without a match."""
     for pattern in patterns:
         if not any(fnmatchcase(cell.name, pattern) for cell in CELLS):
             raise ValueError(f"no cell is called {pattern}; --list tells them")

@@ -1,7 +1,7 @@
-"""A long backlog, and many connections: how much of them there can be, and what they cost.
+"""A long backlog, and many connections: their number, and their cost.
 
-Each is measured once, with a broker that has done nothing else. Both are bounded in time: a broker
-that is slow gets as many messages, or connections, as it takes meanwhile.
+Each is measured once, with a broker that has done nothing else. Both are bounded in time: a slow
+broker gets fewer messages or connections.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from benchmarks.load._peers import SPARE_FILES, Peer, Running
 
 __all__ = ["EXTREMES", "Extreme"]
 
-#: Takes a peer, what was started of it, the cell, and the seconds of a usual run.
+#: Takes a peer, its running instance, the cell, and the seconds of a usual run.
 Extreme = Callable[[Peer, Running, Cell, float], dict[str, Any]]
 
-#: How many times as long as a usual run these take, at most, about.
+#: Approximate maximum duration, as a multiple of a usual run.
 _BACKLOG: Final = 90.0
 _IDLE: Final = 20.0
-#: Messages that tell how fast a broker is: the second time, when it is warm.
+#: Messages of the runs that measure a broker's speed: the second one with a warm broker.
 _FIRST: Final = (2_000, 5_000)
-#: How much slower than those few a long queue may be, in times, before a run is ended.
+#: A run is ended when a long queue is slower than a short one by this factor.
 _SLOWER: Final = 2.0
-#: What anything may take besides, in seconds.
+#: Additional time for anything else, in seconds.
 _SPARE_S: Final = 30.0
 
 
@@ -62,7 +62,7 @@ def _backlog(peer: Peer, running: Running, cell: Cell, seconds: float) -> dict[s
 def _idle(peer: Peer, running: Running, cell: Cell, seconds: float) -> dict[str, Any]:
     """Open connections and look at the broker's memory."""
     count = min(cell.count, open_files(cell.count + SPARE_FILES) - SPARE_FILES)
-    # The first one makes a broker load what it has not needed before.
+    # The first connection makes a broker load code that it has not needed before.
     with held(*peer.arguments(running, cell, ""), "--messages", str(cell.parallel)):
         pass
     before = running.memory_bytes()
@@ -76,5 +76,5 @@ def _idle(peer: Peer, running: Running, cell: Cell, seconds: float) -> dict[str,
 
 
 _DRAIN: Final = ("--phase", "drain", "--consumers", "1")
-#: By the kind of the cell.
+#: The functions, by the kind of the cell.
 EXTREMES: Final[dict[str, Extreme]] = {"backlog": _backlog, "idle": _idle}

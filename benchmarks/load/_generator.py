@@ -1,4 +1,4 @@
-"""The load generator: a program in C, compiled when it is first needed, and what it reports."""
+"""The load generator: a program in C, compiled on first use, and its report."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["GeneratorError", "generator", "held", "run"]
 
 _DIRECTORY: Final = Path(__file__).resolve().parent
 _FLAGS: Final = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra")
-#: What a run may take, in seconds, unless told; it ends by itself where nothing moves.
+#: Default timeout of a run in seconds; the program ends by itself without progress.
 _MOST_S: Final = 60.0
 
 
 class GeneratorError(Exception):
-    """The generator can't be had, or says that a broker does wrong; the message tells."""
+    """The generator is unavailable, or reports a fault of a broker; the message explains it."""
 
 
 def generator() -> Path:
-    """The program; compiled if these sources have not been compiled before.
+    """Return the path of the program, compiled if these sources have not been compiled before.
 
-    Raises :class:`GeneratorError` where there is no compiler.
+    Raise :class:`GeneratorError` if there is no compiler.
     """
     sources = sorted(_DIRECTORY.glob("*.[ch]"))
     digest = hashlib.sha256(repr(_FLAGS).encode())
@@ -52,7 +52,7 @@ def _compile(sources: list[Path], program: Path) -> None:
             "the load generator is a program in C: install a C compiler, as by\n"
             "apt-get install gcc libc6-dev"
         )
-    # By another name first: somebody else may compile, or run, the same.
+    # A temporary name first, as another process may compile or run the same program.
     with tempfile.TemporaryDirectory(dir=program.parent) as directory:
         made = Path(directory) / "load"
         command = [compiler, *_FLAGS, "-o", str(made), *map(str, sources)]
@@ -63,9 +63,10 @@ def _compile(sources: list[Path], program: Path) -> None:
 
 
 def run(*arguments: str, most_s: float = _MOST_S) -> dict[str, Any]:
-    """Run it; gives its report. Raises :class:`GeneratorError` with what it has to say.
+    """Run the program; return its report.
 
-    It is ended, and that is such an error, when it takes more than ``most_s``.
+    Raise :class:`GeneratorError` with its error output. A run of more than ``most_s`` is killed and
+    raises the same error.
     """
     command = [str(generator()), *arguments]
     try:
@@ -80,9 +81,9 @@ def run(*arguments: str, most_s: float = _MOST_S) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def held(*arguments: str, most_s: float = _MOST_S) -> Iterator[dict[str, Any]]:
-    """Have idle connections open; gives the report of how they were opened.
+    """Keep idle connections open; yield the report of opening them.
 
-    Raises :class:`GeneratorError` as :func:`run` does, and in the end where one was closed.
+    Raise :class:`GeneratorError` as :func:`run` does, and at the end if a connection was closed.
     """
     pipe = subprocess.PIPE
     command = [str(generator()), "idle", *arguments]

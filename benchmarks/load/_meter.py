@@ -1,4 +1,4 @@
-"""What a broker, and everything else on the machine, uses of the processors during a run."""
+"""The processor time of a broker, and of everything else on the machine, during a run."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from benchmarks.load._peers import Running
 
 __all__ = ["Meter", "append_us"]
 
-#: Octets and number of the appends by which a disk is measured.
+#: Bytes and number of the appends that measure a disk.
 _APPEND: Final = bytes(200)
 _APPENDS: Final = 200
 
 
 class Meter:
-    """Counts from when it is made."""
+    """Measures from its creation."""
 
     def __init__(self, running: Running) -> None:
-        """Begin."""
+        """Start."""
         self._pids = running.pids()
         self._broker_s, self._all_s, self._began = self._cpu_s(), busy_s(), time.monotonic()
 
     def _cpu_s(self) -> float:
-        """Processor time of the broker; of those of its processes that have ended, none."""
+        """Return the processor time of the broker's running processes, in seconds."""
         return sum(process.own_s for process in processes(self._pids).values())
 
     def read(self, report: dict[str, Any]) -> None:
-        """Add to the generator's report what the broker has used, and how many cores others."""
+        """Add the broker's processor time, and the cores used by other programs, to the report."""
         took_s = time.monotonic() - self._began
         report["broker_cpu_s"] = self._cpu_s() - self._broker_s
         others_s = busy_s() - self._all_s - report["broker_cpu_s"] - report["generator_cpu_s"]
@@ -39,9 +39,9 @@ class Meter:
 
 
 def append_us(directory: Path) -> float:
-    """What it takes to append to a file and have that reach the disk: the median of many.
+    """Return the median time of an append that is synced to the disk, in microseconds.
 
-    It is what a broker can't do without that confirms one persistent message at a time.
+    It is the lower bound for a broker that confirms one persistent message at a time.
     """
     path = directory / "append"
     took: list[float] = []

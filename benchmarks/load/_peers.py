@@ -1,4 +1,4 @@
-"""Who is measured: brokers, relays, and how each is started and spoken to."""
+"""The measured peers: brokers, relays, and the ways to start and use each."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from stompkit.testing._launching.process import GuardedProcess
 
 __all__ = ["PEERS", "SPARE_FILES", "Missing", "Peer", "Relay", "Running"]
 
-#: What a broker may have open besides connections.
+#: Open files of a broker besides connections.
 SPARE_FILES: Final = 500
-#: What a program may take to listen, in seconds, and how often it is tried.
+#: Longest time in seconds until a program listens, and the number of attempts.
 _READY_S: Final = 10.0
 _POLL_S: Final = 0.01
 _MOST_JOB_BYTES: Final = 1 << 20
-#: Connections that are open at a time, at most.
+#: Most open connections at a time.
 _IDLE: Final = 10_000
 #: Unacknowledged messages of a consumer.
 _PREFETCH: Final = 100
@@ -43,12 +43,12 @@ class Running(ABC):
     """A peer that has been started."""
 
     def __init__(self, port: int, directory: Path) -> None:
-        """Tell where it listens on 127.0.0.1, and where its files are."""
+        """Set the port on 127.0.0.1, and the folder of its files."""
         self.port = port
         self.directory = directory
 
     def pids(self) -> list[int]:
-        """All its processes: their environment tells whose they are."""
+        """All its processes, found by their environment."""
         sign = os.fsencode(f"STOMPKIT_BROKER_DIRECTORY={self.directory}")
         found = []
         for path in Path("/proc").glob("[0-9]*"):
@@ -60,7 +60,7 @@ class Running(ABC):
         return found
 
     def memory_bytes(self) -> int:
-        """Anonymous memory of all its processes, but not of the guard that has started them."""
+        """Anonymous memory of all its processes, except the guard that has started them."""
         found = 0
         for pid, process in processes(self.pids()).items():
             if process.parent == os.getpid():
@@ -73,22 +73,19 @@ class Running(ABC):
 
     @abstractmethod
     def restart(self) -> None:
-        """Kill it, start it again with the data that it has left, and wait until it listens.
-
-        Raises BrokerError.
-        """
+        """Kill it, start it again with its data, and wait until it listens. Raise BrokerError."""
 
     @abstractmethod
     def pause(self) -> None:
-        """Let it use no processor time, until it is resumed."""
+        """Stop all its processes until it is resumed."""
 
     @abstractmethod
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue after a pause."""
 
     @abstractmethod
     def stop(self) -> None:
-        """End it, and remove its files."""
+        """Stop it, and remove its files."""
 
 
 class _Broker(Running):
@@ -126,7 +123,7 @@ class _Program(Running):
         return GuardedProcess(self._command, environment, self.directory, _READY_S, temporary=True)
 
     def wait(self) -> None:
-        """Return when it listens; raises BrokerError where it does not."""
+        """Return when it listens; raise BrokerError if it does not."""
         deadline = time.monotonic() + _READY_S
         while True:
             try:
@@ -154,7 +151,7 @@ class _Program(Running):
 
 
 def _start(make: Callable[[int, Path], list[str]]) -> Running:
-    """Start the command that ``make`` makes for a port and a directory, and wait for it."""
+    """Start the command that ``make`` returns for a port and a directory, and wait for it."""
     directory = Path(tempfile.mkdtemp(prefix="stompkit-load-"))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port: int = taken.getsockname()[1]
@@ -169,34 +166,34 @@ def _start(make: Callable[[int, Path], list[str]]) -> Running:
 
 @dataclass(frozen=True)
 class Peer(ABC):
-    """Something that messages go through."""
+    """A program that transports messages."""
 
     name: str
     about: str
 
     def in_version(self, version: str) -> Peer:
-        """The same in another version; raises BrokerError for what has none to choose from."""
+        """Return the same peer in another version; raise BrokerError if it has no versions."""
         raise BrokerError(f"{self.name}:{version}: {self.name} has no versions to choose from")
 
     @abstractmethod
     def lacks(self, cell: Cell) -> str:
-        """Why a cell can't be run with it; empty where it can."""
+        """Return the reason why it cannot run a cell; empty if it can."""
 
     @abstractmethod
     def variant(self, cell: Cell) -> str:
-        """Which way of starting it a cell takes: those of the same name share the process."""
+        """Return the variant of its start for a cell; cells of one variant share the process."""
 
     @abstractmethod
     def start(self, variant: str) -> Running:
-        """Start it; raises :class:`Missing`, and BrokerError where it does not start."""
+        """Start it; raise :class:`Missing`, or BrokerError if it does not start."""
 
     @abstractmethod
     def arguments(self, running: Running, cell: Cell, name: str) -> list[str]:
-        """What the generator is told, besides the number of messages; ``name`` is a new one."""
+        """Return the generator's arguments, except the number of messages; ``name`` is new."""
 
 
 def _shape(cell: Cell, destinations: int) -> list[str]:
-    """The part of the generator's arguments that all protocols have."""
+    """Return the part of the generator's arguments that all protocols share."""
     shape = {
         "--producers": cell.producers,
         "--consumers": cell.consumers,
@@ -216,18 +213,18 @@ class StompPeer(Peer):
     version: str = "1.2"
     prefetch_header: str = "prefetch-count"
     has_data: bool = False
-    """Whether it is started in another way for messages that are to survive."""
+    """True if it is started with other options for persistent messages."""
     read_bytes: int = 0
-    """The most octets that may be on the way to it; 0 for any."""
+    """The most bytes in flight to the broker; 0 for no limit."""
     has_individual: bool = True
-    """Whether it waits for acknowledgements of single messages."""
+    """True if it supports acknowledgements of single messages."""
     for_many: tuple[str, ...] = ()
-    """Arguments of its command for as many connections as the cell ``idle`` has."""
+    """Arguments of its command for the number of connections of the cell ``idle``."""
     message_octets: int = 0
-    """What it counts for a message besides its body, where its prefetch is one of octets."""
+    """Overhead of a message in its accounting, if its prefetch is in bytes."""
 
     def in_version(self, version: str) -> Peer:
-        """The same in another version; raises BrokerError where it can't be launched in one."""
+        """Return the same peer in another version; raise BrokerError if it cannot be launched."""
         made = replace(
             self, name=f"{self.name}:{version}", about=f"{self.about}, version {version}"
         )
@@ -284,10 +281,10 @@ class StompPeer(Peer):
 
 @dataclass(frozen=True)
 class Relay(Peer):
-    """A relay that looks at nothing: what it costs to move octets at all."""
+    """A relay that does not parse messages: the cost of moving bytes only."""
 
     command: tuple[str, ...] = ()
-    """What to run, with the port at the end; without it the generator itself."""
+    """The command, with the port appended; without it the generator itself."""
 
     def lacks(self, cell: Cell) -> str:
         if cell.kind not in ("queue", "topic"):
@@ -303,13 +300,13 @@ class Relay(Peer):
 
     def arguments(self, running: Running, cell: Cell, name: str) -> list[str]:
         given = ["raw", "--port", str(running.port), "--outstanding", str(cell.outstanding)]
-        # It can't share out: each pair is for itself.
+        # It does not distribute messages: each pair is separate.
         return given + _shape(cell, 1 if cell.kind == "topic" else cell.producers)
 
 
 @dataclass(frozen=True)
 class Beanstalkd(Peer):
-    """beanstalkd: no STOMP, but the same job, by put, reserve and delete."""
+    """beanstalkd: not STOMP, but the same job, by put, reserve and delete."""
 
     def lacks(self, cell: Cell) -> str:
         if cell.kind == "topic":

@@ -1,4 +1,4 @@
-"""What was measured as pictures: brokers side by side over a logarithmic scale, as SVG."""
+"""Diagrams of the results: brokers side by side on a logarithmic scale, as SVG."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BARS: Final = 600
 _ROW: Final = 15
 _HEAD: Final = 30
 _TOP: Final = 50
-#: By the place among all brokers: colours that differ for those who see few, too (Okabe and Ito).
+#: Colours by position among all brokers, safe for colour-blind readers (Okabe and Ito).
 _COLOURS: Final = (
     "#0072b2", "#e69f00", "#d55e00", "#cc79a7", "#009e73", "#999999", "#56b4e9",
 )  # fmt: skip
@@ -32,12 +32,12 @@ class _Row(NamedTuple):
     about: str
     broker: str
     values: Sequence[float]
-    """One to draw a bar of, or more for dots with a line from the first to the last."""
+    """One value for a bar, or more for dots with a line from the first to the last."""
     text: str
 
 
 def throughput_plot(results: Iterable[dict[str, Any]]) -> str:
-    """Draw bars of messages a second, out of what ``--json`` has written.
+    """Draw bars of messages per second from the output of ``--json``.
 
     Relays are left out: all brokers would look alike beside them.
     """
@@ -69,7 +69,7 @@ def _is_broker(result: dict[str, Any]) -> bool:
 
 
 def _drawn(title: str, rows: Sequence[_Row]) -> str:
-    """A group for each cell; raises ValueError where there is nothing to draw."""
+    """Return a group for each cell; raise ValueError if there is nothing to draw."""
     if not rows:
         raise ValueError(f"nothing was measured of: {title}")
     colours: dict[str, str] = {}
@@ -106,7 +106,7 @@ def _drawn(title: str, rows: Sequence[_Row]) -> str:
 
 
 def _marks(places: Sequence[float], top: int, colour: str) -> Iterator[str]:
-    """A bar, or a line with dots."""
+    """Return a bar, or a line with dots."""
     if len(places) == 1:
         width = places[0] - _NAMES
         place = f'x="{_NAMES}" y="{top + 1}" width="{width:.1f}" height="{_ROW - 3}"'
@@ -120,7 +120,7 @@ def _marks(places: Sequence[float], top: int, colour: str) -> Iterator[str]:
 
 
 def _rule(x: float, power: int, bottom: int) -> str:
-    """A line of the scale, with its number above."""
+    """Return a line of the scale, with its number above."""
     line = f'<path d="M{x:.1f},{_TOP}V{bottom}" stroke="#ddd"/>\n'
     return line + _text(x, _TOP - 6, f"{10**power:,}", 'text-anchor="middle" fill="#555"')
 

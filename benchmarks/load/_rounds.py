@@ -1,4 +1,4 @@
-"""Cells and brokers in turns: what is run when, and what comes out of it."""
+"""The schedule of cells and brokers, and the results."""
 
 from __future__ import annotations
 
@@ -20,70 +20,70 @@ from stompkit.testing import BrokerError
 
 __all__ = ["Machine", "Result", "measure"]
 
-#: Messages of the first run, which tells how many the others take: it also warms up what compiles
-#: as it goes.
+#: Messages of the first run, which determines the number for the others, and warms up just-in-time
+#: compilers.
 _FIRST: Final = {"queue": 20_000, "topic": 4_000, "churn": 50}
 _LEAST: Final = 200
 _LEAST_CHURN: Final = 20
 _MOST: Final = 20_000_000
-#: How many times as long a run may be as the one that it is reckoned from.
+#: Largest ratio of a run's length to that of the run from which it is estimated.
 _FACTOR: Final = 10
-#: A run at a rate is so many times as long: its slowest thousandth is looked at.
+#: Factor for the length of a run at a rate, which measures the 99.9th percentile.
 _LONGER: Final = 3
-#: What a run may take that was to take a second, and any run besides, in seconds.
+#: Longest duration of a run that was meant to take a second, and additional time, in seconds.
 _SLOWER: Final = 20.0
 _SPARE_S: Final = 40.0
-#: What goes wrong with a broker, and is told in its row.
+#: Errors of a broker that are reported in its row.
 _FAULTS: Final = (GeneratorError, BrokerError, Missing, OSError)
-#: What leaves nothing of a queue that was filled for those who come after.
+#: Arguments that remove the remaining messages of a queue.
 _DRAIN: Final = ("--phase", "drain", "--consumers", "1", "--ack", "auto")
 
 
 @dataclass
 class Result:
-    """What one broker did in one cell."""
+    """The results of one broker in one cell."""
 
     cell: Cell
     peer: Peer
     runs: list[dict[str, Any]] = field(default_factory=list)
     """The generator's reports, with ``broker_cpu_s``, and how many cores others used."""
     fault: str = ""
-    """What went wrong; then there may be no runs."""
+    """Description of an error; there may be no runs then."""
     lacks: str = ""
-    """Why the cell can't be run with this broker."""
+    """The reason why the cell cannot be run with this broker."""
 
     @property
     def is_due(self) -> bool:
-        """Whether there is something to run."""
+        """True if there are runs left."""
         return not self.fault and not self.lacks
 
     @property
     def per_second(self) -> float:
-        """Messages, or deliveries of a topic, a second: the median."""
+        """Median of messages, or deliveries of a topic, per second."""
         return float(median(run["per_second"] for run in self.runs))
 
     @property
     def cpu_per_100k_s(self) -> float:
-        """Processor time of the broker for 100,000 of these, in seconds: the median."""
+        """Median of the broker's processor time for 100,000 of these, in seconds."""
         parts = [run["broker_cpu_s"] / (run["per_second"] * run["seconds"]) for run in self.runs]
         return float(median(parts)) * 1e5
 
     @property
     def others_cores(self) -> float:
-        """How many cores were busy with something else: the median."""
+        """Median number of cores used by other programs."""
         return float(median(run["others_cores"] for run in self.runs))
 
     def percentile(self, key: str, name: str) -> float | None:
-        """The median of a percentile in microseconds; None where it was not measured."""
+        """Return the median of a percentile in microseconds, or None if it was not measured."""
         found = [run[key][name] for run in self.runs if key in run]
         return median(found) if found else None
 
 
 class Machine(AbstractContextManager["Machine"]):
-    """The brokers, each started when it is first needed, and stopped but when it is its turn."""
+    """The brokers, each started on first use, and paused while others are measured."""
 
     def __init__(self, most_s: float = _SPARE_S) -> None:
-        """Begin with none; a run may take ``most_s``."""
+        """Start without brokers; a run may take ``most_s``."""
         self.most_s = most_s
         self._running: dict[tuple[str, str], Running] = {}
         self._numbers = itertools.count(1)
@@ -94,16 +94,16 @@ class Machine(AbstractContextManager["Machine"]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """End all of them."""
+        """Stop all of them."""
         for running in self._running.values():
             running.stop()
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Return the machine."""
         return self
 
     def start(self, peer: Peer, cell: Cell) -> Running:
-        """Have a peer that a cell can be run with; it is paused."""
+        """Return the running instance of a peer for a cell, started if needed; it is paused."""
         key = (peer.name, peer.variant(cell))
         if key not in self._running:
             progress(f"starting {peer.name}")
@@ -112,13 +112,13 @@ class Machine(AbstractContextManager["Machine"]):
         return self._running[key]
 
     def drop(self, peer: Peer, cell: Cell) -> None:
-        """End a peer that may be in disorder, or is not wanted again."""
+        """Stop a peer that may be faulty or is not needed again."""
         running = self._running.pop((peer.name, peer.variant(cell)), None)
         if running is not None:
             running.stop()
 
     def run(self, peer: Peer, cell: Cell, messages: int) -> dict[str, Any]:
-        """Run a cell once, while all other brokers rest; raises GeneratorError."""
+        """Run a cell once, while all other brokers are paused; raise GeneratorError."""
         running = self.start(peer, cell)
         name = f"load-{next(self._numbers)}"
         given = (*peer.arguments(running, cell, name), "--messages", str(messages))
@@ -130,7 +130,7 @@ class Machine(AbstractContextManager["Machine"]):
             drained = run(*given, *_DRAIN, most_s=self.most_s)
             report["drain_per_second"] = drained["per_second"]
         elif cell.kind == "churn":
-            # Whether all that was sent is there, once.
+            # Verify that all sent messages are there, once each.
             shape = ("--producers", str(cell.parallel), "--unordered")
             run("stomp", *given[1:], *_DRAIN, *shape, most_s=self.most_s)
         running.pause()
@@ -139,7 +139,7 @@ class Machine(AbstractContextManager["Machine"]):
         return report
 
     def run_extreme(self, peer: Peer, cell: Cell, seconds: float) -> dict[str, Any]:
-        """Run a cell that takes a broker for itself; raises GeneratorError."""
+        """Run a cell that needs a broker for itself; raise GeneratorError."""
         running = self.start(peer, cell)
         running.resume()
         try:
@@ -151,9 +151,9 @@ class Machine(AbstractContextManager["Machine"]):
 def measure(
     machine: Machine, cells: list[Cell], peers: list[Peer], rounds: int, seconds: float
 ) -> Iterator[Result]:
-    """Run each cell with all peers, in turns; about ``seconds`` for each run.
+    """Run each cell with all peers alternately; about ``seconds`` for each run.
 
-    Gives the results of a cell when its last round is over.
+    Yield the results of a cell after its last round.
     """
     machine.most_s = seconds * _SLOWER + _SPARE_S
     for cell in cells:
@@ -169,7 +169,7 @@ def measure(
 
 @contextmanager
 def _told(machine: Machine, result: Result) -> Iterator[None]:
-    """Keep what goes wrong with a broker as its result, and begin anew with it."""
+    """Record a failure of a broker as its result, and restart that broker for the next run."""
     try:
         yield
     except _FAULTS as error:
@@ -192,7 +192,7 @@ def _measure_in_turns(machine: Machine, results: list[Result], rounds: int, seco
             with _told(machine, result):
                 counts[result.peer.name] = _count(machine, result, seconds)
     for number in range(rounds):
-        # Whoever is first is so only in one round.
+        # Rotate the order, so that each broker is first in one round only.
         turn = number % len(results)
         for result in results[turn:] + results[:turn]:
             if not result.is_due:
@@ -204,7 +204,7 @@ def _measure_in_turns(machine: Machine, results: list[Result], rounds: int, seco
 
 
 def _set_rate(machine: Machine, results: list[Result], seconds: float) -> None:
-    """Find out how fast each can be, and let all of them be half as fast as the slowest."""
+    """Measure the maximum rate of each, and set the rate of all to half of the slowest one's."""
     limits: dict[str, float] = {}
     for result in results:
         if result.is_due:
@@ -222,7 +222,7 @@ def _set_rate(machine: Machine, results: list[Result], seconds: float) -> None:
 
 
 def _count(machine: Machine, result: Result, seconds: float) -> int:
-    """How many messages a run takes."""
+    """Return the number of messages of a run."""
     cell, peer = result.cell, result.peer
     progress(f"{cell.name}: warming up {peer.name}")
     if cell.rate:
@@ -235,7 +235,7 @@ def _count(machine: Machine, result: Result, seconds: float) -> int:
     while True:
         report = machine.run(peer, cell, first)
         wanted = int(max(least, min(_MOST, first * seconds / report["seconds"])))
-        # A run that is much shorter tells little of a longer one.
+        # A short run is a bad estimate for a much longer one.
         if wanted < _FACTOR * first:
             return wanted
         first = wanted // 2

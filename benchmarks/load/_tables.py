@@ -1,4 +1,4 @@
-"""What is told of the results: a table, and JSON."""
+"""Output of the results: a table, and JSON."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["PERCENTILES", "lines", "write_json"]
 
 PERCENTILES: Final = ("p50", "p99", "p99.9")
 
-#: A column: its head, and what it says of a result beside the first one of its cell.
+#: A column: its title, and a function of a result and the first result of its cell.
 _Column = tuple[str, Callable[[Result, Result | None], str]]
 _MIB: Final = 1 << 20
-#: How many cores may be busy with something else before it is worth a word.
+#: Most cores used by other programs that are not reported.
 _MOST_OTHERS: Final = 0.2
 
 
 def lines(results: list[Result]) -> Iterator[str]:
-    """A table for each cell."""
+    """Yield the lines of a table for each cell."""
     yield heading()
     for cell, group in groupby(results, lambda result: result.cell):
         rows = list(group)
@@ -90,7 +90,7 @@ def _percentiles(result: Result, first: Result | None) -> str:
 
 
 def _figure(key: str, divisor: float, form: str) -> Callable[[Result, Result | None], str]:
-    """A column of what the reports have, each divided."""
+    """Return a column of a figure of the reports, each divided."""
 
     def say(result: Result, first: Result | None) -> str:
         return f"{median(run[key] for run in result.runs) / divisor:{form}}"
@@ -99,12 +99,12 @@ def _figure(key: str, divisor: float, form: str) -> Callable[[Result, Result | N
 
 
 def _each(key: str, divisor: float, form: str) -> Callable[[Result, Result | None], str]:
-    """A column of what a message or a connection takes of something."""
+    """Return a column of the use of a resource by a message or a connection."""
 
     def say(result: Result, first: Result | None) -> str:
         before = "memory_before_bytes"
         each = [
-            # A broker may have given more back to the system than it has taken.
+            # The memory of a broker may have shrunk.
             max(0, run[key] - (run[before] if key == "memory_bytes" else 0)) / run["messages"]
             for run in result.runs
         ]

@@ -1,4 +1,4 @@
-"""The relay of relay.c on Twisted: what is left of a broker in Python that looks at nothing.
+"""The relay of relay.c on Twisted: the minimum of a broker in Python, without parsing.
 
 A client begins with a line, ``produce N`` or ``consume N``, and gets a line ``ok``. From then on
 all that the producers of a group send goes to each of its consumers. While one of them does not
@@ -22,20 +22,20 @@ __all__ = ["main"]
 
 
 class _Group:
-    """Those who send to each other."""
+    """Clients that send to each other."""
 
     def __init__(self) -> None:
         self.producers: list[_Line] = []
         self.consumers: list[_Line] = []
         self.full: set[_Line] = set()
-        """Consumers that don't read fast enough."""
+        """Consumers that do not read fast enough."""
 
     def forward(self, data: bytes) -> None:
         for line in self.consumers:
             line.tcp.write(data)
 
     def mark(self, line: _Line, *, full: bool) -> None:
-        """A consumer can take no more for now, or can again."""
+        """Record that a consumer is full, or has room again."""
         (self.full.add if full else self.full.discard)(line)
         for producer in self.producers:
             if self.full:
@@ -49,12 +49,12 @@ _GROUPS: Final[defaultdict[bytes, _Group]] = defaultdict(_Group)
 
 @implementer(IPushProducer)
 class _Line(Protocol):
-    """A client; for its own transport, one that can be told to send no more."""
+    """A client; also a producer for its transport, which can pause it."""
 
     group: _Group | None = None
     is_producer = False
     tcp: Any
-    """The transport, which Twisted's types know less of than it can."""
+    """The transport, whose type in Twisted lacks some methods."""
 
     def connectionMade(self) -> None:
         self.tcp = self.transport
@@ -67,7 +67,7 @@ class _Line(Protocol):
             self._join(*data.split())
 
     def _join(self, word: bytes, name: bytes) -> None:
-        """Begin, by the first line: it comes alone, since who sends it waits for the answer."""
+        """Join a group by the first line: it comes alone, since its sender waits for the answer."""
         self.group = group = _GROUPS[name]
         self.is_producer = word == b"produce"
         if self.is_producer:
@@ -96,7 +96,7 @@ class _Line(Protocol):
         self.group.mark(self, full=False)
 
     def stopProducing(self) -> None:
-        """The connection is lost, as will be told."""
+        """Do nothing, as :meth:`connectionLost` follows."""
 
 
 def _run(reactor: Any, port: str) -> Deferred[None]:

@@ -55,13 +55,13 @@ from benchmarks.soak._visitors import Listener, Operator, Visitor
 from stompkit.frames import Frame
 from stompkit.testing import BrokerError, LaunchConfig, RunningBroker, launch
 
-#: Samples of a run, about, and how often at most.
+#: Approximate number of samples of a run, and the shortest interval.
 _SAMPLES: Final = 360
 _LEAST_INTERVAL_S: Final = 0.25
 _LEAST_S: Final = 5
-#: The broker's clock may be corrected while a message is delayed, in seconds.
+#: Tolerance in seconds for corrections of the broker's clock while a message is delayed.
 _CORRECTION_S: Final = 0.1
-#: What a machine may take for a step that has a deadline, however busy it is, or stopped.
+#: Timeout of a step in seconds, for a machine that is busy or suspended.
 _STEP_S: Final = 600.0
 _SETTINGS: Final = f"""
 [broker]
@@ -90,10 +90,10 @@ _DURABLE: Final = {"durable": "true", "auto-delete": "false", "x-queue-name": "s
 
 
 class Delays:
-    """When messages are due, by their numbers."""
+    """The due times of messages, by number."""
 
     def __init__(self) -> None:
-        """None yet."""
+        """Start empty."""
         self._due_at: dict[int, float] = {}
         self._random = random.Random(1)
 
@@ -104,14 +104,14 @@ class Delays:
         return {"delay": str(delay_ms)}
 
     def check(self, number: int, frame: Frame) -> str | None:
-        """What is wrong: a message that comes for the first time, too early."""
+        """Return a description of a message that came too early for the first time."""
         due_at = self._due_at.pop(number, 0.0)
         early_s = due_at - time.monotonic()
         return f"came {early_s:.2f} s too early" if early_s > _CORRECTION_S else None
 
 
 def letter(reason: str) -> Callable[[int, Frame], str | None]:
-    """Make a check of dead letters."""
+    """Return a check of dead letters."""
 
     def check(_: int, frame: Frame) -> str | None:
         came = frame.headers.get("dead-letter-reason")
@@ -121,10 +121,10 @@ def letter(reason: str) -> Callable[[int, Frame], str | None]:
 
 
 class Load:
-    """All who use the broker."""
+    """All users of the broker."""
 
     def __init__(self, world: World, rate: int, visits: int) -> None:
-        """Make them; ``rate`` is that of the main queue, the others have less."""
+        """Create them; ``rate`` is that of the main queue, the others have less."""
         self.world = world
         self.lanes: list[Lane] = []
         self._consumers: list[Actor] = []
@@ -143,7 +143,7 @@ class Load:
 
     @property
     def actors(self) -> list[Actor]:
-        """Everybody."""
+        """All actors."""
         return self._consumers + self._producers
 
     def _lane(self, name: str) -> Lane:
@@ -151,7 +151,7 @@ class Load:
         return self.lanes[-1]
 
     def _queue(self, name: str, rate: float, *, rejects: bool = False, ack: str = "") -> None:
-        """A queue with three consumers that come and go."""
+        """Add a queue with three consumers that come and go."""
         lane, ack = self._lane(name), ack or "client-individual"
         self._producers.append(Producer(self.world, name, [lane], rate))
         self._consumers += [
@@ -160,7 +160,7 @@ class Load:
         ]
 
     def _topics(self, rate: float) -> None:
-        """A topic with a durable subscription and listeners; a fan-out into two queues."""
+        """Add a topic with a durable subscription and listeners, and a fan-out into two queues."""
         news = self._lane("durable subscription")
         self._durable = Consumer(
             self.world, "/topic/soak.news", news, subscribe=_DURABLE | {"prefetch-count": "50"}
@@ -172,12 +172,12 @@ class Load:
         self._producers.append(Producer(self.world, "/fanout/soak", [left, right], rate))
         self._consumers += [
             Consumer(self.world, left.name, left),
-            # Nothing is lost in the mode auto while somebody reads on.
+            # In the mode auto nothing is lost as long as the consumer keeps reading.
             Consumer(self.world, right.name, right, ack="auto", leaves=False),
         ]
 
     def _transactions(self, rate: float) -> None:
-        """Messages that are sent, moved on and taken in transactions."""
+        """Add messages that are sent, moved and consumed in transactions."""
         source, target = self._lane("/queue/soak.in"), self._lane("/queue/soak.out")
         self._producers.append(
             Producer(self.world, source.name, [source], rate, in_transactions=True)
@@ -188,7 +188,7 @@ class Load:
         ]
 
     def _dead_letters(self, rate: float) -> None:
-        """A queue whose messages are all refused."""
+        """Add a queue whose messages are all rejected."""
         letters = self._lane("/dlq/soak.poison")
         self._producers.append(Producer(self.world, "/queue/soak.poison", [letters], rate))
         self._consumers += [
@@ -197,7 +197,7 @@ class Load:
         ]
 
     def _expiry(self, rate: float) -> None:
-        """A consumer that is too slow for what does not live long."""
+        """Add a consumer that is too slow for messages with a short expiry."""
         brief = self._lane("/queue/soak.brief")
         self._producers.append(
             Producer(self.world, brief.name, [brief], rate, headers=lambda _: {"expiration": "500"})
@@ -208,7 +208,7 @@ class Load:
         ]
 
     def _delays(self, rate: float) -> None:
-        """Messages that have to wait."""
+        """Add delayed messages."""
         later, delays = self._lane("/queue/soak.later"), Delays()
         self._producers.append(
             Producer(self.world, later.name, [later], rate, headers=delays.header)
@@ -216,7 +216,7 @@ class Load:
         self._consumers.append(Consumer(self.world, later.name, later, check=delays.check))
 
     def start(self) -> None:
-        """Begin, consumers first; raises TimeoutError."""
+        """Start, consumers first; raise TimeoutError."""
         for actor in self._consumers:
             actor.start()
         for ready in (self._durable.is_there, self._service.is_there):
@@ -226,9 +226,9 @@ class Load:
             actor.start()
 
     def stop(self, patience_ticks: int) -> None:
-        """End what sends, wait until all has been taken, and end what takes.
+        """Stop the producers, wait until all messages have been consumed, and stop the consumers.
 
-        What has not been taken is given up when nothing was for ``patience_ticks``.
+        Remaining messages are given up after ``patience_ticks`` without a delivery.
         """
         self.world.is_closing.set()
         for actor in self._producers:
@@ -246,7 +246,7 @@ class Load:
 
 
 def launched(directory: Path) -> RunningBroker:
-    """A broker with all that is used."""
+    """Launch a broker with all features that are used."""
     need_proc()
     settings = directory / "settings.toml"
     settings.write_text(_SETTINGS, encoding="utf-8")
@@ -262,7 +262,7 @@ def launched(directory: Path) -> RunningBroker:
 
 
 def world_of(broker: RunningBroker) -> World:
-    """Where the broker listens."""
+    """Return the address of the broker's listeners."""
     assert broker.directory is not None and broker.config is not None
     announced = json.loads((broker.directory / "announce.json").read_text(encoding="utf-8"))
     [beanstalk] = announced["beanstalk"]
@@ -271,7 +271,7 @@ def world_of(broker: RunningBroker) -> World:
 
 
 def unused(sampler: Sampler) -> Sample:
-    """What the broker has before anybody came, the one apart who asked whether it is there."""
+    """Return a sample of the unused broker, after the probing connection has ended."""
     for _ in range(PATIENCE_TICKS):
         sample = sampler.look()
         if not sample.connections:
@@ -280,7 +280,7 @@ def unused(sampler: Sampler) -> Sample:
     raise TimeoutError("a connection that nobody has never ended")
 
 
-#: What has to be, when everybody has gone, as it was before anybody came.
+#: Figures that must return to their initial values when all clients have gone.
 _LEFT: Final = {
     "connections": "Connections left in the end",
     "subscriptions": "Subscriptions left",
@@ -290,13 +290,12 @@ _LEFT: Final = {
     "descriptors": "Open files left",
     "timers": "Timers left",
 }
-#: Of these some may be left for half a minute: what looks now and then whether there is something
-#: to be done looks once more.
+#: Permitted excess: periodic timers may run once more within half a minute.
 _SPARE: Final = {"left_timers": 5}
 
 
 def left_over(sampler: Sampler, world: World, first: Sample, patience_ticks: int) -> list[Figure]:
-    """What there is more of than before anybody came, once nothing is, or for good."""
+    """Return the excess over the initial figures, as soon as there is none or after the timeout."""
     with Session(world.port) as session:
         headers = {"id": "1", "destination": "/topic/soak.news", "ack": "client-individual"}
         session.call("SUBSCRIBE", headers | _DURABLE)
@@ -315,14 +314,14 @@ def left_over(sampler: Sampler, world: World, first: Sample, patience_ticks: int
 
 
 def none_of(figures: Iterable[Figure]) -> list[Bound]:
-    """Say that there must be none of these."""
+    """Return a bound that permits none of these."""
     return [Bound(figure, _SPARE.get(figure.name, 0)) for figure in figures]
 
 
 def run(
     directory: Path, given: argparse.Namespace
 ) -> tuple[list[Figure], list[Bound], dict[str, list[float]]]:
-    """Launch, load, look, stop, judge."""
+    """Launch, run the load, sample, stop and judge."""
     duration_s = given.minutes * 60
     with launched(directory) as broker:
         world = world_of(broker)
@@ -356,7 +355,7 @@ def run(
 
 
 def counted(load: Load, tracebacks: int) -> tuple[list[Figure], list[Figure]]:
-    """What there was, and what there must be none of."""
+    """Return the counters, and the figures that must be 0."""
     mistakes, lanes = load.world.mistakes, load.lanes
     told = [
         Figure("sent", "Messages sent", sum(lane.sent for lane in lanes)),
@@ -377,7 +376,7 @@ def counted(load: Load, tracebacks: int) -> tuple[list[Figure], list[Figure]]:
 def judged(
     samples: dict[str, list[float]], allowed: dict[str, float]
 ) -> tuple[list[Figure], list[Bound]]:
-    """What the series say of it; raises ValueError where they are too short."""
+    """Return the figures and bounds of the series; raise ValueError if they are too short."""
     figures, bounds = [], []
     for series in SERIES:
         points = list(zip(samples["s"], samples[series.name], strict=True))
@@ -418,7 +417,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Read the command line, run and report; gives the exit status."""
+    """Read the command line, run and report; return the exit status."""
     parser = options()
     given = parser.parse_args()
     if given.hours is not None:

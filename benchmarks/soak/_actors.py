@@ -1,4 +1,4 @@
-"""Who sends and takes messages all the time: producers, and consumers that come and go."""
+"""The lasting clients: producers, and consumers that come and go."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ __all__ = ["Actor", "Consumer", "Mover", "Pace", "Producer", "Rejecter", "Servic
 
 #: SENDs without their receipt at a time.
 _WINDOW: Final = 100
-#: A schedule that is further behind than this is begun anew: nothing is made up for in a burst.
+#: A schedule that is late by more than this many seconds restarts, so that there is no burst.
 _BEHIND_S: Final = 1.0
 _BODY_BYTES: Final = 200
 
 
 class World:
-    """The broker, and what everybody has to know of the run."""
+    """The broker, and the common state of the run."""
 
     def __init__(self, port: int, admin: Admin, websocket_port: int, beanstalk_port: int) -> None:
-        """Ports of what there is not are 0."""
+        """Set the ports; 0 for those that do not exist."""
         self.port = port
         self.admin = admin
         self.websocket_port = websocket_port
         self.beanstalk_port = beanstalk_port
         self.mistakes = Mistakes()
-        #: Nothing new is to be sent.
+        #: Set when no new message is to be sent.
         self.is_closing = Event()
-        #: Nothing more is to be taken.
+        #: Set when consumers are to stop.
         self.is_over = Event()
 
 
 class Actor(Thread):
-    """Somebody who uses the broker; what goes wrong ends the run."""
+    """A user of the broker; an error of it ends the run."""
 
     def __init__(self, world: World, name: str) -> None:
-        """Nothing is done before :meth:`start`."""
+        """Prepare; nothing runs before :meth:`start`."""
         super().__init__(name=name, daemon=True)
         self.world = world
         self.random = random.Random(name)
         self.sessions = 0
 
     def run(self) -> None:
-        """Act, and note how it ended if that was no good end."""
+        """Act, and record an error that ends it."""
         try:
             self.act()
         except (Refused, OSError, HTTPException, ValueError, KeyError) as error:
@@ -60,20 +60,20 @@ class Actor(Thread):
             self.world.is_closing.set()
 
     def act(self) -> None:
-        """What it does."""
+        """Run its actions."""
         raise NotImplementedError
 
 
 class Pace:
-    """Lets something happen so often a second, at times that are not all the same."""
+    """Paces an action at an average rate with random intervals."""
 
     def __init__(self, per_s: float) -> None:
-        """Begin now."""
+        """Start now."""
         self._interval_s = 1 / per_s
         self._due = time.monotonic()
 
     def wait(self, end: Event) -> bool:
-        """Wait for the next time; gives whether to go on."""
+        """Wait for the next time; return False if the run is closing."""
         now = time.monotonic()
         self._due = max(self._due + self._interval_s, now - _BEHIND_S)
         return not end.wait(max(0.0, self._due - now))
@@ -92,7 +92,7 @@ class Producer(Actor):
         headers: Callable[[int], dict[str, str]] = lambda _: {},
         in_transactions: bool = False,
     ) -> None:
-        """Each message is to come on all ``lanes``, whose numbers are the same."""
+        """Prepare; each message has to arrive on all ``lanes``, whose numbers are the same."""
         super().__init__(world, f"producer of {destination}")
         self._destination = destination
         self._lanes = lanes
@@ -141,7 +141,7 @@ class Producer(Actor):
         session.disconnect()
 
     def _send_in_transactions(self, session: Session, stay: int) -> None:
-        """Five messages each; some are aborted, or end with the connection."""
+        """Send five messages in each transaction; some are aborted, or end with the connection."""
         pace = Pace(self._per_s / 5)
         for each in range(stay):
             if not pace.wait(self.world.is_closing):
@@ -150,7 +150,8 @@ class Producer(Actor):
             session.send_frame("BEGIN", {"transaction": name})
             ending = self.random.random()
             if ending < 0.2:
-                # Before anything is sent of it: it must not come, not even for a moment.
+                # Before the first SEND: an uncommitted message must never arrive, not even for a
+                # moment.
                 for lane in self._lanes:
                     for number in numbers:
                         lane.is_void(number)
@@ -167,15 +168,15 @@ class Producer(Actor):
 
 
 class Visit(NamedTuple):
-    """What a consumer does in one stay."""
+    """The state of a consumer during one connection."""
 
     session: Session
     held: deque[Frame]
-    """What it has not acknowledged."""
+    """Its unacknowledged messages."""
 
 
 class Consumer(Actor):
-    """Takes messages, comes and goes, and leaves some behind that have to come again."""
+    """Consumes messages, comes and goes, and leaves some unacknowledged for redelivery."""
 
     def __init__(
         self,
@@ -191,7 +192,7 @@ class Consumer(Actor):
         check: Callable[[int, Frame], str | None] = lambda *_: None,
         number: int = 1,
     ) -> None:
-        """``check`` gives what is wrong with a message, if anything; ``pause_s`` is work."""
+        """Prepare; ``check`` describes a fault of a message, if any; ``pause_s`` is work."""
         super().__init__(world, f"consumer {number} of {source}")
         self._lane = lane
         self._ack = ack
@@ -200,11 +201,11 @@ class Consumer(Actor):
         self._leaves = leaves
         self._subscribe = {"id": "1", "destination": source, "ack": ack} | (subscribe or {})
         self._check = check
-        #: It has been subscribed once.
+        #: Set after the first subscription.
         self.is_there = Event()
 
     def act(self) -> None:
-        """Come and go until all is over."""
+        """Come and go until the run is over."""
         while not self.world.is_over.is_set():
             self.sessions += 1
             with Session(self.world.port) as session:
@@ -225,7 +226,7 @@ class Consumer(Actor):
         return number
 
     def _take_auto(self, session: Session) -> None:
-        """What has come in the mode auto is done with; who leaves loses what it has not read."""
+        """Consume in the mode auto; a consumer that leaves loses its unread messages."""
         while not self.world.is_over.is_set():
             frame = session.message()
             if frame is not None:
@@ -240,7 +241,7 @@ class Consumer(Actor):
             self._settle(session)
             if frame is None:
                 if self.world.is_closing.is_set() and stay is not None:
-                    stay -= 5  # so that what others hold comes back, too
+                    stay -= 5  # other consumers' unacknowledged messages must return, too
                 continue
             number = self._seen(frame)
             stay = None if stay is None else stay - 1
@@ -262,7 +263,7 @@ class Consumer(Actor):
         self._settle(session)
 
     def _acknowledge(self, session: Session, held: list[tuple[int, Frame]]) -> None:
-        """All that is held; the receipt has the numbers."""
+        """Acknowledge all held messages; the receipt header contains their numbers."""
         if self._ack == "client" and held:
             numbers = ",".join(str(number) for number, _ in held)
             session.send_frame("ACK", {"id": held[-1][1].headers["ack"]}, receipt=numbers)
@@ -278,7 +279,7 @@ class Consumer(Actor):
                     self._lane.is_settled(int(number))
 
     def _leave(self, session: Session) -> None:
-        """In one of the ways in which clients leave; what is held goes back in each."""
+        """Disconnect in a random way; each returns the held messages to the queue."""
         way = self.random.randrange(3)
         if way == 0:
             session.call("UNSUBSCRIBE", {"id": "1"})
@@ -290,14 +291,14 @@ class Mover(Actor):
     """Moves messages from a queue to another, in transactions; each has to arrive once."""
 
     def __init__(self, world: World, source: str, target: str, lanes: tuple[Lane, Lane]) -> None:
-        """``lanes`` are those of the source and of the target, with the same numbers."""
+        """Prepare; ``lanes`` are those of the source and of the target, with the same numbers."""
         super().__init__(world, f"mover from {source} to {target}")
         self._source = source
         self._target = target
         self._from, self._to = lanes
 
     def act(self) -> None:
-        """Move until all is over."""
+        """Move until the run is over."""
         while not self.world.is_over.is_set():
             self.sessions += 1
             with Session(self.world.port) as session:
@@ -308,7 +309,7 @@ class Mover(Actor):
                         break
 
     def _move(self, session: Session, name: str) -> bool:
-        """Move up to five; gives False where it was left in the middle."""
+        """Move up to five messages; return False if the connection was cut in the middle."""
         frames = [frame for _ in range(5) if (frame := session.message()) is not None]
         numbers = [number_of(frame) for frame in frames]
         for number, frame in zip(numbers, frames, strict=True):
@@ -335,7 +336,7 @@ class Mover(Actor):
     def _fill(
         self, session: Session, name: str, numbers: Sequence[int], frames: Sequence[Frame]
     ) -> None:
-        """All of a transaction but its end."""
+        """Send the frames of a transaction except the last."""
         session.send_frame("BEGIN", {"transaction": name})
         for number, frame in zip(numbers, frames, strict=True):
             session.send_frame("ACK", {"id": frame.headers["ack"], "transaction": name})
@@ -344,15 +345,15 @@ class Mover(Actor):
 
 
 class Rejecter(Actor):
-    """Refuses every message of a queue, again and again, and counts along."""
+    """Rejects every message of a queue repeatedly, and counts the deliveries."""
 
     def __init__(self, world: World, source: str) -> None:
-        """Nothing was refused yet."""
+        """Start without rejections."""
         super().__init__(world, f"rejecter of {source}")
         self._source = source
 
     def act(self) -> None:
-        """Refuse until all is over."""
+        """Reject until the run is over."""
         deliveries: dict[int, int] = {}
         self.sessions = 1
         with Session(self.world.port) as session:
@@ -374,16 +375,16 @@ class Rejecter(Actor):
 
 
 class Service(Actor):
-    """Answers requests, wherever the answers go."""
+    """Answers requests at their reply destination."""
 
     def __init__(self, world: World, source: str) -> None:
-        """Nothing was asked yet."""
+        """Start without requests."""
         super().__init__(world, f"service at {source}")
         self._source = source
         self.is_there = Event()
 
     def act(self) -> None:
-        """Answer until all is over."""
+        """Answer until the run is over."""
         self.sessions = 1
         with Session(self.world.port) as session:
             session.call("SUBSCRIBE", {"id": "1", "destination": self._source})

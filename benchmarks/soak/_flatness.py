@@ -1,4 +1,4 @@
-"""Whether a series is flat: by a slope that single outliers don't move, and a bound."""
+"""A test for a flat series: a slope that is robust against outliers, and a bound."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Final, NamedTuple
 
 __all__ = ["SERIES", "Flatness", "Series", "second_half", "slope", "verdict"]
 
-#: Points that are compared with each other, at most: the work grows with their square.
+#: Most points that are compared with each other: the work grows with their square.
 _POINTS: Final = 600
 
 
 class Series(NamedTuple):
-    """Something that is sampled, and how much it may grow in the second half of a run."""
+    """A sampled figure, and its permitted growth in the second half of a run."""
 
     name: str
     title: str
     most: float
-    """What it may grow by at least, in its own unit."""
+    """Permitted growth in its own unit."""
     share: float = 0.0
-    """What it may grow by as a share of its median; the larger of the two counts."""
+    """Permitted growth as a share of its median; the larger of the two counts."""
 
 
-#: What has to be flat. A memory that leaks 100 octets a message grows by more than this in minutes.
+#: The series that must be flat. A leak of 100 bytes a message exceeds these within minutes.
 SERIES: Final = (
     Series("memory_mib", "anonymous memory, MiB", 2.0, 0.03),
     Series("store_mib", "store on the disk, MiB", 2.0, 0.05),
@@ -39,7 +39,7 @@ SERIES: Final = (
 
 
 class Flatness(NamedTuple):
-    """What came of one series."""
+    """The result for one series."""
 
     series: Series
     middle: float
@@ -51,15 +51,15 @@ class Flatness(NamedTuple):
 
     @property
     def is_flat(self) -> bool:
-        """Whether it grows by no more than it may."""
+        """True if it grows by no more than permitted."""
         return self.growth <= self.allowed
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
     """The median of the slopes between all pairs of points (Theil and Sen); 0 for fewer than two.
 
-    Up to 29 % of the points may be anything at all without moving it far: a burst, a garbage
-    collection, a machine that was busy with something else.
+    Up to 29 % of the points may be outliers without much effect: a burst, a garbage collection, a
+    machine that was busy with something else.
     """
     step = -(-len(points) // _POINTS) or 1
     chosen = points[::step]
@@ -81,7 +81,7 @@ def second_half(points: Sequence[tuple[float, float]]) -> list[tuple[float, floa
 
 
 def verdict(series: Series, points: Sequence[tuple[float, float]]) -> Flatness:
-    """Judge a series by its second half; raises ValueError where that has too little in it."""
+    """Judge a series by its second half; raise ValueError if that is too short."""
     half = second_half(points)
     if len(half) < 5:
         raise ValueError(f"{len(half)} samples of {series.title} are too few to judge it by")

@@ -1,4 +1,4 @@
-"""What was sent, what has come, and what should not have: a look at every single message."""
+"""Verification of every single message: the sent ones, the received ones and the duplicates."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Final
 
 __all__ = ["Lane", "Mistakes"]
 
-#: What is known of a message; several of these at a time.
+#: Flags of a message, which can be combined.
 _SENT: Final = 1
 _KEPT: Final = 2
 _SEEN: Final = 4
 _DONE: Final = 8
-#: It was taken back before it took effect, and must not come.
+#: It was rolled back before it took effect, and must not be delivered.
 _VOID: Final = 16
-#: Mistakes that are told in words; the others are counted.
+#: Number of mistakes that are described; the others are counted only.
 _TOLD: Final = 20
 
 
 class Mistakes:
-    """What the broker, or the network, has done wrong; for several threads."""
+    """The faults of the broker or the network; thread-safe."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start empty."""
         self._lock = Lock()
         self.lost = 0
         self.doubled = 0
@@ -31,7 +31,7 @@ class Mistakes:
         self.told: list[str] = []
 
     def add(self, kind: str, text: str, count: int = 1) -> None:
-        """Note a mistake; ``kind`` is one of the counters."""
+        """Record a mistake; ``kind`` is one of the counters."""
         with self._lock:
             setattr(self, kind, getattr(self, kind) + count)
             if len(self.told) < _TOLD:
@@ -39,44 +39,44 @@ class Mistakes:
 
 
 class Lane:
-    """Numbered messages that have to be settled once each, whatever way they take."""
+    """Numbered messages that must be settled once each, on any path."""
 
     def __init__(self, name: str, mistakes: Mistakes) -> None:
-        """Begin with no messages; ``name`` is for people."""
+        """Start without messages; ``name`` is for readers."""
         self.name = name
         self._mistakes = mistakes
         self._states = bytearray()
         self._lock = Lock()
-        #: Messages that the broker has confirmed and nobody has settled.
+        #: Messages that the broker has confirmed and no consumer has settled.
         self.waiting = 0
         self.deliveries = 0
         self.redeliveries = 0
 
     @property
     def sent(self) -> int:
-        """How many numbers there are."""
+        """Number of messages."""
         return len(self._states)
 
     def next(self) -> int:
-        """A number for a message that is about to be sent."""
+        """Return a number for a message that is about to be sent."""
         with self._lock:
             self._states.append(_SENT)
             return len(self._states) - 1
 
     def is_sent(self, number: int) -> None:
-        """The same for a number that comes from another lane."""
+        """Record a number of another lane as about to be sent."""
         with self._lock:
             if number >= len(self._states):
                 self._states.extend(bytes(number + 1 - len(self._states)))
             self._states[number] |= _SENT
 
     def is_void(self, number: int) -> None:
-        """A message was part of a transaction that has not been committed."""
+        """Record that a message belongs to a transaction that was not committed."""
         with self._lock:
             self._states[number] = _VOID
 
     def is_kept(self, number: int) -> None:
-        """The broker has confirmed a message."""
+        """Record that the broker has confirmed a message."""
         with self._lock:
             state = self._states[number]
             if not state & _KEPT:
@@ -84,7 +84,7 @@ class Lane:
                 self.waiting += not state & _DONE
 
     def has_come(self, number: int, *, is_redelivered: bool) -> None:
-        """A message was delivered."""
+        """Record that a message was delivered."""
         with self._lock:
             self.deliveries += 1
             self.redeliveries += is_redelivered
@@ -99,7 +99,7 @@ class Lane:
             self._mistakes.add("doubled", f"{self.name}: {number} came again, not as redelivered")
 
     def is_settled(self, number: int) -> None:
-        """The broker has confirmed an acknowledgement."""
+        """Record that the broker has confirmed an acknowledgement."""
         with self._lock:
             state = self._states[number]
             self._states[number] = state | _DONE
@@ -108,7 +108,7 @@ class Lane:
             self._mistakes.add("doubled", f"{self.name}: {number} was acknowledged twice")
 
     def close(self) -> None:
-        """Nothing more will come: what is missing is lost."""
+        """Count all missing messages as lost; no more will arrive."""
         missing = [
             number
             for number, state in enumerate(self._states)

@@ -1,4 +1,4 @@
-"""The series of a run as a picture: a panel for each, with the slope that it is judged by."""
+"""The series of a run as a diagram: a panel for each, with the slope that it is judged by."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _TOP: Final = 34
 _BOTTOM: Final = 30
 _GAP: Final = 14
 _HEAD: Final = 34
-#: Divisions of the scales, at most.
+#: Most divisions of the scales.
 _DIVISIONS: Final = 4
-#: What is drawn without being judged: name and title.
+#: Series that are drawn without being judged: name and title.
 _RATES: Final = (("delivered_per_s", "deliveries a second"),)
 
 
@@ -54,7 +54,7 @@ def soak_plot(samples: Mapping[str, Sequence[float]]) -> str:
 
 
 def _panel(title: str, points: Sequence[tuple[float, float]], *, is_judged: bool) -> list[str]:
-    """One series; the upright scale begins with 0, so that what looks flat is flat."""
+    """Draw one series; the y axis begins with 0, so that a line that looks flat is flat."""
     step = round_step(max(1.0, *(y for _, y in points)), _DIVISIONS)
     top_value = step * max(1, math.ceil(max(y for _, y in points) / step))
     began_s, ended_s = points[0][0], points[-1][0]

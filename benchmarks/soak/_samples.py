@@ -1,4 +1,4 @@
-"""What a broker has at a moment, by the system and by its own admin interface."""
+"""Samples of a broker, from the system and from its own admin interface."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TIMEOUT_S: Final = 600.0
 
 
 class Admin:
-    """Asks a broker over HTTP, each time with a connection of its own."""
+    """A client of a broker's HTTP interface, with a new connection for each request."""
 
     def __init__(self, url: str) -> None:
         """``url`` is that of the admin interface."""
@@ -29,15 +29,15 @@ class Admin:
         self.host, self.port = parts.hostname or "", parts.port or 0
 
     def text(self, path: str) -> str:
-        """What GET gives; raises OSError and http.client.HTTPException."""
+        """Return the body of a GET response; raise OSError and http.client.HTTPException."""
         return self._asked("GET", path, None)
 
     def json(self, path: str) -> Any:
-        """The same as JSON."""
+        """Return the body of a GET response as JSON."""
         return json.loads(self.text(f"/api/v1/{path}"))
 
     def post(self, path: str, **fields: object) -> None:
-        """Ask for a change."""
+        """Send a POST request."""
         self._asked("POST", f"/api/v1/{path}", json.dumps(fields))
 
     def _asked(self, method: str, path: str, body: str | None) -> str:
@@ -54,7 +54,7 @@ class Admin:
         return text
 
     def gauges(self) -> dict[str, float]:
-        """The metrics that have no labels."""
+        """Return the metrics without labels."""
         found = {}
         for line in self.text("/metrics").splitlines():
             if not line.startswith("#") and "{" not in line:
@@ -64,7 +64,7 @@ class Admin:
 
 
 class Sample(NamedTuple):
-    """A moment; ``s`` is seconds since the load began."""
+    """A sample; ``s`` is seconds since the load began."""
 
     s: float
     memory_mib: float
@@ -83,10 +83,10 @@ class Sample(NamedTuple):
 
 
 class Sampler:
-    """Looks at a broker again and again, in a thread of its own."""
+    """Samples a broker periodically, in a separate thread."""
 
     def __init__(self, pid: int, data: Path, admin: Admin, interval_s: float) -> None:
-        """Look at nothing yet."""
+        """Start without samples."""
         self._pid = pid
         self._data = data
         self._admin = admin
@@ -98,12 +98,12 @@ class Sampler:
         self.trouble: str | None = None
 
     def start(self) -> None:
-        """Begin; times count from here."""
+        """Start sampling; times count from here."""
         self._began = time.monotonic()
         self._thread.start()
 
     def stop(self) -> None:
-        """Look for the last time."""
+        """Take the last sample."""
         self._end.set()
         self._thread.join()
 
@@ -113,14 +113,14 @@ class Sampler:
         return time.monotonic() - self._began
 
     def summary(self) -> str:
-        """The last sample, for people."""
+        """Return the last sample as text."""
         if not self.samples:
             return "no sample yet"
         last = self.samples[-1]
         return f"{last.memory_mib:.1f} MiB, {last.delivered:,.0f} deliveries"
 
     def look(self) -> Sample:
-        """The broker now."""
+        """Return a sample of the current state."""
         status = Path(f"/proc/{self._pid}/status").read_text(encoding="ascii")
         threads = next(line for line in status.splitlines() if line.startswith("Threads:"))
         descriptors = len(os.listdir(f"/proc/{self._pid}/fd"))
@@ -154,7 +154,7 @@ class Sampler:
 
 
 def columns(samples: Sequence[Sample]) -> dict[str, list[float]]:
-    """The series, each a list, with the deliveries of a second between two samples."""
+    """Return the series, each a list, with the deliveries per second between two samples."""
     made = {name: [getattr(each, name) for each in samples] for name in Sample._fields}
     rates = [(now.delivered - then.delivered) / (now.s - then.s) for then, now in pairwise(samples)]
     made["delivered_per_s"] = rates[:1] + rates

@@ -1,7 +1,7 @@
 """Connections of all kinds: STOMP over TCP and over WebSocket, and beanstalk.
 
-What they wait for they wait for in ticks, and not until a time: when everything on the machine is
-stopped for minutes, the broker has been stopped as well, and nobody is late.
+Timeouts are counted in ticks, not by the clock: when the machine is suspended for minutes, the
+broker is suspended as well, and nothing is late.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 __all__ = ["PATIENCE_TICKS", "TICK_S", "BeanstalkSession", "Session", "WebSocketSession"]
 
 TICK_S: Final = 0.25
-#: For what is due at once. That is a minute, on a machine that has other things to do.
+#: Timeout for immediate answers: a minute, on a busy machine.
 PATIENCE_TICKS: Final = 240
-#: A system call may take longer than that where everything is stopped.
+#: Timeout of system calls in seconds, longer than a suspension of the machine.
 _TIMEOUT_S: Final = 1_800.0
 
 
 class Session(Client):
-    """A connection that sorts what comes into messages and receipts."""
+    """A connection that sorts incoming frames into messages and receipts."""
 
     def __init__(self, port: int) -> None:
-        """Connect and log in; raises OSError and Refused."""
+        """Connect and log in; raise OSError and Refused."""
         self.messages: deque[Frame] = deque()
         self._unconfirmed: dict[str, None] = {}
         self._receipts: list[str] = []
@@ -40,17 +40,17 @@ class Session(Client):
         self.log_in()
 
     def __enter__(self) -> Self:
-        """Nothing to do."""
+        """Return the session."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the socket, without a word."""
+        """Close the socket without DISCONNECT."""
         self.close()
 
     def send_frame(
         self, command: str, headers: dict[str, str], body: bytes = b"", *, receipt: str = ""
     ) -> None:
-        """Send a frame; with ``receipt``, its receipt is waited for by :meth:`confirm`."""
+        """Send a frame; with ``receipt``, :meth:`confirm` waits for its receipt."""
         if receipt:
             headers = {**headers, "receipt": receipt}
             self._unconfirmed[receipt] = None
@@ -63,7 +63,7 @@ class Session(Client):
         self.confirm()
 
     def poll(self, wait_s: float = TICK_S) -> bool:
-        """Read what has come, or comes in that time; gives whether there was anything."""
+        """Read available data, or wait for it until the timeout; return True if there was any."""
         if not select.select([self.socket], [], [], wait_s)[0]:
             return False
         for frame in self.receive():
@@ -78,12 +78,12 @@ class Session(Client):
         return True
 
     def receipts(self) -> list[str]:
-        """Those that have come since the last time."""
+        """Return the receipts since the last call."""
         found, self._receipts = self._receipts, []
         return found
 
     def confirm(self, most: int = 0) -> None:
-        """Wait until no more than so many receipts are missing; raises TimeoutError."""
+        """Wait until at most this many receipts are missing; raise TimeoutError."""
         patience = PATIENCE_TICKS
         while len(self._unconfirmed) > most:
             patience = PATIENCE_TICKS if self.poll() else patience - 1
@@ -92,7 +92,7 @@ class Session(Client):
                 raise TimeoutError(f"the receipt {first} of {len(self._unconfirmed)} never came")
 
     def message(self, ticks: int = 1) -> Frame | None:
-        """The next message, if one comes in so many ticks."""
+        """Return the next message, if one arrives within this many ticks."""
         while not self.messages:
             if not ticks:
                 return None
@@ -100,25 +100,25 @@ class Session(Client):
         return self.messages.popleft()
 
     def due_message(self) -> Frame:
-        """The next message, which has to come; raises TimeoutError."""
+        """Return the next message, which has to arrive; raise TimeoutError."""
         frame = self.message(PATIENCE_TICKS)
         if frame is None:
             raise TimeoutError("a message that is due never came")
         return frame
 
     def disconnect(self) -> None:
-        """Say goodbye and wait for the answer to it."""
+        """Send DISCONNECT and wait for its receipt."""
         self.call("DISCONNECT", {})
         self.close()
 
 
 class WebSocketSession(Session):
-    """The same over WebSocket; takes wsproto."""
+    """The same over WebSocket; needs wsproto."""
 
     _websocket: WSConnection | None = None
 
     def write(self, octets: bytes) -> None:
-        """Send octets as a message; the first time the handshake comes before it."""
+        """Send bytes as a WebSocket message, the first time after the handshake."""
         from wsproto.events import BytesMessage
 
         if self._websocket is None:
@@ -140,7 +140,7 @@ class WebSocketSession(Session):
                 return websocket
 
     def read(self) -> bytes:
-        """Read what messages there are, waiting if need be; nothing where only a ping came."""
+        """Return the next messages, waiting for them; empty after a ping only."""
         from wsproto.events import BytesMessage, Ping, TextMessage
 
         assert self._websocket is not None
@@ -162,12 +162,12 @@ class BeanstalkSession:
     """A client of beanstalkd."""
 
     def __init__(self, port: int) -> None:
-        """Connect; raises OSError."""
+        """Connect; raise OSError."""
         self._socket = socket.create_connection(("127.0.0.1", port), _TIMEOUT_S)
         self._file = self._socket.makefile("rb")
 
     def __enter__(self) -> Self:
-        """Nothing to do."""
+        """Return the session."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -176,7 +176,7 @@ class BeanstalkSession:
         self._socket.close()
 
     def ask(self, command: str, job: bytes | None = None) -> list[str]:
-        """The words of an answer; raises Refused for the end."""
+        """Return the words of an answer; raise Refused at the end of the connection."""
         octets = b"" if job is None else job + b"\r\n"
         self._socket.sendall(command.encode() + b"\r\n" + octets)
         line = self._file.readline()
@@ -185,13 +185,13 @@ class BeanstalkSession:
         return line.decode().split()
 
     def put(self, job: bytes) -> None:
-        """Put a job; raises Refused."""
+        """Put a job; raise Refused."""
         answer = self.ask(f"put 65536 0 60 {len(job)}", job)
         if answer[:1] != ["INSERTED"]:
             raise Refused(f"put: {' '.join(answer)}")
 
     def reserve(self) -> tuple[str, bytes]:
-        """The id and the octets of a job that is there; raises Refused."""
+        """Return the id and the bytes of an available job; raise Refused."""
         answer = self.ask("reserve-with-timeout 60")
         if answer[:1] != ["RESERVED"]:
             raise Refused(f"reserve: {' '.join(answer)}")

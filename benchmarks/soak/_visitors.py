@@ -1,4 +1,4 @@
-"""Who comes for a moment: short connections of every kind, and those who only look on."""
+"""Short connections of every kind, and observers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _BODY: Final = b"x" * 500
 
 
 class Listener(Actor):
-    """Subscribes to a pattern of topics for a while: whatever is sent meanwhile comes, in order."""
+    """Subscribes to a pattern of topics for a while: all messages meanwhile arrive, in order."""
 
     def __init__(self, world: World, pattern: str) -> None:
-        """All messages that match are those of one producer."""
+        """Prepare; all matching messages are those of one producer."""
         super().__init__(world, f"listener to {pattern}")
         self._pattern = pattern
 
@@ -47,10 +47,10 @@ class Listener(Actor):
 
 
 class Operator(Actor):
-    """Asks the admin interface this and that, and empties a queue that nobody reads."""
+    """Uses the admin interface, and purges a queue without consumers."""
 
     def act(self) -> None:
-        """Ask until the run is closing."""
+        """Use it until the run is closing."""
         admin, pace = self.world.admin, Pace(2)
         while pace.wait(self.world.is_closing):
             self.sessions += 1
@@ -67,10 +67,10 @@ class Operator(Actor):
 
 
 class Visitor(Actor):
-    """Opens connections all the time, does one thing with each, and closes it."""
+    """Opens short connections, each for one action."""
 
     def __init__(self, world: World, number: int, per_s: float) -> None:
-        """So many visits a second."""
+        """Prepare for this many visits per second."""
         super().__init__(world, f"visitor {number}")
         self._per_s = per_s
         self._names = (f"{number}.{each}" for each in count(1))
@@ -96,11 +96,11 @@ class Visitor(Actor):
             self.random.choice(self._visits)()
 
     def _pass_by(self) -> None:
-        """Connect, and be gone before anything is said."""
+        """Connect, and close before sending anything."""
         socket.create_connection(("127.0.0.1", self.world.port)).close()
 
     def _be_refused(self) -> None:
-        """Say something that is no STOMP."""
+        """Send bytes that are not STOMP."""
         with Session(self.world.port) as session:
             session.write(b"NONSENSE\n\n\0")
             try:
@@ -120,12 +120,12 @@ class Visitor(Actor):
             session.send_frame("SEND", {"destination": queue, "transaction": "t"}, _BODY)
 
     def _use_a_queue(self) -> None:
-        """Send to a queue of its own, and take that."""
+        """Send to a separate queue, and consume from it."""
         with Session(self.world.port) as session:
             self._use(session)
 
     def _use_a_websocket(self) -> None:
-        """The same over WebSocket; it ends as it comes."""
+        """Do the same over WebSocket; the message returns unchanged."""
         with WebSocketSession(self.world.websocket_port) as session:
             self._use(session)
 
@@ -135,7 +135,7 @@ class Visitor(Actor):
         session.call("SEND", headers, name.encode())
         session.call("SUBSCRIBE", {**headers, "id": "1", "ack": "client-individual"})
         self._expect(name.encode(), session.due_message().body)
-        # Comes again, at its old place, and as what it is.
+        # It must be redelivered, in its old position, with its content unchanged.
         session.call("UNSUBSCRIBE", {"id": "1"})
         with Session(self.world.port) as other:
             other.call("SUBSCRIBE", {**headers, "id": "1", "ack": "client-individual"})
@@ -151,7 +151,7 @@ class Visitor(Actor):
             self.world.mistakes.add("strays", f"{came!r:.100} came, not {wanted!r:.100}")
 
     def _ask(self) -> None:
-        """Have a request answered to a temporary queue; now and then don't wait for it."""
+        """Send a request with a temporary reply queue; now and then leave before the answer."""
         with Session(self.world.port) as session:
             name = next(self._names).encode()
             session.call("SUBSCRIBE", {"id": "1", "destination": "/temp-queue/answers"})
@@ -170,7 +170,7 @@ class Visitor(Actor):
             session.disconnect()
 
     def _subscribe_durably(self) -> None:
-        """Make a durable subscription, have it collect, come back for that, remove it."""
+        """Create a durable subscription, disconnect, consume the collected messages, remove it."""
         name = next(self._names)
         topic = f"/topic/soak.durable.{name}"
         headers = {"id": "1", "destination": topic, "ack": "client", "x-queue-name": name}
@@ -187,7 +187,7 @@ class Visitor(Actor):
             session.disconnect()
 
     def _do_a_job(self) -> None:
-        """Put a job into a tube, give it back once, and do it."""
+        """Put a job into a tube, release it once, and delete it."""
         name = next(self._names)
         with BeanstalkSession(self.world.beanstalk_port) as session:
             session.ask(f"use soak.{name}")

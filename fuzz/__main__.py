@@ -26,7 +26,7 @@ from fuzz._targets import TARGETS
 
 
 def main() -> int:
-    """Read the command line; gives the exit status."""
+    """Read the command line and run targets; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--list", action="store_true", help="list the targets")

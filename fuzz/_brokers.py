@@ -1,4 +1,4 @@
-"""Brokers in memory for scripts of clients, and what has to hold of them in the end."""
+"""In-memory brokers for scripts of clients, and checks of their final state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stompkit.testing.memory import MemoryBroker, MemoryClient, MemoryTransport
 
 __all__ = ["CONFIGS", "Bystander", "check_empty", "check_queues", "make_broker", "step_of_stream"]
 
-#: How far a script can move the clock at once, in seconds.
+#: Steps by which a script can advance the clock, in seconds.
 _TIMES: Final = {"t": 1.0, "T": 60.0, "d": 86_400.0}
 _TOPIC: Final = "/topic/bystander.of.nobody"
 _QUEUE: Final = "/queue/bystander.of.nobody"
@@ -29,7 +29,7 @@ _NARROW: Final = Limits(
     max_body_bytes=200,
     max_frame_bytes=600,
 )
-#: Settings that have the same script take other ways.
+#: Configurations in which the same script takes different paths.
 CONFIGS: Final = (
     BrokerConfig(destinations=(_FANOUT,)),
     BrokerConfig(flow="one-in-flight", destinations=(_FANOUT,)),
@@ -58,7 +58,7 @@ CONFIGS: Final = (
 
 
 class _LateRunner:
-    """Makes each call of a store in a turn of its own, when the clock is moved."""
+    """Makes each call of a store asynchronously, when the clock advances."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -80,12 +80,12 @@ class _LateRunner:
         self._clock.callLater(0, call)
 
     def stop(self) -> None:
-        # What was asked for is done before a broker ends.
+        # Finish pending calls before a broker ends.
         self._clock.advance(0)
 
 
 def make_broker(settings: int) -> tuple[MemoryBroker, BrokerConfig]:
-    """A broker by an octet: its configuration, its store, and how its streams end."""
+    """Return a broker by a byte: its configuration, its store, and the way its streams end."""
     config = CONFIGS[settings % 16 % len(CONFIGS)]
     clock = Clock()
     has_store, is_late = bool(settings & 16), bool(settings & 32)
@@ -98,7 +98,7 @@ def make_broker(settings: int) -> tuple[MemoryBroker, BrokerConfig]:
 
 
 def step_of_stream(broker: MemoryBroker, transport: MemoryTransport, what: str) -> bool:
-    """Have something happen to a client's stream, or to the clock; false for no such step."""
+    """Change the state of a client's stream or of the clock; return False for an unknown step."""
     if what in _TIMES:
         broker.clock.advance(_TIMES[what])
     elif what == "e":
@@ -119,7 +119,7 @@ def step_of_stream(broker: MemoryBroker, transport: MemoryTransport, what: str) 
 
 
 class Bystander:
-    """A client that does nothing wrong, and suffers nothing."""
+    """A well-behaved client, which faults of other clients must not affect."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         """Connect, subscribe to a topic, and send something to it."""
@@ -130,11 +130,11 @@ class Bystander:
         self.check()
 
     def _connected(self) -> MemoryClient:
-        # The clock moves by a day at most before it can beat again.
+        # Before its next heart-beat, the clock advances by a day at most.
         return self._broker.client(heart_beat="100000000,0")
 
     def check(self) -> None:
-        """Send messages to itself; they have to come, whole and in their order."""
+        """Send messages to itself; check that all arrive, unchanged and in order."""
         client = self._client
         client.take()
         bodies = [b"%d" % (self._sent + number) for number in range(3)]
@@ -145,7 +145,7 @@ class Bystander:
         client.send("ABORT", transaction="t", receipt="r")
         self._broker.clock.advance(0)
         found = client.take()
-        # Messages that a store keeps for durable subscriptions may come after the answer.
+        # Messages stored for durable subscriptions may arrive after the receipt.
         messages = [frame for frame in found if frame.command == "MESSAGE"]
         others = [frame for frame in found if frame.command != "MESSAGE"]
         assert [frame.body for frame in messages] == bodies, found
@@ -153,18 +153,18 @@ class Bystander:
         assert not client.lost
 
     def beat(self) -> None:
-        """Beat once; to be called more often than every other day."""
+        """Send a heart-beat; call this more often than every other day."""
         self._client.write(b"\n")
 
     def close(self) -> None:
-        """Leave."""
+        """Disconnect gracefully."""
         self._client.send("DISCONNECT", receipt="end")
         assert self._client.frames[-1].headers == {"receipt-id": "end"}
         self._client.close()
 
 
 def check_empty(broker: MemoryBroker) -> None:
-    """What has to hold when all clients are gone."""
+    """Check the state of the broker after all clients have disconnected."""
     broker.clock.advance(0)
     domain = broker.broker
     assert not connections(domain), connections(domain)
@@ -175,11 +175,12 @@ def check_empty(broker: MemoryBroker) -> None:
 
 
 def check_queues(broker: MemoryBroker, config: BrokerConfig, *, is_exact: bool) -> None:
-    """A new client gets from each queue what the broker says there is.
+    """Check that a new client gets from each queue the messages that the broker reports.
 
-    That is so ``is_exact``-ly where no message can be past its time, which is noticed only then.
+    The numbers agree exactly if no message can have expired (``is_exact``): the broker notices
+    expired messages only at delivery.
     """
-    for _ in range(2):  # what is past its time may go to a queue of dead letters
+    for _ in range(2):  # expired messages may move to a dead-letter queue
         for each in destinations(broker.broker):
             if each.kind in ("queue", "dlq") and each.ready:
                 _drain(broker, config, each, is_exact=is_exact)
@@ -193,10 +194,10 @@ def _drain(
 ) -> None:
     host = config.hosts[0] if config.hosts else "memory"
     client = broker.connect()
-    # Names may have line feeds, which 1.0 has no way to write.
+    # Names may have line feeds, which 1.0 cannot encode.
     client.send("CONNECT", {"accept-version": "1.2", "host": host, "heart-beat": "400000,0"})
     client.subscribe(each.name, id="all")
-    # What the store has to be asked for comes in turns of its own.
+    # Calls of the store complete asynchronously.
     for _ in range(each.ready + 3):
         broker.clock.advance(0)
     found = client.take("MESSAGE")

@@ -1,4 +1,4 @@
-"""Runs targets under libFuzzer in processes of their own, and says what came of it."""
+"""Runs targets under libFuzzer in separate processes, and reports the results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fuzz._targets import CORPUS
 
 __all__ = ["Finding", "Outcome", "Summary", "campaign", "minimise", "summary_path"]
 
-#: What one process may take of memory, in MiB, and in one allocation.
+#: Limits on the memory of one process and on one allocation, in MiB.
 _RSS_MB: Final = 1_024
 _MALLOC_MB: Final = 512
 _STATISTIC: Final = re.compile(r"^stat::(\w+): +(\d+)$", re.MULTILINE)
@@ -33,20 +33,20 @@ _DEADLY: Final = re.compile(r"^==\d+== ?ERROR: libFuzzer: (.+)$", re.MULTILINE)
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """An input that a target does not bear."""
+    """An input that makes a target fail."""
 
     file: str
     error: str
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one target."""
+    """Results of one target."""
 
     executions: int
     cpu_seconds: float
-    #: Branches that some input has taken, of the packages of the target.
+    #: Number of branches that some input has taken, in the packages of the target.
     branches: int
-    #: Branches by how often they were taken.
+    #: Number of branches, distinguished by how often they were taken.
     features: int
     inputs: int
     peak_rss_mb: int
@@ -54,9 +54,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one run."""
+    """Results of one run."""
 
-    #: Tells it from others, so that none is recorded twice.
+    #: Unique id, so that no run is recorded twice.
     id: str
     python: str
     atheris: str
@@ -64,7 +64,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_findings(self) -> bool:
-        """Whether anything was found."""
+        """True if a target has findings."""
         return any(each.findings for each in self.targets.values())
 
 
@@ -76,10 +76,10 @@ def campaign(
     jobs: int,
     told: Callable[[str, Outcome], None],
 ) -> Summary:
-    """Run targets for so many seconds of the processor each, ``jobs`` at a time.
+    """Run each target for *seconds* of processor time, ``jobs`` at a time.
 
-    ``told`` is called with what came of each. Inputs, logs and findings are in ``work``, and so is
-    the summary, which has each target as soon as it has ended.
+    ``told`` is called with the outcome of each. Inputs, logs and findings are in ``work``, and so
+    is the summary. It is updated as soon as a target has ended.
     """
     summary = Summary(
         id=f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(3)}",
@@ -100,7 +100,7 @@ def campaign(
 
 
 def summary_path(work: Path, summary: Summary) -> Path:
-    """Where the summary of a run is."""
+    """Return the path of the summary of a run."""
     return work / "summaries" / f"{summary.id}.json"
 
 
@@ -115,7 +115,7 @@ def _run(name: str, work: Path, seconds: float) -> Outcome:
         f"-malloc_limit_mb={_MALLOC_MB}",
         f"-artifact_prefix={found}/",
         "-reload=0",
-        # By the clock on the wall, which is not what counts.
+        # In wall-clock time, which does not count here.
         "-report_slow_units=3600",
     ]
     kept = [str(CORPUS / name)] if (CORPUS / name).is_dir() else []
@@ -142,8 +142,8 @@ def _run(name: str, work: Path, seconds: float) -> Outcome:
 
 
 def _measured(arguments: list[str], log: Path, more: dict[str, str]) -> tuple[int, float]:
-    """Run the driver; gives its exit status, and how long it has had the processor."""
-    # What is compiled has no branches that could be counted.
+    """Run the driver; return its exit status and its processor time in seconds."""
+    # Compiled modules have no branches that could be counted.
     environment = {**os.environ, **more, "STOMPKIT_PURE": "1", "PYTHONHASHSEED": "0"}
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -159,13 +159,13 @@ def _measured(arguments: list[str], log: Path, more: dict[str, str]) -> tuple[in
 
 
 def _reason(log: str) -> str:
-    """What was wrong, in a line."""
+    """Return the reason of a failure, in one line."""
     found = _EXCEPTION.search(log) or _DEADLY.search(log)
     return found[1].strip()[:500] if found else ""
 
 
 def minimise(name: str, work: Path) -> int:
-    """Keep of all inputs of a target the fewest that take the same branches; gives their number."""
+    """Reduce the inputs of a target to the fewest with the same branches; return their number."""
     corpus, kept = work / "corpus" / name, CORPUS / name
     fresh = work / "minimised" / name
     shutil.rmtree(fresh, ignore_errors=True)

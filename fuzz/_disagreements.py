@@ -1,7 +1,7 @@
-"""The classes of disagreements between decoders, and the rules by which one is put into them.
+"""Classes of disagreements between decoders, and the rules that assign them.
 
-A disagreement is the first thing in a stream that a decoder has read in another way than the
-reference: a frame, or the end. What follows it in that stream decides nothing any more.
+A disagreement is the first frame, or the end, that a decoder reads differently from the reference.
+Later differences in the same stream are ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STOMPJS: Final = "stompjs"
 
 
 class Difference(NamedTuple):
-    """Where a decoder and the reference part; the frame is None where one has none there."""
+    """The first difference between a decoder and the reference; a missing frame is None."""
 
     peer: str
     stream: Stream
@@ -30,29 +30,29 @@ class Difference(NamedTuple):
     expected_end: str
     seen: Seen | None
     seen_end: str
-    #: Where in the stream the frame begins that they do not agree about.
+    #: Position in the stream at which the disputed frame begins.
     start: int
-    #: The frames ahead of it, about which they seem to agree.
+    #: Earlier frames, on which both seem to agree.
     earlier: list[Read]
 
 
 class Class(NamedTuple):
-    """One kind of disagreement, and how it was decided."""
+    """One kind of disagreement, with the decision about it."""
 
     name: str
-    #: Whose decoders differ from the reference so.
+    #: Peers that differ from the reference in this way.
     who: tuple[str, ...]
     about: str
-    #: Who is right, and by which sentence.
+    #: The peer that is right, with the sentence that decides.
     decided: str
-    #: The shortest frame: a version, and octets.
+    #: The shortest example: a version, and bytes.
     example: tuple[Version, bytes]
-    #: Whether it may be missing among ten thousand frames.
+    #: True if it may be missing among ten thousand frames.
     rare: bool = False
 
 
 def compare(peer: str, stream: Stream, reference: Decoded, outcome: Outcome) -> Difference | None:
-    """Find the first thing in which a decoder differs from the reference, if there is any."""
+    """Return the first difference between a decoder and the reference, if there is any."""
     frames, end = reference
     others = outcome.frames
     at = start = 0
@@ -64,14 +64,14 @@ def compare(peer: str, stream: Stream, reference: Decoded, outcome: Outcome) -> 
     seen = others[at] if at < len(others) else None
     if expected is None and seen is None:
         if end == INCOMPLETE and not stream.octets[start:].strip(b"\r\n"):
-            return None  # half of a line end, which some keep and others skip
+            return None  # half of a line end, which some decoders keep and others skip
         if outcome.end == (end if end in (COMPLETE, INCOMPLETE) else REFUSED):
             return None
     return Difference(peer, stream, expected, end, seen, outcome.end, start, frames[:at])
 
 
 def classify(difference: Difference) -> str | None:
-    """Name the class of a disagreement; None where no rule fits."""
+    """Name the class of a disagreement; None if no rule matches."""
     for name, who, fits in _RULES:
         if difference.peer in who and fits(difference):
             return name
@@ -81,11 +81,11 @@ def classify(difference: Difference) -> str | None:
     return None
 
 
-# The rules. Each looks at the frame at which the decoders part.
+# The rules. Each examines the first frame on which the decoders differ.
 
 
 def _head(difference: Difference) -> bytes:
-    """The octets of the frame up to and with its blank line; all there are where it has none."""
+    """Return the bytes of the frame including its blank line, or all bytes if it has none."""
     octets = difference.stream.octets
     blank = rb"\n\r?\n" if difference.stream.version == "1.2" else rb"\n\n"
     found = re.compile(blank).search(octets, _command_start(difference))
@@ -104,7 +104,7 @@ def _is_refused(difference: Difference) -> bool:
 
 
 def _is_read(difference: Difference) -> bool:
-    """Whether the reference reads what is there, or waits for more of it."""
+    """Return True if the reference reads the frame, or waits for more of it."""
     return difference.expected is not None or difference.expected_end in (COMPLETE, INCOMPLETE)
 
 
@@ -113,7 +113,7 @@ def _nul_in_head(difference: Difference) -> bool:
 
 
 def _nul_ends_head(difference: Difference) -> bool:
-    """Whether stomp.py ends a frame at such a NUL: this one, or one that seems read alike."""
+    """Return True if stomp.py ends this frame, or an earlier one, at a NUL in its head."""
     octets = difference.stream.octets
     heads = [octets[frame.start : frame.body_start] for frame in difference.earlier]
     return _nul_in_head(difference) or any(b"\0" in head for head in heads)
@@ -138,7 +138,7 @@ def _breaks_limit(difference: Difference) -> bool:
 
 
 def _ignores_body(difference: Difference) -> bool:
-    """Whether the frame, of 1.0, is one whose body and ``content-length`` stompkit ignores."""
+    """Return True for a frame of 1.0 whose body and ``content-length`` stompkit ignores."""
     head = _head(difference).lstrip(b"\n")
     if difference.stream.version != "1.0" or not head.startswith(_BODYLESS):
         return False
@@ -147,7 +147,7 @@ def _ignores_body(difference: Difference) -> bool:
 
 
 def _crlf_too_early(difference: Difference) -> bool:
-    """Whether a carriage return, on 1.0 or 1.1, is taken for a part of a line's end."""
+    """Return True if a carriage return, on 1.0 or 1.1, is read as part of a line end."""
     if difference.stream.version == "1.2" or b"\r" not in _head(difference):
         return False
     expected, seen = difference.expected, difference.seen
@@ -155,7 +155,7 @@ def _crlf_too_early(difference: Difference) -> bool:
         return difference.expected_end == INCOMPLETE
     if difference.peer == _STOMPJS:
         if b"\n\rcontent-length:" in _head(difference):
-            # That is the length of the body for stomp.js, and another header for the others.
+            # For stomp.js this is the length of the body, for the others another header.
             seen = seen._replace(body=expected.body)
         return _js("cr")(difference._replace(seen=seen))
     lines = [line.removesuffix(b"\r") for line in expected.lines]
@@ -163,7 +163,7 @@ def _crlf_too_early(difference: Difference) -> bool:
 
 
 def _lost_frame(difference: Difference) -> bool:
-    """Whether the stream begins with what stomp.py takes for a blank line."""
+    """Return True if the stream begins with bytes that stomp.py reads as a blank line."""
     octets = difference.stream.octets
     ends = octets[: len(octets) - len(octets.lstrip(b"\r\n"))]
     is_off = _is_read(difference) or bool(difference.earlier)
@@ -171,14 +171,14 @@ def _lost_frame(difference: Difference) -> bool:
 
 
 def _mixed_ends(difference: Difference) -> bool:
-    """Whether the blank line of a frame of 1.2 ends otherwise than the line ahead of it."""
+    """Return True if the blank line of a frame of 1.2 has another line end than the line before."""
     if difference.stream.version != "1.2" or not _is_read(difference):
         return False
     return bool(re.search(rb"(?:\r\n\n|[^\r]\n\r\n)\Z", _head(difference)))
 
 
 def _unescapes(command: str) -> Callable[[Difference], bool]:
-    """A rule of stomp.py: it undoes escapes where there are none, in frames of some command."""
+    """Return a rule of stomp.py: it unescapes headers of these frames, which have no escapes."""
 
     def fits(difference: Difference) -> bool:
         expected, seen = difference.expected, difference.seen
@@ -192,7 +192,7 @@ def _unescapes(command: str) -> Callable[[Difference], bool]:
 
 
 def _js(part: str) -> Callable[[Difference], bool]:
-    """A rule of stomp.js: it fits if that part of what it does to headers makes a difference."""
+    """Return a rule of stomp.js: it matches if *part* of its handling of headers matters."""
 
     def fits(difference: Difference) -> bool:
         expected, seen = difference.expected, difference.seen
@@ -226,14 +226,14 @@ def _pairs(lines: list[bytes]) -> list[tuple[str, str]]:
 
 
 def _py_headers(lines: list[bytes]) -> dict[str, str]:
-    """The headers as stomp.py reads them: it undoes escapes in all frames, of all versions."""
+    """Return the headers as stomp.py reads them: it unescapes in all frames, of all versions."""
     headers: dict[str, str] = {}
     for name, value in _pairs(lines):
         headers.setdefault(_unescaped(name), _unescaped(value))
     return headers
 
 
-#: What JavaScript takes for blanks.
+#: Characters that JavaScript treats as blanks.
 _JS_BLANKS: Final = (
     "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000\ufeff"
@@ -243,7 +243,7 @@ _JS_BLANKS: Final = (
 def _js_headers(
     lines: list[bytes], command: str, version: str, *, without: str = ""
 ) -> dict[str, str]:
-    """The headers as stomp.js reads them, or as it would without one of the things that it does."""
+    """Return the headers as stomp.js reads them, optionally without one of its peculiarities."""
     headers: dict[str, str] = {}
     blanks = _JS_BLANKS if without != "cr" else _JS_BLANKS.replace("\r", "")
     for name, value in _pairs(lines):
@@ -509,13 +509,13 @@ CLASSES: Final[dict[str, Class]] = {
 }
 
 
-#: How the table shows line ends.
+#: Representation of line ends in the table.
 _LF: Final = "↵".encode()
 _CR: Final = "␍".encode()
 
 
 def table() -> str:
-    """The table of the classes for docs/fuzzing.rst."""
+    """Return the table of the classes for docs/fuzzing.rst."""
     lines = [
         ".. list-table::",
         "   :header-rows: 1",

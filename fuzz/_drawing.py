@@ -1,4 +1,4 @@
-"""Streams of frames by chance: most frames are valid, the others have one or two mutations."""
+"""Random streams of frames: most frames are valid, the others have one or two mutations."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class _Drawn:
         self.end = b"\0"
 
     def wire(self) -> bytes:
-        """Write the frame."""
+        """Return the encoded frame."""
         eol = self.eol
         head = [self.command, eol]
         for name, value in self.headers:
@@ -85,7 +85,7 @@ class _Drawn:
         return b"".join((*head, self.blank or eol, self.body, self.end))
 
     def put(self, name: bytes, value: bytes, random: Random) -> None:
-        """Put a header in at any place."""
+        """Insert a header at a random position."""
         self.headers.insert(int(random.random() * (len(self.headers) + 1)), (name, value))
 
 
@@ -232,7 +232,7 @@ def _many(frame: _Drawn, random: Random) -> None:
 
 
 def _octet(frame: _Drawn, random: Random) -> None:
-    """Write the frame, and change, remove or insert one octet of it."""
+    """Encode the frame, then change, remove or insert one byte."""
     wire = frame.wire()
     at = int(random.random() * len(wire))
     new = random.choice(
@@ -261,7 +261,7 @@ _MUTATIONS: Final[tuple[_Mutation, ...]] = (
 
 
 def draw(seed: int) -> Iterator[tuple[Stream, int]]:
-    """Draw streams without end; with each comes the number of frames that were put into it."""
+    """Yield random streams endlessly, each with the number of frames in it."""
     random = Random(seed)
     pick = random.random
     while True:

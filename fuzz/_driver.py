@@ -1,7 +1,7 @@
 """One target under libFuzzer, by atheris; and single inputs without it.
 
-What libFuzzer itself would stop a process for goes by the clock on the wall. Here the time of the
-processor counts: a machine that does something else meanwhile finds no hang, nor ends a run early.
+The limits of libFuzzer use wall-clock time. This driver counts processor time, so a busy machine
+finds no hangs and ends no run early.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from fuzz._targets import TARGETS, load
 
 __all__ = ["HANG_S", "Hang", "main", "run_files"]
 
-#: Seconds of the processor's time that one input may take.
+#: Limit on the processor time of one input, in seconds.
 HANG_S: Final = 1.0
-#: The same under libFuzzer, where counting the branches takes its time.
+#: The same under libFuzzer, where counting the branches takes time.
 _TRACED_HANG_S: Final = 5.0
 _NEEDED = (
     "This takes atheris, which has wheels for CPython on Linux: pip install atheris\n"
@@ -34,21 +34,21 @@ _NEEDED = (
 
 
 class Hang(BaseException):
-    """An input that takes too long; no ``except Exception`` may let it pass."""
+    """Raised for an input that takes too long; no ``except Exception`` may catch it."""
 
 
 def main(file: str) -> NoReturn:
-    """What ``python -m fuzz.NAME`` does: it tries files, or has libFuzzer make inputs."""
+    """Run ``python -m fuzz.NAME``: try files, or start libFuzzer if none are given."""
     name = Path(file).stem
     given = [each for each in sys.argv[1:] if not each.startswith("-")]
     if given and all(Path(each).is_file() for each in given):
         sys.exit(run_files(name, given))
-    # Anew, since branches are counted only of what is imported from now on.
+    # In a new process: atheris counts branches only in modules imported later.
     os.execv(sys.executable, [sys.executable, "-m", "fuzz._driver", name, *sys.argv[1:]])
 
 
 def run_files(name: str, paths: list[str]) -> int:
-    """Try inputs one after the other, without atheris; an exception ends it."""
+    """Try inputs one after the other, without atheris; an exception ends the run."""
     check = load(name).check
     for path in paths:
         data = Path(path).read_bytes()
@@ -59,7 +59,7 @@ def run_files(name: str, paths: list[str]) -> int:
 
 
 def limited(check: Callable[[bytes], None], data: bytes, most_s: float) -> None:
-    """Try an input; raises :class:`Hang` where it takes the processor for longer than that."""
+    """Try an input; raises :class:`Hang` if it takes more than *most_s* of processor time."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise Hang(f"more than {most_s:g} seconds for {len(data)} octets")
@@ -74,7 +74,7 @@ def limited(check: Callable[[bytes], None], data: bytes, most_s: float) -> None:
 
 
 def _fuzz(name: str, arguments: list[str]) -> None:
-    """Have libFuzzer make inputs until it is told to end, or finds something."""
+    """Run libFuzzer until its time is over or it has a finding."""
     try:
         import atheris
     except ImportError:
@@ -96,21 +96,21 @@ def _fuzz(name: str, arguments: list[str]) -> None:
         limited(module.check, data, _TRACED_HANG_S)
         if not is_ending and time.process_time() > seconds:
             is_ending = True
-            # libFuzzer's own way to be told: it prints its statistics.
+            # On this signal, libFuzzer prints its statistics and ends.
             os.kill(os.getpid(), signal.SIGUSR1)
 
-    # Until somebody says where the log goes, Twisted keeps what is logged and all that hangs on it.
+    # Until logging begins, Twisted keeps all events and the objects they refer to.
     globalLogBeginner.beginLoggingTo([], discardBuffer=True, redirectStandardIO=False)
     options = [f"-max_len={target.most_octets}", "-print_final_stats=1", "-timeout=3600"]
     chosen = [each for each in arguments if each.startswith("-")]
-    # The command by which libFuzzer runs itself again, where it compares inputs.
+    # The command by which libFuzzer restarts itself to compare inputs.
     command = shlex.join([sys.executable, "-m", "fuzz._driver", name])
     atheris.Setup([command, *options, *chosen, *folders], one)
     atheris.Fuzz()
 
 
 class _quiet:
-    """Keeps what atheris says of each module that it imports to itself."""
+    """Suppresses atheris' messages about each imported module."""
 
     def __enter__(self) -> None:
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""What targets make of the octets that they are given."""
+"""Helpers by which targets interpret their input bytes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ __all__ = ["Step", "chosen", "pieces", "script", "steps"]
 
 _T = TypeVar("_T")
 
-#: Begins a step of a script; no text in UTF-8 has it.
+#: Begins a step of a script; no text in UTF-8 contains it.
 _MARK: Final = b"\xfe"
 
 
 def chosen(choices: Sequence[_T], octet: int) -> _T:
-    """One of some things, by an octet."""
+    """Return one of several choices, selected by a byte."""
     return choices[octet % len(choices)]
 
 
 def pieces(data: bytes, sizes: bytes) -> list[bytes]:
-    """Cut octets into pieces of these sizes, over and over; none of them is empty."""
+    """Cut bytes into pieces of these sizes, repeatedly; no piece is empty."""
     lengths = [size % 32 + 1 for size in sizes] or [len(data) or 1]
     rounds = lengths * (len(data) // sum(lengths) + 1)
     ends = [min(end, len(data)) for end in accumulate(rounds, initial=0)]
@@ -28,16 +28,16 @@ def pieces(data: bytes, sizes: bytes) -> list[bytes]:
 
 
 class Step(NamedTuple):
-    """What a client does, and the octets that go with it."""
+    """An action of a client, with its bytes."""
 
     what: str
     text: bytes
 
 
 def steps(data: bytes) -> Iterator[Step]:
-    """Read a script: octets to send, with steps in between that are a mark and a letter each.
+    """Read a script: bytes to send, and steps that begin with a mark and a letter.
 
-    Octets without a step before them are ``|``, which sends them.
+    Bytes without a preceding step are ``|``, which sends them.
     """
     first, *others = data.split(_MARK)
     if first:
@@ -47,9 +47,9 @@ def steps(data: bytes) -> Iterator[Step]:
 
 
 def script(settings: Sequence[int], *parts: bytes | str) -> bytes:
-    """Write a script: octets are sent, and of a text the first letter is the step.
+    """Write a script: bytes are sent; the first letter of a text is the step.
 
-    A text of two letters is a step with an argument, which the octets behind it go on with.
+    A text of two letters is a step with an argument, which the following bytes continue.
     """
     made = bytes(settings)
     goes_on = True

@@ -1,4 +1,4 @@
-"""What the code under test logs as an error."""
+"""Errors that the code under test logs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BAD: Final = (LogLevel.error, LogLevel.critical)
 
 @contextmanager
 def no_errors() -> Iterator[None]:
-    """Raise AssertionError where anything is logged within that ought not to happen."""
+    """Raise AssertionError if the body of the context logs an error."""
     with capturedLogs() as events:
         yield
     for event in events:

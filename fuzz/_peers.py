@@ -1,4 +1,4 @@
-"""The decoders that are compared with each other: each reads a batch of streams."""
+"""Decoders to compare: each reads a batch of streams."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ __all__ = [
     "stompjs",
 ]
 
-#: The end of what a decoder has read where it refuses the rest.
+#: End of a stream that a decoder has refused.
 REFUSED: Final = "refused"
-#: Those that can be asked for, besides the reference.
+#: Decoders that can be selected, besides the reference.
 PEERS: Final = ("stomp.py", "stompjs")
 
 
 class Stream(NamedTuple):
-    """Octets, by the rules of which version they are read, and where they are cut in two."""
+    """Bytes, the version for decoding them, and the position that cuts them in two."""
 
     version: Version
     octets: bytes
@@ -61,7 +61,7 @@ Peer = Callable[[Sequence[Stream]], list[Outcome]]
 
 
 def read_stompkit(stream: Stream) -> Outcome:
-    """Read a stream with the decoder of ``stompkit.frames``, which tolerates nothing."""
+    """Read a stream with the decoder of ``stompkit.frames``, without any tolerance."""
     decoder = FrameDecoder(stream.version)
     frames = []
     end = COMPLETE
@@ -79,10 +79,10 @@ def read_stompkit(stream: Stream) -> Outcome:
 
 
 class _Transport(BaseTransport):  # type: ignore[misc]
-    """stomp.py's transport, which gets its octets from a list in place of a socket."""
+    """The transport of stomp.py, which reads its bytes from a list instead of a socket."""
 
     def __init__(self, version: str) -> None:
-        """Tell line ends as the connection of that version does."""
+        """Recognise line ends as the connection of that version does."""
         crlf = stomp.StompConnection12.is_eol
         is_eol = crlf if version == "1.2" else stomp.utils.is_eol_default
         super().__init__(auto_decode=False, is_eol_fc=is_eol)
@@ -92,7 +92,7 @@ class _Transport(BaseTransport):  # type: ignore[misc]
         self.frames: list[Seen] = []
 
     def receive(self) -> bytes:
-        """Give everything at once, then nothing."""
+        """Return all bytes once, then none."""
         octets, self.octets = self.octets, b""
         return octets
 
@@ -122,8 +122,8 @@ def stomp_py(streams: Sequence[Stream]) -> list[Outcome]:
 def stompjs(command: Sequence[str]) -> Iterator[Peer]:
     """Run Node.js with the parser of stomp.js.
 
-    ``command`` is what ``Library.install`` gives: the interpreter, and a program beside which the
-    package is. A batch is written to the process as octets, and answered with one line of JSON.
+    ``command`` comes from ``Library.install``: the interpreter, and a program in the same folder as
+    the package. A batch is written to the process as bytes; it replies with one line of JSON.
     """
     node, program = command
     script = Path(__file__).with_name("_stompjs.mjs")

@@ -1,7 +1,7 @@
 """A reference decoder, written from the BNF of the specifications: plain, slow, and strict.
 
-It shares no code with ``stompkit.frames``. The grammar is that of "Augmented BNF"; what the text of
-a specification says beside it has a comment with the section's name.
+It shares no code with ``stompkit.frames``. The grammar is that of "Augmented BNF". Rules from the
+text of a specification have a comment with the name of the section.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 __all__ = ["COMMANDS_1_0", "COMPLETE", "INCOMPLETE", "Decoded", "Read", "decode"]
 
-#: The octets end with a frame, or with the line ends behind one.
+#: The stream ends with a frame, or with the line ends after one.
 COMPLETE: Final = "complete"
-#: More octets are needed to tell.
+#: The stream ends within a frame or a line end.
 INCOMPLETE: Final = "incomplete"
 
 COMMANDS_1_0: Final = frozenset(
@@ -25,7 +25,7 @@ _COMMANDS: Final = {
     "1.1": COMMANDS_1_0 | {"NACK", "STOMP"},
     "1.2": COMMANDS_1_0 | {"NACK", "STOMP"},
 }
-#: 1.1 and 1.2, "Value Encoding". STOMP is handled as CONNECT is: "CONNECT or STOMP Frame".
+#: 1.1 and 1.2, "Value Encoding". STOMP is handled like CONNECT: "CONNECT or STOMP Frame".
 _UNESCAPED: Final = ("CONNECT", "CONNECTED", "STOMP")
 #: 1.1 and 1.2, "Body".
 _WITH_BODY: Final = ("SEND", "MESSAGE", "ERROR")
@@ -36,12 +36,12 @@ _ESCAPES: Final = {
 
 
 class Read(NamedTuple):
-    """One frame, and where it was read."""
+    """One frame, with its position."""
 
     command: str
     headers: dict[str, str]
     body: bytes
-    #: The header lines as they were written, without their ends.
+    #: The header lines as received, without their line ends.
     lines: list[bytes]
     start: int
     body_start: int
@@ -49,18 +49,18 @@ class Read(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """The frames of a stream, and its end: complete, incomplete, or why the rest is refused."""
+    """The frames of a stream, and its end: complete, incomplete, or the reason for a refusal."""
 
     frames: list[Read]
     end: str
 
 
 class _Refused(Exception):
-    """The octets are no frame; the argument is the reason, in one or two words."""
+    """The bytes are not a frame; the argument is the reason, in one or two words."""
 
 
 class _Incomplete(Exception):
-    """The octets end within a frame."""
+    """The bytes end within a frame."""
 
 
 def decode(stream: bytes, version: str) -> Decoded:
@@ -115,7 +115,7 @@ def _frame(stream: bytes, start: int, version: str) -> Read:
 
 
 def _lines(stream: bytes, at: int, version: str) -> tuple[list[bytes], int]:
-    """Read the lines up to the blank one; gives them, and where the body starts."""
+    """Read the lines up to the blank one; return them, and the start of the body."""
     lines: list[bytes] = []
     while True:
         line_end = stream.find(b"\n", at)
@@ -177,7 +177,7 @@ def _unescape(text: str, version: str) -> str:
 def _body_end(
     stream: bytes, start: int, headers: dict[str, str], version: str, command: str
 ) -> int:
-    """Find the NUL that ends a frame."""
+    """Return the position of the NUL that ends a frame."""
     declared = headers.get("content-length")
     if declared is None:
         end = stream.find(b"\0", start)

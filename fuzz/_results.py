@@ -1,4 +1,4 @@
-"""All that was run so far, added up in ``fuzz/results.json``, and as the table of a page."""
+"""Totals of all recorded runs, in ``fuzz/results.json`` and as the table of a page."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from fuzz._targets import TARGETS
 __all__ = ["PAGE", "RESULTS", "Results", "Total", "load_results", "record", "table"]
 
 RESULTS: Final = Path(__file__).with_name("results.json")
-#: The page that shows them.
+#: The page with the table.
 PAGE: Final = Path(__file__).parents[1] / "docs" / "fuzzing.rst"
 
 
 class Total(msgspec.Struct, kw_only=True):
-    """What all runs of a target come to."""
+    """Totals of all runs of a target."""
 
     executions: int = 0
     cpu_seconds: float = 0.0
-    #: The most that one run has seen.
+    #: Maximum of all runs.
     branches: int = 0
 
 
 class Results(msgspec.Struct, kw_only=True):
-    """All runs."""
+    """Results of all runs."""
 
-    #: Which targets of each run have been added, by its id: none is added twice.
+    #: Targets of each run that have been added, by the id of the run: none is added twice.
     runs: dict[str, list[str]] = {}
     targets: dict[str, Total] = {}
 
 
 def load_results(file: Path = RESULTS) -> Results:
-    """What is recorded."""
+    """Return the recorded results."""
     if not file.exists():
         return Results()
     return msgspec.json.decode(file.read_bytes(), type=Results)
 
 
 def record(path: Path, file: Path = RESULTS, page: Path = PAGE) -> str:
-    """Add the summary of a run, and show it on the page; gives a sentence about it."""
+    """Add the summary of a run, and update the page; return a report in one sentence."""
     summary = msgspec.json.decode(path.read_bytes(), type=Summary)
     results = load_results(file)
     before = "\n".join(table(results))
@@ -65,7 +65,7 @@ def record(path: Path, file: Path = RESULTS, page: Path = PAGE) -> str:
 
 
 def table(results: Results) -> list[str]:
-    """The table of docs/fuzzing.rst, as lines."""
+    """Return the table of docs/fuzzing.rst, as lines."""
     wide = max(map(len, TARGETS)) + 4
     rule = f"{'=' * wide}  {'=' * 13}  {'=' * 9}  {'=' * 9}"
     lines = [

@@ -1,4 +1,4 @@
-"""What is fuzzed: a module of this folder for each target."""
+"""Targets of fuzzing: each is a module of this folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol, cast
 
 __all__ = ["CORPUS", "TARGETS", "Module", "Target", "corpus_files", "load"]
 
-#: The inputs that are kept: a folder for each target.
+#: The stored inputs: a folder for each target.
 CORPUS: Final = Path(__file__).with_name("corpus")
 
 
@@ -17,20 +17,20 @@ class Target(NamedTuple):
     """One target."""
 
     about: str
-    #: Octets of an input: more are not tried.
+    #: Maximum length of an input, in bytes.
     most_octets: int
-    #: The packages whose branches count.
+    #: Packages whose branches are counted.
     packages: tuple[str, ...] = ("stompkit",)
 
 
 class Module(Protocol):
-    """What the module of a target has."""
+    """Interface of the module of a target."""
 
-    #: Inputs made by hand, from the specifications.
+    #: Initial inputs, written by hand from the specifications.
     SEEDS: Sequence[bytes]
 
     def check(self, data: bytes, /) -> None:
-        """Try one input; raises whatever is wrong."""
+        """Try one input; raises an exception if it finds a fault."""
 
 
 TARGETS: Final[dict[str, Target]] = {
@@ -58,10 +58,10 @@ TARGETS: Final[dict[str, Target]] = {
 
 
 def load(name: str) -> Module:
-    """The module of a target."""
+    """Return the module of a target."""
     return cast("Module", importlib.import_module(f"fuzz.{name}"))
 
 
 def corpus_files(name: str) -> list[Path]:
-    """The inputs that are kept for a target."""
+    """Return the stored inputs of a target."""
     return sorted(path for path in (CORPUS / name).glob("*") if path.is_file())

@@ -1,6 +1,6 @@
-"""The admin's HTTP: whatever is asked is answered, never with what is wrong within.
+"""HTTP of the admin port: every request is answered, and no reply reports an internal error.
 
-An input is what several connections send, one after the other, and the broker has two clients.
+An input is the bytes of several connections, one after the other; the broker has two clients.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ SEEDS: Final = (
 
 
 def check(data: bytes) -> None:
-    """Ask, and read the answers."""
+    """Send requests, and check the responses."""
     settings, size, rest = *data[:2].ljust(2, b"\0"), data[2:]
     with no_errors():
         broker = _broker()
@@ -96,8 +96,8 @@ def check(data: bytes) -> None:
         statistics.stop()
         assert not site.channels
         assert broker.broker.frame_watch is None
-        # Twisted has the real reactor wait for the ends of connections. It does not run, and would
-        # keep what was cancelled.
+        # Twisted makes the real reactor wait for the ends of connections. It does not run here, and
+        # would keep cancelled calls.
         cast("ReactorBase", reactor).runUntilCurrent()
 
 

@@ -1,6 +1,6 @@
 """The front end for beanstalkd's clients: scripts of several, and one of STOMP on the same queues.
 
-Steps are those of ``fuzz.stomp``; ``a`` stands for the number of a job that the client was told of.
+Steps are those of ``fuzz.stomp``; ``a`` stands for the id of a job that the client has received.
 The client ``4`` speaks STOMP.
 """
 
@@ -25,7 +25,7 @@ __all__ = ["SEEDS", "check"]
 
 _CLIENTS: Final = "01234"
 _NUMBERED: Final = re.compile(rb"^(?:INSERTED|RESERVED|FOUND|BURIED) (\d+)", re.MULTILINE)
-#: How an answer begins, as protocol.txt lists them.
+#: Beginnings of replies, as listed in protocol.txt.
 _ANSWER: Final = re.compile(
     rb"(?:INSERTED \d+|BURIED(?: \d+)?|EXPECTED_CRLF|JOB_TOO_BIG|DRAINING|USING \S+|DEADLINE_SOON"
     rb"|TIMED_OUT|RESERVED \d+ (\d+)|DELETED|NOT_FOUND|RELEASED|TOUCHED|WATCHING \d+|NOT_IGNORED"
@@ -71,7 +71,7 @@ SEEDS: Final = tuple(
 
 
 class _Worker:
-    """A client of beanstalkd, and all that it has read."""
+    """A client of beanstalkd, with all bytes that it has received."""
 
     def __init__(self, broker: MemoryBroker, factory: BeanstalkFactory, number: int) -> None:
         peer = IPv4Address("TCP", "127.0.0.1", 60_000 + number)
@@ -87,13 +87,13 @@ class _Worker:
         return bytes(self._octets)
 
     def told_of(self, which: bytes) -> bytes:
-        """The number of a job: of the last one for ``a``, of the one before for ``b``..."""
+        """Return the id of a job: of the last one for ``a``, of the one before for ``b``..."""
         numbers = _NUMBERED.findall(self.octets())
         number = (which or b"a")[0] - ord("a")
         return numbers[-1 - number] if 0 <= number < len(numbers) else b"1"
 
     def check(self) -> None:
-        """All that has come is a sequence of answers."""
+        """Check that the received bytes are a sequence of replies."""
         self.transport.start_reading()
         octets, at = self.octets(), 0
         while at < len(octets):
@@ -107,7 +107,7 @@ class _Worker:
 
 
 def check(data: bytes) -> None:
-    """Go through a script, and look at what is left."""
+    """Run a script, and check the final state."""
     settings, rest = (data or b"\0")[0], data[1:]
     with no_errors():
         broker, config = make_broker(settings)

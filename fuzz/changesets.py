@@ -1,4 +1,4 @@
-"""Changesets: what can be read can be written again, and is the same then; parts, too."""
+"""Changesets: decoding, encoding and decoding again gives the same; parts are tested, too."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from stompkit.replication.frames import Reassembler, packets
 
 __all__ = ["SEEDS", "check"]
 
-#: Between the octets of several frames.
+#: Separates the frames of an input.
 _BETWEEN: Final = b"\xfe"
-#: What parts that are not whole may take.
+#: Limit on the size of incomplete parts, in bytes.
 _MOST_BYTES: Final = 4_096
 
 _EVENT: Final = (
@@ -47,7 +47,7 @@ SEEDS: Final = (
 
 
 def check(data: bytes) -> None:
-    """Take frames, each after the numbers of its part."""
+    """Read frames, each after its part number."""
     reassembler = Reassembler(max_bytes=_MOST_BYTES)
     octets = data.split(_BETWEEN)
     for numbers, body in zip(octets[::2], octets[1::2], strict=False):

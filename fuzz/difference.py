@@ -31,27 +31,27 @@ from fuzz._reference import decode
 
 __all__ = ["Report", "differ", "main"]
 
-#: Streams that a peer gets at a time.
+#: Number of streams that a peer gets at a time.
 _BATCH: Final = 1_000
-#: Disagreements without a class that are printed.
+#: Number of unclassified disagreements that are printed.
 _SHOWN: Final = 10
 
 
 class Report(NamedTuple):
-    """What a run has found."""
+    """Results of a run."""
 
     frames: int
     streams: int
     octets: int
-    #: Frames that the reference has read, of those drawn.
+    #: Number of drawn frames that the reference has read.
     read: int
-    #: How often each class has shown up, by the peer's name.
+    #: Number of disagreements by name of the peer and class.
     classes: Counter[tuple[str, str]]
     unclassified: list[Difference]
 
 
 def differ(frames: int, seed: int, peers: dict[str, Peer]) -> Report:
-    """Draw at least so many frames, and compare what decoders make of them."""
+    """Draw at least *frames* frames, and compare the results of the decoders."""
     classes: Counter[tuple[str, str]] = Counter()
     unclassified: list[Difference] = []
     drawn = streams = octets = read = 0
@@ -88,7 +88,7 @@ def _batches(frames: int, seed: int) -> Iterator[tuple[int, list[Stream]]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the command line; gives the exit status."""
+    """Read the command line and compare decoders; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m fuzz.difference", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--frames", type=int, default=100_000, help="frames to draw (100000)")
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "stomp.py" in names:
             peers["stomp.py"] = stomp_py
         if "stompjs" in names:
-            # What the tests of other clients use installs it, by its lock file.
+            # The tests of other clients install it, by their lock file.
             from tests.integration.clients.driver import LIBRARIES, LibraryMissing
 
             folder = stack.enter_context(tempfile.TemporaryDirectory())

@@ -1,4 +1,4 @@
-"""The encoder of frames: what it lets pass is read as the same frame, and as no other."""
+"""The encoder of frames: an encoded frame is decoded as the same frame, and as no other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["SEEDS", "check"]
 
 _VERSIONS: Final[tuple[Version | None, ...]] = (None, *VERSIONS)
 _COMMANDS: Final = (*COMMANDS, "send", "", "SEND\n", "CONNECT\r")
-#: Between the texts of an input.
+#: Separates the texts of an input.
 _BETWEEN: Final = b"\xfe"
 _NEXT: Final = b"ERROR\n\n\0"
 
@@ -44,7 +44,7 @@ SEEDS: Final = tuple(
 
 
 def check(data: bytes) -> None:
-    """Make a frame of the octets, encode it and read it again."""
+    """Make a frame of the bytes, encode it and decode it again."""
     settings, rest = data[:3].ljust(3, b"\0"), data[3:]
     version = chosen(_VERSIONS, settings[0])
     command = chosen(_COMMANDS, settings[1])
@@ -71,9 +71,9 @@ def check(data: bytes) -> None:
     assert wire.startswith(command.encode() + b"\n") and wire.endswith(b"\0")
     if body and not COMMANDS[command].body:
         return
-    # Colons in values are raw before a version is known, and in CONNECT.
+    # Before a version is known, and in CONNECT, colons in values are raw.
     reader = (tolerance & Tolerance.INVALID_UTF8) | Tolerance.RAW_COLON
-    # An encoder has no limits; without a version a decoder has those for strangers.
+    # The encoder has no limits; a decoder without a version has those before login.
     decoder = FrameDecoder(version, tolerance=reader, limits=AFTER_LOGIN)
     got = decoder.feed(wire + _NEXT)
     got += decoder.feed(b"")

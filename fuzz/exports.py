@@ -1,4 +1,4 @@
-"""Exports of stores: one is imported as a whole or not at all, and exported the same again."""
+"""Exports of stores: an import is complete or leaves nothing; a second export is identical."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _silent(done: int, of: int) -> None:
 
 
 def check(data: bytes) -> None:
-    """Import, export, import again; then have a broker open the store, if it is one of a broker."""
+    """Import an export, export the store, import that again, and compare the exports."""
     store = MemoryStore()
     store.open()
     try:

@@ -1,4 +1,4 @@
-"""The decoder of frames: any chunks give the same frames, and these can be encoded again."""
+"""The decoder of frames: all chunkings give the same frames, and these can be encoded again."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _NARROW: Final = Limits(
     max_frame_bytes=120,
 )
 _LIMITS: Final = (BEFORE_LOGIN, AFTER_LOGIN, _NARROW)
-#: Codes of a broken limit. Which limit is met first may depend on how the octets arrive.
+#: Codes of a broken limit. Which limit is met first may depend on the chunking.
 _BROKEN: Final = {"header-too-large", "too-many-headers", "frame-too-large"}
-#: Octets before the wire: version and limits, tolerance in two, and the sizes of chunks.
+#: Bytes before the wire data: version and limits, tolerance (2 bytes), and sizes of chunks.
 _SETTINGS: Final = 6
 
-#: Frames as in the specifications' examples.
+#: Frames like those in the examples of the specifications.
 _WIRE: Final = (
     b"CONNECT\naccept-version:1.0,1.1,1.2\nhost:stomp.example\nheart-beat:0,1000\n\n\0",
     b"CONNECTED\nversion:1.2\nsession:1\nserver:x/1\n\n\0",
@@ -58,13 +58,13 @@ SEEDS: Final = tuple(
 def _drained(
     decoder: FrameDecoder, chunks: list[bytes], limits: Limits
 ) -> tuple[list[Frame], str | None]:
-    """Feed chunks as an owner does; gives the frames, and the code of what is wrong."""
+    """Feed chunks as an owner does; return the frames, and the code of the error."""
     frames: list[Frame] = []
     try:
         for chunk in chunks:
             most = limits.max_frame_bytes
             if decoder.version is None:
-                # There it gives one frame at a time, and keeps what follows.
+                # Without a version, it returns one frame at a time, and keeps the rest.
                 most += len(chunk)
             got = decoder.feed(chunk)
             while got:
@@ -79,7 +79,7 @@ def _drained(
 
 
 def check(data: bytes) -> None:
-    """Decode octets whole, one by one and in chunks; encode what has come."""
+    """Decode the bytes whole, one by one and in chunks; encode the decoded frames."""
     settings, wire = data[:_SETTINGS].ljust(_SETTINGS, b"\0"), data[_SETTINGS:]
     version = chosen(_VERSIONS, settings[0])
     limits = chosen(_LIMITS, settings[0] // len(_VERSIONS))
@@ -106,7 +106,7 @@ def check(data: bytes) -> None:
 
 
 def _encode_again(frame: Frame, version: Version | None, tolerance: Tolerance) -> None:
-    # A length may be spelt with zeros in front, or count a body that was dropped.
+    # A length may have leading zeros, or count a body that was dropped.
     headers = {name: value for name, value in frame.items() if name != "content-length"}
     repeated = tuple(pair for pair in frame.repeated if pair[0] != "content-length")
     headers = {name: frame.headers[name] for name in headers}
@@ -114,7 +114,7 @@ def _encode_again(frame: Frame, version: Version | None, tolerance: Tolerance) -
     try:
         wire = encode(again, version, tolerance=tolerance)
     except LocalProtocolError as error:
-        # It may have come from a peer of 1.0, or not be known yet.
+        # The peer may speak 1.0, or the version is not known yet.
         handshake = frame.command in ("CONNECT", "STOMP", "CONNECTED") or version is None
         assert handshake and "carriage return" in str(error), str(error)
         return

@@ -27,7 +27,7 @@ SEEDS: Final = (
 
 
 def check(data: bytes) -> None:
-    """Read names as names and as patterns, and compare each with each."""
+    """Parse texts as names and as patterns, and compare all pairs."""
     texts = data.decode("utf-8", "surrogateescape").split(_BETWEEN)[:8]
     found: list[str] = []
     for text in texts:

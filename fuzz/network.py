@@ -48,7 +48,7 @@ __all__ = ["Found", "Victim", "Wild", "main", "play"]
 _DEADLINE_S: Final = 60.0
 _SLOTS: Final = 6
 _STEPS: Final = 60
-#: How many messages the well-behaved client has on their way, at most.
+#: Maximum number of the well-behaved client's messages in flight.
 _BURST: Final = 5
 _MOST_OCTETS: Final = 1024 * 1024 * 1024
 _BAD: Final = ("Traceback (most recent call last)", "Unhandled Error", "#critical")
@@ -59,14 +59,14 @@ _DESTINATIONS: Final = (
 
 
 class Found(Exception):
-    """What must not be."""
+    """Raised for a finding."""
 
 
 class Wild:
-    """One connection that does what it likes; it waits for nothing."""
+    """One connection with random actions; it never waits."""
 
     def __init__(self, random: Random, host: str, port: int) -> None:
-        """Connect."""
+        """Open the connection."""
         self._random = random
         self._socket = socket.create_connection((host, port), _DEADLINE_S)
         self._socket.setblocking(False)
@@ -74,17 +74,17 @@ class Wild:
         self._is_reading = True
         self._messages: list[Frame] = []
         self._held = b""
-        #: How many more things it does, whatever the broker makes of it: so a round depends on
-        #: nothing but its number.
+        #: Number of remaining actions, independent of the broker's replies: a round depends only on
+        #: its number.
         self._left = random.randint(3, 40)
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing more that it does."""
+        """True if no actions remain."""
         return not self._left
 
     def act(self) -> None:
-        """Do one thing or another."""
+        """Perform one random action."""
         self._left -= 1
         names = list(_ACTIONS)
         [name] = self._random.choices(names, [_ACTIONS[each][0] for each in names])
@@ -94,7 +94,7 @@ class Wild:
 
     def _write(self, octets: bytes) -> None:
         octets, self._held = self._held + octets, b""
-        # What the broker does not take at once, it never gets: that is a way to be cut off, too.
+        # Bytes that the socket does not accept now are never sent: this also tests cut-off frames.
         with contextlib.suppress(OSError):
             self._socket.send(octets)
 
@@ -120,7 +120,7 @@ class Wild:
         except RemoteProtocolError as error:
             raise Found(f"what the broker sent can't be read: {error}") from None
         except OSError:
-            pass  # the broker has had enough
+            pass  # the broker has closed the connection
 
     def _one_of(self, *choices: str) -> str:
         return self._random.choice(choices)
@@ -131,10 +131,10 @@ class Wild:
     def _receipt(self) -> dict[str, str]:
         return {"receipt": str(self._random.random())} if self._random.random() < 0.4 else {}
 
-    # What there is to be done.
+    # Actions.
 
     def connect(self) -> None:
-        """Log in, as one may or may not."""
+        """Log in, correctly or not."""
         self._frame(
             self._one_of("CONNECT", "CONNECT", "STOMP"),
             accept_version=self._one_of("1.2", "1.1", "1.0", "1.0,1.1,1.2", "1.2", "7"),
@@ -144,7 +144,7 @@ class Wild:
         )
 
     def subscribe(self) -> None:
-        """Subscribe to something."""
+        """Subscribe to a destination."""
         extra: dict[str, str] = {}
         for name, value in (
             ("selector", self._one_of("a > 1", "a = 'x' OR", "b LIKE '%x%'")),
@@ -181,7 +181,7 @@ class Wild:
         )
 
     def settle(self) -> None:
-        """Acknowledge something that has come, or nothing there is."""
+        """Acknowledge a received message, or an unknown one."""
         named = {"id": "none", "message-id": "none", "subscription": "0"}
         is_made_up, which = self._random.random() < 0.1, self._random.randrange(1_000)
         if self._messages and not is_made_up:
@@ -198,7 +198,7 @@ class Wild:
         self._frame(command, transaction=self._one_of("t", "u"), **self._receipt())
 
     def begin_a_frame(self) -> None:
-        """Send the first part of a frame; the next thing comes in the middle of it, or after it."""
+        """Send the first part of a frame; the next action is in the middle of it, or after it."""
         whole = b"SEND\ndestination:/queue/w.1\ncontent-length:20\n\n" + b"x" * 20 + b"\0"
         cut = self._random.randrange(1, len(whole))
         self._write(whole[:cut])
@@ -212,11 +212,11 @@ class Wild:
             self._write(piece)
 
     def stop_reading(self) -> None:
-        """Read no more, or read on."""
+        """Stop or resume reading."""
         self._is_reading = not self._is_reading
 
     def disconnect(self) -> None:
-        """Say goodbye."""
+        """Send DISCONNECT."""
         self._frame("DISCONNECT", **self._receipt())
 
     def half_close(self) -> None:
@@ -225,7 +225,7 @@ class Wild:
             self._socket.shutdown(socket.SHUT_WR)
 
     def reset(self) -> None:
-        """Cut the connection off."""
+        """Reset the connection."""
         with contextlib.suppress(OSError):
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close()
@@ -236,7 +236,7 @@ class Wild:
         self._left = 0
 
 
-#: What a connection does, and how often.
+#: Actions of a connection, with their weights.
 _ACTIONS: Final[dict[str, tuple[int, Callable[[Wild], None]]]] = {
     "connect": (2, Wild.connect),
     "subscribe": (12, Wild.subscribe),
@@ -270,7 +270,7 @@ class Victim:
         self.sent = 0
 
     def send(self, count: int) -> None:
-        """Send some messages; the last one's receipt is waited for."""
+        """Send some messages; wait for the receipt of the last one."""
         for number in range(count):
             body = self._body(self.sent)
             for destination in (self._queue, self._topic):
@@ -284,7 +284,7 @@ class Victim:
         return b"%d %s " % (number, hashlib.sha256(content).hexdigest().encode()) + content
 
     def receive(self, first: int) -> None:
-        """Receive all messages from one on; raises :class:`Found` where any is missing or wrong."""
+        """Receive all messages from *first* on; raises :class:`Found` if there is a fault."""
         for number in range(first, self.sent):
             message = self._receiver.receive()
             self._compare(message, number)
@@ -298,7 +298,7 @@ class Victim:
             raise Found(f"message {number} came again")
 
     def disconnect(self) -> None:
-        """Say goodbye."""
+        """Disconnect gracefully."""
         for client in self._clients:
             client.disconnect()
 
@@ -312,7 +312,7 @@ class Victim:
 
 @contextlib.contextmanager
 def _told(what: str) -> Iterator[None]:
-    """Say where it was that something was found."""
+    """Add the place to the message of a finding."""
     try:
         yield
     except (ClientFailure, Found, OSError) as error:
@@ -320,7 +320,7 @@ def _told(what: str) -> Iterator[None]:
 
 
 def play(broker: RunningBroker, victim: Victim, seed: int, number: int) -> int:
-    """Play one round; gives how many connections there were. Raises :class:`Found`."""
+    """Play one round; return the number of connections. Raises :class:`Found`."""
     random = Random(f"{seed} {number}")
     slots: list[Wild | None] = [None] * _SLOTS
     connections = 0
@@ -345,7 +345,7 @@ def play(broker: RunningBroker, victim: Victim, seed: int, number: int) -> int:
 
 
 def _check_broker(broker: RunningBroker, seed: int, *, most_sessions: int) -> None:
-    """What has to hold of a broker that was launched, when all others are gone."""
+    """Check the state of a launched broker after all other clients have disconnected."""
     found = next((bad for bad in _BAD if bad in broker.log), None)
     if found is not None:
         at = broker.log.index(found)
@@ -364,7 +364,7 @@ def _check_broker(broker: RunningBroker, seed: int, *, most_sessions: int) -> No
 
 
 def main(arguments: list[str]) -> int:
-    """Read the command line and play; gives the exit status."""
+    """Read the command line and play; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m fuzz.network", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--mq", metavar="HOST:PORT", help="a broker that runs already")

@@ -50,12 +50,12 @@ SEEDS: Final = tuple(
 
 
 def check(data: bytes) -> None:
-    """Read a header whole and in pieces, then have a broker take the connection."""
+    """Read a header whole and in pieces, then pass the connection to a broker."""
     sizes, wire = data[:3], data[3:]
     whole = _read(wire)
     for end in range(min(len(wire), MAX_HEADER_BYTES + 20)):
         early = _read(wire[:end])
-        # More octets never make another header, nor one of what is none.
+        # Further bytes never change a complete header, nor make a wrong one valid.
         assert early == "more" or early == whole, (early, whole)
     if len(wire) >= MAX_HEADER_BYTES:
         assert whole != "more"

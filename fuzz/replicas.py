@@ -1,4 +1,4 @@
-"""What replicas send each other: messages in parts, and the changesets in them."""
+"""Messages between replicas: messages in parts, and the changesets in them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from stompkit.replication.values import ValueProblem
 
 __all__ = ["SEEDS", "check"]
 
-#: Between headers and body of a frame, and between frames.
+#: Separators: between headers and body of a frame, and between frames.
 _BODY, _NEXT = b"\xfe", b"\xfd"
-#: What messages that are not whole may take.
+#: Limit on the size of incomplete messages, in bytes.
 _MOST_BYTES: Final = 8_192
 
 _CHANGESET: Final = (
@@ -44,7 +44,7 @@ SEEDS: Final = (
 
 
 def check(data: bytes) -> None:
-    """Take frames; a message that is whole is packed to the same frames again."""
+    """Read frames; pack each complete message to the same frames again."""
     unpacker = Unpacker(max_bytes=_MOST_BYTES, max_partial=3)
     for each in data.split(_NEXT):
         lines, _, body = each.partition(_BODY)

@@ -1,4 +1,4 @@
-"""Selectors: the parser refuses in one way, and what it has read can be asked of any headers."""
+"""Selectors: the parser raises one kind of error, and a parsed selector accepts any headers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from stompkit.server.selectors import Selector, SelectorError
 
 __all__ = ["SEEDS", "check"]
 
-#: Between the selector and the values of headers.
+#: Separates the selector and the values of headers.
 _BETWEEN: Final = "\n"
 _NAMES: Final = ("a", "b", "JMSPriority", "persistent", "content-type")
 
-#: Those of JMS 1.1, section 3.8.1, and what goes beyond it.
+#: Examples of JMS 1.1, section 3.8.1, and extensions.
 _SELECTORS: Final = (
     "JMSType = 'car' AND color = 'blue' AND weight > 2500",
     "age BETWEEN 15 AND 19",
@@ -41,8 +41,8 @@ SEEDS: Final = tuple(
 
 
 def check(data: bytes) -> None:
-    """Read a selector, and ask it of headers."""
-    # As the decoder of frames gives it, at its most tolerant.
+    """Parse a selector, and evaluate it for headers."""
+    # As decoded from frames with the highest tolerance.
     text, *values = data.decode("utf-8", "surrogateescape").split(_BETWEEN)
     try:
         selector = Selector(text)
@@ -54,11 +54,11 @@ def check(data: bytes) -> None:
     headers = dict(zip(_NAMES, values, strict=False))
     taken = selector.takes(headers)
     assert taken in (True, False)
-    # The opposite is true only where it is not unknown, and then it is not true itself.
+    # The negation is true only if the result is not unknown, and then the selector is not true.
     try:
         opposite = Selector(f"NOT ({text})")
     except SelectorError:
-        return  # nested too deeply, or too long now
+        return  # the negation is nested too deeply, or too long
     assert not (taken and opposite.takes(headers))
     assert Selector(f"({text})").takes(headers) == taken
     selector.takes({name: name * 100 for name in _NAMES})

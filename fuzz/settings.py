@@ -1,4 +1,4 @@
-"""The broker's file of settings: it gives settings, or says all that is wrong with it."""
+"""The configuration file of the broker: the result is settings, or all errors in the file."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ SEEDS: Final = (
 
 
 def check(data: bytes) -> None:
-    """Read a file; what it gives can be written as a file, and that gives the same."""
+    """Read a file; write the settings as a file, and check that it gives the same settings."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        return  # that is told before
+        return  # an earlier check reports this
     try:
         found = parse_settings(text, _NAME)
     except SettingsError as error:

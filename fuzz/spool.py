@@ -1,7 +1,7 @@
-"""Spools: segments are read or said to be damaged, and what a crash has left is recovered.
+"""Spools: segments are read or reported as damaged, and recovered after a crash.
 
-The checksum of a block would keep all but whole blocks from being read: where the input wants it,
-it is put right before.
+Checksums would reject all blocks except intact ones. If the input says so, the checksum is
+corrected first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stompkit.spool._blocks import Block, Damaged, decode, encode
 
 __all__ = ["SEEDS", "check"]
 
-#: Shared memory, where there is some: nothing here is to last.
+#: Shared memory, if there is some: the files are temporary.
 _SHARED: Final = Path("/dev/shm")
 _BETWEEN: Final = b"STB1"
 _OUTSIDE: Final = 12
@@ -37,7 +37,7 @@ SEEDS: Final = tuple(
 
 
 def check(data: bytes) -> None:
-    """Read blocks; then have a writer open a spool that ends with them, and go on."""
+    """Read blocks; then open a spool that ends with them, and append to it."""
     flags, published, octets = *data[:2].ljust(2, b"\0"), data[2:]
     if flags & 1:
         octets = b"".join(_summed(each) for each in _cut(octets))
@@ -59,7 +59,7 @@ def _cut(octets: bytes) -> list[bytes]:
 
 
 def _summed(block: bytes) -> bytes:
-    """A block whose length and checksum are what they should be."""
+    """Return a block with the right length and checksum."""
     rest = block[_OUTSIDE:]
     return block[:4] + struct.pack("<II", len(rest), crc32(rest)) + rest
 
@@ -79,7 +79,7 @@ def _read(octets: bytes) -> None:
 def _records(block: Block) -> list[Record]:
     try:
         return list(block.records())
-    except Damaged:  # texts are looked at when they are wanted
+    except Damaged:  # texts are checked on demand
         return []
 
 

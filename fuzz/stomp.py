@@ -1,10 +1,10 @@
-"""A broker as a whole: scripts of several clients, who may do anything, and one who does no wrong.
+"""A whole broker: scripts of several clients, who may do anything, and a well-behaved one.
 
-The octets of a script are sent by a client, one chunk at a time, with steps in between: ``0`` to
-``4`` go to another client; ``t``, ``T`` and ``d`` let a second, a minute or a day pass; ``e``
-closes the client's end, ``x`` cuts the connection; ``s`` and ``S`` stop reading, ``w`` reads what
-waits, ``g`` reads on; ``a`` stands for what acknowledges a message that has come, ``m`` for its
-destination, both followed by a letter that says which.
+The bytes of a script are sent by a client, one chunk at a time, with steps in between. ``0`` to
+``4`` switch to another client. ``t``, ``T`` and ``d`` let a second, a minute or a day pass. ``e``
+closes the client's end, ``x`` cuts the connection. ``s`` and ``S`` stop reading, ``w`` reads
+pending data, ``g`` resumes reading. ``a`` stands for the id that acknowledges a received message,
+``m`` for its destination; the letter after them selects the message.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stompkit.testing.memory import MemoryClient
 __all__ = ["SEEDS", "check"]
 
 _CLIENTS: Final = "01234"
-#: What begins the lives of messages, so that they may be gone by themselves.
+#: Headers that limit the lifetime of messages, or delay them.
 _MORTAL: Final = (b"expir", b"ttl", b"AMQ_SCHEDULED", b"delay")
 
 
@@ -89,7 +89,7 @@ SEEDS: Final = tuple(
 
 
 def check(data: bytes) -> None:
-    """Go through a script, and look at what is left."""
+    """Run a script, and check the final state."""
     settings, rest = (data or b"\0")[0], data[1:]
     with no_errors():
         broker, config = make_broker(settings)
@@ -132,7 +132,7 @@ def check(data: bytes) -> None:
 
 
 def _told_of(client: MemoryClient, what: str, which: bytes) -> bytes:
-    """What names a message that has come: the last one for ``a``, the one before for ``b``..."""
+    """Return the ack id or destination of a received message; *which* counts back from ``a``."""
     messages = [frame for frame in client.frames if frame.command == "MESSAGE"]
     number = (which or b"a")[0] - ord("a")
     if not 0 <= number < len(messages):
@@ -145,7 +145,7 @@ def _told_of(client: MemoryClient, what: str, which: bytes) -> bytes:
 
 
 def _check_stream(client: MemoryClient) -> None:
-    """All that has come can be read, and nothing follows an ERROR."""
+    """Check that all received bytes can be decoded, and that nothing follows an ERROR."""
     client.start_reading()
     frames = client.frames
     errors = [number for number, frame in enumerate(frames) if frame.command == "ERROR"]

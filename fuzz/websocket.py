@@ -1,9 +1,9 @@
 """STOMP over WebSocket: requests, messages in any pieces, pings and every end.
 
-Steps are those of ``fuzz.stomp``. Besides, ``T`` and ``b`` send the octets behind them as a
-message of text or octets, ``p`` as a ping, ``q`` as a pong, ``c`` as a close; ``f`` and ``F``
-begin a message, ``K`` and ``k`` go on with it and end it, and ``z`` lets a minute pass. All other
-octets are sent as they are.
+Steps are those of ``fuzz.stomp``. Besides, ``T`` and ``b`` send the bytes behind them as a text or
+binary message, ``p`` as a ping, ``q`` as a pong, ``c`` as a close. ``f`` and ``F`` begin a message,
+``K`` and ``k`` continue and end it, and ``z`` lets a minute pass. All other bytes are sent as they
+are.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stompkit.testing.memory._transport import HalfCloseableTransport, MemoryTra
 
 __all__ = ["SEEDS", "check"]
 
-#: Octets that begin frames of RFC 6455, section 5.2, without what says how long they are.
+#: First bytes of frames of RFC 6455, section 5.2, before their lengths.
 _OPCODES: Final = {
     "T": 0x81, "b": 0x82, "p": 0x89, "q": 0x8A, "c": 0x88, "f": 0x01, "F": 0x02, "k": 0x80,
     "K": 0x00,
@@ -85,20 +85,20 @@ class _Transport(MemoryTransport):
     """A stream to the loopback interface."""
 
     def getHost(self) -> IPv4Address:
-        """What the client has connected to."""
+        """Return the address that the client has connected to."""
         return IPv4Address("TCP", "127.0.0.1", 15_674)
 
 
 class _HalfCloseable(HalfCloseableTransport, _Transport):
-    """The same, of which the direction to the client can be closed alone."""
+    """A transport on which the direction to the client can be closed alone."""
 
     def _end_read(self, protocol: IProtocol) -> None:
-        # As Twisted's, where a protocol does not say that it wants to know more.
+        # As in Twisted, for a protocol without support for half-closed connections.
         self.lose(ConnectionDone())
 
 
 def check(data: bytes) -> None:
-    """Go through a script on one connection, beside a client of STOMP over TCP."""
+    """Run a script on one connection, beside a client of STOMP over TCP."""
     settings, listener, rest = *data[:2].ljust(2, b"\0"), data[2:]
     with no_errors():
         broker, config = make_broker(settings)
@@ -142,7 +142,7 @@ def _open(
 
 
 def _framed(opcode: int, text: bytes) -> bytes:
-    """A frame as a client has to send it: masked."""
+    """Return a frame as a client has to send it: masked."""
     size = len(text)
     length = bytes((0x80 | size,)) if size < 126 else b"\xfe" + struct.pack("!H", size)
     masked = bytes(octet ^ _MASK[at % 4] for at, octet in enumerate(text))

@@ -1,4 +1,4 @@
-"""Brokers as tests of destinations make them, and what they ask of clients again and again."""
+"""Helpers for tests of destinations: creating brokers, and common actions of clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["MakeBroker", "end", "publish_all", "refusal", "stored", "take_one"]
 
 
 class MakeBroker(Protocol):
-    """Makes a broker; what the fixture ``broker_with`` gives."""
+    """Makes a broker; the type of the fixture ``broker_with``."""
 
     def __call__(self, **settings: object) -> MemoryBroker:
         """Make a broker with settings of :class:`BrokerConfig`, by their names."""
@@ -26,13 +26,13 @@ def publish_all(
 
 
 def take_one(client: MemoryClient) -> Frame:
-    """The message that has come since the last look; an error if there is none, or another."""
+    """Return the only new message; fail if there is none, or more than one."""
     [message] = client.take("MESSAGE")
     return message
 
 
 def refusal(client: MemoryClient) -> str | None:
-    """The code of the ERROR that a client has got, if it has."""
+    """Return the code of the ERROR that a client has received, if any."""
     return None if client.error is None else client.error.headers["stompkit-code"]
 
 
@@ -49,7 +49,7 @@ def end(client: MemoryClient, way: str) -> None:
 
 
 def stored(broker: MemoryBroker, destination: str) -> list[bytes]:
-    """What a browser sees in a queue."""
+    """Return the messages that a browser sees in a queue."""
     client = broker.client()
     client.subscribe(destination, id="browser", browser="true")
     *messages, end = client.take("MESSAGE")

@@ -1,6 +1,6 @@
-"""A broker that is busy: time passes with each look at the clock.
+"""A busy broker: each time the broker reads the clock, time passes.
 
-What is not done at once is done in iterations to come, which are those of the clock.
+Work that is not done at once continues in later iterations, which are those of the clock.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from stompkit.testing.memory import MemoryClient
 
 __all__ = ["LONG", "BusyClock", "frames", "is_served", "iterate", "iterations", "receipts"]
 
-#: A condition that takes long, and is true for numbers from 1000 to 1099.
+#: A condition that is slow to evaluate, and true for numbers from 1000 to 1099.
 LONG = " OR ".join(f"n = {number}" for number in range(1_000, 1_100))
 
 
 class BusyClock(Clock):
-    """A clock that goes on by a millisecond whenever somebody looks at it."""
+    """A clock that advances by a millisecond whenever it is read."""
 
     is_busy = False
 
     def seconds(self) -> float:
-        """What time it is."""
+        """Return the current time in seconds."""
         if self.is_busy:
             self.rightNow += 0.001
         return float(super().seconds())
 
 
 def iterations(clock: BusyClock, is_over: Callable[[], object]) -> int:
-    """Have iterations go by until something is so; gives their number."""
+    """Run iterations until a condition is true; return their number."""
     for number in range(2_000):
         if is_over():
             return number
@@ -41,7 +41,7 @@ def iterations(clock: BusyClock, is_over: Callable[[], object]) -> int:
 
 
 def iterate(clock: BusyClock) -> None:
-    """Make the calls that are due, and none of those that come up meanwhile."""
+    """Make the calls that are due, but no calls that are added meanwhile."""
     calls = cast("list[Any]", clock.getDelayedCalls())
     due = [call for call in calls if call.getTime() <= clock.rightNow]
     for call in due:
@@ -52,16 +52,16 @@ def iterate(clock: BusyClock) -> None:
 
 
 def frames(*all_of_them: tuple[str, dict[str, str]]) -> bytes:
-    """Octets of frames without bodies."""
+    """Return encoded frames without bodies."""
     return b"".join(encode(Frame(command, headers), "1.2") for command, headers in all_of_them)
 
 
 def is_served(client: MemoryClient) -> bool:
-    """Whether a client's message is receipted at once."""
+    """Return True if the broker confirms a client's message immediately."""
     client.send("SEND", destination="/topic/none", receipt="served")
     return [each.headers["receipt-id"] for each in client.take("RECEIPT")] == ["served"]
 
 
 def receipts(client: MemoryClient) -> list[str]:
-    """The receipts that have come."""
+    """Return the receipts received."""
     return [each.headers["receipt-id"] for each in client.take("RECEIPT")]

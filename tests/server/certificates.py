@@ -1,4 +1,4 @@
-"""Throw-away certificates."""
+"""Temporary certificates."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _SIGNS_CERTIFICATES = x509.KeyUsage(
 
 
 class Authority:
-    """A certificate authority whose certificate, and those that it signs, are in a folder."""
+    """A certificate authority; its certificate and those that it signs are in a folder."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
-        """Make one that has signed itself."""
+        """Create a self-signed authority."""
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         certificate = (
             self._builder(self._name, self._key, -1, 1)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            # Clients on Python 3.13 want it said what the key is for.
+            # Clients on Python 3.13 require the usage of the key.
             .add_extension(_SIGNS_CERTIFICATES, critical=True)
             .sign(self._key, hashes.SHA256())
         )
@@ -49,11 +49,11 @@ class Authority:
         self.file.write_bytes(certificate.public_bytes(Encoding.PEM))
 
     def server(self, host: str = "127.0.0.1") -> Path:
-        """A file with a server's certificate and its key, valid today."""
+        """Create a file with a server's certificate and its key, valid today."""
         return self._signed(host, [_alternative(host)], ExtendedKeyUsageOID.SERVER_AUTH, -1, 1)
 
     def client(self, name: str, *, first_day: int = -1, last_day: int = 1) -> Path:
-        """A file with a client's certificate and its key; days are counted from today."""
+        """Create a file with a client's certificate and its key; days are relative to today."""
         return self._signed(name, [], ExtendedKeyUsageOID.CLIENT_AUTH, first_day, last_day)
 
     def _signed(

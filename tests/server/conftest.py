@@ -1,4 +1,4 @@
-"""What tests of the broker share."""
+"""Fixtures that the tests of the broker share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.server.brokers import MakeBroker
 
 @pytest.fixture(params=["memory", "stored"])
 def broker_with(request: pytest.FixtureRequest) -> MakeBroker:
-    """Makes brokers: whatever queues do, they do it in memory and in a store alike."""
+    """Makes brokers in memory and with a store: queues have to behave the same."""
     kind = cast("str", request.param)
 
     def make(**settings: object) -> MemoryBroker:

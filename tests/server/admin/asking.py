@@ -1,4 +1,4 @@
-"""Questions to the admin's HTTP, by a client of the standard library's."""
+"""A client for the HTTP API of the admin port, on top of the standard library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEADLINE_S = 30.0
 
 
 class Answer(NamedTuple):
-    """What came: the status, the headers by their names in small letters, and the body."""
+    """A response: the status, the headers by their names in lower case, and the body."""
 
     status: int
     headers: dict[str, str]
@@ -23,21 +23,21 @@ class Answer(NamedTuple):
 
     @property
     def json(self) -> Any:
-        """The body, read."""
+        """The body, decoded from JSON."""
         return json.loads(self.body)
 
     @property
     def code(self) -> str:
-        """The word for what is wrong."""
+        """The error code."""
         code: str = self.json["error"]["code"]
         return code
 
 
 class Asker:
-    """Asks at one address."""
+    """Sends requests to one address."""
 
     def __init__(self, url: str) -> None:
-        """Take the address."""
+        """Set the address."""
         self.where = urlsplit(url).netloc
 
     def request(
@@ -47,7 +47,7 @@ class Asker:
         body: bytes | None = None,
         headers: dict[str, str] | None = None,
     ) -> Answer:
-        """Ask, on a connection of its own."""
+        """Send a request on a separate connection."""
         connection = http.client.HTTPConnection(self.where, timeout=DEADLINE_S)
         try:
             connection.request(method, path, body, headers or {})
@@ -58,29 +58,29 @@ class Asker:
             connection.close()
 
     def get(self, path: str, **query: object) -> Any:
-        """The answer to a question that there is one to."""
+        """Return the decoded body of a successful response."""
         words = f"?{urlencode(query)}" if query else ""
         answer = self.request("GET", f"/api/v1/{path}{words}")
         assert answer.status == 200, answer
         return answer.json
 
     def post(self, path: str, **fields: object) -> Answer:
-        """Have something done; ``from_`` stands for ``from``."""
+        """Send a POST request; ``from_`` stands for the field ``from``."""
         body = {name.rstrip("_"): value for name, value in fields.items()}
         headers = {"content-type": "application/json"}
         return self.request("POST", f"/api/v1/{path}", json.dumps(body).encode(), headers)
 
     def destination(self, name: str) -> Any:
-        """What there is of a destination, ``None`` for nothing."""
+        """Return the state of a destination, ``None`` if it does not exist."""
         found = self.get("destinations", contains=name)["destinations"]
         return next((each for each in found if each["name"] == name), None)
 
     def bodies(self, name: str) -> list[str]:
-        """The bodies of the first messages of a queue, in order."""
+        """Return the bodies of the first messages of a queue, in order."""
         return [each["body"] for each in self.get("messages", name=name, limit=100)["messages"]]
 
     def wait_for(self, name: str, **fields: object) -> None:
-        """Wait until a destination has some values."""
+        """Wait until fields of a destination have these values."""
 
         def is_so() -> bool:
             found = self.destination(name) or {}

@@ -1,4 +1,4 @@
-"""A broker with its admin's HTTP, and asking it."""
+"""A broker with its admin port, and a client for it."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from tests.server.admin.asking import Asker
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[RunningBroker]:
-    """A broker of the module's own, with a store."""
+    """A broker for all tests of the module, with a store."""
     with launch(LaunchConfig(admin=True, persistent=True, control=True)) as broker:
         yield broker
 
 
 @pytest.fixture
 def broker(served: RunningBroker) -> RunningBroker:
-    """The broker, as new."""
+    """The broker after a reset."""
     served.reset()
     return served
 
 
 @pytest.fixture
 def ask(broker: RunningBroker) -> Asker:
-    """What asks it."""
+    """The client of the admin port."""
     return Asker(broker.admin_url)
 
 

@@ -27,10 +27,10 @@ VIEWS: Final = ("overview", "destinations", "dead-letters", "connections", "dura
 
 
 class Operated:
-    """A broker whose console and API are on."""
+    """A broker whose console and API are enabled."""
 
     def __init__(self, process: Process, announce: Path, token: str = "") -> None:
-        """Wait until it listens."""
+        """Wait until the broker listens."""
         self.process = process
         self.token = token
         self.endpoint = announced(process, announce)[0]
@@ -38,7 +38,7 @@ class Operated:
         self.url = f"http://{admin['host']}:{admin['port']}/"
 
     def client(self) -> Client:
-        """Somebody new who is connected."""
+        """Return a new client that is connected."""
         return Client(self.endpoint)
 
     def send(self, destination: str, *bodies: str) -> None:
@@ -48,7 +48,7 @@ class Operated:
                 assert client.send(destination, body).startswith(b"RECEIPT")
 
     def kill_letter(self, queue: str, *bodies: str) -> None:
-        """Send messages to a queue of :func:`operated` and refuse each, so that it is dead."""
+        """Send messages to a queue and refuse each, so that they become dead letters."""
         self.send(queue, *bodies)
         with self.client() as client:
             frames = [client.subscribe(queue), *(client.receive() for _ in bodies[1:])]
@@ -58,7 +58,7 @@ class Operated:
         self.wait_ready(f"/dlq/{queue.split('/', 2)[2]}", len(bodies))
 
     def get(self, path: str) -> Any:
-        """What the API answers."""
+        """Return the decoded response of the API."""
         request = urllib.request.Request(f"{self.url}api/v1/{path}")
         if self.token:
             request.add_header("authorization", f"Bearer {self.token}")
@@ -66,18 +66,18 @@ class Operated:
             return json.load(answer)
 
     def ready(self, name: str) -> int:
-        """How many messages wait in a queue; 0 where there is none."""
+        """Return the number of ready messages in a queue; 0 if there is no queue."""
         found = self.get("destinations?limit=1000")["destinations"]
         return sum(int(each["ready"]) for each in found if each["name"] == name)
 
     def wait_ready(self, name: str, number: int) -> None:
-        """Wait until so many messages wait in a queue."""
+        """Wait until a queue has *number* ready messages."""
         assert wait_until(lambda: self.ready(name) == number, DEADLINE_S), self.ready(name)
 
 
 @contextmanager
 def operated(directory: Path, settings: str = "", *, token: str = "") -> Iterator[Operated]:
-    """Run a broker whose messages are dead letters when they were refused once."""
+    """Run a broker whose messages become dead letters after one delivery."""
     files = [directory / name for name in ("announce", "token", "settings.toml")]
     lines = ['[admin]\nendpoints = ["tcp:0:interface=127.0.0.1"]']
     if token:
@@ -92,35 +92,35 @@ def operated(directory: Path, settings: str = "", *, token: str = "") -> Iterato
 
 
 class Console:
-    """The console of a broker, as somebody sees and operates it."""
+    """The console of a broker, operated like a user does."""
 
     def __init__(self, browser: Chromium, broker: Operated) -> None:
-        """Take a browser; nothing is opened yet."""
+        """Store the browser; no page is opened yet."""
         self.browser = browser
         self.broker = broker
 
     def open(self, view: str = "overview", *, width: int = 1280, height: int = 900) -> None:
-        """Load the page, and wait until what it shows is live."""
+        """Load the page, and wait until it shows live data."""
         self.browser.open(self.broker.url, f"/{view}", width=width, height=height)
         self.wait("document.getElementById('state').dataset.state === 'live'")
 
     def wait(self, condition: str) -> None:
-        """Wait until an expression of JavaScript is true."""
+        """Wait until a JavaScript expression is true."""
         is_so = wait_until(lambda: self.browser.ask(f"Boolean({condition})"), DEADLINE_S)
         assert is_so, f"{condition}\n{self.text()}\n{self.browser.complaints()}"
 
     def text(self, selector: str = "body") -> str:
-        """What can be read in an element; nothing, where there is none."""
+        """Return the visible text of an element, empty if there is none."""
         text = self.browser.ask(f"document.querySelector({json.dumps(selector)})?.innerText")
         return str(text or "")
 
     def wait_text(self, text: str, selector: str = "body") -> None:
-        """Wait until something can be read."""
+        """Wait until an element contains a text."""
         found = wait_until(lambda: text in self.text(selector), DEADLINE_S)
         assert found, f"no {text!r} in {selector}:\n{self.text()}\n{self.browser.complaints()}"
 
     def click(self, selector: str, text: str = "") -> None:
-        """Click on what has a text, as soon as it is there and may be clicked."""
+        """Click on the element with a text, as soon as it is visible and enabled."""
         seen = (
             f"[...document.querySelectorAll({json.dumps(selector)})].some(each => !each.disabled"
             f" && each.checkVisibility() && each.textContent.includes({json.dumps(text)}))"
@@ -129,12 +129,12 @@ class Console:
         self.browser.click(selector, text)
 
     def focused(self) -> str:
-        """The text, or the name, of what has the focus."""
+        """Return the text, or the name, of the element with the focus."""
         here = "document.activeElement"
         return str(self.browser.ask(f"({here}.innerText || {here}.name || '').trim()"))
 
     def tab_to(self, text: str) -> None:
-        """Press Tab until something has the focus."""
+        """Press Tab until the element with a text has the focus."""
         for _ in range(60):
             if self.focused() == text:
                 return

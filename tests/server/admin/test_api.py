@@ -1,4 +1,4 @@
-"""The admin's API of a broker that runs."""
+"""The admin API of a running broker."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ OTHER = "/queue/b"
 
 
 def fill(broker: RunningBroker, count: int, queue: str = QUEUE) -> None:
-    """Put numbered messages into a queue; they are there when this returns."""
+    """Put numbered messages into a queue; return when the broker has them."""
     with broker.client() as client:
         for number in range(count):
             client.send(queue, b"%d" % number, receipt=number == count - 1)
 
 
 def bury(broker: RunningBroker, count: int) -> None:
-    """Have messages become dead letters of the queue."""
+    """Put messages into the dead-letter queue of the queue."""
     fill(broker, count)
     with broker.client() as client:
         client.subscribe(QUEUE, ack="client-individual")
@@ -38,7 +38,7 @@ def bury(broker: RunningBroker, count: int) -> None:
             client.nack(message, headers={"requeue": "false"}, receipt=True)
 
 
-# Looking.
+# Queries.
 
 
 def test_overview(broker: RunningBroker, connect: Connect, ask: Asker) -> None:
@@ -117,7 +117,7 @@ def test_rates_and_history(broker: RunningBroker, connect: Connect, ask: Asker) 
     assert any(each["received"] > 0 for each in history["rates"])
 
 
-# Changing.
+# Changes.
 
 
 def test_purge(broker: RunningBroker, ask: Asker) -> None:
@@ -248,7 +248,7 @@ def test_what_can_not_be_done(broker: RunningBroker, connect: Connect, ask: Aske
 
 @contextmanager
 def events(ask: Asker, query: str = "") -> Iterator[Iterator[tuple[str, Any]]]:
-    """The events that come, by their names."""
+    """Yield the events received, each with its name."""
     connection = http.client.HTTPConnection(ask.where, timeout=DEADLINE_S)
     connection.request("GET", f"/api/v1/events{query}")
     answer = connection.getresponse()

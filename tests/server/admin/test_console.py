@@ -1,4 +1,4 @@
-"""The console, as it is operated with a mouse and with a keyboard."""
+"""The console, operated with a mouse and with a keyboard."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MARKUP = "<script>window.hit=1</script><img src=x onerror=window.hit=2>"
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operated]:
-    """A broker for all tests; each has queues of its own."""
+    """A broker for all tests; each test uses other queues."""
     with operated(tmp_path_factory.mktemp("broker")) as running:
         running.send("/queue/plain", "x")
         running.kill_letter("/queue/refused", "x")
@@ -28,19 +28,19 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operated]:
 
 @pytest.fixture
 def console(browser: Chromium, broker: Operated) -> Console:
-    """Its console, not yet opened."""
+    """The console of the broker, not yet opened."""
     browser.emulate()
     return Console(browser, broker)
 
 
 def opened(name: str) -> str:
-    """The view of one destination."""
+    """Return the path of the view of one destination."""
     return f"destinations?name={name}"
 
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_view_is_shown_without_a_complaint(view: str, console: Console) -> None:
-    """Neither errors on the console of the browser nor anything that its policy forbids."""
+    """The browser's console has neither errors nor violations of the security policy."""
     console.open(view)
     console.wait("document.querySelector('main').childElementCount > 0")
     assert console.browser.ask("document.querySelector('[role=tab][aria-selected=true]').hash") == (
@@ -62,7 +62,7 @@ def test_queue_is_purged_by_clicks(console: Console) -> None:
 
 
 def test_queue_is_purged_by_keys(console: Console) -> None:
-    """From the first view to the last notice, and back to the list."""
+    """The keyboard works from the first view to the last notice, and back to the list."""
     console.broker.send("/queue/other", "c")
     with console.broker.client() as client:
         client.ask(b"SUBSCRIBE\nid:1\ndestination:/queue/keyed\nselector:FALSE\nreceipt:s\n\n\0")
@@ -87,12 +87,12 @@ def _purge_by_keys(console: Console) -> None:
     console.tab_to("Purge…")
     console.browser.press("Enter")
     console.wait("document.querySelector('dialog[open]')")
-    # What is pressed without a look does nothing.
+    # Pressing Enter by mistake does nothing.
     assert console.focused() == "Cancel"
     console.tab_to("Purge")
     console.browser.press("Enter")
     console.wait_text("2 messages purged", "#notices")
-    # The consumer keeps the queue, and the focus is where it was.
+    # The consumer keeps the queue, and the focus returns to the button.
     assert console.focused() == "Purge…"
     console.browser.press("Escape")
     console.wait("!document.querySelector('.pane')")
@@ -117,7 +117,7 @@ def test_nothing_is_purged_where_the_question_is_not_answered(
 
 
 def test_chosen_dead_letter_is_retried(console: Console) -> None:
-    """It comes to whoever reads the queue; the others stay where they are."""
+    """The message goes to the consumers of the queue; the others stay dead letters."""
     console.broker.kill_letter("/queue/tried", "first", "second")
     console.open("dead-letters")
     console.click("td.name a", "/dlq/tried")
@@ -193,7 +193,7 @@ def test_destination_is_deleted(console: Console) -> None:
 
 
 def test_refusal_is_told(console: Console) -> None:
-    """A destination with a consumer can't be deleted: the broker's own words say so."""
+    """A destination with a consumer cannot be deleted: the console shows the broker's message."""
     with console.broker.client() as client:
         client.ask(b"SUBSCRIBE\nid:1\ndestination:/queue/busy\nreceipt:s\n\n\0")
         console.open(opened("/queue/busy"))
@@ -204,7 +204,7 @@ def test_refusal_is_told(console: Console) -> None:
 
 
 def test_nothing_of_a_message_is_ever_markup(console: Console) -> None:
-    """Neither the names of its destination and headers nor their values nor its body."""
+    """The console escapes the names of destination and headers, their values, and the body."""
     name = f"/queue/{MARKUP}"
     with console.broker.client() as client:
         frame = f"SEND\ndestination:{name}\n{MARKUP}:{MARKUP}\nreceipt:r\n\n{MARKUP}\0"
@@ -248,7 +248,7 @@ def test_what_is_sent_meanwhile_is_shown(console: Console) -> None:
     console.browser.ask("window.same = document.querySelector('td.ready')")
     console.broker.send("/queue/live", "b", "c")
     console.wait("document.querySelector('td.ready').textContent === '3'")
-    # Changed in place, so that the focus stays.
+    # The row is changed in place, so the focus stays.
     assert console.browser.ask("window.same === document.querySelector('td.ready')")
     console.broker.send("/queue/live.new", "d")
     console.wait_text("/queue/live.new", "tbody")

@@ -1,4 +1,4 @@
-"""The console where a token is needed, and where the broker goes away."""
+"""The console if a token is required, and while the broker is unavailable."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ TOKEN = "correct-horse-battery-staple"
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operated]:
-    """A broker that asks for a token."""
+    """A broker that requires a token."""
     with operated(tmp_path_factory.mktemp("broker"), token=TOKEN) as running:
         yield running
 
 
 @pytest.fixture
 def console(browser: Chromium, broker: Operated) -> Console:
-    """Its console, which asks for the token."""
+    """The console of the broker, which asks for the token."""
     browser.emulate()
     browser.open(broker.url)
     browser.ask("sessionStorage.clear()")

@@ -1,4 +1,4 @@
-"""How the console looks: at any width, light and dark, with enough contrast."""
+"""The appearance of the console: at any width, light and dark, with enough contrast."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ WIDTHS = (360, 720, 1280)
 LONG = "/queue/" + "averylongname" * 12
 PLACES = (*VIEWS, "destinations?name=/queue/plain", "dead-letters?name=/dlq/refused")
 
-#: Text whose contrast to what is behind it is below 4.5 to 1, or 3 to 1 where it is large, as
-#: WCAG 2 computes it; what is disabled needs none.
+#: Text with too little contrast to its background: below 4.5 to 1, or 3 to 1 for large text, as
+#: WCAG 2 computes it. Disabled elements are exempt.
 TOO_PALE = """(() => {
     const channel = value =>
         (value /= 255) <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
@@ -47,7 +47,7 @@ TOO_PALE = """(() => {
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operated]:
-    """A broker with something to show in each view, some of it long."""
+    """A broker with data for each view, some of it long."""
     with operated(tmp_path_factory.mktemp("broker")) as running, running.client() as client:
         running.send("/queue/plain", "x" * 500, "word " * 100)
         running.send(LONG, "x")
@@ -58,7 +58,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operated]:
 
 @pytest.fixture
 def console(browser: Chromium, broker: Operated) -> Iterator[Console]:
-    """Its console, light unless a test has it otherwise."""
+    """The console of the broker, in the light scheme unless a test changes it."""
     browser.emulate()
     yield Console(browser, broker)
     browser.emulate()
@@ -119,7 +119,7 @@ def test_page_is_dark_where_that_is_wanted(console: Console) -> None:
 
 
 def test_focus_is_seen(console: Console) -> None:
-    """On each thing that Tab leads to, up to the end of the page."""
+    """The focus is visible on each element that Tab reaches, up to the end of the page."""
     arrive(console, "destinations")
     plain = []
     for _ in range(25):

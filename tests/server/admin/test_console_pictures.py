@@ -1,4 +1,4 @@
-"""The pictures of the console in its documentation, and what makes them small."""
+"""The screenshots of the console in its documentation, and the program that compresses them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 LIMIT_BYTES = 150 * 1024
 PICTURES = re.findall(r"image:: (\S+)", (DOCS / "console.rst").read_text(encoding="utf-8"))
 
-#: The colours of a picture, as a browser reads them.
+#: Script that returns the pixels of a picture, as a browser decodes them.
 COLOURS = """new Promise((done, failed) => {
     const image = new Image();
     image.onerror = () => failed('not a picture');

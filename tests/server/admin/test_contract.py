@@ -1,4 +1,4 @@
-"""The description of the API: it is valid, answers are as it says, and no question breaks it."""
+"""The description of the API: it is valid, responses match it, and no request breaks the broker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OPERATIONS = {
     for each in SCHEMA.get_all_operations()
     if isinstance(each, Ok) and (operation := each.ok())
 }
-#: What is asked wrongly has parameters or a body.
+#: Wrong requests are only possible with parameters or a body.
 ASKED = [
     pytest.param(label, mode, id=f"{label} {mode.value}")
     for label, operation in OPERATIONS.items()
@@ -41,7 +41,7 @@ ASKED = [
 
 @pytest.fixture(scope="module")
 def filled() -> Iterator[RunningBroker]:
-    """A broker that has something of everything."""
+    """A broker with data of every kind."""
     with launch(LaunchConfig(admin=True, persistent=True)) as broker, broker.client() as client:
         client.send("/queue/a", b"x", headers={"delay": "100000"})
         client.send("/queue/a", b"\xff", headers={"expiration": "999999999999999"})

@@ -1,4 +1,4 @@
-"""The metrics page, by the rules that promtool checks, and the dashboard that is made for it."""
+"""The metrics page, by the rules that promtool checks, and the dashboard for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNITS = ("_seconds", "_bytes", "_total", "_info")
 
 
 def families(ask: Asker) -> dict[str, Metric]:
-    """What the page has, by the names of the families."""
+    """Return the metrics of the page by the names of their families."""
     answer = ask.request("GET", "/metrics")
     assert answer.status == 200
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -27,7 +27,7 @@ def families(ask: Asker) -> dict[str, Metric]:
 
 
 def names(ask: Asker) -> set[str]:
-    """The names of all samples."""
+    """Return the names of all samples."""
     return {sample.name for each in families(ask).values() for sample in each.samples}
 
 
@@ -65,12 +65,12 @@ def test_values(broker: RunningBroker, ask: Asker) -> None:
 
 
 def test_timers_are_counted() -> None:
-    """A client with heart-beats has one; some of others may have ended meanwhile."""
+    """A client with heart-beats adds a timer; timers of other clients may have ended meanwhile."""
     with launch(LaunchConfig(admin=True)) as broker, ExitStack() as stack:
         ask = Asker(broker.admin_url)
         [before] = families(ask)["stompkit_timers"].samples
         for _ in range(20):
-            # So slow that none falls due.
+            # So slow that no heart-beat is due.
             stack.enter_context(broker.client(heart_beat="600000,600000"))
         [after] = families(ask)["stompkit_timers"].samples
     assert after.value > before.value + 10

@@ -1,4 +1,4 @@
-"""Who gets in, and what the admin's HTTP takes from those who have not."""
+"""Access to the admin port, and limits on requests of clients without access."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_long_bodies_are_cut_off(ask: Asker, head: bytes) -> None:
             while some := stream.recv(65_536):
                 received += some
         except ConnectionError:
-            # It closes while octets are still on their way, which may cost the answer.
+            # The broker closes while bytes are in transit, so the response may be lost.
             pass
     assert b" 200 " not in received
 
@@ -265,7 +265,7 @@ def test_a_broker_whose_store_fails_is_not_ready(tmp_path: Path) -> None:
 
 
 def by_socket(path: Path, what: str) -> tuple[int, dict[str, str]]:
-    """Ask at a socket of the file system."""
+    """Send a request over a Unix socket."""
     with socket.socket(socket.AF_UNIX) as stream:
         stream.settimeout(DEADLINE_S)
         stream.connect(str(path))

@@ -1,4 +1,4 @@
-"""What tests of the beanstalkd front end share."""
+"""Fixtures that the tests of the beanstalkd front end share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.server.beanstalk.peers import Front, MemoryWorker
 
 @pytest.fixture(params=["memory", "stored"])
 def front(request: pytest.FixtureRequest) -> Front:
-    """The front end, of a broker with and without a store."""
+    """The front end of a broker, with and without a store."""
     kind = cast("str", request.param)
     store = MemoryStore() if kind == "stored" else None
     return Front(MemoryBroker(BrokerConfig(), store=store))
@@ -22,5 +22,5 @@ def front(request: pytest.FixtureRequest) -> Front:
 
 @pytest.fixture
 def worker(front: Front) -> MemoryWorker:
-    """A client of it."""
+    """A client of the front end."""
     return front.worker()

@@ -1,4 +1,4 @@
-"""Clients of beanstalkd as tests have them: in memory, and of real servers."""
+"""Clients of beanstalkd for tests: in memory, and of real servers."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _WITH_BODY = re.compile(rb"(?:RESERVED|FOUND) [0-9]+ ([0-9]+)|OK ([0-9]+)")
 
 
 class Peer(Protocol):
-    """A client that gives commands and gets one answer to each."""
+    """A client that sends commands and gets one reply to each."""
 
     def ask(self, data: bytes) -> bytes:
-        """Give a command, and wait for its answer; that of ``quit`` is the end, and empty."""
+        """Send a command and return its reply; the reply to ``quit`` is the end, and empty."""
 
 
 class Front:
-    """The front end on a broker in memory, whose time stands still."""
+    """The front end on an in-memory broker, whose clock does not advance."""
 
     def __init__(self, broker: MemoryBroker, **settings: object) -> None:
-        """Serve a broker's queues; ``settings`` are those of ``[beanstalk]``."""
+        """Serve the queues of a broker; ``settings`` are those of ``[beanstalk]``."""
         self.broker = broker
         self.clock = broker.clock
         self.factory = BeanstalkFactory(
@@ -50,7 +50,7 @@ class Front:
         self._last_port = 60_000
 
     def worker(self) -> MemoryWorker:
-        """A new client."""
+        """Return a new client."""
         self._last_port += 1
         peer = IPv4Address("TCP", "127.0.0.1", self._last_port)
         transport = HalfCloseableTransport(self.clock, peer)
@@ -59,20 +59,20 @@ class Front:
 
 
 class MemoryWorker:
-    """A client in memory."""
+    """An in-memory client."""
 
     def __init__(self, front: Front, transport: HalfCloseableTransport) -> None:
-        """Connect."""
+        """Connect to the front end."""
         self.front = front
         self.transport = transport
 
     def ask(self, data: bytes) -> bytes:
-        """Send octets, and read what comes at once."""
+        """Send bytes, and return the immediate replies."""
         self.transport.deliver(data)
         return self.heard()
 
     def heard(self) -> bytes:
-        """What has come; what goes on in a turn of its own has had its turns."""
+        """Return the bytes received, after three iterations of the reactor."""
         for _ in range(3):
             self.front.clock.advance(0)
         return self.transport.take()
@@ -88,12 +88,12 @@ class SocketPeer:
         self._received = b""
 
     def ask(self, data: bytes) -> bytes:
-        """Give a command and wait for the answer."""
+        """Send a command and wait for the reply."""
         self._socket.sendall(data)
         return self.answer()
 
     def answer(self) -> bytes:
-        """The next answer; nothing at the end of the stream."""
+        """Return the next reply, empty at the end of the stream."""
         line = self._until(lambda: self._received.find(b"\r\n") + 2)
         found = _WITH_BODY.match(line)
         if found is None:
@@ -112,13 +112,13 @@ class SocketPeer:
         return data
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._socket.close()
 
 
 @contextmanager
 def real_beanstalkd(*options: str) -> Iterator[int]:
-    """A beanstalkd of its own; gives its port."""
+    """Run a separate beanstalkd; yield its port."""
     program = shutil.which("beanstalkd")
     if program is None:
         if os.environ.get("STOMPKIT_MQ_MISSING") == "fail":
@@ -143,14 +143,14 @@ def _answers(port: int) -> bool:
 
 
 def job_id(answer: bytes) -> int:
-    """The number in an answer to ``put``, ``reserve`` or ``peek``."""
+    """Return the id in a reply to ``put``, ``reserve`` or ``peek``."""
     found = re.match(rb"(?:INSERTED|RESERVED|FOUND) ([0-9]+)", answer)
     assert found is not None, answer
     return int(found[1])
 
 
 def document(answer: bytes) -> dict[str, str]:
-    """The pairs of an answer to ``stats`` and its like."""
+    """Return the pairs in a reply to ``stats`` and similar commands."""
     assert answer.startswith(b"OK "), answer
     lines = answer.decode().split("\n")[2:-1]
     return dict(line.rstrip("\r").split(": ", 1) for line in lines if ": " in line)

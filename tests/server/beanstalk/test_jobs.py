@@ -1,4 +1,4 @@
-"""Jobs on the broker's queues: their time, where they wait, and who else takes them."""
+"""Jobs in the broker's queues: deadlines, queues, and STOMP consumers of the same queues."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def about(worker: MemoryWorker, job: int) -> dict[str, str]:
     return document(worker.ask(b"stats-job %d\r\n" % job))
 
 
-# Waiting.
+# Reserving.
 
 
 def test_a_worker_that_waits_gets_what_is_put(front: Front) -> None:
@@ -99,7 +99,7 @@ def test_no_job_of_a_queue_that_an_operator_has_paused_is_reserved(
     assert worker.heard() == reserved(job, b"x")
 
 
-# The time of a job.
+# Deadlines of jobs.
 
 
 def test_a_job_comes_back_when_its_time_is_over(front: Front, worker: MemoryWorker) -> None:
@@ -143,7 +143,7 @@ def test_nobody_settles_the_job_of_another(front: Front) -> None:
         assert other.ask(command % job + b"\r\n") == b"NOT_FOUND\r\n"
 
 
-# With STOMP.
+# Together with STOMP.
 
 
 def test_a_job_is_a_message_for_stomp(front: Front, worker: MemoryWorker) -> None:
@@ -204,7 +204,7 @@ def test_what_stomp_has_rejected_can_be_kicked(front: Front, worker: MemoryWorke
 
 
 def reject(front: Front, destination: str, **connect: str) -> None:
-    """Have a STOMP consumer refuse the one message of a queue."""
+    """Make a STOMP consumer refuse the only message of a queue."""
     client = front.broker.client(**connect)
     client.subscribe(destination, id="1", ack="client-individual")
     [message] = client.take("MESSAGE")
@@ -354,7 +354,7 @@ def test_a_burst_leaves_a_tube_that_drops_the_oldest_the_newest(*, has_store: bo
     assert answers.count(b"INSERTED") == 20
     for at in (17, 18, 19):
         assert worker.ask(NOW).endswith(b" 2\r\n%02d\r\n" % at)
-    # What workers have is not dropped, and leaves no room.
+    # Reserved jobs are not dropped, and leave no room.
     assert worker.ask(b"put 9 0 60 1\r\nx\r\n") == b"OUT_OF_MEMORY\r\n"
 
 
@@ -404,7 +404,7 @@ def total_of(worker: MemoryWorker, tube: str, key: str) -> str:
 
 
 def test_counts_of_tubes_that_are_gone_are_forgotten(front: Front, worker: MemoryWorker) -> None:
-    """A new one of the name counts from nothing; jobs of all tubes are counted on."""
+    """A new tube of the same name starts at zero; the totals of the server go on."""
     for number in range(1_200):
         worker.ask(b"use tube-%d\r\n" % number)
         worker.ask(b"pause-tube tube-%d 0\r\n" % number)
@@ -488,7 +488,7 @@ def test_a_job_that_is_being_deleted_is_not_read_from_the_store_any_more() -> No
     jobs = [put(worker, b"x") for _ in range(12)]
     runner.is_held = True
     other.transport.deliver(b"delete %d\r\n" % jobs[4])
-    # The store is busy when the job is found, and more is to be in memory before it is free.
+    # The store is busy when the broker finds the job. It reads more messages before that ends.
     sender.publish("/queue/other", b"x")
     runner.step()
     worker.transport.deliver(b"reserve\r\n" * 11)

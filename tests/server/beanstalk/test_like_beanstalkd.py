@@ -1,4 +1,4 @@
-"""The front end answers what the real beanstalkd answers to the same commands."""
+"""The front end replies to the same commands in the same way as the real beanstalkd."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.server.beanstalk.peers import (
 )
 
 TUBES = ["default", "a", "b.c", "d/e"]
-#: Of each of STOMP's priorities, and some that share one.
+#: Values for each of STOMP's priorities, with several values for some.
 PRIORITIES = [0, 1, 2, 15, 1023, 1024, 1025, 65_536, 2**31, 2**31 + 7, 2**32 - 1]
-#: Long enough to end in no test.
+#: Long enough not to end within a test.
 DELAYS = [0, 0, 0, 5_000, 9_000]
 CLIENTS = 3
 STEPS = 150
 
-#: What depends on time and on the program, and so is not the same.
+#: Values that depend on the time or on the program, and so differ.
 APART = set(
     "age time-left file pid version uptime total-connections id hostname os platform".split()
 )
@@ -34,15 +34,15 @@ _NUMBER = re.compile(rb"^(INSERTED|RESERVED|FOUND) ([0-9]+)")
 
 
 class Side:
-    """One of the two servers, with its clients and what its jobs are called there."""
+    """One of the two servers, with its clients and the ids of its jobs."""
 
     def __init__(self, peers: list[Peer]) -> None:
-        """Begin without jobs."""
+        """Start without jobs."""
         self.peers = peers
         self.ids: list[int] = []
 
     def ask(self, client: int, command: str, job: int | None, body: bytes | None) -> object:
-        """Give a command, in which ``{}`` stands for the id of a job; the answer, comparable."""
+        """Send a command, with ``{}`` replaced by the id of a job; return a comparable reply."""
         number = 10**9 if job is None or job >= len(self.ids) else self.ids[job]
         data = command.format(number).encode() + b"\r\n"
         if body is not None:
@@ -70,7 +70,7 @@ class Side:
 
 
 def script(seed: int) -> Iterator[tuple[int, str, int | None, bytes | None]]:
-    """Commands of several clients, by chance."""
+    """Yield random commands of several clients."""
     chance = random.Random(seed)
     puts = 0
     for _ in range(STEPS):
@@ -106,7 +106,7 @@ def script(seed: int) -> Iterator[tuple[int, str, int | None, bytes | None]]:
             ]
         )
         if command.startswith("pause"):
-            # A pause of no time is one that has ended, but is told differently.
+            # The replies to a pause of zero seconds differ, so it is left out.
             command = "list-tube-used"
         if command != "put":
             yield client, command, job, None
@@ -123,7 +123,7 @@ def test_answers_are_the_same(front: Front, seed: int) -> None:
         ours = Side([front.worker() for _ in range(CLIENTS)])
         theirs = Side(list(real))
         for client in range(CLIENTS):
-            # A connection counts once it has been accepted.
+            # A connection counts after it has been accepted.
             assert ours.ask(client, "list-tube-used", None, None) == theirs.ask(
                 client, "list-tube-used", None, None
             )
@@ -136,7 +136,7 @@ def test_answers_are_the_same(front: Front, seed: int) -> None:
             each.close()
 
 
-#: Commands after which a tube is gone: it was used, or watched, and another one is now.
+#: Commands after which a tube is deleted: it was used or watched, and another one is now.
 LEAVING = [
     (b"use t", b"use default"),
     (b"watch t", b"ignore t"),
@@ -148,7 +148,7 @@ LEAVING = [
 def test_a_tube_that_is_gone_and_made_again_begins_anew(
     front: Front, come: bytes, go: bytes, *, keeps: bool
 ) -> None:
-    """Unless a job has kept it."""
+    """A deleted tube starts again with default values, unless a job has kept it."""
     with real_beanstalkd() as port, closing(SocketPeer(port)) as real:
         peers: list[Peer] = [real, front.worker()]
 
@@ -156,7 +156,7 @@ def test_a_tube_that_is_gone_and_made_again_begins_anew(
             theirs, ours = [each.ask(line + b"\r\n") for each in peers]
             if line.startswith(b"stats-tube"):
                 told, mine = document(theirs), document(ours)
-                # Versions of it differ in whether the name is in quotes, and clocks by a second.
+                # Versions differ in whether the name is in quotes, and clocks by a second.
                 apart = {"name", "pause-time-left"}
                 assert {key: mine[key] for key in told if key not in apart} == {
                     key: value for key, value in told.items() if key not in apart
@@ -258,7 +258,7 @@ def test_mistakes_are_answered_the_same(front: Front, beanstalkd: int, line: byt
         theirs = _NUMBER.sub(rb"\1 N", real.ask(asked))
         mine = _NUMBER.sub(rb"\1 N", ours.ask(asked))
         while mine != theirs and len(mine) > len(theirs):
-            # What came behind a mistake is a command of its own.
+            # The bytes after a wrong command are a separate command.
             theirs += real.answer()
         assert mine == theirs
     real.close()

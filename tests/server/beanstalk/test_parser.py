@@ -1,4 +1,4 @@
-"""Octets to commands: any chunking gives the same, and everything is bounded."""
+"""Parsing commands: any chunking gives the same, and everything is bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The front end in a real process, with a public client of beanstalkd."""
+"""The front end in a real process, with a public beanstalkd client."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def run(start: Start, directory: Path, *arguments: str) -> tuple[Process, dict[str, Any]]:
-    """A broker with the front end, and what it has announced."""
+    """Start a broker with the front end; return it with its announcement."""
     announce = directory / f"announce.{len(list(directory.iterdir()))}"
     process = start(
         TWIST,

@@ -1,4 +1,4 @@
-"""Consumers that keep a message for too long lose it to another."""
+"""Consumers that do not acknowledge a message in time lose it to another."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_each_message_has_its_own_time(broker_with: MakeBroker) -> None:
     for _ in range(8):
         back.append(stored(broker, QUEUE))
         broker.clock.advance(1.0)
-    # Of 1 and 3 the time is up at 10 and 16 seconds; it is 9 now.
+    # The timeouts of 1 and 3 are at 10 and 16 seconds; it is 9 now.
     assert back == [[], *[[b"1"]] * 6, [b"1", b"3"]]
 
 

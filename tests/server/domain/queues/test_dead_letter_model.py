@@ -1,13 +1,13 @@
-"""Dead letters against a model: what goes back is, header by header, what died.
+"""Dead letters against a model: a retried message has the same headers as the original.
 
-The model keeps, for each message, the frame that its consumers got first and the one place where
-it must be: its queue, or one of the dead-letter queues. It knows the rules of the documentation
-and nothing of how the broker notes them. Senders use the broker's own names for their headers,
-and send what looks like a dead letter to where dead letters are; the broker is ended, killed and
-started again. Wrong versions of the broker show that the model would find them.
+The model keeps, for each message, the frame that its consumers got first, and the one place where
+it must be: its queue, or one of the dead-letter queues. It knows the rules of the documentation,
+but not the way the broker records them. Senders use the broker's own names for their headers, and
+send forged dead letters to dead-letter queues. The broker is ended, killed and restarted. Wrong
+versions of the broker show that the model would detect them.
 """
 
-# The names of a machine's rules and invariants say what they are about, as those of tests do.
+# The names of a machine's rules and invariants describe them, like those of tests.
 # ruff: noqa: D102
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from stompkit.server.stores.sqlalchemy import SqlAlchemyStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.effort import drawn
 
-#: The homes of messages, with their dead letters.
+#: The homes of messages, with their dead-letter queues.
 DEAD: Final = {
     "/queue/a": "/dlq/a",
     "/queue/b": "/dlq/b",
@@ -52,7 +52,7 @@ DEAD: Final = {
     "/durable/c/m": "/dlq/durable/c/m",
 }
 TOPICS: Final = {"/durable/c/n": "/topic/t.>", "/durable/c/m": "/topic/t.eu"}
-#: What is sent to, as it is spelled, and the homes of the copies.
+#: Destinations as clients spell them, with the homes of the copies.
 TARGETS: Final = {
     "/queue/a": ("/queue/a",),
     "queue://b": ("/queue/b",),
@@ -91,7 +91,7 @@ Headers = list[tuple[str, str]]
 
 @dataclass(eq=False)
 class Known:
-    """A message, known by its body and its home."""
+    """A message, identified by its body and its home."""
 
     body: bytes
     home: str
@@ -101,12 +101,12 @@ class Known:
 
 
 def kept(headers: Headers) -> Headers:
-    """The headers that consumers get of those that a client sends."""
+    """Return the headers that consumers get of those that a client sends."""
     return [each for each in headers if not each[0].startswith("stompkit-")]
 
 
 def seen(frame: Frame) -> Headers:
-    """The headers of a MESSAGE, without those of the delivery."""
+    """Return the headers of a MESSAGE, without those of the delivery."""
     return [each for each in frame.headers.items() if each[0] not in OF_THE_DELIVERY]
 
 
@@ -117,11 +117,11 @@ headers = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(VALUES), max_s
 
 
 class DeadLetterMachine(RuleBasedStateMachine):
-    """Messages that die and go back."""
+    """Messages that become dead letters and are retried."""
 
     @staticmethod
     def make_store(directory: Path) -> MessageStore | None:
-        """The store, in a directory of its own; none here, so messages are in memory."""
+        """Create the store in an empty directory; here none, so messages are in memory."""
         return None
 
     @initialize()
@@ -139,7 +139,7 @@ class DeadLetterMachine(RuleBasedStateMachine):
         return self.broker.clock.seconds()
 
     def consumer(self, home: str) -> MemoryClient:
-        """A client that gets one message of a home."""
+        """Return a client that gets one message of a home."""
         if home not in TOPICS:
             client = self.broker.client()
             client.subscribe(home, ack="client-individual", prefetch_count="1")
@@ -160,7 +160,7 @@ class DeadLetterMachine(RuleBasedStateMachine):
         [outcome] = outcomes
         return outcome
 
-    # What happens.
+    # Actions.
 
     @rule(to=targets, more=headers, first=st.booleans(), lives=st.booleans())
     def send(self, to: str, more: dict[str, str], *, first: bool, lives: bool) -> None:
@@ -188,7 +188,7 @@ class DeadLetterMachine(RuleBasedStateMachine):
 
     @rule(place=places, whence=st.sampled_from((*DEAD, "/queue/secret")), old=st.booleans())
     def forge(self, place: str, whence: str, *, old: bool) -> None:
-        """Send what looks like a dead letter, of this version or an older one."""
+        """Send a forged dead letter, of this version or an older one."""
         self.last += 1
         body = b"%d" % self.last
         record = dict.fromkeys(NAMES[:3] if old else NAMES[:5], whence)
@@ -200,14 +200,14 @@ class DeadLetterMachine(RuleBasedStateMachine):
         self.waiting[place].append(known)
 
     def first_of(self, home: str) -> Known | None:
-        """The message that a consumer gets next; what is past its time is gone."""
+        """Remove expired messages; return the message that a consumer gets next."""
         alive = [each for each in self.waiting[home] if not 0 < each.expires <= self.now]
         self.waiting[home] = alive
         return alive[0] if alive else None
 
     @rule(home=homes)
     def bury(self, home: str) -> None:
-        """Have the first message of a home refused."""
+        """Refuse the first message of a home."""
         known = self.first_of(home)
         client = self.consumer(home)
         frames = client.take("MESSAGE")
@@ -225,7 +225,7 @@ class DeadLetterMachine(RuleBasedStateMachine):
 
     @rule(place=places)
     def retry(self, place: str) -> None:
-        """Have dead letters go back."""
+        """Retry dead letters."""
         letters = self.waiting[place]
         outcome = self.sweep(place, put_back(self.broker.broker.hosts[""]))
         back = [each for each in letters if each.is_letter and not 0 < each.expires <= self.now]
@@ -236,7 +236,7 @@ class DeadLetterMachine(RuleBasedStateMachine):
 
     @rule(place=places, other=places)
     def move(self, place: str, other: str) -> None:
-        """Move dead letters among those of another queue."""
+        """Move dead letters to another dead-letter queue."""
         if place != other:
             target = self.broker.broker.hosts[""].destination(other)
             target.holds += 1
@@ -258,7 +258,7 @@ class DeadLetterMachine(RuleBasedStateMachine):
             self.store.close()
         else:
             self.broker.broker.close()
-        # A clock of its own: on the old one what the broker before had begun would still go off.
+        # A new clock: pending calls of the previous broker must not run.
         clock = Clock()
         clock.rightNow = self.broker.clock.seconds()
         self.broker = MemoryBroker(CONFIG, store=self.store, clock=clock)
@@ -269,7 +269,7 @@ class DeadLetterMachine(RuleBasedStateMachine):
             assert "/queue/secret" not in self.broker.destinations
 
     def teardown(self) -> None:
-        """Each message is where it has to be, and as it was."""
+        """Check that each message is in its place, unchanged."""
         if not hasattr(self, "broker"):
             return
         try:
@@ -279,7 +279,7 @@ class DeadLetterMachine(RuleBasedStateMachine):
             self.directory.cleanup()
 
     def check(self) -> None:
-        """Look at all that is left."""
+        """Check all remaining messages."""
         for place in DEAD.values():
             client = self.broker.client()
             client.subscribe(place)
@@ -302,7 +302,7 @@ class LmdbMachine(DeadLetterMachine):
 
     @staticmethod
     def make_store(directory: Path) -> MessageStore | None:
-        """A store that does not wait for the disk: nobody takes its power away."""
+        """Create a store that does not wait for the disk: the power does not fail here."""
         return LmdbStore(directory, synchronous=False, max_octets=1 << 28)
 
 
@@ -311,7 +311,7 @@ class SqlMachine(DeadLetterMachine):
 
     @staticmethod
     def make_store(directory: Path) -> MessageStore | None:
-        """SQLite, which does not wait for the disk either."""
+        """Create an SQLite store that does not wait for the disk either."""
         return SqlAlchemyStore(f"sqlite:///{directory / 'store.db'}", synchronous=False)
 
 
@@ -328,16 +328,16 @@ TestDeadLetters = DeadLetterMachine.TestCase
 TestDeadLetters.settings = _settings(100)
 TestLmdb = LmdbMachine.TestCase
 TestLmdb.settings = _settings(40)
-# Nothing of this store is compiled.
+# No code of this store is compiled.
 TestSqlAlchemy = pytest.mark.pure(SqlMachine.TestCase)
 TestSqlAlchemy.settings = _settings(20)
 
 
-# Versions of the broker that are wrong on purpose.
+# Faulty versions of the broker.
 
 
 def _forgets_the_senders_headers(patch: pytest.MonkeyPatch) -> None:
-    """Of headers that the broker has changed, no value is brought back."""
+    """A faulty broker that does not restore headers that it has changed."""
     before = _dead_letters._before
 
     def without(headers: dict[str, str]) -> dict[str, str | None]:
@@ -347,18 +347,18 @@ def _forgets_the_senders_headers(patch: pytest.MonkeyPatch) -> None:
 
 
 def _believes_its_senders(patch: pytest.MonkeyPatch) -> None:
-    """Names of the record are passed on, as any header is."""
+    """A faulty broker that passes on the names of the record, like other headers."""
     allowed = _messages._NOT_PASSED_ON - _messages.RECORD
     patch.setattr(_messages, "_NOT_PASSED_ON", allowed)
 
 
 def _takes_older_letters_of_everybody(patch: pytest.MonkeyPatch) -> None:
-    """What clients send is not told from the dead letters of older versions."""
+    """A faulty broker that accepts forged dead letters of older versions from clients."""
     patch.setattr(_messages, "_LOOKED_AT", _messages._NOT_PASSED_ON)
 
 
 def _goes_by_the_queue(patch: pytest.MonkeyPatch) -> None:
-    """What goes back is sent to the name of the queue in which it died."""
+    """A faulty broker that retries messages to the name of the queue where they were refused."""
     as_sent = _upkeep._as_sent
     patch.setattr(
         _upkeep, "_as_sent", lambda letter, queue: as_sent(letter, queue).moved(queue.name, {})
@@ -366,12 +366,12 @@ def _goes_by_the_queue(patch: pytest.MonkeyPatch) -> None:
 
 
 def _forgets_the_time(patch: pytest.MonkeyPatch) -> None:
-    """What goes back lives for ever."""
+    """A faulty broker that drops the expiry time of retried messages."""
     patch.setattr(_hosts, "sent_expiry", lambda *_: 0.0)
 
 
 def _has_one_name_for_two(patch: pytest.MonkeyPatch) -> None:
-    """Dead letters of a durable subscription and of a queue of that name are the same."""
+    """A faulty broker with one dead-letter queue for a durable subscription and a queue."""
 
     def name_of(name: str) -> str:
         return "/dlq/" + name.removeprefix("/queue/").removeprefix("/")
@@ -395,7 +395,7 @@ def test_a_wrong_broker_is_found(
     monkeypatch: pytest.MonkeyPatch, make_wrong: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     make_wrong(monkeypatch)
-    # Once found it is enough: what it comes down to is nobody's concern here.
+    # One failure is enough: shrinking the example is not needed here.
     found = settings(_settings(10_000), derandomize=True, database=None, phases=[Phase.generate])
     with pytest.raises(AssertionError):
         run_state_machine_as_test(DeadLetterMachine, settings=found)

@@ -1,6 +1,6 @@
-"""What the broker notes of a dead letter: nobody can forge it, and nothing of the message is lost.
+"""The record of a dead letter: clients cannot forge it, and the message stays complete.
 
-What goes back is the message that died, header by header, whatever its sender has called them.
+A retried message has all headers of the original, whatever their names are.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.brokers import MakeBroker, stored, take_one
 from tests.server.domain.queues.test_upkeep import queue_of, sweep
 
-#: What the broker adds to each delivery.
+#: Headers that the broker adds to each delivery.
 OF_THE_DELIVERY = ("subscription", "message-id", "ack", "redelivered", "delivery-count")
 NAMES = ("original-destination", "dead-letter-reason", "dead-letter-deliveries")
 
 
 def headers_of(message: Frame) -> list[tuple[str, str]]:
-    """Names and values in their order, without those that are of one delivery."""
+    """Return names and values in order, without those of the delivery."""
     return [each for each in message.headers.items() if each[0] not in OF_THE_DELIVERY]
 
 
 def bury(client: MemoryClient) -> Frame:
-    """Refuse the one message that has come; gives it."""
+    """Refuse the only new message; return it."""
     message = take_one(client)
     client.nack(message, requeue="false")
     return message
 
 
 def reader(broker: MemoryBroker, destination: str, /, **more: str) -> MemoryClient:
-    """A client that gets messages one by one; a durable subscriber, if it says so."""
+    """Return a client that gets messages one by one; *more* may make it a durable subscriber."""
     connect = {"client_id": "c"} if more else {}
     client = broker.client(**connect)
     client.subscribe(destination, ack="client-individual", prefetch_count="1", **more)
@@ -46,13 +46,13 @@ def reader(broker: MemoryBroker, destination: str, /, **more: str) -> MemoryClie
 
 
 def retry(broker: MemoryBroker, name: str) -> tuple[int, int]:
-    """Have dead letters go back; how many did, and how many did not."""
+    """Retry dead letters; return the number of messages done, and of those left."""
     outcome = sweep(broker, put_back(broker.broker.hosts[""]), name=name)
     return outcome.done, outcome.left
 
 
 def letter(broker: MemoryBroker, name: str) -> dict[str, str]:
-    """The headers of the one dead letter in a queue."""
+    """Return the headers of the only dead letter in a queue."""
     client = broker.client()
     client.subscribe(name, browser="true")
     [message, _] = client.take("MESSAGE")
@@ -60,7 +60,7 @@ def letter(broker: MemoryBroker, name: str) -> dict[str, str]:
     return dict(message.headers)
 
 
-# What comes back.
+# Retried messages.
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
@@ -219,11 +219,11 @@ def test_a_durable_subscription_whose_name_has_a_wildcard_has_dead_letters(
     assert client.bodies() == [b"x"]
 
 
-# What nobody can forge.
+# Forged records.
 
 
 def forged(target: str) -> dict[str, str]:
-    """What a dead letter of another queue looks like."""
+    """Return the headers of a dead letter of another queue."""
     return {
         "original-destination": target,
         "dead-letter-reason": "rejected",
@@ -286,7 +286,7 @@ def test_names_of_the_record_are_not_passed_on(broker_with: MakeBroker) -> None:
 
 
 def older_store(name: str, destination: str, whence: str) -> MemoryStore:
-    """A store with one letter as older versions wrote them."""
+    """Return a store with one dead letter as older versions wrote them."""
     store = MemoryStore()
     store.open()
     lines = (

@@ -1,4 +1,4 @@
-"""Dead letters: where a message goes that nobody could make use of, and why it is there."""
+"""Dead-letter queues: messages that no consumer could process, and the reasons."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ DEAD = "/dlq/a"
 
 
 def holder(broker: MemoryBroker, queue: str = QUEUE, **headers: str) -> MemoryClient:
-    """A client that gets messages one by one."""
+    """Return a client that gets messages one by one."""
     client = broker.client()
     client.subscribe(queue, ack="client-individual", **{"prefetch_count": "1"} | headers)
     return client
 
 
 def letters(broker: MemoryBroker, queue: str = DEAD) -> list[Frame]:
-    """The dead letters, which stay where they are."""
+    """Return the dead letters without removing them."""
     client = broker.client()
     client.subscribe(queue, browser="true")
     *messages, _ = client.take("MESSAGE")
@@ -32,7 +32,7 @@ def letters(broker: MemoryBroker, queue: str = DEAD) -> list[Frame]:
 
 
 def reasons(broker: MemoryBroker) -> list[tuple[str, str]]:
-    """Why messages are dead, and how often they had been delivered."""
+    """Return the reasons of the dead letters, and their numbers of deliveries."""
     return [
         (each.headers["dead-letter-reason"], each.headers["dead-letter-deliveries"])
         for each in letters(broker)
@@ -40,11 +40,11 @@ def reasons(broker: MemoryBroker) -> list[tuple[str, str]]:
 
 
 def refuse(client: MemoryClient, **headers: str) -> None:
-    """Refuse the message that has come."""
+    """Refuse the only new message."""
     client.nack(take_one(client), **headers)
 
 
-# Why and whence.
+# Reasons and origins.
 
 
 def test_rejected(broker_with: MakeBroker) -> None:
@@ -169,7 +169,7 @@ def test_a_group_and_a_priority_go_along(broker_with: MakeBroker) -> None:
     assert stored(broker, DEAD) == [b"9", b"2", b"1"]
 
 
-# Where there are none.
+# Queues without dead letters.
 
 
 def test_none_are_kept_where_they_are_not_wanted(broker_with: MakeBroker) -> None:
@@ -233,7 +233,7 @@ def test_a_delay_is_not_waited_for_again(broker_with: MakeBroker) -> None:
     assert stored(broker, DEAD) == [b"x"]
 
 
-# Where they are full.
+# Full dead-letter queues.
 
 FULL = DestinationConfig(name=DEAD, max_queue_messages=1)
 

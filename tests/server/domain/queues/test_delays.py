@@ -1,4 +1,4 @@
-"""Messages whose time has not come."""
+"""Delayed messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QUEUE = "/queue/a"
 TOPIC = "/topic/a"
 both_kinds = pytest.mark.parametrize("destination", [QUEUE, TOPIC])
 
-#: Headers that say, at the time 100.0 s, that a message is due at 105.0 s.
+#: Headers of a message that is sent at 100.0 s and due at 105.0 s.
 IN_FIVE_SECONDS = (
     {"delay": "5000"},
     {"AMQ_SCHEDULED_DELAY": "5000"},
@@ -108,7 +108,7 @@ def test_one_timer_is_enough_whatever_waits(broker_with: MakeBroker, destination
     client.subscribe(destination)
     for number in range(50, 0, -1):
         client.publish(destination, b"x", delay=f"{number}000")
-    assert len(broker.clock.getDelayedCalls()) <= 2  # the heart-beats of the store among them
+    assert len(broker.clock.getDelayedCalls()) <= 2  # including the heart-beats of the store
     for number in range(1, 51):
         broker.clock.advance(1.0)
         assert client.bodies() == [b"x"], number

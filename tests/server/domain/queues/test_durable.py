@@ -1,4 +1,4 @@
-"""Durable subscriptions: a topic's messages are collected while the subscriber is away."""
+"""Durable subscriptions: a topic's messages are kept while the subscriber is away."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.server.many_queues import numbered
 TOPIC = "/topic/news"
 DAY_S = 24 * 3600.0
 
-#: What CONNECT and SUBSCRIBE say in each way to ask for a durable subscription.
+#: Headers of CONNECT and SUBSCRIBE for each way to request a durable subscription.
 SPELLINGS = {
     "activemq": ({"client-id": "reader"}, {"activemq.subscriptionName": "mine"}),
     "activemq, as its early clients misspell it": (
@@ -32,7 +32,7 @@ SHARED = ("rabbitmq",)
 
 
 def reader(broker: MemoryBroker, spelling: str = "activemq", version: str = "1.2") -> MemoryClient:
-    """A client that says who it is."""
+    """Return a client with the identity of the durable subscriber."""
     return broker.client(version, **SPELLINGS[spelling][0])
 
 
@@ -43,12 +43,12 @@ def subscribe(
     ack: str = "auto",
     **more: str,
 ) -> None:
-    """Subscribe durably."""
+    """Create or resume the durable subscription."""
     client.subscribe(topic, id="s", ack=ack, **SPELLINGS[spelling][1] | more)
 
 
 def unsubscribe(client: MemoryClient, spelling: str = "activemq", *, durably: bool) -> None:
-    """End the subscription, or the connection's part in it only."""
+    """End the durable subscription, or only detach the connection from it."""
     client.send("UNSUBSCRIBE", SPELLINGS[spelling][1] if durably else {}, id="s")
 
 
@@ -125,7 +125,7 @@ def test_the_headers_of_one_that_is_not_there_remove_nothing(spelling: str) -> N
     assert refusal(client) == "unknown-subscription"
 
 
-# Whose it is.
+# Ownership.
 
 
 @pytest.mark.parametrize("spelling", [*ALONE])
@@ -246,7 +246,7 @@ def test_one_that_is_in_use_can_not_be_changed(change: dict[str, str]) -> None:
     assert one.bodies() == [b"x"]
 
 
-# What it collects.
+# Collected messages.
 
 
 def test_it_is_a_queue_with_acknowledgements(broker_with: MakeBroker) -> None:
@@ -393,7 +393,7 @@ def test_a_full_one_loses_the_oldest_and_no_sender_is_refused(
     assert producer.error is None
     client = reader(broker)
     subscribe(client)
-    # One that can never have room is lost alone.
+    # A message that exceeds the limit alone is dropped alone.
     assert client.bodies() == (numbered(3, 5) if setting == "max_queue_bytes" else numbered(4, 6))
     producer.publish(TOPIC, b"7")
     assert client.bodies() == [b"7"]
@@ -415,7 +415,7 @@ def test_transactions_and_delays_go_for_it_too(broker_with: MakeBroker) -> None:
     assert client.bodies() == [b"now", b"later"]
 
 
-# Who may make one, and how many.
+# Permissions and limits.
 
 
 @pytest.mark.parametrize(
@@ -451,7 +451,7 @@ def test_one_that_is_removed_makes_room_for_another(broker_with: MakeBroker) -> 
     assert refusal(second) is None
 
 
-# Those that nobody uses any more.
+# Unused subscriptions.
 
 
 @spellings
@@ -538,7 +538,7 @@ def test_the_settings_of_the_topic_are_those_of_its_durable_subscriptions() -> N
         publish_all(broker.client(), topic, numbered(1, 3))
         reader = broker.client()
         reader.subscribe(topic, **headers)
-        # When it is full, the oldest are dropped.
+        # A full subscription drops the oldest messages.
         assert reader.bodies() == numbered(2 if topic == "/topic/small" else 1, 3)
 
 

@@ -1,4 +1,4 @@
-"""Durable subscriptions that go on with another topic or selector, and the store meanwhile."""
+"""Durable subscriptions that change their topic or selector, and the store meanwhile."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from tests.server.failing import KINDS, FailingStore, HeldRunner, everything, fa
 
 A, B, C = "/topic/a", "/topic/b", "/topic/c"
 PATTERN = "/topic/*"
-#: Longer than the pause after which a store that failed is tried again.
+#: Longer than the pause after which a failed store is tried again.
 LONG_S = 2.0
 
 
 @pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FailingStore]:
-    """One of each kind."""
+    """A store of each kind."""
     store = failing_store(request.param, tmp_path)
     yield store
     store.close()
 
 
 def subscribe(broker: MemoryBroker, topic: str, **more: str) -> MemoryClient:
-    """A client of its own that subscribes durably, always by the same name."""
+    """Return a new client that subscribes durably, always by the same name."""
     client = broker.client()
     client.subscribe(topic, id="s", durable="true", auto_delete="false", receipt="s", **more)
     return client
 
 
 def publish(broker: MemoryBroker, topic: str, body: bytes, **more: str) -> None:
-    """Send something, and be told that it was kept."""
+    """Send a message, and check that the broker has stored it."""
     producer = broker.client()
     producer.publish(topic, body, receipt="r", **more)
     assert "ERROR" not in [frame.command for frame in producer.frames]
@@ -45,13 +45,13 @@ def publish(broker: MemoryBroker, topic: str, body: bytes, **more: str) -> None:
 
 
 def code(client: MemoryClient) -> str:
-    """Why a client was refused."""
+    """Return the code of the error that a client received."""
     assert client.error is not None
     return client.error.headers["stompkit-code"]
 
 
 def again(broker: MemoryBroker, store: FailingStore) -> MemoryBroker:
-    """Have another broker go on with the store."""
+    """Close the broker; return a new one with the same store."""
     broker.broker.close()
     return MemoryBroker(store=store, clock=broker.clock)
 
@@ -61,7 +61,7 @@ def bodies(messages: Sequence[Frame]) -> list[bytes]:
 
 
 def names(operations: Sequence[Operation], topic: str) -> bool:
-    """Whether a durable subscription to a topic is to be kept."""
+    """Return True if the operations store a durable subscription to a topic."""
     return any(
         isinstance(each, SetRecord) and each.value is not None and topic.encode() in each.value
         for each in operations
@@ -69,7 +69,7 @@ def names(operations: Sequence[Operation], topic: str) -> bool:
 
 
 def lanes(store: FailingStore) -> set[str]:
-    """The queues that the store has something of."""
+    """Return the queues with messages in the store."""
     return {lane.queue for lane in store.lanes() if lane.messages}
 
 
@@ -148,7 +148,7 @@ def test_of_what_is_changed_nothing_is_left(store: FailingStore) -> None:
 
 @pytest.mark.parametrize("steps", [0, 1, 2])
 def test_a_broker_that_dies_has_one_or_the_other(steps: int) -> None:
-    """After no step of the store, after the change, and after the end of the old one."""
+    """The broker dies before the change, after it, or after the old subscription is removed."""
     store, runner = MemoryStore(), HeldRunner()
     broker = MemoryBroker(store=store, runner=runner)
     subscribe(broker, A).close()
@@ -158,7 +158,7 @@ def test_a_broker_that_dies_has_one_or_the_other(steps: int) -> None:
     for _ in range(steps):
         runner.step()
     assert bool(client.take("RECEIPT")) == (steps > 0)
-    # The broker is as good as killed: the store is told nothing more.
+    # This is like a kill: the store gets no further calls.
     store.close()
     later = MemoryBroker(store=store)
     client = subscribe(later, B if steps else A)
@@ -251,7 +251,7 @@ def test_one_that_is_removed_while_it_is_changed_is_gone(
 
 
 def test_a_change_needs_no_room_for_another() -> None:
-    """Nor is it refused where there are more than are allowed by now."""
+    """The broker also accepts a change if a lower limit is exceeded meanwhile."""
     broker = MemoryBroker(BrokerConfig(max_durable_subscriptions=2))
     subscribe(broker, A).close()
     other = broker.client()

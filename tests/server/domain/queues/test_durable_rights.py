@@ -1,4 +1,4 @@
-"""Durable subscriptions: who knows the name of one can't take it from those who may read it."""
+"""Durable subscriptions: knowing the name of one gives no access to it."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def unsubscribe(client: MemoryClient) -> None:
 
 
 class Named:
-    """Everybody is who they say they are."""
+    """An authenticator that accepts every login."""
 
     def authenticate(self, credentials: Credentials, answer: Callable[[User | None], None]) -> None:
-        """Take the login."""
+        """Accept the login."""
         answer(User(credentials.login or ""))
 
 
 class OnlyOwn:
-    """Everybody may read the topics that begin with their names; answers when it is told to."""
+    """An authoriser: users may read topics that begin with their names; it can answer late."""
 
     def __init__(self) -> None:
-        """Ask at once, at first."""
+        """Answer immediately at first."""
         self.is_late = False
         self.waiting: list[Callable[[], None]] = []
 
@@ -47,7 +47,7 @@ class OnlyOwn:
             answer(decision)
 
     def go_on(self) -> None:
-        """Answer all that is asked."""
+        """Answer all pending requests."""
         while self.waiting:
             self.waiting.pop(0)()
 

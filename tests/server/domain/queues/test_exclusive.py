@@ -1,4 +1,4 @@
-"""Exclusive consumers: one gets all, the others stand by."""
+"""Exclusive consumers: one gets all messages, the others stand by."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_turns_within_a_chunk_do_not_change_who_is_the_oldest(broker_with: MakeB
     clients = [broker.client() for _ in range(2)]
     for client in clients:
         client.subscribe(QUEUE)
-    publish_all(broker.client(), QUEUE, numbered(1, 1))  # it would be the second's turn
+    publish_all(broker.client(), QUEUE, numbered(1, 1))  # otherwise the second would be next
     assert clients[0].bodies() == [b"1"]
     table = DestinationConfig(name=QUEUE, exclusive=True)
     broker.broker.reload(broker.broker.config.changed(destinations=(table,)))

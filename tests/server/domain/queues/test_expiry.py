@@ -1,4 +1,4 @@
-"""Messages whose time has passed."""
+"""Expired messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QUEUE = "/queue/a"
 TOPIC = "/topic/a"
 both_kinds = pytest.mark.parametrize("destination", [QUEUE, TOPIC])
 
-#: Headers that say, at the time 100.0 s, that a message is of no use from 105.0 s on.
+#: Headers of a message that is sent at 100.0 s and expires at 105.0 s.
 FOR_FIVE_SECONDS = (
     {"expires": "105000"},
     {"expiration": "5000"},
@@ -147,7 +147,7 @@ def test_what_comes_back_too_late_is_not_delivered_again(broker_with: MakeBroker
     assert broker.destinations == {}
 
 
-# Where nobody asks for them.
+# Queues without consumers.
 
 
 @pytest.mark.parametrize("expired", ["discard", "dead-letter"])

@@ -12,14 +12,14 @@ QUEUE = "/queue/a"
 
 
 def send(client: MemoryClient, *bodies: str) -> None:
-    """Messages whose groups are the first letters of their bodies; none for one of digits."""
+    """Send messages whose group is the first letter of the body; a digit means no group."""
     for body in bodies:
         group = {} if body[0].isdigit() else {"JMSXGroupID": body[0]}
         client.publish(QUEUE, body.encode(), **group)
 
 
 def consumers(broker: MemoryBroker, count: int, **headers: str) -> list[MemoryClient]:
-    """Clients that have subscribed, in order."""
+    """Return clients that have subscribed, in order."""
     clients = [broker.client() for _ in range(count)]
     for client in clients:
         client.subscribe(QUEUE, id="s", **{"ack": "client-individual"} | headers)
@@ -27,7 +27,7 @@ def consumers(broker: MemoryBroker, count: int, **headers: str) -> list[MemoryCl
 
 
 def got(clients: list[MemoryClient]) -> list[str]:
-    """What each has got since the last look."""
+    """Return the new messages of each client."""
     return [" ".join(body.decode() for body in client.bodies()) for client in clients]
 
 
@@ -179,7 +179,7 @@ def test_the_groups_that_are_remembered_are_bounded() -> None:
     )
     counts = [len(client.take("MESSAGE")) for client in clients]
     assert counts == [5_001, 5_001]
-    # The first group is forgotten, the last one is not.
+    # The broker has dropped the first group, but not the last one.
     for group in ("10001", "10001"):
         producer.publish(QUEUE, group.encode(), JMSXGroupID=group)
     assert got(clients) == ["", "10001 10001"]

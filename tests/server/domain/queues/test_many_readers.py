@@ -1,4 +1,4 @@
-"""What goes to hundreds at once is written a part at a time: others are served between."""
+"""Fan-out to hundreds of subscribers is written in parts: other clients are served between."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ READERS = 300
 
 
 def crowded() -> tuple[MemoryBroker, list[MemoryClient]]:
-    """A broker, and the many that have subscribed to the topic."""
+    """Return a broker, and many clients that have subscribed to the topic."""
     broker = MemoryBroker(BrokerConfig(max_connections_per_address=2 * READERS))
     readers = [broker.client() for _ in range(READERS)]
     for reader in readers:

@@ -1,4 +1,4 @@
-"""What NACK does to a message, by the setting of its queue."""
+"""Effects of NACK on a message, by the setting of its queue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ policies = pytest.mark.parametrize("nack", POLICIES)
 
 
 def holder(broker: MemoryBroker, version: str = "1.2") -> MemoryClient:
-    """A client that gets messages one by one."""
+    """Return a client that gets messages one by one."""
     client = broker.client(version)
     client.subscribe(QUEUE, ack="client-individual", prefetch_count="1")
     return client

@@ -1,4 +1,4 @@
-"""What a full queue drops: the oldest, wherever they are, and only for what is kept."""
+"""Full queues drop the oldest messages, wherever they are stored, and only for stored ones."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tests.server.many_queues import numbered
 
 QUEUE, TOPIC, FANOUT = "/queue/a", "/topic/t", "/fanout/f"
 DURABLE = {"activemq.subscriptionName": "d"}
-#: What one message with a one-digit body counts.
+#: Size of one message with a one-digit body, as the broker counts it.
 SIZE = len("destination" + QUEUE + "content-length" + "1" + "1")
 
 
 class Home:
-    """A broker of one kind of store, and the ones that come after it."""
+    """A store of one kind, with one broker after the other."""
 
     def __init__(self, kind: str, directory: Path) -> None:
-        """Make the store, and no broker yet."""
+        """Create the store, but no broker yet."""
         self.store: FailingStore | None = None
         if kind != "none":
             self.store = failing_store(kind, directory)
@@ -37,14 +37,14 @@ class Home:
         self.config = BrokerConfig()
 
     def broker(self, **settings: object) -> MemoryBroker:
-        """Another broker, with a window of three messages."""
+        """Return a new broker, with a window of three messages."""
         self.runner = HeldRunner()
         self.config = self.config.changed(window_messages=3, when_full="drop-oldest", **settings)
         runner = None if self.store is None else self.runner
         return MemoryBroker(self.config, clock=self.clock, store=self.store, runner=runner)
 
     def killed(self) -> None:
-        """Have the store as a broker leaves it that dies, with nobody to go on."""
+        """Leave the store as a killed broker does."""
         assert self.store is not None
         self.store.close()
         clock = Clock()
@@ -79,14 +79,14 @@ def burst(
 
 
 def collect(broker: MemoryBroker) -> MemoryClient:
-    """The subscriber of a durable subscription, which gets what was collected."""
+    """Return the durable subscriber, which gets the collected messages."""
     client = broker.client(client_id="c")
     client.send("SUBSCRIBE", {"id": "0", "destination": TOPIC, **DURABLE})
     return client
 
 
 def drained(broker: MemoryBroker, queue: str = QUEUE) -> list[bytes]:
-    """All that is in a queue; it is empty then."""
+    """Remove and return all messages of a queue."""
     client = broker.client()
     client.subscribe(queue)
     bodies = client.bodies()
@@ -95,7 +95,7 @@ def drained(broker: MemoryBroker, queue: str = QUEUE) -> list[bytes]:
 
 
 def fails_with(*bodies: bytes) -> Callable[[Sequence[Operation]], bool]:
-    """Say of operations whether they would keep one of these messages."""
+    """Return a function that is true if operations store one of these messages."""
 
     def fails(operations: Sequence[Operation]) -> bool:
         return any(isinstance(each, Put) and each.body in bodies for each in operations)
@@ -103,7 +103,7 @@ def fails_with(*bodies: bytes) -> Callable[[Sequence[Operation]], bool]:
     return fails
 
 
-# The oldest go, in memory and in any store.
+# The oldest are dropped, in memory and in any store.
 
 
 @pytest.mark.parametrize("most", [1, 5])
@@ -235,11 +235,11 @@ def test_no_limit_keeps_messages_back_that_is_no_more(stored: Home) -> None:
     broker.broker.reload(stored.config.changed(when_full="reject"))
     stored.store.reads_fail = False
     broker.clock.advance(1.0)
-    # Those three were in memory, and are gone.
+    # These three messages were in memory, and are dropped.
     assert consumer.bodies() == numbered(4, 18)
 
 
-# For what is kept only.
+# Only stored messages push others out.
 
 
 def test_what_the_store_can_not_keep_drops_nothing(stored: Home) -> None:
@@ -251,7 +251,7 @@ def test_what_the_store_can_not_keep_drops_nothing(stored: Home) -> None:
         sender = broker.client()
         burst(sender, bodies)
         assert refusal(sender) == "store-full"
-    # The second of the last three was kept, whatever became of its neighbours.
+    # The second of the last three was stored, independently of its neighbours.
     assert drained(broker) == [b"2", b"3", b"5"]
 
 
@@ -265,7 +265,7 @@ def test_a_transaction_that_the_store_can_not_keep_drops_nothing(stored: Home) -
     stored.store.fails = fails_with(b"5")
     consumer.send("BEGIN", transaction="t")
     consumer.ack(message, transaction="t")
-    # It leaves room for the second message, which nobody may drop any more.
+    # The ACK leaves room for the second message, which must not be dropped any more.
     publish_all(consumer, QUEUE, numbered(4, 5), transaction="t")
     consumer.send("COMMIT", transaction="t")
     assert refusal(consumer) == "store-full"
@@ -429,13 +429,13 @@ def test_messages_that_an_operator_moves_push_out_the_oldest(home: Home) -> None
     assert drained(broker) == numbered(4, 8)
 
 
-# While it is on its way.
+# While messages are being stored.
 
 
 def test_a_consumer_that_comes_after_a_burst_gets_the_newest_only(stored: Home) -> None:
     broker = stored.broker(max_queue_messages=3)
     stored.runner.is_held = True
-    # The first write is being kept while the others wait for that.
+    # The first write is in progress; the others wait for it.
     for first in (1, 21, 41):
         burst(broker.client(), numbered(first, first + 19))
     consumer, browser = broker.client(), broker.client()

@@ -1,14 +1,14 @@
-"""Full queues against a model: what is refused, what is dropped, and what is still there.
+"""Full queues against a model: refused, dropped and remaining messages.
 
-The model knows of each queue what is ready, what its consumer has and what has yet to come due,
-and takes the units of a burst one after the other, as if there were neither a store to wait for
-nor a window. After each rule the queues of the broker have to hold exactly the same messages.
+The model keeps the ready, held and delayed messages of each queue. It processes the units of a
+burst one after the other, as if there were neither a store to wait for nor a window. After each
+rule, the queues of the broker must have exactly the same messages.
 
-``WRONG`` has versions of the broker that are wrong on purpose, by the kinds of faults that the
-machines are for; a test shows that the machines find each of them.
+``WRONG`` has faulty versions of the broker, by the kinds of faults that the machines are for. A
+test shows that the machines detect each of them.
 """
 
-# The names of a machine's rules and invariants say what they are about, as those of tests do.
+# The names of a machine's rules and invariants describe them, like those of tests.
 # ruff: noqa: D102
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from tests.server.failing import FailingStore, HeldRunner, failing_store
 
 OLDEST, OCTETS, RANKED = "/queue/oldest", "/queue/octets", "/queue/ranked"
 REJECT, CHILD = "/queue/reject", "/queue/child"
-#: In memory, whether or not there is a store.
+#: In memory, with or without a store.
 MEMORY = "/queue/memory"
 TOPIC, FANOUT, DURABLE = "/topic/t", "/fanout/f", "/durable/c/d"
 QUEUES = (OLDEST, OCTETS, RANKED, REJECT, CHILD, MEMORY)
@@ -57,7 +57,7 @@ TARGETS = (*QUEUES, TOPIC, FANOUT)
 MOST_OCTETS = 500
 MOST_DELAYED = 2
 DELAY_S = 1.0
-#: Longer than the store may have to wait for what nobody waits for; no fraction is lost with it.
+#: Longer than the delay of low-priority writes to the store; a binary fraction, so exact.
 LULL_S = 0.25
 
 
@@ -74,7 +74,7 @@ class Message:
 
 @dataclass(eq=False)
 class Box:
-    """A queue as the model sees it."""
+    """A queue in the model."""
 
     name: str
     most: int
@@ -84,16 +84,16 @@ class Box:
     ready: list[Message] = field(default_factory=list)
     held: list[Message] = field(default_factory=list)
     delayed: list[Message] = field(default_factory=list)
-    #: On their way into the store, and how many of those have to be kept ahead of any delivery.
+    #: Messages being stored, and how many of them must be stored before any delivery.
     coming: list[Message] = field(default_factory=list)
     awaited: int = 0
     client: MemoryClient | None = None
     is_auto: bool = False
     prefetch: int = 1
-    #: How many of those that its consumer has are acknowledged by its open transaction.
+    #: Number of messages that the open transaction of the consumer acknowledges.
     acked: int = 0
     frames: dict[bytes, Frame] = field(default_factory=dict)
-    #: What its consumer has yet to be seen to get.
+    #: Bodies that the consumer must receive next.
     expected: list[bytes] = field(default_factory=list)
 
     @property
@@ -123,7 +123,7 @@ class Box:
             self.expected.append(message.body)
 
     def make_room(self, more: Sequence[Message] = ()) -> int:
-        """Drop what has to go; gives how many that were."""
+        """Drop messages to make room; return their number."""
         if not self.drops or self.fits([*self.kept, *more]):
             return 0
         if self.is_auto and not self.awaited:
@@ -136,7 +136,7 @@ class Box:
         return dropped
 
     def admits(self, more: int, size: int, delayed: int) -> bool:
-        """Whether so many more would be taken now, some of which have to wait."""
+        """Return True if *more* messages would be accepted now, *delayed* of them with a delay."""
         coming = [each for each in self.coming if each.due]
         if delayed and len(self.delayed) + len(coming) + delayed > MOST_DELAYED:
             return False
@@ -148,7 +148,7 @@ class Box:
 
 @dataclass(eq=False)
 class Unit:
-    """What takes effect together or not at all."""
+    """Messages that take effect together or not at all."""
 
     puts: list[tuple[Box, Message]]
     sender: MemoryClient
@@ -161,7 +161,7 @@ def pick(things: Sequence[Any], number: int) -> Any:
 
 
 numbers = st.integers(0, 99)
-#: A target, a number of octets in the body, a priority, and whether there is a delay.
+#: A destination, a number of bytes in the body, a priority, and True for a delay.
 sends = st.tuples(
     st.sampled_from(TARGETS),
     st.sampled_from((0, 0, 0, 60, 150, 600)),
@@ -169,12 +169,12 @@ sends = st.tuples(
     st.sampled_from((False, False, False, True)),
 )
 bursts = st.lists(sends, min_size=1, max_size=8)
-#: Of how many messages the store can't keep one.
+#: The store fails for one of this number of messages.
 failures = st.sampled_from((0, 0, 0, 1, 3))
 
 
 def config_of(most: int) -> BrokerConfig:
-    """Settings where queues are full at so many messages."""
+    """Return settings with a limit of *most* messages for queues."""
     return BrokerConfig(
         window_messages=2,
         max_delayed=MOST_DELAYED,
@@ -192,7 +192,7 @@ def config_of(most: int) -> BrokerConfig:
 
 
 class OverflowMachine(RuleBasedStateMachine):
-    """Senders that send more than there is room for, and consumers that are slow."""
+    """Senders that send more than there is room for, and slow consumers."""
 
     kind: str | None = None
 
@@ -231,10 +231,10 @@ class OverflowMachine(RuleBasedStateMachine):
         client.send("SUBSCRIBE", {"id": "0", "destination": TOPIC, "ack": ack, **name})
         return client
 
-    # The model's moves.
+    # State changes of the model.
 
     def message(self, box: Box, headers: dict[str, str], body: bytes) -> Message:
-        """A message as it is in a queue."""
+        """Return a message as stored in a queue."""
         self.place += 1
         size = sum(len(name) + len(value) for name, value in headers.items()) + len(body)
         due = self.broker.clock.seconds() + DELAY_S if "delay" in headers else 0.0
@@ -243,7 +243,7 @@ class OverflowMachine(RuleBasedStateMachine):
     def copies(
         self, target: str, headers: dict[str, str], body: bytes
     ) -> list[tuple[Box, Message]]:
-        """What a SEND puts, and where."""
+        """Return the messages that a SEND creates, with their queues."""
         headers = {**headers, "content-length": str(len(body))}
         if target == TOPIC:
             box = self.boxes[DURABLE]
@@ -261,7 +261,7 @@ class OverflowMachine(RuleBasedStateMachine):
     def is_refused(
         self, puts: list[tuple[Box, Message]], freed: Sequence[tuple[Box, Message]] = ()
     ) -> bool:
-        """Whether a unit is refused; for want of room for a durable subscription none is."""
+        """Return True if a unit is refused; a full durable subscription refuses none."""
         for box in dict.fromkeys(box for box, _ in puts if box.name != DURABLE):
             wanted = [each for home, each in puts if home is box]
             frees = [each for home, each in freed if home is box]
@@ -273,7 +273,7 @@ class OverflowMachine(RuleBasedStateMachine):
         return False
 
     def put(self, unit: Unit) -> None:
-        """Have a unit on its way, or done where there is no store."""
+        """Start storing a unit, or complete it if there is no store."""
         for box, message in list(unit.puts):
             if box.name == DURABLE and not box.admits(1, message.size, 0):
                 unit.puts.remove((box, message))
@@ -296,7 +296,7 @@ class OverflowMachine(RuleBasedStateMachine):
             self.dropped += messages
 
     def arrive(self, unit: Unit) -> None:
-        """Have the end of a unit take effect."""
+        """Complete a unit."""
         boxes = dict.fromkeys(box for box, _ in unit.puts)
         for box, message in unit.puts:
             box.coming.remove(message)
@@ -316,7 +316,7 @@ class OverflowMachine(RuleBasedStateMachine):
             box.awaited = max(0, box.awaited - 1)
 
     def end_turn(self, *, since: int = 0) -> None:
-        """Have all units done that are on their way, and deliver."""
+        """Complete all units in progress, and deliver."""
         for unit in self.units[since:]:
             self.arrive(unit)
             if unit.fails:
@@ -334,7 +334,7 @@ class OverflowMachine(RuleBasedStateMachine):
             box.hand_out()
 
     def gone(self, client: MemoryClient) -> None:
-        """The connection of a consumer has ended."""
+        """Requeue the messages of a consumer whose connection has ended."""
         for box in self.boxes.values():
             if box.client is client:
                 for message in box.held:
@@ -344,7 +344,7 @@ class OverflowMachine(RuleBasedStateMachine):
                 box.client = None
                 self.count_dropped(box.make_room())
 
-    # What senders do.
+    # Actions of senders.
 
     def encoded(self, headers: dict[str, str], body: bytes) -> bytes:
         return encode(Frame("SEND", headers, body), "1.2")
@@ -359,7 +359,7 @@ class OverflowMachine(RuleBasedStateMachine):
         return target, headers, body
 
     def send_burst(self, sends: list[tuple[str, int, int, bool]], one_in: int) -> MemoryClient:
-        """Send in one write; gives the sender, to look at its fate later."""
+        """Send in one write; return the sender, to check later whether it was refused."""
         sender = self.broker.client()
         octets = []
         is_refused = False
@@ -408,8 +408,8 @@ class OverflowMachine(RuleBasedStateMachine):
         queue: str,
     ) -> None:
         if self.is_restarted:
-            # A full queue that refuses is first read for what has expired, which can take long
-            # enough for others to make room.
+            # A full queue with the policy "reject" first looks for expired messages. That may take
+            # long enough for others to make room.
             first, second = (
                 [each for each in sends if each[0] not in (REJECT, FANOUT)]
                 for sends in (first, second)
@@ -420,7 +420,7 @@ class OverflowMachine(RuleBasedStateMachine):
         senders.append(self.send_burst(second, one_in))
         box = self.boxes[queue]
         if box.client is None and not box.fits([*box.kept, *box.coming]) and box.drops:
-            # It gets nothing before all that was sent so far is kept.
+            # The consumer gets nothing until all earlier messages are stored.
             box.client, box.is_auto, box.prefetch = self.broker.client(), False, 2
             box.awaited = len(box.coming)
             box.client.subscribe(queue, ack="client-individual", prefetch_count="2")
@@ -488,11 +488,11 @@ class OverflowMachine(RuleBasedStateMachine):
             client.close()
         self.observe()
 
-    # What consumers do.
+    # Actions of consumers.
 
     @rule(queue=st.sampled_from((*QUEUES, DURABLE)), prefetch=st.integers(0, 3))
     def consume(self, queue: str, prefetch: int) -> None:
-        """Have a consumer come that acknowledges, or with a prefetch of 0 one that need not."""
+        """Connect a consumer that acknowledges, or with a prefetch of 0 one in the mode "auto"."""
         box = self.boxes[queue]
         if box.client is not None:
             return
@@ -526,11 +526,11 @@ class OverflowMachine(RuleBasedStateMachine):
             self.gone(client)
             self.observe()
 
-    # What happens to the broker.
+    # Actions on the broker.
 
     @rule(most=st.integers(2, 6))
     def other_limits(self, most: int) -> None:
-        # What was dropped for the old limits is gone from the store.
+        # The messages dropped by the old limits are removed from the store.
         self.pass_time(LULL_S)
         self.config = config_of(most)
         self.broker.broker.reload(self.config)
@@ -557,7 +557,7 @@ class OverflowMachine(RuleBasedStateMachine):
                 self.count_dropped(box.make_room([message]))
                 box.add(message)
                 if self.store is not None and box.name != MEMORY:
-                    # Each is read in a turn of its own.
+                    # Each is read in a separate iteration.
                     self.deliver_from(box)
         self.deliver()
         self.observe()
@@ -565,12 +565,12 @@ class OverflowMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.store is not None)
     @rule(is_killed=st.booleans())
     def begin_again(self, is_killed: bool) -> None:  # noqa: FBT001 (drawn by Hypothesis)
-        """Another broker goes on with what the store has."""
+        """Replace the broker by a new one with the same store."""
         assert self.store is not None
         if is_killed:
             if self.boxes[RANKED].ready or any(box.held for box in self.boxes.values()):
-                # The store hears of what is dropped a moment later; the next broker drops the
-                # oldest once more, without knowing who had what.
+                # The store removes dropped messages with a delay. The next broker drops the oldest
+                # once more, without knowledge of the deliveries.
                 self.pass_time(LULL_S)
             self.store.close()
             self.dropped = None
@@ -589,10 +589,10 @@ class OverflowMachine(RuleBasedStateMachine):
         self.runner = HeldRunner()
         self.broker = self.make_broker(clock)
 
-    # What must hold.
+    # Invariants.
 
     def observe(self) -> None:
-        """What consumers got is what the model has given them, in its order."""
+        """Check that consumers got the messages of the model, in order."""
         for box in self.boxes.values():
             if box.client is None:
                 continue
@@ -637,7 +637,7 @@ class OverflowMachine(RuleBasedStateMachine):
         assert host.past.dropped + sum(each.dropped for each in there) == self.dropped
 
     def teardown(self) -> None:
-        """All that the model still has comes out in its order."""
+        """Check that all messages left in the model are delivered in order."""
         if not hasattr(self, "broker"):
             return
         try:
@@ -681,12 +681,12 @@ class SqlMachine(OverflowMachine):
     kind = "sqlite"
 
 
-# Readers of topics.
+# Subscribers of topics.
 
 
 @dataclass(eq=False)
 class Reader:
-    """A subscription of a topic as the model sees it."""
+    """A subscription of a topic in the model."""
 
     topic: str
     prefetch: int
@@ -705,7 +705,7 @@ class Reader:
 MOST_BACKLOG = 3
 MOST_OF_CONNECTION = 4
 TOPICS = ("/topic/a", "/topic/b")
-#: A topic, a number of octets in the body, and whether it expires soon.
+#: A topic, a number of bytes in the body, and True if it expires soon.
 copies = st.tuples(st.sampled_from(TOPICS), st.sampled_from((0, 0, 60, 600)), st.booleans())
 
 
@@ -745,7 +745,7 @@ class ReaderMachine(RuleBasedStateMachine):
             )
 
     def encoded(self, copy: tuple[str, int, bool]) -> bytes:
-        """A SEND, which the model has its reader get."""
+        """Return an encoded SEND, and add it to the messages that the model expects."""
         topic, octets, expires = copy
         self.last += 1
         body = b"%05d" % self.last + b"x" * octets
@@ -800,7 +800,7 @@ class ReaderMachine(RuleBasedStateMachine):
                 self.deliver(reader, copy)
 
     def observe(self) -> None:
-        """What came is what was due, in the order of each topic; who was too slow is gone."""
+        """Check the received messages, in the order of each topic, and the end of slow readers."""
         frames = self.client.take("MESSAGE")
         self.frames.update((frame.body, frame) for frame in frames)
         assert [frame.body for frame in frames] == self.expected
@@ -855,11 +855,11 @@ class ReaderMachine(RuleBasedStateMachine):
         assert host.past.dropped + there == self.lost
 
 
-# Versions that are wrong.
+# Faulty versions.
 
 
 def _only_the_window_is_dropped(queue: Queue, lane: Any) -> None:
-    """What is only in the store stays."""
+    """A faulty broker that drops messages in memory only, not those in the store."""
 
 
 def _only_the_window_can_be_dropped(queue: Queue, messages: int, size: int) -> bool:
@@ -971,7 +971,7 @@ def _what_is_sent_in_a_transaction_is_not_summed_up(
 
 _check_unit = VirtualHost._check_unit
 
-#: What is wrong, of what kind it is, what it takes the place of, and who finds it.
+#: The fault, its kind, the function that it replaces, and the machines that detect it.
 WRONG: dict[str, list[tuple[Callable[..., Any], type, str, type[RuleBasedStateMachine]]]] = {
     "overflow knows only what is loaded": [
         (_only_the_window_is_dropped, Queue, "_owe", MemoryStoreMachine),
@@ -1035,7 +1035,7 @@ def test_a_wrong_version_is_found(
 ) -> None:
     is_property = isinstance(where.__dict__.get(name), property)
     monkeypatch.setattr(where, name, property(wrong) if is_property else wrong)
-    # What is drawn depends on which modules are there: it ends with the first that is found.
+    # The random examples depend on the imported modules: stop at the first failure.
     found = settings(
         _settings(10_000),
         phases=[Phase.generate],
@@ -1069,6 +1069,6 @@ TestMemoryStore = MemoryStoreMachine.TestCase
 TestMemoryStore.settings = _settings(150)
 TestLmdb = LmdbMachine.TestCase
 TestLmdb.settings = _settings(60)
-# What this store does is compared with the others in stores/test_agreement.py.
+# stores/test_agreement.py compares this store with the others.
 TestSqlAlchemy = pytest.mark.matrix(SqlMachine.TestCase)
 TestSqlAlchemy.settings = _settings(25)

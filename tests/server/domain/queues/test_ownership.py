@@ -1,4 +1,4 @@
-"""A durable subscription is the user's who made it, and no user takes the room of all others."""
+"""Durable subscriptions belong to a user, and no user can use up all of them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ SHARED = {"durable": "true", "auto-delete": "false"}
 
 
 def login(broker: MemoryBroker, user: str) -> MemoryClient:
-    """A client of a user, who says the client-id that all of them say."""
+    """Return a client of a user; all clients have the same client-id."""
     return broker.client(login=user, client_id="c")
 
 
 def subscribe(client: MemoryClient, topic: str = "/topic/t", **more: str) -> None:
-    """Subscribe durably, by the same name as everybody else."""
+    """Subscribe durably; all users choose the same name."""
     client.subscribe(topic, id="s", ack="client-individual", **(more or NAMED))
 
 
 def collected(store: MemoryStore | None = None) -> MemoryBroker:
-    """A broker with a durable subscription of ann's, and a message in it."""
+    """Return a broker with a durable subscription of ann, which has a message."""
     broker = MemoryBroker(authenticator=Named(), store=store)
     ann = login(broker, "ann")
     subscribe(ann)
@@ -39,7 +39,7 @@ def collected(store: MemoryStore | None = None) -> MemoryBroker:
     return broker
 
 
-# Who may use it.
+# Access.
 
 
 @pytest.mark.parametrize("stored", [False, True])
@@ -149,21 +149,21 @@ def test_an_operator_hands_it_over() -> None:
 
 
 class Late:
-    """Answers that everything is allowed, when it is told to."""
+    """An authoriser that allows everything, but answers only on request."""
 
     def __init__(self) -> None:
-        """Have nothing asked."""
+        """Start without requests."""
         self.waiting: list[Callable[[], None]] = []
 
     def authorise(self, request: Request, answer: Callable[[Decision], None]) -> None:
-        """Keep the answer."""
+        """Keep the request."""
         if request.action is Action.READ:
             self.waiting.append(lambda: answer(Decision(allowed=True)))
         else:
             answer(Decision(allowed=True))
 
     def go_on(self) -> None:
-        """Answer all that is asked."""
+        """Answer all pending requests."""
         while self.waiting:
             self.waiting.pop(0)()
 
@@ -233,7 +233,7 @@ def test_names_that_are_no_text_are_kept_as_they_are(user: str) -> None:
 
 
 def bury_all(broker: MemoryBroker, user: str, count: int) -> str | None:
-    """Have a user reject a message in each of so many durable subscriptions; why it could not."""
+    """Make a user reject a message in *count* durable subscriptions; return the error, if any."""
     for number in range(count):
         client = login(broker, user)
         name = {"activemq.subscriptionName": str(number)}
@@ -363,7 +363,7 @@ def test_a_store_that_cannot_keep_it_leaves_an_owner_as_he_was() -> None:
 
 
 def connected(broker: MemoryBroker, user: str, passcode: str = "") -> MemoryClient:
-    """A client of a user, if it is let in."""
+    """Return a client of a user, if the login succeeds."""
     client = broker.connect()
     names = {"accept-version": "1.2", "host": "memory"}
     client.send("CONNECT", {**names, "login": user, "passcode": passcode})
@@ -405,8 +405,8 @@ def test_who_is_not_let_in_is_not_counted_as_the_user() -> None:
 
 
 class Wrong(Named):
-    """Lets in who says the right passcode."""
+    """An authenticator that accepts the right passcode only."""
 
     def authenticate(self, credentials: Credentials, answer: Callable[[User | None], None]) -> None:
-        """Decide at once."""
+        """Decide immediately."""
         answer(User(credentials.login or "") if credentials.passcode == "right" else None)

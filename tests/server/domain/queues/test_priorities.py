@@ -1,4 +1,4 @@
-"""Priorities: what is more urgent overtakes, in queues that are set so."""
+"""Priorities: messages of a higher priority overtake others, in queues with this setting."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ QUEUE = "/queue/a"
 
 
 def send(client: MemoryClient, *priorities: str) -> None:
-    """A message of each priority; the body says it, and which of that priority it is."""
+    """Send a message of each priority; the body has the priority and a number within it."""
     counts: dict[str, int] = {}
     for priority in priorities:
         counts[priority] = counts.get(priority, 0) + 1
@@ -22,7 +22,7 @@ def send(client: MemoryClient, *priorities: str) -> None:
 
 
 def consume(client: MemoryClient) -> list[bytes]:
-    """Acknowledge one after the other; gives the bodies in their order."""
+    """Acknowledge one message after the other; return the bodies in order."""
     bodies = []
     while messages := client.take("MESSAGE"):
         [message] = messages
@@ -38,7 +38,7 @@ def test_higher_priorities_come_first_and_equal_ones_in_order(broker_with: MakeB
     client.subscribe(QUEUE)
     assert client.bodies() == [
         *(b"9-1", b"9-2", b"5-1"),
-        *(b"-1", b"4-1", b"-2"),  # 4 where there is none
+        *(b"-1", b"4-1", b"-2"),  # 4 is the default
         *(b"1-1", b"0-1"),
     ]
 

@@ -1,4 +1,4 @@
-"""Selectors on queues and topics: who gets what, and what waits meanwhile."""
+"""Selectors on queues and topics: consumers get matching messages, the others wait."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ BLUE, RED = "colour = 'blue'", "colour = 'red'"
 
 
 def send(client: MemoryClient, *bodies: str, destination: str = QUEUE) -> None:
-    """Messages of the colours that their bodies begin with."""
+    """Send messages whose colour is the beginning of the body."""
     for body in bodies:
         colour = {"b": "blue", "r": "red", "g": "green"}[body[0]]
         client.publish(destination, body.encode(), colour=colour)
 
 
 def consume(client: MemoryClient) -> list[bytes]:
-    """Acknowledge one after the other; gives the bodies in their order."""
+    """Acknowledge one message after the other; return the bodies in order."""
     bodies = []
     while messages := client.take("MESSAGE"):
         for message in messages:

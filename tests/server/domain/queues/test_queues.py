@@ -1,4 +1,4 @@
-"""Queues: one of several subscribers gets a message, in order, and nothing is left behind."""
+"""Queues: one of several subscribers gets each message, in order, and none is left over."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QUEUE = "/queue/a"
 
 
 def numbered(first: int, last: int) -> list[bytes]:
-    """Bodies that say their place."""
+    """Return numbered bodies."""
     return [b"%d" % number for number in range(first, last + 1)]
 
 
@@ -185,7 +185,7 @@ def test_a_receipt_of_subscribe_comes_before_the_first_message() -> None:
     assert [frame.command for frame in client.take()] == ["CONNECTED", "RECEIPT", "MESSAGE"]
 
 
-# What a lost connection leaves.
+# Messages of a lost connection.
 
 
 def settle(client: MemoryClient, messages: list[Frame]) -> None:
@@ -211,7 +211,7 @@ def test_unacknowledged_messages_of_a_lost_connection_come_back_in_order(version
         "true",
         "true",
         "true",
-        "true",  # 5 took the place that the acknowledged 2 left free
+        "true",  # 5 used the prefetch that the ACK of 2 had freed
         None,
     ]
 
@@ -311,7 +311,7 @@ def test_nothing_of_a_gone_connection_remains(way: str) -> None:
     assert successor.bodies() == numbered(1, 10)
 
 
-# What is kept, and what it costs.
+# Memory use and cost.
 
 
 def test_destinations_that_are_idle_are_forgotten() -> None:
@@ -339,12 +339,12 @@ def test_a_queue_with_messages_is_not_forgotten() -> None:
 
 
 def test_a_queue_has_its_whole_room_again_after_every_way_out_of_it() -> None:
-    # The body, 37 octets of headers, and 243 more in the dead letters.
+    # The body, 37 bytes of headers, and 243 more for dead letters.
     room = BrokerConfig(max_queue_messages=4, max_queue_bytes=4 * (1_000 + 37 + 243))
     broker = MemoryBroker(room)
     producer, keeper = broker.client(), broker.client()
     keeper.stop_reading()
-    keeper.subscribe(QUEUE, id="1")  # so that the queues are not made anew
+    keeper.subscribe(QUEUE, id="1")  # keeps the queues in existence
     keeper.subscribe("/dlq/a", id="2")
 
     def fill() -> None:
@@ -356,7 +356,7 @@ def test_a_queue_has_its_whole_room_again_after_every_way_out_of_it() -> None:
         consumer = broker.client()
         consumer.subscribe(QUEUE)
         consumer.close()
-        fill()  # acknowledgement, cumulative and each for itself, after a loss and a refusal
+        fill()  # acknowledgement, cumulative and individual, after a loss and a refusal
         lost = broker.client()
         lost.subscribe(QUEUE, ack="client")
         lost.drop()
@@ -391,7 +391,7 @@ def test_a_queue_has_its_whole_room_again_after_every_way_out_of_it() -> None:
 
 def test_refusals_do_not_move_the_whole_queue_about() -> None:
     def seconds(verb: bytes) -> float:
-        """The time that 1,000 answers in one chunk take, where 50,000 messages wait behind."""
+        """Return the time in seconds for 1,000 replies in one chunk, while 50,000 messages wait."""
         client = MemoryBroker().client()
         client.write(b"SEND\ndestination:/queue/a\n\n\0" * 51_000)
         client.subscribe(QUEUE, ack="client-individual", prefetch_count="1000")
@@ -402,5 +402,5 @@ def test_refusals_do_not_move_the_whole_queue_about() -> None:
         assert len(client.take("MESSAGE")) == len(keys) == 1_000
         return taken
 
-    # Moving it for each of them would take several hundred times as long.
+    # Moving the rest for each reply would take several hundred times as long.
     assert seconds(b"NACK") < 20 * seconds(b"ACK")

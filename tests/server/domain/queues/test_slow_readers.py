@@ -1,4 +1,4 @@
-"""Subscribers of a topic that do not read fast enough: what becomes of them, by the setting."""
+"""Slow subscribers of a topic: the effect of each policy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.server.brokers import publish_all, refusal
 from tests.server.many_queues import numbered
 
 TOPIC = "/topic/t"
-#: What one message with a one-digit body counts.
+#: Size of one message with a one-digit body, as the broker counts it.
 SIZE = len("destination" + TOPIC + "content-length" + "1" + "1")
 POLICIES = ("drop-oldest", "drop-newest", "disconnect")
 policies = pytest.mark.parametrize("policy", POLICIES)
@@ -23,7 +23,7 @@ limits = pytest.mark.parametrize(
 
 
 def broker_of(policy: str, **settings: object) -> MemoryBroker:
-    """A broker with few messages kept for those who are slow."""
+    """Return a broker that keeps few messages for slow subscribers."""
     wanted: dict[str, object] = {"slow_reader": policy, "max_topic_backlog": 4} | settings
     return MemoryBroker(BrokerConfig().changed(**wanted))
 
@@ -211,7 +211,7 @@ def test_durable_subscriptions_have_their_own_limits(policy: str) -> None:
     assert client.error is None
 
 
-# What is lost for the sake of others.
+# Messages lost in favour of other subscribers.
 
 
 @pytest.mark.parametrize("policy", ["drop-oldest", "drop-newest"])
@@ -283,7 +283,7 @@ def test_subscriptions_of_one_connection_share_a_limit() -> None:
             producer.publish(f"/topic/{number}", body)
     [connection] = [each for each in broker.broker.connections if len(each.subscriptions) == 5]
     assert connection.backlog == 10
-    # Each has its newest, and nobody else has lost anything.
+    # Each slow subscriber has its newest messages, and the others have lost none.
     assert {each.backlog[-1].message.body for each in connection.subscriptions.values()} == {b"9"}
     other.start_reading()
     assert other.bodies() == numbered(1, 9)

@@ -1,4 +1,4 @@
-"""What operators do with the messages of a queue, in memory and in a store alike."""
+"""Operations on the messages of a queue, in memory and in a store."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from tests.server.failing import FailingStore
 
 QUEUE = "/queue/a"
 OTHER = "/queue/b"
-#: More than one step, and more than there is in memory of a queue in a store.
+#: More than one step, and more than the window of a queue in a store.
 MANY = 1_100
 SMALL_WINDOW = {"window_messages": 100}
 
 
 def numbered(count: int) -> list[bytes]:
-    """Bodies that tell their order."""
+    """Return bodies that show their order."""
     return [b"%d" % number for number in range(count)]
 
 
 def queue_of(broker: MemoryBroker, name: str = QUEUE) -> Queue:
-    """A queue, made if need be."""
+    """Return a queue, created if necessary."""
     queue = broker.broker.hosts[""].destination(name)
     assert isinstance(queue, Queue)
     return queue
@@ -47,7 +47,7 @@ def queue_of(broker: MemoryBroker, name: str = QUEUE) -> Queue:
 def sweep(
     broker: MemoryBroker, act: Act, selection: Selection | None = None, name: str = QUEUE
 ) -> Outcome:
-    """Go over a queue."""
+    """Apply an action to the messages of a queue."""
     outcomes: list[Outcome] = []
     Sweep(queue_of(broker, name), selection or Selection(), act, outcomes.append).start()
     for _ in range(10_000):
@@ -59,7 +59,7 @@ def sweep(
 
 
 def peeked(broker: MemoryBroker, limit: int = 100, name: str = QUEUE) -> list[Seen]:
-    """All messages of a queue, page by page."""
+    """Return all messages of a queue, page by page."""
     seen: list[Seen] = []
     after = (-1, 0)
     while True:
@@ -76,7 +76,7 @@ def peeked(broker: MemoryBroker, limit: int = 100, name: str = QUEUE) -> list[Se
 
 
 def drained(broker: MemoryBroker, name: str) -> list[bytes]:
-    """What a consumer gets of a queue, all of it."""
+    """Remove and return all messages of a queue, as a consumer gets them."""
     client = broker.client()
     client.subscribe(name)
     bodies = client.bodies()
@@ -183,7 +183,7 @@ def test_no_more_than_there_is_room_for(broker_with: MakeBroker) -> None:
 
 
 def dead_letter(broker: MemoryBroker, queue: str = QUEUE, body: bytes = b"x") -> None:
-    """Have a message refused by a consumer."""
+    """Create a dead letter: a consumer refuses a message."""
     broker.client().publish(queue, body, colour="red")
     client = broker.client()
     client.subscribe(queue, ack="client-individual")
@@ -234,7 +234,7 @@ def test_dead_letters_of_a_durable_subscription(broker_with: MakeBroker) -> None
     assert (message.body, message.headers["destination"]) == (b"x", "/topic/t")
 
 
-# Looking.
+# Inspection.
 
 
 @pytest.mark.parametrize("delay", ["0", "3600000"])
@@ -284,7 +284,7 @@ def test_delayed_messages_are_seen_last(broker_with: MakeBroker) -> None:
     assert [each.message.body for each in peeked(broker, limit=1)] == [b"now", b"late"]
 
 
-# When the store fails, or the process dies.
+# Failures of the store or the process.
 
 
 @pytest.mark.parametrize("backlog", [50, MANY])
@@ -312,7 +312,7 @@ def test_nothing_is_lost_where_the_store_fails(backlog: int) -> None:
 
 
 def test_a_message_is_in_one_queue_whenever_the_broker_dies() -> None:
-    """After each commit the store has every message exactly once."""
+    """After each commit, the store has every message exactly once."""
     counts: list[int] = []
 
     class Watched(MemoryStore):

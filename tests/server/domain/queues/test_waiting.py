@@ -1,7 +1,7 @@
-"""Whoever waits is looked at again as soon as what is waited for is there.
+"""A waiting client is served as soon as its condition is fulfilled.
 
-Each test is a row of the table of waiting in docs/broker.rst: somebody waits, and one of the
-things happens that end it. No other frame comes, and no time passes but that which is named.
+Each test is a row of the table of waiting in docs/broker.rst: a client waits, and one of the events
+happens that end the wait. No other frame arrives, and time passes only where stated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LETTERS = "/dlq/a"
 
 
 def receipts(client: MemoryClient) -> list[str]:
-    """The receipts that have come."""
+    """Return the receipts received."""
     return [each.headers["receipt-id"] for each in client.take("RECEIPT")]
 
 
@@ -31,7 +31,7 @@ def change(broker: MemoryBroker, **settings: object) -> None:
 
 
 def blocked_sender(broker: MemoryBroker, *fill: dict[str, str]) -> MemoryClient:
-    """A client that waits for room in a queue with one message for each of the headers."""
+    """Return a client that waits for room in a queue with one message for each *fill*."""
     filler = broker.client()
     for number, headers in enumerate(fill):
         filler.publish(QUEUE, b"%d" % number, **headers)
@@ -179,7 +179,7 @@ def front(broker_with: MakeBroker) -> Front:
 
 @pytest.fixture
 def waiting(front: Front) -> MemoryWorker:
-    """A worker that waits for a job of a tube that is paused, and has one."""
+    """A worker that waits for a job of a paused tube, which has one."""
     other = front.worker()
     assert other.ask(b"put 0 0 60 1\r\nx\r\n") == b"INSERTED 1\r\n"
     assert other.ask(b"pause-tube default 600\r\n") == b"PAUSED\r\n"

@@ -1,13 +1,13 @@
-"""Nobody waits for what is there: senders, consumers and workers against a model.
+"""No client waits in vain: senders, consumers and workers against a model.
 
-The model knows what is in one queue and its dead letters, until when each message lives, who waits,
-and for what. Clients send, acknowledge, reject and leave; an operator pauses, purges and reloads
-settings; time passes. After each step the model looks at those who wait: each of them has to wait
-for something that is really missing. Versions of the broker that forget to wake somebody are found
-by it, as the last tests show.
+The model has the messages of one queue and its dead-letter queue, their expiry times, the waiting
+clients and the reasons. Clients send, acknowledge, reject and leave. An operator pauses, purges and
+reloads settings; time passes. After each step, the model checks that each waiting client really
+lacks something. It detects faulty versions of the broker that forget to wake a client, as the last
+tests show.
 """
 
-# The names of a machine's rules and invariants say what they are about, as those of tests do.
+# The names of a machine's rules and invariants describe them, like those of tests.
 # ruff: noqa: D102
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Expired = Literal["discard", "dead-letter"]
 QUEUE = "/queue/t"
 LETTERS = "/dlq/t"
 MOST_CLIENTS = 3
-#: Exact in binary, so that sums of times are too.
+#: A binary fraction, so that sums of times are exact.
 STEP_S = 0.125
 
 _T = TypeVar("_T")
@@ -55,13 +55,13 @@ _T = TypeVar("_T")
 
 @dataclass(eq=False)
 class Message:
-    """A message that was sent, known by its body."""
+    """A message, identified by its body."""
 
     body: bytes
     expires: float
-    #: Where it is: nowhere yet, ready, held, overdue, in the dead letters, or gone.
+    #: State: not sent yet, ready, held, overdue, in the dead letters, or gone.
     state: str = "sent"
-    #: How many had become overdue before it.
+    #: Number of messages that became overdue before it.
     place: int = 0
 
 
@@ -75,7 +75,7 @@ class Sender:
 
 @dataclass(eq=False)
 class Consumer:
-    """A client that takes one message at a time."""
+    """A client that gets one message at a time."""
 
     stream: MemoryClient
     queue: str
@@ -93,7 +93,7 @@ class Worker:
 
 @dataclass
 class Settings:
-    """What an operator has set."""
+    """Settings of the operator."""
 
     most: int = 3
     when_full: str = "block"
@@ -106,7 +106,7 @@ class Settings:
 
 
 numbers = st.integers(0, 999)
-#: Half a second to four, or for ever.
+#: Half a second to four seconds, or without limit.
 lives = st.sampled_from((0, 4, 8, 16, 32))
 
 
@@ -117,15 +117,16 @@ def pick(things: list[_T], number: int) -> _T:
 class WaitingMachine(RuleBasedStateMachine):
     """Clients of one queue with little room."""
 
-    #: Whether what expires is noticed in any case. What is only in the store is not looked at
-    #: before somebody waits, so when it becomes a dead letter is not certain.
+    #: True if the broker always notices expired messages. It does not examine messages that are
+    #: only in the store before a client waits, so the time at which they become dead letters
+    #: varies.
     all_in_memory = True
     first_expired: Expired = "discard"
     most_letters = 2
 
     @staticmethod
     def make_store(directory: Path) -> MessageStore | None:
-        """No store: messages are in memory."""
+        """Return no store: messages are in memory."""
         return None
 
     @initialize()
@@ -150,7 +151,7 @@ class WaitingMachine(RuleBasedStateMachine):
             ),
             store=self.make_store(Path(self.directory.name)),
         )
-        # The clock of expiry is that of the world, and 0 stands for "never".
+        # Expiry uses wall-clock time, and 0 means "never".
         self.broker.clock.advance(1_000.0)
         self.front = Front(self.broker, max_reserved=1)
         self.senders = [Sender(self.broker.client()) for _ in range(MOST_CLIENTS)]
@@ -159,7 +160,7 @@ class WaitingMachine(RuleBasedStateMachine):
         for worker in self.workers:
             worker.stream.ask(b"use t\r\nwatch t\r\nignore default\r\n")
         self.operator = self.front.worker()
-        # So that there is the tube for pause-tube.
+        # Creates the tube for pause-tube.
         self.operator.ask(b"use t\r\n")
         self.messages: dict[bytes, Message] = {}
         self.next_place = 0
@@ -171,14 +172,14 @@ class WaitingMachine(RuleBasedStateMachine):
     def in_state(self, *states: str) -> list[Message]:
         return [each for each in self.messages.values() if each.state in states]
 
-    # What has come.
+    # Received frames.
 
     def observe(self) -> None:
         for _ in range(3):
             self.broker.clock.advance(0)
         self.expire()
         self.note_receipts()
-        # Some have expired while their senders waited.
+        # Some messages expired while their senders waited.
         self.expire()
         for consumer in self.consumers:
             for frame in consumer.stream.take("MESSAGE"):
@@ -188,7 +189,7 @@ class WaitingMachine(RuleBasedStateMachine):
                 assert message.state == wanted, message
                 message.state = "held" if wanted == "ready" else "held letter"
                 consumer.held = frame
-                # What has left the dead letters leaves room for others.
+                # A message that leaves the dead-letter queue makes room for others.
         for worker in self.workers:
             if answer := worker.stream.heard():
                 self.note_answer(worker, answer)
@@ -223,20 +224,20 @@ class WaitingMachine(RuleBasedStateMachine):
         message.state, worker.held, worker.is_waiting = "held", message, False
 
     def expire(self) -> None:
-        """Note what has happened by itself: the time of some is over."""
-        # Who has waited for room was noted in the order of the senders, and not of what they sent.
+        """Record the automatic events: expired messages."""
+        # Waiting clients are recorded in the order of senders, not of messages.
         expired = [each for each in self.in_state("ready") if 0 < each.expires <= self.now]
         for message in sorted(expired, key=lambda each: (each.expires, int(each.body))):
             message.state, message.place = "overdue", self.next_place
             self.next_place += 1
-        # What comes in late, when its time is over already, is behind what waits for room.
+        # A message that has already expired on arrival is behind those that wait for room.
         for message in sorted(self.in_state("overdue"), key=lambda each: each.place):
             if self.settings.expired == "discard":
                 message.state = "gone"
             elif len(self.in_state("letter", "held letter")) < self.most_letters:
                 message.state = "letter"
 
-    # What clients do.
+    # Actions of clients.
 
     @rule(who=numbers, life=lives)
     def send(self, who: int, life: int) -> None:
@@ -295,7 +296,7 @@ class WaitingMachine(RuleBasedStateMachine):
             worker.stream.transport.deliver(b"reserve\r\n")
             self.observe()
 
-    # What operators do, and time.
+    # Actions of operators, and time.
 
     @rule(seconds=st.sampled_from((0, 0, 1, 3, 60)))
     def pause_tube(self, seconds: int) -> None:
@@ -354,7 +355,7 @@ class WaitingMachine(RuleBasedStateMachine):
             self.broker.clock.advance(STEP_S)
             self.observe()
 
-    # What must hold after each step.
+    # Invariants after each step.
 
     @invariant()
     def a_sender_waits_only_for_room(self) -> None:
@@ -392,13 +393,13 @@ class WaitingMachine(RuleBasedStateMachine):
         assert count == (letters.messages if isinstance(letters, Queue) else 0)
 
     def teardown(self) -> None:
-        """End the broker."""
+        """Close the broker."""
         self.broker.broker.close()
         self.directory.cleanup()
 
 
 class LettersMachine(WaitingMachine):
-    """The same, where what expires waits for room among the dead letters all the time."""
+    """The same, with expired messages that always wait for room in the dead-letter queue."""
 
     first_expired: Expired = "dead-letter"
     most_letters = 1
@@ -411,7 +412,7 @@ class StoredMachine(WaitingMachine):
 
     @staticmethod
     def make_store(directory: Path) -> MessageStore | None:
-        """A store that keeps nothing for long."""
+        """Create a store in memory."""
         return MemoryStore()
 
 
@@ -420,7 +421,7 @@ class LmdbMachine(StoredMachine):
 
     @staticmethod
     def make_store(directory: Path) -> MessageStore | None:
-        """A store that does not wait for the disk."""
+        """Create a store that does not wait for the disk."""
         return LmdbStore(directory, synchronous=False, max_octets=1 << 28)
 
 
@@ -429,7 +430,7 @@ class SqlMachine(StoredMachine):
 
     @staticmethod
     def make_store(directory: Path) -> MessageStore | None:
-        """SQLite, which does not wait for the disk either."""
+        """Create an SQLite store that does not wait for the disk either."""
         return SqlAlchemyStore(f"sqlite:///{directory / 'store.db'}", synchronous=False)
 
 
@@ -451,16 +452,16 @@ TestStored = StoredMachine.TestCase
 TestStored.settings = _settings(80)
 TestLmdb = LmdbMachine.TestCase
 TestLmdb.settings = _settings(30)
-# Nothing of this store is compiled.
+# No code of this store is compiled.
 TestSqlAlchemy = pytest.mark.pure(SqlMachine.TestCase)
 TestSqlAlchemy.settings = _settings(15)
 
 
-# Wrong versions, each of which forgets to wake somebody.
+# Faulty versions, each of which forgets to wake a client.
 
 
 def _forget_pauses(patch: pytest.MonkeyPatch) -> None:
-    """A pause that ends wakes no worker, as it was with ``pause-tube 0``."""
+    """A faulty broker: the end of a pause wakes no worker, as happened with ``pause-tube 0``."""
 
     def end_pause(hub: Hub, tube: str) -> None:
         hub._pause_ends.discard(tube)
@@ -470,7 +471,7 @@ def _forget_pauses(patch: pytest.MonkeyPatch) -> None:
 
 
 def _forget_settings(patch: pytest.MonkeyPatch) -> None:
-    """Other settings are looked at when something else happens."""
+    """A faulty broker: new settings take effect with the next event only."""
 
     def configure(queue: Queue, policy: object) -> None:
         queue.policy = policy  # type: ignore[assignment]  # it is one
@@ -481,12 +482,12 @@ def _forget_settings(patch: pytest.MonkeyPatch) -> None:
 
 
 def _forget_expiry(patch: pytest.MonkeyPatch) -> None:
-    """What has expired is noticed when something else happens."""
+    """A faulty broker: it notices expired messages with the next event only."""
     patch.setattr(Expiry, "_wake_at", lambda *_: None)
 
 
 def _forget_letters(patch: pytest.MonkeyPatch) -> None:
-    """Room among the dead letters is not noticed by who waits for it."""
+    """A faulty broker: room in the dead-letter queue does not wake waiting messages."""
     patch.setattr(Queue, "retry_overdue", lambda _: None)
 
 

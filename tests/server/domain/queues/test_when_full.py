@@ -1,4 +1,4 @@
-"""Full queues: one more message is refused, or pushes others out, or its sender waits."""
+"""Full queues: a further message is refused, or replaces others, or its sender waits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.server.brokers import MakeBroker, publish_all, refusal, stored, take_
 from tests.server.many_queues import numbered
 
 QUEUE = "/queue/a"
-#: What one message with a one-digit body counts.
+#: Size of one message with a one-digit body, as the broker counts it.
 SIZE = len("destination" + QUEUE + "content-length" + "1" + "1")
 limits = pytest.mark.parametrize(
     "limit", [{"max_queue_messages": 3}, {"max_queue_bytes": 3 * SIZE}]
@@ -20,7 +20,7 @@ limits = pytest.mark.parametrize(
 
 
 def receipts(client: MemoryClient) -> list[str]:
-    """The receipts that have come."""
+    """Return the receipts received."""
     return [each.headers["receipt-id"] for each in client.take("RECEIPT")]
 
 
@@ -180,7 +180,7 @@ def test_block_lets_the_sender_wait_and_go_on(
         message = take_one(consumer)
         seen.append(message.body)
         consumer.ack(message)
-        sender.write(b"\n")  # what has waited before the broker is read with it
+        sender.write(b"\n")  # lets the broker read pending bytes, too
     assert seen == numbered(1, 8)
     assert receipts(sender) == ["4", "5", "6", "7", "8"]
     assert sender.transport.is_read
@@ -199,7 +199,7 @@ def test_what_was_sent_in_one_chunk_waits_in_order(broker_with: MakeBroker) -> N
     consumer.subscribe(QUEUE)
     assert consumer.bodies() == numbered(1, 8)
     *others, last = receipts(sender)
-    # That of the topic does not wait for the store.
+    # The receipt of the topic's message does not wait for the store.
     assert [each for each in others if each != "topic"] == ["3", "4", "5", "6", "7", "8"]
     assert "topic" in others
     assert last == "bye"
@@ -210,7 +210,7 @@ def test_what_was_sent_in_one_chunk_waits_in_order(broker_with: MakeBroker) -> N
 def test_what_has_waited_is_delivered_as_what_has_not(broker_with: MakeBroker, body: bytes) -> None:
     broker = broker_with(when_full="block", max_queue_messages=1)
     sender, consumer = broker.client(), broker.client()
-    # A colon that is not escaped is let pass. It has to be on its way out.
+    # The decoder accepts an unescaped colon; the encoder must accept it, too.
     sender.write(b"SEND\ndestination:/queue/a\nx:a:b\n\n%s\0" % body * 2)
     assert not sender.transport.is_read
     consumer.subscribe(QUEUE)
@@ -247,7 +247,7 @@ def test_senders_are_let_in_in_the_order_in_which_they_came(broker_with: MakeBro
         [message] = messages
         seen.append(message.body)
         consumer.ack(message)
-    # Each in its turn, however much it has to say.
+    # Each client in turn, however much it sends.
     assert seen[1:] == [b"%d.%d" % (number, n) for n in range(3) for number in range(3)]
 
 
@@ -276,7 +276,7 @@ def test_the_next_one_is_let_in_where_the_first_gives_up(broker_with: MakeBroker
     send(small, 1, 2)
     large.publish(QUEUE, b"x" * SIZE)
     small.publish(QUEUE, b"3", receipt="3")
-    # Room for the small one, which had not to wait for the large one's sake.
+    # Room for the small message, which need not wait for the large one.
     assert "3" in receipts(small)
     small.publish(QUEUE, b"4", receipt="4")
     consumer = broker.client()

@@ -173,7 +173,7 @@ def open_files(wanted: int) -> int:
 
 
 def allow_open_files(needed: int) -> None:
-    """Let this process, and those that it starts, have so many files open, or end the program."""
+    """Raise the limit of open files of this process and its children, or end the program."""
     hard = open_files(needed)
     if hard < needed:
         raise unusable(

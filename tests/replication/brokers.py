@@ -1,4 +1,4 @@
-"""How links and jobs get to the broker that the tests run on, whichever it is."""
+"""The connections of links and jobs to the broker of the run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Address", "broker_url", "connect"]
 
 
 class Address(Protocol):
-    """Where a broker, or a proxy in front of it, listens."""
+    """The address of a broker or of a proxy in front of it."""
 
     @property
     def host(self) -> str:
@@ -27,7 +27,7 @@ class Address(Protocol):
 def connect(
     broker: RunningBroker, *before: str, at: Sequence[Address] = (), **settings: Any
 ) -> Link:
-    """Connect to the broker, or ``at`` other addresses; to hosts that are ``before`` it first."""
+    """Connect to the broker, or ``at`` other addresses; try the hosts in ``before`` first."""
     return Link(
         [*before, *(f"{each.host}:{each.port}" for each in at or (broker,))],
         login=broker.login,
@@ -38,7 +38,7 @@ def connect(
 
 
 def broker_url(broker: RunningBroker, destination: str, *addresses: Address) -> str:
-    """The URL of a destination, with the login and the virtual host, perhaps at other addresses."""
+    """Return the URL of a destination, with login and virtual host, perhaps at other addresses."""
     user = ""
     if broker.login is not None:
         user = f"{quote(broker.login, safe='')}:{quote(broker.passcode or '', safe='')}@"

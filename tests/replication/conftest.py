@@ -11,9 +11,9 @@ __all__ = ["mariadb", "postgresql", "redis", "redis_server"]
 
 @pytest.fixture(autouse=True)
 def _mariadb_only(request: pytest.FixtureRequest) -> None:
-    """Skip what is marked ``mariadb_only`` where MySQL takes the place of MariaDB.
+    """Skip tests marked ``mariadb_only`` if MySQL takes the place of MariaDB.
 
-    A test that runs on databases of several kinds still runs on the others.
+    A test for several kinds of databases still runs on the others.
     """
     if mariadb_type() is not MySql or not request.node.get_closest_marker("mariadb_only"):
         return

@@ -1,4 +1,4 @@
-"""Tables that Hypothesis draws, in databases of each kind: what they hold, and what arrives."""
+"""Tables that Hypothesis draws, in databases of each kind: their contents, and the copies."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _DECIMALS: Final = st.builds(
     lambda digits, scale: f"{digits}e-{scale}", st.integers(-(10**30), 10**30), st.integers(0, 40)
 )
 _DATES: Final = st.integers(-2451507, 2145031948).map(lambda days: f"(date '2000-01-01' + {days})")
-#: Seconds from the first to the last that a timestamp holds.
+#: Range of a timestamp, in seconds.
 _SECONDS: Final = st.integers(-211_000_000_000, 9_223_000_000_000)
 _LAPSES: Final = st.builds(
     "(make_interval(months => {}, days => {}) + {} * interval '1 microsecond')".format,
@@ -147,7 +147,7 @@ _BOTH: Final[Types] = [
 ]
 _MARIADB: Final[Types] = [
     *_BOTH,
-    # It refuses UUIDs of versions that there are not.
+    # The server refuses UUIDs of undefined versions.
     ("UUID", st.uuids(version=4).map(_quoted)),
     ("INET6", _one("'2001:db8::'", "'::ffff:192.0.2.1'")),
 ]
@@ -160,7 +160,7 @@ _MYSQL: Final[Types] = [
 
 
 def draw_rows(data: st.DataObject, types: Types) -> tuple[list[str], list[str]]:
-    """The definitions of columns, and rows as lists of expressions."""
+    """Draw definitions of columns, and rows as lists of expressions."""
     drawn = data.draw(st.lists(st.sampled_from(types), min_size=1, max_size=5))
     columns = [f"c{place} {kind}" for place, (kind, _) in enumerate(drawn)]
     values = [
@@ -171,7 +171,7 @@ def draw_rows(data: st.DataObject, types: Types) -> tuple[list[str], list[str]]:
 
 
 def apply(url: str, changes: Sequence[RowChange], *, create: bool) -> None:
-    """Bring changes into a database, by the form on the wire."""
+    """Apply changes to a database, after encoding and decoding them."""
     changeset = make_changeset("origin", 1, changes, Source(kind="test"))
     sink = SqlSink(url, create=create, offsets_table=f"offsets_{next(_NUMBERS)}")
     try:
@@ -181,34 +181,34 @@ def apply(url: str, changes: Sequence[RowChange], *, create: bool) -> None:
 
 
 class Side(ABC):
-    """A database that tables are brought into."""
+    """A database into which tables are copied."""
 
     url: str
 
     @abstractmethod
     def read(self, name: str) -> list[RowChange]:
-        """The table as it is, with what a publisher says of its columns."""
+        """Return the table, including the publisher's description of its columns."""
 
     @abstractmethod
     def drop(self, name: str) -> None:
-        """Drop a table, if it is there."""
+        """Drop a table, if it exists."""
 
 
 class SourceSide(Side):
-    """A database that tables come from."""
+    """A database from which tables are copied."""
 
     types: Types
 
     @abstractmethod
     def run(self, statement: str) -> None:
-        """Run a statement of SQL."""
+        """Run an SQL statement."""
 
     def drop(self, name: str) -> None:
-        """Drop a table, if it is there."""
+        """Drop a table, if it exists."""
         self.run(f"DROP TABLE IF EXISTS {name}")
 
     def make(self, name: str, columns: Sequence[str]) -> None:
-        """Make a table of a key, ``id``, and these columns."""
+        """Create a table with a key, ``id``, and these columns."""
         self.run(f"CREATE TABLE {name} (id int PRIMARY KEY, {', '.join(columns)})")
 
     def insert(self, name: str, rows: Sequence[str]) -> None:
@@ -217,16 +217,16 @@ class SourceSide(Side):
 
     @abstractmethod
     def shown(self, name: str, columns: Sequence[str]) -> list[list[Any]]:
-        """All rows as the server shows them: values are equal where these are."""
+        """Return all rows as the server shows them: equal values have equal texts."""
 
 
 class PostgreSqlSide(SourceSide):
-    """A database of PostgreSQL."""
+    """A PostgreSQL database."""
 
     types = _POSTGRESQL
 
     def __init__(self, database: pg.Database) -> None:
-        """Make the domain that is among the types."""
+        """Create the domain that is among the types."""
         self._database = database
         self.url = database.url
         database.execute("CREATE DOMAIN span AS interval")
@@ -241,7 +241,7 @@ class PostgreSqlSide(SourceSide):
 
     def shown(self, name: str, columns: Sequence[str]) -> list[list[Any]]:
         """Return all rows as text, and documents as such."""
-        # Blanks at the end of a char say nothing, and a column that is made for it keeps them.
+        # Trailing blanks of a char are insignificant, but a created column keeps them.
         names = ", ".join(
             f"rtrim(c{place}::text)" if " char(" in column else f"c{place}::text"
             for place, column in enumerate(columns)
@@ -256,7 +256,7 @@ class PostgreSqlSide(SourceSide):
 
 
 def _read_text(column: str, text: str) -> object:
-    """What a text of PostgreSQL's is equal to: a column that is made may write it otherwise."""
+    """Return a normal form of a PostgreSQL text, which a created column may write differently."""
     if " json" in column:
         return _read_document(text)
     if " float4" in column:
@@ -265,23 +265,23 @@ def _read_text(column: str, text: str) -> object:
 
 
 def _read_document(text: str) -> object:
-    """A JSON document that is equal to another but for blanks, order and zeros of numbers."""
+    """Return a normal form of a JSON document: without blanks, order and zeros of numbers."""
     return json.loads(text, parse_float=Decimal, parse_int=Decimal)
 
 
 def _plain(column: str, value: Any) -> Any:
-    """A value that is equal to others that mean the same."""
+    """Return a normal form of a value."""
     if column.endswith(" JSON"):
         return _read_document(value)
-    # Members of a set have no order, and text that is made for it has one of its own.
+    # Members of a set have no order, but the text of a created column has one.
     return sorted(value.split(",")) if " SET(" in column else value
 
 
 class MySide(SourceSide):
-    """A database of MariaDB or MySQL."""
+    """A MariaDB or MySQL database."""
 
     def __init__(self, database: my.Database) -> None:
-        """Have the server take dates that there are not."""
+        """Make the server accept invalid dates."""
         self._database = database
         self.types = _MARIADB if database.server.kind == "mariadb" else _MYSQL
         self.url = database.url
@@ -309,15 +309,15 @@ class MySide(SourceSide):
         ]
 
     def _expression(self, column: str, type_: str) -> str:
-        """An expression whose values are equal where those of the column are."""
+        """Return an expression whose values are equal if those of the column are."""
         if type_.startswith("BIT"):
             return f"{column} + 0"
         if type_ == "FLOAT":
-            # It is shown with six digits.
+            # The server shows six digits.
             return f"{column} * 1e0"
         if type_.startswith("VECTOR"):
             return f"HEX({column})"
-        # One that is made holds microseconds.
+        # A created column has microseconds.
         is_moment = type_.startswith(("DATETIME", "TIMEST"))
         return f"CAST({column} AS DATETIME(6))" if is_moment else column
 
@@ -332,10 +332,10 @@ def opened(server: SqlServer, stack: ExitStack) -> SourceSide:
 
 
 class SqliteSide(Side):
-    """A database of SQLite."""
+    """An SQLite database."""
 
     def __init__(self, path: Path) -> None:
-        """Put it into a file."""
+        """Create it in a file."""
         self._path = path
         self.url = f"sqlite:///{path}"
 
@@ -350,6 +350,6 @@ class SqliteSide(Side):
         ]
 
     def drop(self, name: str) -> None:
-        """Drop a table, if it is there."""
+        """Drop a table, if it exists."""
         with closing(sqlite3.connect(self._path)) as connection:
             connection.execute(f"DROP TABLE IF EXISTS {name}")

@@ -1,4 +1,4 @@
-"""Changes and changesets made up by Hypothesis."""
+"""Changes and changesets drawn by Hypothesis."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DOCUMENTS = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXT, inner, max_size=3),
     max_leaves=6,
 )
-#: As a database writes them: some that readers of JSON would change are among them.
+#: Texts as a database writes them, some of which JSON readers would change.
 _JSON_TEXTS = st.one_of(
     _DOCUMENTS.map(partial(json.dumps, ensure_ascii=False)),
     st.integers().map(str),
@@ -52,7 +52,7 @@ intervals = st.builds(interval, _INT32, _INT32, st.integers(-(2**62), 2**62)) | 
     interval, st.just(0), st.integers(-3, 3), st.integers(-(10**11), 10**11)
 )
 
-#: What a column may hold; not NaN, which is not equal to itself.
+#: Possible values of a column; not NaN, which is not equal to itself.
 values = st.one_of(
     st.none(),
     st.booleans(),

@@ -1,4 +1,4 @@
-"""Changesets: their JSON, their hash, and what is refused."""
+"""Changesets: their JSON, their hash, and invalid ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ UPDATE = RowChange(
 
 
 def a_changeset(*changes: RowChange) -> Changeset:
-    """A changeset that is always the same."""
+    """Return a changeset that is always the same."""
     return make_changeset(
         "shop", 7, changes, SOURCE, id="c7", timestamp=datetime(2026, 11, 21, 12, tzinfo=UTC)
     )
@@ -96,7 +96,7 @@ def test_revision_is_part_of_what_is_made() -> None:
 
 
 def test_equal_changesets_have_one_form_and_one_hash() -> None:
-    """The order in which columns were named makes no difference."""
+    """The order of columns makes no difference."""
     turned = msgspec.structs.replace(UPDATE, after=dict(reversed((UPDATE.after or {}).items())))
     one, other = a_changeset(UPDATE), a_changeset(turned)
     assert list(turned.after or {}) != list(UPDATE.after or {})
@@ -152,7 +152,7 @@ def test_value_without_a_form_is_told_with_its_place() -> None:
 
 
 def changed(**fields: object) -> bytes:
-    """The JSON of a changeset with other members."""
+    """Return the JSON of a changeset with other members."""
     return json.dumps({**json.loads(encode(a_changeset(UPDATE))), **fields}).encode()
 
 
@@ -184,5 +184,5 @@ def test_octets_that_are_no_changeset(octets: bytes, told: str) -> None:
 
 
 def test_members_of_later_versions_are_passed_over() -> None:
-    """A format stays the same where nothing that was there means anything else."""
+    """A format stays the same if existing members keep their meaning."""
     assert decode(changed(colour="red")) == a_changeset(UPDATE)

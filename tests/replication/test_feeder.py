@@ -1,4 +1,4 @@
-"""From signals to a sink: batches, retries, poison, back-pressure and ends."""
+"""From signals to a sink: batches, retries, poison messages, back-pressure and ends."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def changeset(sequence: int, *, rows: int = 1) -> Changeset:
 
 
 class Recorder:
-    """A sink that remembers numbers, waits while its gate is shut, and fails as it is told."""
+    """A sink that records numbers, blocks while its gate is shut, and fails on request."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self.applied: list[int] = []
         self.batches: list[int] = []
         self.skipped: list[int] = []
@@ -42,11 +42,11 @@ class Recorder:
         self.poison: set[int] = set()
 
     def last(self, origin: str) -> int | None:
-        """The number of the last one."""
+        """Return the number of the last changeset."""
         return max(self.applied, default=None)
 
     def apply(self, changesets: Sequence[Changeset]) -> None:
-        """Remember changesets, all or none of them."""
+        """Record changesets, all or none of them."""
         self.has_begun.set()
         assert self.gate.wait(LONG_S)
         if self.failures:
@@ -62,7 +62,7 @@ class Recorder:
         self.skipped.append(changeset.sequence)
 
     def close(self) -> None:
-        """Nothing is to be closed."""
+        """Do nothing, as there is nothing to close."""
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def sink() -> Iterator[Recorder]:
 
 
 def in_thread(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-    """Call a function that may wait; gives what becomes of that."""
+    """Call a blocking function in a thread; return a future of its result."""
     future: Future[Any] = Future()
 
     def call() -> None:
@@ -257,16 +257,16 @@ def test_bounds_are_at_least_one(sink: Recorder, bounds: dict[str, Any]) -> None
 
 
 class Taker:
-    """A receiver whose futures are done when the test wants it."""
+    """A receiver whose futures are completed by the test."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self.taken: list[int] = []
         self.futures: list[Future[None]] = []
         self.refused: set[int] = set()
 
     def __call__(self, changeset: Changeset) -> Future[None]:
-        """Take a changeset."""
+        """Collect a changeset."""
         if changeset.sequence in self.refused:
             raise OSError("refused")
         self.taken.append(changeset.sequence)
@@ -274,7 +274,7 @@ class Taker:
         return self.futures[-1]
 
     def wait_for(self, count: int) -> None:
-        """Wait until it has taken so many."""
+        """Wait until it has collected this many."""
         assert wait_until(lambda: len(self.futures) >= count, LONG_S)
 
 

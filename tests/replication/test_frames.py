@@ -1,4 +1,4 @@
-"""Changesets in frames: split with a bound, and put together whatever order they come in."""
+"""Changesets in frames: split by a size limit, and reassembled from any order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SOURCE = Source(kind="test")
 
 
 def inserts(number: int, size: int = 10, id: str = "c") -> Changeset:
-    """A changeset of new rows with so many octets each."""
+    """Return a changeset of new rows with this many bytes each."""
     rows = (
         RowChange(table="t", action="write", key={"id": n}, after={"id": n, "text": "x" * size})
         for n in range(number)
@@ -68,7 +68,7 @@ def test_bound_is_kept() -> None:
     parts = list(packets(inserts(1_000), max_body_bytes=5_000))
     assert 10 < len(parts) < 100
     assert max(len(part.body) for part in parts) <= 5_000
-    # No more frames than it takes: two that follow each other would be too large as one.
+    # No more frames than needed: two successive ones would be too large as one.
     sizes = [len(part.body) for part in parts]
     around = len(encode(inserts(0)))
     assert all(a + b - around > 5_000 for a, b in pairwise(sizes))
@@ -120,7 +120,7 @@ def test_parts_that_wait_are_bounded() -> None:
     with pytest.raises(EventProblem, match="take more than 5000 octets"):
         for part in parts:
             reassembler.add(part.headers, part.body)
-    # What is forgotten makes room.
+    # Dropping a partial changeset frees its space.
     reassembler.forget("c")
     small = list(packets(inserts(20, id="small"), max_body_bytes=1_000))
     assert len(small) > 1
@@ -158,7 +158,7 @@ def test_number_of_parts_does_not_change() -> None:
 
 
 def test_headers_may_be_missing() -> None:
-    """A frame that some other program has made of a whole changeset."""
+    """Another program may send a whole changeset in a frame without headers."""
     changeset = inserts(1)
     assert Reassembler().add({}, encode(changeset)) == changeset
 

@@ -1,6 +1,6 @@
 """Intervals of PostgreSQL arrive in each kind of database and come back the same, or are refused.
 
-``1 day`` is not ``24:00:00``, and a month is no number of days.
+``1 day`` is not ``24:00:00``, and a month is not a number of days.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _Ways = tuple[SourceSide, Side, SourceSide]
 
 @pytest.fixture(params=["postgresql", "mariadb", "sqlite"])
 def ways(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[_Ways]:
-    """A database of PostgreSQL, one of some kind, and another one of PostgreSQL."""
+    """A PostgreSQL database, one of some kind, and another PostgreSQL database."""
     server = request.getfixturevalue("postgresql")
     with ExitStack() as stack:
         other: Side = (
@@ -65,7 +65,7 @@ def _expression(parts: _Parts | None) -> str:
 
 
 def _insert(source: SourceSide, name: str, rows: Sequence[_Parts | None]) -> list[RowChange]:
-    """Make a table with these intervals, and take a snapshot of it."""
+    """Create a table with these intervals, and return a snapshot of it."""
     source.make(name, _COLUMNS)
     written = [f"({at}, {', '.join([_expression(row)] * 2)})" for at, row in enumerate(rows)]
     source.insert(name, written)

@@ -1,4 +1,4 @@
-"""Replication jobs: what is refused, what the status tells, and how they end."""
+"""Replication jobs: invalid configurations, the status, and the end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Base(DeclarativeBase):
 
 
 class User(Base):
-    """A row that is replicated."""
+    """A replicated row."""
 
     __tablename__ = "users"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -42,7 +42,7 @@ class Shop:
     """A database with an outbox."""
 
     def __init__(self, path: Path) -> None:
-        """Make it."""
+        """Create it."""
         engine = create_engine(f"sqlite:///{path}")
         Base.metadata.create_all(engine)
         self._sessions = sessionmaker(engine)
@@ -51,7 +51,7 @@ class Shop:
         self.url = f"outbox+sqlite:///{path}"
 
     def add(self, *numbers: int) -> None:
-        """Add users, each in a transaction of its own."""
+        """Insert users, each in its own transaction."""
         for number in numbers:
             with self._sessions.begin() as session:
                 session.add(User(id=number, email=f"{number}@example.org"))
@@ -74,7 +74,7 @@ class Running:
             self.error = error
 
     def join(self) -> BaseException | None:
-        """Wait for its end; gives what it has raised."""
+        """Wait for its end; return the error that it raised, if any."""
         self._thread.join(LONG_S)
         assert not self._thread.is_alive(), "the job does not end"
         return self.error
@@ -82,7 +82,7 @@ class Running:
 
 @contextmanager
 def running(settings: JobSettings) -> Iterator[Running]:
-    """A job that is stopped at the end of the block."""
+    """Run a job that is stopped at the end of the block."""
     found = Running(Job(settings))
     try:
         yield found
@@ -98,7 +98,7 @@ def shop(tmp_path: Path) -> Shop:
 
 @pytest.fixture
 def described(tmp_path: Path) -> Callable[..., JobSettings]:
-    """A function that describes a job which has its files here."""
+    """A function that describes a job whose files are in this folder."""
 
     def described(source: str, to: str, **more: Any) -> JobSettings:
         return JobSettings(source=source, to=to, state_dir=str(tmp_path / "state"), **more)
@@ -111,7 +111,7 @@ Described = Callable[..., JobSettings]
 
 @pytest.fixture
 def nobody() -> Iterator[str]:
-    """The URL of a broker that is not there."""
+    """The URL of a broker that does not run."""
     with free_ports() as (port,):
         yield f"stomp://me:s3cr3t@127.0.0.1:{port}/queue/a"
 
@@ -156,7 +156,7 @@ def test_a_job_can_be_stopped_while_its_database_is_away(described: Described, s
         away = f"postgresql://me@127.0.0.1:{port}/copy"
     with running(described(shop.url, away)) as found:
         assert wait_until(lambda: found.job.status().changesets >= 1000, LONG_S)
-        # The source does not wait for the target's first try.
+        # The source does not wait for the target's first attempt.
         assert wait_until(lambda: "refused" in found.job.status().error, LONG_S)
     assert found.error is None
 
@@ -197,7 +197,7 @@ def test_a_refused_login_ends_a_job_that_has_nothing_to_send(
         assert "s3cr3t" not in f"{found.error} {found.job.status()}"
 
 
-# What they tell.
+# Their status.
 
 
 def test_what_is_over_is_not_told_any_more(
@@ -207,11 +207,11 @@ def test_what_is_over_is_not_told_any_more(
     made, directory = tmp_path / "made", tmp_path / "later"
     made.mkdir()
     target(made / "copy.db")
-    # What is not mounted yet.
+    # A directory that is not mounted yet.
     (tmp_path / "copy.db").symlink_to(directory / "copy.db")
     with running(described(shop.url, f"sqlite:///{tmp_path}/copy.db")) as found:
         assert wait_until(lambda: "unable to open" in found.job.status().error, LONG_S)
-        # All at once: in a directory without the file SQLite makes one that has no tables.
+        # Atomically: in a directory without the file SQLite would create one without tables.
         made.rename(directory)
         assert wait_until(lambda: found.job.status().error == "", LONG_S)
         assert users(directory / "copy.db") == [(1, "1@example.org")]
@@ -247,7 +247,7 @@ def test_what_comes_from_a_broker_is_selected_and_masked(
     assert users(copy) == [(1, "hidden")]
 
 
-# What they are made of.
+# Their configuration.
 
 QUEUE = "stomp://mq/queue/a"
 
@@ -334,7 +334,7 @@ def test_a_database_of_mysql_is_all_that_is_read_of_its_server(url: str, *, want
 def test_two_jobs_of_one_process_do_not_hear_each_other(
     tmp_path: Path, described: Described
 ) -> None:
-    """Each target has the rows of its own source, and no others."""
+    """Each target has the rows of its own source only."""
     ends = []
     for name in ("one", "two"):
         source = Shop(tmp_path / f"{name}.db")

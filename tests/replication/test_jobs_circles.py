@@ -1,4 +1,4 @@
-"""Jobs that end when all is told leave no row of a snapshot waiting."""
+"""Jobs that end after a snapshot leave no row of it waiting."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TABLES: Final = (
     " FOREIGN KEY (account) REFERENCES account (id))",
     "ALTER TABLE account ADD FOREIGN KEY (profile) REFERENCES profile (id)",
 )
-#: Each refers to the next one, and the last to the first; two tables refer to each other.
+#: Each row refers to the next one, and the last to the first; two tables refer to each other.
 ROWS: Final = (
     "INSERT INTO employee VALUES (1, NULL), (2, NULL), (3, NULL), (4, NULL)",
     "UPDATE employee SET boss = id % 4 + 1",
@@ -34,7 +34,7 @@ NAMES: Final = ("employee", "account", "profile")
 
 
 def rows(url: str) -> list[list[tuple[object, ...]]]:
-    """All rows of all tables."""
+    """Return all rows of all tables."""
     engine = create_engine(url)
     with engine.connect() as connection:
         found = [connection.execute(text(f"SELECT * FROM {each} ORDER BY id")) for each in NAMES]
@@ -66,7 +66,7 @@ def test_rows_in_circles_are_there_when_the_job_has_ended(
     here, there = (server.url(server.new_database()) for server in servers)
     run(here, *TABLES, *ROWS)
     run(there, *TABLES)
-    # As users write it, without the driver of SQLAlchemy.
+    # URLs in the form of users, without the driver of SQLAlchemy.
     urls = [url.replace("+psycopg", "").replace("+pymysql", "") for url in (here, there)]
     settings = JobSettings(
         source=urls[0],

@@ -1,4 +1,4 @@
-"""Every bug that Meepo had has a test that fails where this package has it, too."""
+"""Every bug of Meepo has a test that would fail if this package had it."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from stompkit.testing._launching.polling import wait_until
 from tests.replication.mysql.reading import DEADLINE_S, Database, Reading, received
 from tests.servers import MariaDb
 
-#: What was wrong with Meepo, or with what its ways lead to, and the test against it, as
-#: ``path::name`` from this folder on; or why it can't be wrong here.
+#: The faults of Meepo, or of its design, and the test against each, as ``path::name`` from this
+#: folder on; or the reason why it is impossible here.
 COVERED: Final[dict[str, str]] = {
     # Its publisher for MySQL.
     "server_id can not be given": (
@@ -354,7 +354,7 @@ COVERED: Final[dict[str, str]] = {
     "a killed parent leaves idle workers": (
         "replicators/test_life.py::test_killing_the_parent_ends_idle_workers"
     ),
-    # What was mended or asked for in its pull requests, and its example.
+    # Fixes and requests in its pull requests, and its example.
     "the socket can not be used for more": (
         "replicators/test_listening.py"
         "::test_messages_that_can_not_be_read_are_counted_and_stop_nothing"
@@ -362,7 +362,7 @@ COVERED: Final[dict[str, str]] = {
     "the example listens to another namespace": (
         "test_signals.py::test_nobody_else_uses_the_names_of_blinkers_default"
     ),
-    # What the binary log of MariaDB has in store.
+    # Difficult entries of the binary log of MariaDB.
     "a log without names of columns": (
         "mysql/test_preflight.py::test_a_log_without_names_of_columns_is_refused"
     ),
@@ -427,7 +427,7 @@ COVERED: Final[dict[str, str]] = {
     "more grants than needed": "mysql/test_preflight.py::test_no_more_is_needed_than_is_said",
     "methods to log in": "that is the driver's part, and what its own extras are for",
     "old names of the driver's arguments": (
-        # A warning fails every test.
+        # Any warning fails the test.
         "mysql/test_stream.py::test_a_transaction_is_a_changeset"
     ),
     "a purged file": "mysql/test_resume.py::test_files_that_were_purged_are_lost",
@@ -441,7 +441,7 @@ COVERED: Final[dict[str, str]] = {
     "a position of another server": (
         "mysql/test_resume.py::test_a_position_of_another_server_is_lost"
     ),
-    # Its own tests, as far as they are not above.
+    # Meepo's own tests that are not above.
     "its test 1": ("eventsourcing/test_stores.py::test_keys_come_in_the_order_of_their_last_times"),
     "its test 2": "eventsourcing/test_stores.py::test_times_that_were_given_come_back",
     "its test 3": ("eventsourcing/test_stores.py::test_both_ends_of_what_is_replayed_are_included"),
@@ -522,7 +522,7 @@ COVERED: Final[dict[str, str]] = {
 
 @cache
 def _tests_of(path: Path) -> frozenset[str]:
-    """The names of the tests in a file."""
+    """Return the names of the tests in a file."""
     body = ast.parse(path.read_text()).body
     names = {each.name for each in body if isinstance(each, ast.FunctionDef)}
     return frozenset(name for name in names if name.startswith("test_"))
@@ -538,7 +538,7 @@ def test_the_test_against_each_bug_is_there() -> None:
             assert ".py" not in where, bug
 
 
-# What no other test is against.
+# Bugs without another test.
 
 
 @pytest.fixture
@@ -579,7 +579,7 @@ def test_no_connection_is_left_of_a_publisher_that_has_ended(database: Database)
 
 
 def test_a_reader_that_lost_its_number_to_another_says_so(database: Database) -> None:
-    """The server ends the elder of the two, which would end the other by connecting again."""
+    """The server ends the older connection; a reconnect of its reader would end the other one."""
 
     def connect(*, db: str | None = None, **settings: Any) -> Any:
         return pymysql.connect(database=db, ssl_disabled=True, **settings)
@@ -619,7 +619,7 @@ def test_nothing_is_read_from_where_no_event_begins(
 
 
 def test_keys_that_wait_twice_leave_all_in_the_order_of_the_first_times() -> None:
-    """A set has two keys, or three, in the right order often enough."""
+    """A set has two or three keys in the right order too often for a test."""
     backlog = Backlog(limit=100, max_batch=100)
     for key in [*range(50), *reversed(range(50)), 50]:
         assert backlog.add(Item("t", key, key_octets(key)))
@@ -677,7 +677,7 @@ def test_notes_are_found_whenever_they_were_made(tmp_path: Path) -> None:
     engine.dispose()
 
 
-#: Of this process.
+#: State of this process, which a worker must not inherit.
 _INHERITED: Final[list[str]] = []
 
 

@@ -1,6 +1,6 @@
-"""What Meepo's documentation shows works here, in its words; where it does not, that is said.
+"""The examples of Meepo's documentation work here; differences are stated.
 
-The names of modules are others: see "From Meepo" in the documentation.
+The names of modules differ: see "From Meepo" in the documentation.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Base(DeclarativeBase):
 
 
 class Test(Base):
-    """Its only table."""
+    """The only table of the page."""
 
     __test__ = False
     __tablename__ = "test"
@@ -101,7 +101,7 @@ def test_the_events_of_the_binary_log_are_signals(database: Database) -> None:
     assert 7 in found
 
 
-#: What the page has a daemon do.
+#: The program of a daemon on the page.
 DAEMON = """
 import sys
 
@@ -137,7 +137,7 @@ def daemon(database: Database, call: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def printed(process: subprocess.Popen[str]) -> Iterator[str]:
-    """What a daemon prints of rows, from now on."""
+    """Return the rows that a daemon prints from now on."""
     assert process.stdout is not None
     return (line.strip() for line in process.stdout if "->" in line)
 
@@ -151,7 +151,7 @@ def printed(process: subprocess.Popen[str]) -> Iterator[str]:
     ],
 )
 def test_a_daemon_waits_for_more_in_the_log(database: Database, call: str) -> None:
-    """It begins with the present file of the log, and goes on with what comes, in other files."""
+    """It starts at the current file of the log, and continues with later files."""
     database.run("INSERT INTO test VALUES (1, 'a')")
     with daemon(database, call) as process:
         lines = printed(process)
@@ -171,7 +171,7 @@ def test_a_daemon_waits_for_more_in_the_log(database: Database, call: str) -> No
 
 def test_a_daemon_is_interrupted_from_the_keyboard(database: Database) -> None:
     database.run("INSERT INTO test VALUES (1, 'a')")
-    # Whoever runs the tests may have it ignored.
+    # The environment of the tests may ignore the signal.
     heeds = "from signal import default_int_handler, signal as on; on(2, default_int_handler)"
     with daemon(database, f"{heeds}\nmysql_pub(mysql_dsn, blocking=True)") as process:
         assert next(printed(process)) == "test_write -> 1"
@@ -181,7 +181,7 @@ def test_a_daemon_is_interrupted_from_the_keyboard(database: Database) -> None:
 
 
 def test_the_stream_goes_on_at_a_position_that_was_recorded(database: Database) -> None:
-    """On the page the library's ``resume_stream``, ``log_file`` and ``log_pos``; here ``start``."""
+    """The page uses ``resume_stream``, ``log_file`` and ``log_pos``, and this package ``start``."""
     found: list[Any] = []
     positions: list[str] = []
     signal("test_write").connect(found.append, weak=False)
@@ -197,7 +197,7 @@ def test_the_stream_goes_on_at_a_position_that_was_recorded(database: Database) 
 
 
 def test_a_daemon_is_stopped_by_a_publisher(database: Database) -> None:
-    """On the page nothing stops one; here ``stop`` does, of the class behind ``mysql_pub``."""
+    """The page has no way to stop a daemon; here the class behind ``mysql_pub`` has ``stop``."""
     publisher = MysqlPublisher(database.url, ["test"], blocking=True)
     found: list[Any] = []
 
@@ -254,7 +254,7 @@ def test_any_session_can_be_hooked_and_bulk_operations_are_seen(
         used = scoped() if of == "scoped" else session
         used.add(Test(id=1, data="a"))
         used.commit()
-        # The raw signal has the change, where the page has the object.
+        # The raw signal has the change; on the page it has the object.
         assert found == [{"id": 1, "data": "a"}]
         # bulk updates
         used.query(Test).update({"data": "x"})

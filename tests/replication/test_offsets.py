@@ -1,4 +1,4 @@
-"""Checkpoints survive, wherever they are kept."""
+"""Checkpoints survive, in every kind of store."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Reopen = Callable[[], Offsets]
 
 @pytest.fixture(params=["file", "sqlite", "postgresql", "mariadb"])
 def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reopen]:
-    """A function that opens the same offsets anew."""
+    """Return a function that opens the same offsets again."""
     if request.param == "file":
         yield lambda: FileOffsets(tmp_path / "offsets")
         return
@@ -130,7 +130,7 @@ def test_a_file_is_for_its_owner_only(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_told_with_the_file(tmp_path: Path) -> None:
-    """A bound for the size of files stands for the disk's, in a process of its own."""
+    """A limit for the size of files simulates a full disk, in a child process."""
     path = tmp_path / "checkpoint"
     FileOffsets(path).store(Checkpoint(origin="o", sequence=1, position="a"))
     program = (

@@ -1,8 +1,8 @@
-"""What a database writes arrives in one of another kind, or is refused by name.
+"""The rows of a database arrive in one of another kind, or are refused by name.
 
-A table that Hypothesis draws goes into another kind of database, whose table ``create`` makes, and
-from there back into the kind that it is of. What was changed without a word on either way would be
-shown otherwise by the server that it is from.
+A table that Hypothesis draws is copied into another kind of database, with a table made by
+``create``, and from there back into the original kind. The original server would show any value
+that was silently changed on the way.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.servers import mariadb, mysql, postgresql
 
 __all__ = ["mariadb", "mysql", "postgresql"]
 
-#: It takes minutes, and a real MySQL is one that `make servers` fetches.
+#: It takes minutes, and `make servers` fetches a real MySQL.
 pytestmark = pytest.mark.matrix
 
 _NUMBERS: Final = count(1)
@@ -46,7 +46,7 @@ _SETTINGS: Final = settings(
 )
 _NO_DATE: Final = re.compile(r"0000-00-00|2026-00-11|2026-02-31")
 _FLOAT: Final = re.compile(r" (float[48]|FLOAT|DOUBLE)")
-#: What a kind of database has not, by types of the source: all else arrives, or comes back.
+#: Features that a kind of database lacks, by types of the source: all else arrives, or returns.
 _MOMENT: Final = re.compile(r"^c\d (date|timestamp|timestamptz)\b")
 _REFUSED: Final = (
     # Dates that are infinite, BC or after 9999.
@@ -68,7 +68,7 @@ _SOURCES: Final = ("postgresql", "mariadb", "mysql")
     ]
 )
 def ways(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[_Ways]:
-    """A database, one of another kind, and one of the first kind again."""
+    """A database, one of another kind, and again one of the first kind."""
     source, target = request.param
     with ExitStack() as stack:
 
@@ -86,7 +86,7 @@ def _check(ways: _Ways, data: st.DataObject) -> None:
     try:
         source.make(name, columns)
         source.insert(name, rows)
-        # A date that is none is NULL elsewhere.
+        # An invalid date is NULL elsewhere.
         back.make(name, [column.replace(" NOT NULL", "") for column in columns])
         changes = source.read(name)
         if not _arrives(other.url, changes, columns):
@@ -94,7 +94,7 @@ def _check(ways: _Ways, data: st.DataObject) -> None:
         returning = [change for change in other.read(name) if change.action == "read"]
         assert len(returning) == len(rows)
         returning = [_as_they_were(change, columns) for change in returning]
-        # Whatever has arrived is taken back.
+        # All arrived rows are copied back.
         apply(back.url, returning, create=False)
         shown = [side.shown(name, columns) for side in (back, source)]
         returned, sent = (_held(columns, rows) for rows in shown)
@@ -105,9 +105,9 @@ def _check(ways: _Ways, data: st.DataObject) -> None:
 
 
 def _held(columns: Sequence[str], rows: list[list[Any]]) -> list[list[Any]]:
-    """Rows without what databases of other kinds do not have.
+    """Return rows without features that databases of other kinds lack.
 
-    Dates that are none are NULL there, and the negative zero of floating-point numbers is zero.
+    Invalid dates are NULL there, and the negative zero of floating-point numbers is zero.
     """
     are_floats = [_FLOAT.search(column) is not None for column in columns]
     return [
@@ -120,17 +120,17 @@ def _held(columns: Sequence[str], rows: list[list[Any]]) -> list[list[Any]]:
 
 
 def _without_sign(value: Any) -> Any:
-    """A number, or the text of one; a negative zero is zero."""
+    """Return a number, or the text of one, with zero for a negative zero."""
     return "0" if value == "-0" else value
 
 
 def _is_no_date(value: Any) -> bool:
-    # The driver has text where Python has no date.
+    # The driver returns text for dates that Python lacks.
     return isinstance(value, str) and _NO_DATE.match(value) is not None
 
 
 def _arrives(url: str, changes: Sequence[RowChange], columns: Sequence[str]) -> bool:
-    """Whether all is taken; what is not, is refused by name, and is what the database has not."""
+    """Return True if all rows arrive; check that a refusal names a value that the target lacks."""
     try:
         apply(url, changes, create=True)
     except ApplyProblem as problem:
@@ -156,7 +156,7 @@ def _arrives(url: str, changes: Sequence[RowChange], columns: Sequence[str]) -> 
 
 
 def _as_they_were(change: RowChange, columns: Sequence[str]) -> RowChange:
-    """A row whose values are what a source would say, where they have been text or numbers."""
+    """Return a row with values as in the source, if they were text or numbers."""
     after = dict(change.after or {})
     for place, column in enumerate(columns):
         name, value = f"c{place}", after[f"c{place}"]

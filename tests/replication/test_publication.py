@@ -1,4 +1,4 @@
-"""Publications: numbers without gaps, checkpoints of what is confirmed, back-pressure."""
+"""Publications: numbers without gaps, checkpoints of confirmed changesets, back-pressure."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ CHANGE = RowChange(table="t", action="write", key={"id": 1}, after={"id": 1, "se
 
 
 class Taker:
-    """A receiver that confirms when it is told to."""
+    """A receiver that confirms on request."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self.taken: list[Changeset] = []
         self.futures: list[Future[None]] = []
 
     def __call__(self, changeset: Changeset) -> Future[None]:
-        """Take a changeset."""
+        """Collect a changeset."""
         self.taken.append(changeset)
         self.futures.append(Future())
         return self.futures[-1]
 
     def confirm(self, *indexes: int) -> None:
-        """Confirm what was taken, counted from 0."""
+        """Confirm a collected changeset, counted from 0."""
         for index in indexes:
             self.futures[index].set_result(None)
 
@@ -47,7 +47,7 @@ def taker() -> Iterator[Taker]:
 
 
 class Connected:
-    """A taker that is connected for a while."""
+    """Connect a receiver in the block."""
 
     def __enter__(self) -> Taker:
         self._taker = Taker()
@@ -201,7 +201,7 @@ def test_quiet_times_take_no_memory(taker: Taker) -> None:
 
 @given(st.permutations(range(6)))
 def test_in_whatever_order_they_confirm_nothing_is_left_out(order: list[int]) -> None:
-    """The checkpoint is always where everything before is confirmed, and never behind that."""
+    """The checkpoint is always at the end of the confirmed prefix, and never behind that."""
     with Connected() as taker:
         offsets = MemoryOffsets()
         published = publication(offsets)

@@ -1,9 +1,9 @@
-"""What a database writes, the same kind of database takes back: tables that Hypothesis draws.
+"""A database of the same kind accepts all rows of a database: tables drawn by Hypothesis.
 
-A table of some types and its rows come from a snapshot of a real server, go through the form on the
-wire, and into another database of the server, whose table is made the same way or by ``create``.
-The server's own text of all values has to be equal; and each row of a table without a key has to be
-found again by what it was.
+A table of some types and its rows are read as a snapshot of a real server, encoded, decoded, and
+written into another database of the server. Its table is created the same way or by ``create``. The
+server's own text of all values must be equal. Each row of a table without a key must be found again
+by its values.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Pair = tuple[SourceSide, SourceSide]
 
 
 def _without_key(change: RowChange) -> RowChange:
-    """A row as one of a table without a key goes."""
+    """Return a change as that of a table without a key."""
     before = {**change.key, **(change.after or {})}
     return msgspec.structs.replace(change, action="delete", key={}, before=before, after=None)
 
@@ -51,7 +51,7 @@ def _check(pair: _Pair, data: st.DataObject) -> None:
             target.make(name, columns)
         apply(target.url, changes, create=is_made)
         assert target.shown(name, columns) == source.shown(name, columns)
-        # The rows go in another order than they have come.
+        # The rows are applied in another order than they arrived.
         read = [change for change in changes if change.action == "read"]
         apply(target.url, [_without_key(change) for change in reversed(read)], create=False)
         assert target.shown(name, columns) == []
@@ -64,7 +64,7 @@ def _check(pair: _Pair, data: st.DataObject) -> None:
     params=[
         "postgresql",
         "mariadb",
-        # A real MySQL is one that `make servers` fetches.
+        # `make servers` fetches a real MySQL.
         pytest.param("mysql", marks=pytest.mark.matrix),
     ]
 )

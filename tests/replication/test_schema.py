@@ -1,4 +1,4 @@
-"""The published schema: every changeset keeps to it, and it says all that there is to say."""
+"""The published schema: every changeset conforms to it, and it is complete."""
 
 from __future__ import annotations
 

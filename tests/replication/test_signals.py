@@ -1,4 +1,4 @@
-"""Signals: names, keys, receivers that fail, sessions told apart."""
+"""Signals: names, keys, receivers that fail, distinct sessions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Listen = Callable[[str], list[Any]]
 
 @pytest.fixture
 def listen() -> Iterator[Listen]:
-    """A function that gives the list of what is sent with a signal from now on."""
+    """Return a function that returns the list of values sent with a signal from now on."""
     connected = []
 
     def connect(name: str) -> list[Any]:
@@ -127,7 +127,7 @@ def test_futures_of_receivers_are_given(listen: Listen) -> None:
 
 @pytest.mark.parametrize("of", ["maker", "scoped", "session"])
 def test_sessions_of_two_factories_are_told_apart(of: str) -> None:
-    """Meepo did this by a change of blinker, which later versions of blinker do not look at."""
+    """Meepo did this by a change of blinker, which later versions of blinker ignore."""
     makers = [sessionmaker(), sessionmaker()]
     sessions = [make() for make in makers]
     factory = {"maker": makers[0], "scoped": scoped_session(makers[0]), "session": sessions[0]}[of]

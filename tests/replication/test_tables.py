@@ -1,4 +1,4 @@
-"""What is selected of a database, and what is masked."""
+"""The selection of tables, and masked columns."""
 
 from __future__ import annotations
 

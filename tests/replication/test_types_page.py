@@ -1,4 +1,4 @@
-"""The page of types is what the code does, and what the servers say of their types."""
+"""The page of types agrees with the code, and with the servers' descriptions of their types."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _GENERATOR: Final = Path(__file__).parents[2] / "docs" / "make_types.py"
 _NEWER: Final = {"VECTOR(3)"}
 _ENUM: Final = "ENUM('a')"
 _SET: Final = "SET('a')"
-#: What a change ``schema`` says of a type.
+#: The attributes of a type in a change ``schema``.
 _SAID: Final = ("type", "precision", "scale", "length", "unsigned", "native")
 
 

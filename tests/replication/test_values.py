@@ -1,4 +1,4 @@
-"""Values of columns: what comes back is what went in, and nothing else is taken."""
+"""Values of columns: decoding returns the encoded value, and invalid values are refused."""
 
 from __future__ import annotations
 
@@ -188,6 +188,6 @@ def test_what_older_versions_have_written_is_read() -> None:
     assert from_json({"$interval": 86_400_000_000}) == timedelta(days=1)
     assert from_json({"$json": {"a": 1}}) == {"a": 1}
     assert from_json({"$json": [1]}) == [1]
-    # A document that was no object or list was text, as were months.
+    # Documents other than objects and lists were text, as were months.
     assert from_json("null") == "null"
     assert from_json("P1M") == "P1M"

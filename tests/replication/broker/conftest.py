@@ -1,4 +1,4 @@
-"""The broker that the tests of publishing and consuming run on, and stores for what they apply."""
+"""The broker for the tests of publishing and consuming, and stores for the applied changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.replication.broker.sqlite_sink import SqliteSink
 
 
 def place_of(broker: RunningBroker, directory: Path) -> Place:
-    """Find out what a broker can do."""
+    """Return the capabilities of a broker and its address."""
     acknowledges = {"ack", "client-individual"} <= {
         name for name in ("ack", "client-individual") if name in broker.capabilities
     }
@@ -22,13 +22,13 @@ def place_of(broker: RunningBroker, directory: Path) -> Place:
 
 @pytest.fixture
 def place(stomp_broker: RunningBroker, tmp_path: Path) -> Place:
-    """The broker of the run, and a directory of the test's own."""
+    """The broker of the run, and a separate directory."""
     return place_of(stomp_broker, tmp_path)
 
 
 @pytest.fixture
 def sink(place: Place) -> Iterator[SqliteSink]:
-    """A store that begins empty."""
+    """An empty store."""
     sink = SqliteSink(place.store)
     yield sink
     sink.close()

@@ -1,4 +1,4 @@
-"""A consumer in a process of its own, which kills itself at a certain point."""
+"""A consumer in a child process, which kills itself at a certain point."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ROOT = Path(__file__).parents[3]
 
 
 class Order(msgspec.Struct, kw_only=True):
-    """What the process is to do."""
+    """The parameters of the process."""
 
     url: str
     store: str

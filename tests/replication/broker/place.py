@@ -1,4 +1,4 @@
-"""Publishers and consumers on whatever broker the tests run on."""
+"""Publishers and consumers on the broker of the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.replication.brokers import Address, broker_url, connect
 
 __all__ = ["LONG_S", "Dead", "Place", "Running", "changeset", "until", "write", "writes"]
 
-#: For what comes soon, on any machine.
+#: Timeout in seconds for fast operations on any machine.
 LONG_S = 60.0
 _SOURCE = Source(kind="test")
 _Given = TypeVar("_Given")
@@ -27,14 +27,14 @@ _Given = TypeVar("_Given")
 
 @dataclass(frozen=True)
 class Dead:
-    """Where nobody listens."""
+    """An address where nothing listens."""
 
     host: str
     port: int
 
 
 def until(condition: Callable[[], _Given]) -> _Given:
-    """Wait for a condition; gives what it gives."""
+    """Wait for a condition; return its value."""
     given = wait_until(condition, LONG_S)
     assert given, "it did not happen in time"
     return given
@@ -45,13 +45,13 @@ def write(number: int, text: str = "", table: str = "t") -> RowChange:
 
 
 def changeset(sequence: int, *changes: RowChange, origin: str = "o") -> Changeset:
-    """A changeset; by default of one new row with the changeset's number as key."""
+    """Return a changeset; by default of one new row with the changeset's number as key."""
     made = changes or (write(sequence),)
     return make_changeset(origin, sequence, made, _SOURCE, id=f"{origin}:{sequence}")
 
 
 def writes(first: int, last: int, *, rows: int = 1, size: int = 0) -> Iterator[Changeset]:
-    """Changesets with so many new rows each, of so many octets."""
+    """Return changesets with this many new rows each, each with this many bytes."""
     for sequence in range(first, last + 1):
         yield changeset(sequence, *(write(sequence * 1000 + n, "x" * size) for n in range(rows)))
 
@@ -73,7 +73,7 @@ class Running:
             self.error = error
 
     def join(self) -> BaseException | None:
-        """Wait for its end; gives the error that it has ended with."""
+        """Wait for its end; return the error that ended it, if any."""
         self._thread.join(LONG_S)
         assert not self._thread.is_alive(), "the consumer does not end"
         return self.error
@@ -81,7 +81,7 @@ class Running:
 
 @dataclass(frozen=True)
 class Place:
-    """A broker, what it can do, and a directory for stores."""
+    """A broker, its capabilities, and a directory for stores."""
 
     broker: RunningBroker
     acknowledges: bool
@@ -90,15 +90,15 @@ class Place:
 
     @property
     def store(self) -> Path:
-        """The file of a store."""
+        """Return the file of a store."""
         return self.directory / "store.sqlite"
 
     def queue(self, name: str = "changes") -> str:
-        """A queue of the test's own."""
+        """Return a new queue."""
         return self.broker.queue(name)
 
     def url(self, destination: str, *addresses: Address) -> str:
-        """The URL of the broker, or of what is in front of it."""
+        """Return the URL of the broker, or of a proxy in front of it."""
         return broker_url(self.broker, destination, *addresses)
 
     def sub(self, where: str, *addresses: Address, **settings: Any) -> StompSub:
@@ -127,7 +127,7 @@ class Place:
     def consuming(
         self, destination: str, sink: Any, *, link: Link | None = None, **settings: Any
     ) -> Iterator[Running]:
-        """Consume in a thread, until the end of the block; raises what ends it before."""
+        """Consume in a thread until the end of the block; raise an error that ends it earlier."""
         own = link or self.link()
         consumer = Consumer(own, destination, sink, **{"ack": self.acknowledges, **settings})
         running = Running(consumer)

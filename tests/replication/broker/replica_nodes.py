@@ -1,4 +1,4 @@
-"""Nodes in processes of their own, each with a database, and what has to be so when all is done."""
+"""Nodes in child processes, each with a database, and the invariants that hold at the end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["NodeProcess", "NodeProcesses", "all_equal"]
 
 _PROGRAM: Final = "tests.replication.broker.replica_process"
 _ROOT: Final = Path(__file__).parents[3]
-#: Nobody has to wait here for what others might still be sending.
+#: Short delays, as the tests need not wait for late messages.
 _QUICK: Final[dict[str, Any]] = {
     "announce_delay_s": 0.05,
     "request_delay_s": 0.05,
@@ -36,12 +36,12 @@ _QUICK: Final[dict[str, Any]] = {
 
 
 class NodeProcess:
-    """The process, as the tests see it."""
+    """A node's process, as seen by the tests."""
 
     def __init__(
         self, directory: Path, name: str, database: str, *, refused: Sequence[str], **settings: Any
     ) -> None:
-        """Start it; it can be killed and started again."""
+        """Start it; it can be killed and restarted."""
         self.journal: Final = directory / f"{name}.journal"
         self._log: Final = directory / f"{name}.log"
         self._order: Final = Order(
@@ -53,7 +53,7 @@ class NodeProcess:
         self.start()
 
     def start(self) -> None:
-        """Start it, and wait for nothing: it answers when it is there."""
+        """Start it without waiting; it answers once it runs."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", _PROGRAM],
@@ -80,7 +80,7 @@ class NodeProcess:
         self._process.stdin.flush()
 
     def ask(self, what: str, **how: Any) -> Any:
-        """Have it do something, and give what it answers; AssertionError where it has failed."""
+        """Send a request, and return the answer; raise AssertionError if it failed."""
         self._tell({"do": what, "how": how})
         try:
             line = self._answers.get(timeout=2 * LONG_S)
@@ -97,7 +97,7 @@ class NodeProcess:
         self._end()
 
     def close(self) -> None:
-        """Have it end by itself; what it fails with is raised."""
+        """End it by closing its input; raise an error that it reports."""
         if self._process.returncode is None:
             assert self._process.stdin is not None
             self._process.stdin.close()
@@ -111,30 +111,30 @@ class NodeProcess:
     def _end(self) -> None:
         self._process.wait(LONG_S)
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # where it has not read all that it was told
+        with suppress(BrokenPipeError):  # if it has not read its whole input
             self._process.stdin.close()
 
     @property
     def committed(self) -> list[str]:
-        """The items of the transactions that its workers know to be committed."""
+        """Items of the transactions that its workers have recorded as committed."""
         return self.journal.read_text().splitlines() if self.journal.exists() else []
 
     def work(self, seed: int, most: int = 1000) -> None:
-        """Have it write, one transaction after the other, until it rests."""
+        """Start a worker that writes one transaction after another until it is told to rest."""
         self.ask("work", seed=seed, most=most)
 
     def write(self, rows: Mapping[str, Mapping[str, str] | None]) -> None:
-        """Have it write columns of items, or delete them, in one transaction."""
+        """Write columns of items, or delete items, in one transaction."""
         self.ask("write", rows=rows)
 
     @property
     def vector(self) -> dict[str, int]:
-        """What it has."""
+        """The version vector of the node."""
         return dict(self.ask("vector"))
 
     @property
     def status(self) -> dict[str, Any]:
-        """How things are."""
+        """The status of the node."""
         return dict(self.ask("status"))
 
     @property
@@ -144,10 +144,10 @@ class NodeProcess:
 
 
 class NodeProcesses:
-    """Makes nodes that share a channel, and ends them."""
+    """Starts nodes that share a channel, and ends them."""
 
     def __init__(self, broker: RunningBroker, directory: Path) -> None:
-        """Begin without any."""
+        """Start without nodes."""
         self.broker: Final = broker
         self.channel: Final = broker.topic("items")
         self._directory = directory
@@ -161,7 +161,7 @@ class NodeProcesses:
         refused: Sequence[str] = (),
         **settings: Any,
     ) -> NodeProcess:
-        """Start a node; by default on the broker of the run, with a file of SQLite."""
+        """Start a node; by default on the broker of the run, with an SQLite file."""
         name = f"{branch}{len(self._made)}"
         node = NodeProcess(
             self._directory,
@@ -174,7 +174,7 @@ class NodeProcesses:
         return node
 
     def place(self, *at: Address) -> dict[str, Any]:
-        """The settings that say where a node is connected to, and what can be done there."""
+        """Return the connection settings of a node and the capabilities of its broker."""
         has = self.broker.capabilities.__contains__
         return {
             "replication_hosts": broker_url(self.broker, "", *at),
@@ -184,7 +184,7 @@ class NodeProcesses:
         }
 
     def close(self) -> None:
-        """End all, and raise what the first of them has failed with."""
+        """End all, and raise the error of the first of them."""
         failures = []
         for node in self._made:
             try:
@@ -196,9 +196,9 @@ class NodeProcesses:
 
 
 def all_equal(nodes: Sequence[NodeProcess]) -> None:
-    """Wait until nodes that rest have all that any of them has: all is the same everywhere then.
+    """Wait until all resting nodes have the same, complete state, and check it.
 
-    What their workers have committed is there, each transaction once.
+    The committed items of their workers are there, each transaction once.
     """
     target = merged(*(node.vector for node in nodes))
     for node in nodes:
@@ -207,7 +207,7 @@ def all_equal(nodes: Sequence[NodeProcess]) -> None:
     items = nodes[0].items
     for node in nodes[1:]:
         assert node.items == items
-    # A transaction that was committed when its process was killed may not be noted.
+    # The process may have been killed between a commit and its record.
     assert {key for node in nodes for key in node.committed} <= items.keys()
     counted = sum(title == "counted" for title, _ in items.values())
     assert [node.ask("tally") for node in nodes] == [counted] * len(nodes)
@@ -221,6 +221,6 @@ def all_equal(nodes: Sequence[NodeProcess]) -> None:
 
 
 def _is_known(node: NodeProcess) -> bool:
-    """Whether a node knows that all others have what it has."""
+    """Return True if a node knows that all others have the same state."""
     peers = node.status["peers"]
     return not any(peer["ahead"] or peer["behind"] for peer in peers)

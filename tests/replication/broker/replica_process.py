@@ -1,7 +1,7 @@
-"""A node in a process of its own: an application that writes, and the replica in its database.
+"""A node in a child process: an application that writes, and the replica in its database.
 
-It is told what to do in lines of JSON, and answers each with one. What its worker has committed it
-notes in a file as well, where it stays when the process is killed.
+It reads requests as lines of JSON, and answers each with one line. Its worker records committed
+items in a file, which survives a kill of the process.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tests.replica.notes import make_engine
 
 __all__ = ["Order"]
 
-#: For what comes soon, on any machine.
+#: Timeout in seconds for fast operations on any machine.
 _LONG_S: Final = 60.0
-#: What all nodes may write at any time.
+#: Items that all nodes may write at any time.
 _SHARED: Final = [f"shared {number}" for number in range(20)]
-#: What a transaction fails with that another one was in the way of: it is made again.
+#: Errors of a transaction that conflicts with another one: it is repeated.
 _IN_THE_WAY: Final = (DBAPIError, StaleDataError, StoreBusy)
 _Given = TypeVar("_Given")
 
@@ -42,7 +42,7 @@ class _Base(DeclarativeBase):
 
 
 class Item(_Base):
-    """What is written."""
+    """A row that the nodes write."""
 
     __tablename__ = "items"
 
@@ -52,7 +52,7 @@ class Item(_Base):
 
 
 class Tally(_Base):
-    """Counts new items of all workers, each in the transaction that makes it."""
+    """The number of new items of all workers, updated in the transaction that adds an item."""
 
     __tablename__ = "tallies"
 
@@ -64,23 +64,23 @@ RULES: Final = Rules(tables={"tallies": TableRules(columns={"count": counter()})
 
 
 class Order(msgspec.Struct, kw_only=True):
-    """What the process is."""
+    """The parameters of the process."""
 
     database: str
     """Its URL."""
     journal: str
-    """Where the worker notes the items that it has committed."""
+    """File where the worker records the items that it has committed."""
     settings: dict[str, Any]
-    """Of the replica."""
+    """Settings of the replica."""
     refused: list[str] = []
-    """Titles that are not taken from others."""
+    """Titles of changes that are rejected when they come from other nodes."""
 
 
 class _Node:
-    """The application; each method can be asked for by its name."""
+    """The application; each public method can be requested by name."""
 
     def __init__(self, order: Order) -> None:
-        """Make what is missing, and run the replica."""
+        """Create missing tables, and run the replica."""
         self._engine = make_engine(order.database)
         if self._engine.dialect.name == "sqlite":
             event.listen(self._engine, "connect", _wait_a_little)
@@ -101,7 +101,7 @@ class _Node:
         self._is_resting = threading.Event()
         self._branch = str(order.settings["branch_id"])
         self._journal = os.open(order.journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        # Of what was committed before not all may be noted.
+        # After a kill, some committed items may be missing in the file.
         self._incarnation = os.urandom(4).hex()
         self._numbers = count()
         self._replica.create()
@@ -119,7 +119,7 @@ class _Node:
                 raise Refuse("nobody wants that")
 
     def _commit(self, change: Callable[[Session], _Given]) -> _Given:
-        """Commit a transaction, again where another one was in its way."""
+        """Commit a transaction; repeat it after a conflict with another one."""
         until = time.monotonic() + _LONG_S
         while True:
             try:
@@ -129,7 +129,7 @@ class _Node:
                 if time.monotonic() > until:
                     raise
 
-    # What it can be asked for.
+    # Requests.
 
     def write(self, rows: Mapping[str, Mapping[str, str] | None]) -> None:
         def change(session: Session) -> None:
@@ -145,7 +145,7 @@ class _Node:
         self._open.flush()
 
     def commit(self) -> None:
-        """Commit what was left open."""
+        """Commit the open transaction."""
         assert self._open is not None
         self._open.commit()
         self._open.close()
@@ -158,7 +158,7 @@ class _Node:
         self._worker.start()
 
     def rest(self) -> None:
-        """End the work, and raise what it has failed with."""
+        """Stop the worker, and raise its error, if any."""
         self._is_resting.set()
         if self._worker is not None:
             self._worker.join()
@@ -181,7 +181,7 @@ class _Node:
             is_counted = chance.random() < 0.25
             self._commit(partial(_work_once, key=key, deeds=deeds, is_counted=is_counted))
             os.write(self._journal, f"{key}\n".encode())
-            # An application that does nothing else leaves its replica no time to write.
+            # A busy application would leave its replica no time to write.
             if self._is_resting.wait(chance.random() / 20):
                 return
 
@@ -234,12 +234,12 @@ class _Node:
 
 
 def _wait_a_little(connection: Any, _: object) -> None:
-    # The replica is to say that it can't write, and not only to wait until it can.
+    # The replica must report a locked database, and not only wait for it.
     connection.execute("PRAGMA busy_timeout = 500")
 
 
 def _write(session: Session, key: str, values: Mapping[str, str] | None) -> None:
-    # Where a row can be locked it is: what is read here is what is written on.
+    # Lock the row, if possible: the written values are based on the values read here.
     item = session.get(Item, key, with_for_update=True)
     if values is None:
         if item is not None:
@@ -252,13 +252,13 @@ def _write(session: Session, key: str, values: Mapping[str, str] | None) -> None
 
 
 def _begin_tally(session: Session) -> None:
-    # Of two that begin at the same time one begins the count: with nothing, or that were lost.
+    # Two concurrent transactions may both create the row: then one of them conflicts.
     if session.get(Tally, "all") is None:
         session.add(Tally(id="all", count=0))
 
 
 def _work_once(session: Session, *, key: str, deeds: Mapping[str, str], is_counted: bool) -> None:
-    """A new item, perhaps one more in the tally, and something with items that others write."""
+    """Write a new item, perhaps a higher tally, and changes of items that other nodes write."""
     session.add(Item(id=key, title="counted" if is_counted else "new"))
     for shared, column in sorted(deeds.items()):
         _write(session, shared, {column: f"{column} of {key}"} if column else None)

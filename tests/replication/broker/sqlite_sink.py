@@ -28,17 +28,17 @@ _PATIENCE_S = 30.0
 
 
 class SqliteSink:
-    """Applies changesets; the journal, unlike the rows, shows what is applied twice."""
+    """Applies changesets; the journal, unlike the rows, shows repeated changesets."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, and make it if need be."""
+        """Open the file, and create it if needed."""
         self._connection = sqlite3.connect(
             path, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False
         )
         self._connection.executescript(_TABLES)
-        #: What the next calls of ``apply`` fail with.
+        #: Errors that the next calls of ``apply`` raise.
         self.failures: list[Exception] = []
-        #: How many changesets each transaction has had.
+        #: Number of changesets in each transaction.
         self.batches: list[int] = []
 
     def last(self, origin: str) -> int | None:
@@ -96,7 +96,7 @@ class SqliteSink:
         self._connection.execute("INSERT OR REPLACE INTO contents VALUES (?, ?, ?)", row)
 
     def _contents(self, change: RowChange) -> dict[str, object]:
-        """What is there of a row that is updated."""
+        """Return the stored contents of a row that is updated."""
         key = change.key if change.old_key is None else change.old_key
         query = "SELECT contents FROM contents WHERE name = ? AND key = ?"
         found = self._connection.execute(query, (change.name, _text(key))).fetchone()
@@ -116,18 +116,18 @@ def _text(key: Row) -> str:
     return json.dumps(row_to_json(key), sort_keys=True)
 
 
-# What others see of the file.
+# Reading the file from outside.
 
 
 def applied(path: Path, origin: str = "o") -> list[int]:
-    """The numbers of an origin's changesets in the order in which they were applied."""
+    """Return the numbers of an origin's changesets in the order of application."""
     query = "SELECT sequence FROM journal WHERE origin = ? ORDER BY number"
     with sqlite3.connect(path, timeout=_PATIENCE_S) as connection:
         return [number for (number,) in connection.execute(query, (origin,))]
 
 
 def rows(path: Path, name: str = "t") -> list[tuple[Row, Row]]:
-    """The keys and the contents of a table's rows, in the order of the keys' texts."""
+    """Return the keys and the contents of a table's rows, ordered by the keys' texts."""
     query = "SELECT key, contents FROM contents WHERE name = ? ORDER BY key"
     with sqlite3.connect(path, timeout=_PATIENCE_S) as connection:
         found = connection.execute(query, (name,)).fetchall()

@@ -1,4 +1,4 @@
-"""Nothing is lost and nothing has its effect twice, whatever is killed or lost in the middle."""
+"""Nothing is lost and nothing is applied twice when a process is killed or a connection breaks."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_publisher_that_is_killed_publishes_again_and_doubles_nothing(
     queue = place.queue()
     path = place.directory / "offsets"
     with place.sub(queue) as sub:
-        # Its checkpoint is never as far as what it has sent.
+        # Its checkpoint is always behind the sent changesets.
         lost = Publication(FileOffsets(path), kind="test", checkpoint_s=1e9)
         for number in range(1, 21):
             lost.publish([write(number)], position=str(number))
@@ -172,7 +172,7 @@ def test_a_changeset_is_not_confirmed_before_all_partitions_are(
 
 @pytest.fixture
 def lasting(place: Place, stomp_broker_factory: BrokerFactory, tmp_path: Path) -> Place:
-    """A broker that has its messages after a restart."""
+    """A broker that keeps its messages across a restart."""
     if not place.acknowledges:
         pytest.skip("a broker that forgets what it has delivered has nothing after a restart")
     if "persistence" in place.broker.capabilities:

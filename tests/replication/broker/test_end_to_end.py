@@ -1,4 +1,4 @@
-"""From a publisher over a broker into a store: everything, once, in order, and as it was."""
+"""From a publisher over a broker into a store: everything, once, in order, and unchanged."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_each_kind_of_value_arrives_as_it_was(place: Place, sink: SqliteSink, va
 
 
 def test_keys_arrive_whole_whatever_they_are(place: Place, sink: SqliteSink) -> None:
-    """Composite ones, texts with spaces, zero and the empty text: each was lost or torn once."""
+    """Composite keys, texts with spaces, zero and the empty text caused faults earlier."""
     queue = place.queue()
     keys: list[dict[str, Value]] = [
         {"a": 2, "b": 3},
@@ -169,7 +169,7 @@ def test_several_changesets_are_applied_in_one_transaction(place: Place, sink: S
     with place.consuming(queue, sink, batch=20, batch_wait_s=LONG_S) as running:
         until(lambda: len(sink.batches) >= 2)
         assert sink.batches[:2] == [20, 20]
-        # The rest waits for others, and what waits is applied at the end.
+        # The rest waits for missing changesets, and is applied at the end.
         until(lambda: running.consumer.status().held_back == 10)
     assert applied(place.store) == list(range(1, 51))
 

@@ -1,4 +1,4 @@
-"""The order of changesets, without a broker: whatever comes, each is applied once and in turn."""
+"""The order of changesets, without a broker: each is applied once and in its turn."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def changeset(sequence: int, origin: str = "o", rows: int = 1) -> Changeset:
 
 
 class Frame:
-    """A frame that has arrived, and what has become of it."""
+    """A received frame, and its state."""
 
     def __init__(self, packet: Packet) -> None:
-        """It can be acknowledged."""
+        """Start unacknowledged."""
         self.packet = packet
         self.headers: Mapping[str, str] = packet.headers
         self.body = packet.body
@@ -45,7 +45,7 @@ def frames(changeset: Changeset, *, most: int = 10_000) -> list[Frame]:
 def add(
     line: Sequencer[Frame], arrivals: Iterable[Frame], now: float = 0.0, last: int | None = 0
 ) -> None:
-    """Add frames; of origins that are new ``last`` was applied last."""
+    """Add frames; for new origins ``last`` was applied last."""
     for arrival in arrivals:
         line.add(arrival, now)
         for origin in line.take_strangers():
@@ -53,23 +53,23 @@ def add(
 
 
 def apply(line: Sequencer[Frame], most: int = 100) -> list[int]:
-    """Apply what can be; gives the numbers."""
+    """Apply what is possible; return the numbers."""
     ready = line.peek(most)
     line.done(ready)
     return [each.changeset.sequence for each in ready]
 
 
-# Any order, with repeats, lost acknowledgements, lost connections and restarts.
+# Random order, with repeats, lost acknowledgements, lost connections and restarts.
 
 
 class World:
-    """A broker that promises little, a consumer that dies, and a store that does neither."""
+    """A broker with weak guarantees, a consumer that crashes, and a reliable store."""
 
     def __init__(self, published: Mapping[str, list[list[Packet]]], random: Random) -> None:
-        """Begin with all that was published in the queue."""
+        """Start with all published messages in the queue."""
         self.published = published
         self.random = random
-        #: Messages, by numbers of the broker's; and those of them that wait.
+        #: Messages by the broker's numbers; below, those that wait in the queue.
         self.messages = dict(
             enumerate(packet for sets in published.values() for parts in sets for packet in parts)
         )
@@ -80,7 +80,7 @@ class World:
         self.line = Sequencer[Frame]()
 
     def deliver(self) -> None:
-        """Any message that there is comes next."""
+        """Deliver a random message of the queue."""
         if not self.queue:
             return
         number = self.queue.pop(self.random.randrange(len(self.queue)))
@@ -92,21 +92,21 @@ class World:
             self.line.introduce(origin, done[-1] if done else None, 0.0)
 
     def publish_again(self) -> None:
-        """A publisher has lost a receipt."""
+        """Publish a message again, as after a lost receipt."""
         if self.messages:
             number = next(self.numbers)
             self.messages[number] = self.random.choice(list(self.messages.values()))
             self.queue.append(number)
 
     def take_back(self) -> None:
-        """A message was not acknowledged in time: it comes again over the same connection."""
+        """Redeliver a message over the same connection, as after an acknowledgement timeout."""
         if self.delivered:
             number, _ = self.random.choice(self.delivered)
             if number not in self.queue:
                 self.queue.append(number)
 
     def apply(self) -> None:
-        """Commit some; die before or after it, or tell the line."""
+        """Commit some; crash before or after the commit, or report it."""
         ready = self.line.peek(self.random.randint(1, 5))
         fate = self.random.choice(["dies before", "dies after", "lives", "lives", "lives"])
         if fate != "dies before":
@@ -117,7 +117,7 @@ class World:
             self.restart()
 
     def commit(self, ready: Iterable[Ready[Frame]]) -> None:
-        """Apply to the store."""
+        """Commit to the store."""
         for each in ready:
             done = self.applied.setdefault(each.changeset.origin, [])
             assert not each.problem
@@ -126,29 +126,29 @@ class World:
             done.append(each.changeset.sequence)
 
     def acknowledge(self, chance: float) -> None:
-        """What the line has no use for; some of it is lost on the way."""
+        """Acknowledge the frames that are no longer needed; some acknowledgements are lost."""
         for spent in self.line.take_spent():
             names = [number for number, frame in self.delivered if frame is spent]
             if names and self.random.random() < chance:
-                # It is gone, under whatever other name it was delivered.
+                # The message is gone, whichever delivery was acknowledged.
                 self.messages.pop(names[0], None)
                 self.delivered = [each for each in self.delivered if each[0] != names[0]]
                 self.queue = [each for each in self.queue if each != names[0]]
 
     def reconnect(self) -> None:
-        """Everything that was delivered and not acknowledged comes again, anywhere."""
+        """Redeliver everything unacknowledged in random order."""
         for _, frame in self.delivered:
             frame.is_stale = True
         self.delivered.clear()
         self.queue = list(self.messages)
 
     def restart(self) -> None:
-        """Kill the consumer."""
+        """Kill and restart the consumer."""
         self.reconnect()
         self.line = Sequencer[Frame]()
 
     def check_that_nothing_is_lost(self) -> None:
-        """What has not been applied is still at the broker."""
+        """Check that the broker still has all changesets that have not been applied."""
         there = {id(packet) for packet in self.messages.values()}
         for origin, sets in self.published.items():
             for parts in sets[len(self.applied.get(origin, [])) :]:
@@ -195,7 +195,7 @@ def test_each_changeset_is_applied_once_and_in_order_whatever_happens(
             case _:
                 world.restart()
         world.check_that_nothing_is_lost()
-    # From now on nothing goes wrong.
+    # No more faults from here on.
     world.acknowledge(1.0)
     world.reconnect()
     while world.queue:
@@ -261,7 +261,7 @@ def test_a_frame_that_comes_again_takes_the_place_of_one_that_can_not_be_acknowl
 
 
 def test_of_a_frame_that_comes_twice_neither_is_acknowledged_before_it_is_applied() -> None:
-    """A broker that takes back what was not acknowledged in time delivers the same message."""
+    """A broker with an acknowledgement timeout delivers the same message again."""
     line = Sequencer[Frame]()
     (first,), (again,) = frames(changeset(2)), frames(changeset(2))
     add(line, [first, again])
@@ -298,7 +298,7 @@ def test_an_unknown_origin_begins_with_the_lowest_number_that_comes_in_time() ->
     assert line.ready == 0
     line.look(12.0)
     assert apply(line) == [11, 12]
-    # What comes below that afterwards is told, and not applied.
+    # A later change with a lower number is reported, and not applied.
     add(line, frames(changeset(10)), now=13.0)
     assert (line.take_late(), line.ready) == ([("o", 10)], 0)
 
@@ -362,7 +362,7 @@ def test_origins_do_not_wait_for_each_other() -> None:
     assert [gap.origin for gap in line.gaps(0.0)] == ["slow"]
 
 
-# What is no changeset.
+# Frames without a changeset.
 
 
 def changed(frame: Frame, body: bytes) -> Frame:

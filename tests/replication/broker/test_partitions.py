@@ -1,4 +1,4 @@
-"""Partitions: each row's changes stay in order, and no number is missing anywhere."""
+"""Partitions: each row's changes stay in order, and no number is missing in any partition."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARTITIONS = 3
 
 
 def moved(before: int, after: int) -> RowChange:
-    """An update that changes the key, and does not tell all columns."""
+    """Return an update that changes the key, and does not contain all columns."""
     return RowChange(
         table="t",
         action="update",
@@ -48,7 +48,7 @@ def test_each_partition_has_every_number_and_its_own_origin(
 
 
 def test_the_partition_of_a_row_is_the_same_everywhere() -> None:
-    """On every machine, in every process and release: another would reorder what is on its way."""
+    """It is independent of machine, process and release; else messages would be reordered."""
     for number in range(20):
         digest = hashlib.blake2b(b'["","t",{"id":%d}]' % number, digest_size=8).digest()
         expected = int.from_bytes(digest, "big") % 8
@@ -68,7 +68,7 @@ def test_a_key_that_changes_moves_the_row_with_all_that_is_known_of_it() -> None
     assert (gone.action, gone.key, gone.old_key, gone.after) == ("delete", {"id": 0}, None, None)
     assert (comes.action, comes.key, comes.old_key) == ("write", {"id": other}, None)
     assert comes.after == {"id": other, "text": "kept", "n": 1}
-    # Nor does the old key come back where the update tells the new one as the key only.
+    # The old key does not return if the update contains the new one as the key only.
     short = msgspec.structs.replace(moved(0, other), after={"n": 1})
     (comes,) = partitioned(changeset(1, short), PARTITIONS)[home[other]].changes
     assert comes.after == {"id": other, "text": "kept", "n": 1}

@@ -1,4 +1,4 @@
-"""Replicas in processes of their own, on a broker: all write, and all come to the same."""
+"""Replicas in child processes, on a broker: all write, and all converge."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ pytestmark = pytest.mark.stomp_requires("topic")
 
 @pytest.fixture
 def nodes(stomp_broker: RunningBroker, tmp_path: Path) -> Iterator[NodeProcesses]:
-    """Makes nodes."""
+    """A factory of nodes."""
     nodes = NodeProcesses(stomp_broker, tmp_path)
     yield nodes
     nodes.close()
 
 
 def committed(*nodes: NodeProcess) -> int:
-    """How many transactions their workers have committed."""
+    """Return the number of transactions that their workers have committed."""
     return sum(len(node.committed) for node in nodes)
 
 
 def until_more(count: int, *nodes: NodeProcess) -> None:
-    """Wait until their workers have committed so many more."""
+    """Wait until their workers have committed this many more."""
     enough = committed(*nodes) + count
     until(lambda: committed(*nodes) >= enough)
 
 
 def rest(nodes: Sequence[NodeProcess]) -> None:
-    """Have nobody write any more."""
+    """Stop all workers."""
     for node in nodes:
         node.ask("rest")
 
 
 def connect(*nodes: NodeProcess) -> None:
-    """Have nodes hear of each other."""
+    """Wait until the nodes know of each other."""
     for node in nodes:
         until(lambda: len(node.status["peers"]) >= len(nodes) - 1)  # noqa: B023 - called at once
 
 
-# Processes that come and go.
+# Processes that start and end.
 
 
 @pytest.mark.matrix
@@ -113,7 +113,7 @@ def test_a_node_that_joins_late_takes_a_snapshot_of_what_nobody_keeps(
     assert [node.ask("compact") > 0 for node in first] == [True, True]
     late = nodes("C", save_history=False, window_bytes=500)
     late.write({"of the late one": {"title": "mine"}})
-    # Others go on while it takes the rows.
+    # Other nodes continue while it copies the rows.
     for seed, node in enumerate(first, 2):
         node.work(seed)
     until_more(10, *first)
@@ -144,7 +144,7 @@ def test_what_was_edited_by_two_who_were_offline_is_merged(nodes: NodeProcesses)
         node.ask("online")
     all_equal(both)
     assert a.items.keys() == {"column", "columns", "identical", "deleted"}
-    # Who has written last by the clocks has won.
+    # The last writer by the clocks has won.
     assert a.items["column"] == ["of B", "old"]
     assert a.items["columns"] == ["of A", "of B"]
     assert a.items["identical"] == ["new", "old"]
@@ -183,15 +183,15 @@ def test_what_arrives_while_a_local_transaction_is_open_is_merged_with_it(
     assert a.ask("conflicts") == {"x": ["title"]}
 
 
-# Changesets that can't be applied.
+# Changesets that cannot be applied.
 
 
 def poison(*nodes: NodeProcess) -> str:
-    """The number of the changeset that the last of the nodes does not take."""
+    """The number of the changeset that the last of the nodes rejects."""
     a, b, careful = nodes
     connect(*nodes)
     a.write({"x": {"title": "fine"}})
-    # What it writes is not to be made on top of the other's.
+    # Its change must not be based on the other's.
     b.ask("offline")
     a.write({"y": {"title": "poison"}})
     a.write({"z": {"title": "behind it"}})
@@ -205,7 +205,7 @@ def poison(*nodes: NodeProcess) -> str:
 
 
 def poisoned(nodes: NodeProcesses) -> tuple[NodeProcess, NodeProcess, NodeProcess]:
-    """Three nodes that often compare what they have; the last one is careful."""
+    """Three nodes that often compare their states; the last one rejects a changeset."""
     often: dict[str, Any] = {"digest_interval_s": 1.0}
     return nodes("A", **often), nodes("B", **often), nodes("C", refused=["poison"], **often)
 
@@ -224,7 +224,7 @@ def test_a_changeset_that_is_refused_stops_nothing_else_and_can_be_skipped(
     assert careful.status["quarantined"] == []
     until(lambda: a.vector == b.vector == careful.vector)
     assert a.items.keys() == b.items.keys() == {"x", "y", "z", "w"}
-    # Others see that, too, when they compare what is in their tables.
+    # Others detect that, too, when they compare their tables.
     until(lambda: list(a.status["diverged"].values()) == [["items"]])
 
 
@@ -278,7 +278,7 @@ def test_a_broker_that_is_killed_may_be_replaced_by_an_empty_one(
         for seed, node in enumerate(three[:2]):
             node.work(seed)
         until_more(20, *three)
-        # What the broker has for this one goes with it.
+        # Its subscription's messages on the broker are removed with it.
         three[2].ask("offline")
         until_more(20, *three)
         pair.fail_over()

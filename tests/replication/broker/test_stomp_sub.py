@@ -1,4 +1,4 @@
-"""What is sent where, and what a subscriber of changesets is asked for."""
+"""The destinations of sent changesets, and the options of the subscriber."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.replication.broker.place import LONG_S, Place, changeset, write, writ
 
 
 def sent(place: Place, destination: str, count: int = 1) -> list[Delivery]:
-    """What is in a queue."""
+    """Return the messages in a queue."""
     with place.link() as link:
         inbox = link.subscribe(destination, ack=place.acknowledges)
         found = [inbox.get(LONG_S) for _ in range(count)]

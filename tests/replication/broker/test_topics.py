@@ -1,4 +1,4 @@
-"""Several consumers of one topic, and what they get of it while they are away."""
+"""Several consumers of one topic, and the messages during their absence."""
 
 from __future__ import annotations
 

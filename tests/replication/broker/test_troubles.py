@@ -1,4 +1,4 @@
-"""What can't be applied, what fails for the moment, what is missing, and what is too much."""
+"""Changesets that cannot be applied, temporary failures, gaps, and back-pressure."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ SOON_S = 0.3
 
 
 def poison(sequence: int, rows: int = 1) -> Changeset:
-    """A changeset that the store refuses, among other changes that it would take."""
+    """Return a changeset that the store refuses, among other applicable changes."""
     refused = (write(number, "x" * 50, table=POISON) for number in range(rows))
     return changeset(sequence, write(sequence), *refused)
 
 
 def letters(place: Place, destination: str, count: int) -> list[Delivery]:
-    """Dead letters; exactly so many."""
+    """Return the dead letters; exactly this many."""
     with place.link() as link:
         inbox = link.subscribe(destination, ack=place.acknowledges)
         found = [inbox.get(LONG_S) for _ in range(count)]
@@ -53,7 +53,7 @@ def letters(place: Place, destination: str, count: int) -> list[Delivery]:
         return [each for each in found if each is not None]
 
 
-# Poison.
+# Poison messages.
 
 
 def test_what_can_not_be_applied_goes_to_the_dead_letters_alone(
@@ -113,7 +113,7 @@ def test_of_a_store_that_takes_single_changes_one_bad_row_is_one_dead_letter(
 def test_a_row_of_a_snapshot_that_refers_to_nothing_takes_no_other_change_with_it(
     place: Place, tmp_path: Path
 ) -> None:
-    """That its row is lost is only known behind the snapshot, when another change comes."""
+    """The loss of its row is only known after the snapshot, when another change arrives."""
     queue, dead = place.queue(), place.queue("dead")
     engine = create_engine(f"sqlite:///{tmp_path / 'target.sqlite'}")
     event.listen(engine, "connect", lambda made, _: made.execute("PRAGMA foreign_keys = ON"))
@@ -140,7 +140,7 @@ def test_a_row_of_a_snapshot_that_refers_to_nothing_takes_no_other_change_with_i
 
 @pytest.mark.stomp_requires("ack")
 def test_what_went_to_the_dead_letters_goes_there_once(place: Place, sink: SqliteSink) -> None:
-    """Its number is kept by the store, though nothing of it is applied, and its frame is gone."""
+    """The store records its number, though it is not applied, and its frame is acknowledged."""
     queue, dead = place.queue(), place.queue("dead")
     with place.link() as link:
         link.send(queue, [Packet({}, b"hello")]).result(LONG_S)
@@ -172,7 +172,7 @@ def test_a_split_changeset_goes_to_the_dead_letters_with_all_of_its_parts(
 def test_dead_letters_can_be_sent_back_when_the_reason_is_gone(
     place: Place, sink: SqliteSink
 ) -> None:
-    """Their headers are those of the changeset; what was applied meanwhile is not undone."""
+    """Their headers are those of the changeset; changes applied meanwhile are kept."""
     queue, dead, other = place.queue(), place.queue("dead"), place.queue("other")
     place.publish(queue, [poison(1)])
     with place.consuming(queue, sink, dead_letter=dead) as running:
@@ -256,7 +256,7 @@ def test_a_changeset_of_a_newer_format_is_not_guessed_at(place: Place, sink: Sql
     assert sink.last("o") is None
 
 
-# Failures for the moment.
+# Temporary failures.
 
 
 def test_a_failure_for_the_moment_loses_nothing(place: Place, sink: SqliteSink) -> None:
@@ -272,7 +272,7 @@ def test_a_failure_for_the_moment_loses_nothing(place: Place, sink: SqliteSink) 
 
 
 def test_a_failure_behind_the_commit_doubles_nothing(place: Place, sink: SqliteSink) -> None:
-    """The connection to the database is lost while it answers: nobody knows what it has done."""
+    """The connection to the database is lost during the commit: its result is unknown."""
 
     class Loses(SqliteSink):
         """Fails after its first commit."""
@@ -347,10 +347,10 @@ def test_a_link_that_is_closed_ends_the_consumer(place: Place, sink: SqliteSink)
 
 
 def test_a_store_that_can_not_be_asked_at_the_beginning_is_asked_again(place: Place) -> None:
-    """Where nothing is known of what was applied, nothing is applied."""
+    """Nothing is applied until the last applied number is known."""
 
     class Away(SqliteSink):
-        """Can't be asked three times."""
+        """Fails three times."""
 
         questions = 0
 
@@ -368,7 +368,7 @@ def test_a_store_that_can_not_be_asked_at_the_beginning_is_asked_again(place: Pl
     sink.close()
 
 
-# What is missing.
+# Gaps.
 
 
 def test_a_gap_is_told_and_waited_for(place: Place, sink: SqliteSink) -> None:
@@ -432,7 +432,7 @@ def test_origins_are_applied_side_by_side(place: Place, sink: SqliteSink) -> Non
         until(lambda: running.consumer.status().last == {"o": 9, "p": 9})
 
 
-# What is too much.
+# Back-pressure.
 
 
 @pytest.mark.stomp_requires("ack")
@@ -442,7 +442,7 @@ def test_a_slow_store_leaves_the_rest_to_the_broker(place: Place, sink: SqliteSi
     with place.consuming(queue, sink, prefetch=10, batch_wait_s=LONG_S):
         until(lambda: len(applied(place.store)) >= 100)
     assert applied(place.store) == list(range(1, 101))
-    # It wants batches of a hundred, and the broker gives it ten before they are acknowledged.
+    # The sink wants batches of a hundred, but the broker's prefetch is ten.
     assert sink.batches == [10] * 10
 
 
@@ -467,7 +467,7 @@ def test_what_another_consumer_gives_back_comes_though_all_that_may_be_sent_ahea
     sink: SqliteSink,
     begins: str,
 ) -> None:
-    """One was killed, its broker has not noticed yet, and its successor is sent what is behind."""
+    """The broker still waits for a killed consumer, and sends later messages to its successor."""
     queue = place.queue()
     place.publish(queue, writes(1, 30))
     with place.link() as dead:
@@ -490,7 +490,7 @@ def test_what_comes_early_is_bounded(place: Place, sink: SqliteSink, bound: str)
     place.publish(queue, writes(2, 60, size=100))
     bounds = {"hold_back": 20, "max_bytes": 3000}
     settings = {bound: bounds[bound], "ack": place.acknowledges}
-    # The store knows where it is, so that it is a gap and no beginning.
+    # The store knows its position, so that this is a gap and not the start of an origin.
     sink.skip(changeset(0))
     with place.link() as link:
         with pytest.raises(SequenceGap, match="no more can be held"):

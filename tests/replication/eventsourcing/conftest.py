@@ -1,4 +1,4 @@
-"""Event stores and prepare-commits of every kind, to be asked the same."""
+"""Event stores and prepare-commits of every kind, for the same tests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STORE_KINDS = (*KINDS, "spark")
 
 
 class MakeStore(Protocol):
-    """Makes stores in one place."""
+    """A factory of stores in one place."""
 
     def __call__(
         self,
@@ -40,7 +40,7 @@ class MakeStore(Protocol):
         *,
         history: bool = False,
     ) -> EventStore:
-        """Make a strict one."""
+        """Return a strict store."""
 
 
 MakePrepareCommit = Callable[..., PrepareCommit]
@@ -53,7 +53,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 def without_fsync(connection: sqlite3.Connection, _: object) -> None:
-    """Processes are killed in here, machines are not: nothing has to be on the disk."""
+    """Only processes are killed in these tests, not machines: no data has to be synced."""
     connection.execute("PRAGMA synchronous = OFF")
 
 
@@ -64,7 +64,7 @@ def place(
     tmp_path: Path,
     database: Callable[[SqlServer], str],
 ) -> Iterator[str | Engine | Path]:
-    """An empty server: the URL of Redis, or an engine; or a folder that is not there yet."""
+    """An empty place: the URL of Redis, an engine, or a folder that does not exist yet."""
     if kind == "spark":
         pytest.importorskip("pyspark")
         yield tmp_path / "events"
@@ -88,7 +88,7 @@ def place(
 
 @pytest.fixture(scope="session")
 def database() -> Callable[[SqlServer], str]:
-    """Gives the URL of one database of a server."""
+    """A function that returns the URL of one database of a server."""
     urls: dict[SqlServer, str] = {}
 
     def give(server: SqlServer) -> str:
@@ -106,14 +106,14 @@ def strict_store(
     *,
     history: bool = False,
 ) -> EventStore:
-    """The kind of store that is for a place."""
+    """Return the strict store for a place."""
     if isinstance(place, str):
         return RedisEventStore(place, namespace, ttl, strict=True, history=history)
     if isinstance(place, Engine):
         return SqlEventStore(place, namespace, ttl, strict=True, history=history)
     from stompkit.spark.eventstore import SparkEventStore
 
-    # As with SQLite: machines are not killed in here.
+    # As with SQLite: machines are not killed here.
     return SparkEventStore(place, namespace, ttl, strict=True, history=history, sync=False)
 
 

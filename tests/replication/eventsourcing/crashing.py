@@ -1,4 +1,4 @@
-"""A process that is killed at a certain point of a transaction; run by ``test_recovery``."""
+"""A process that kills itself at a certain point of a transaction; run by ``test_recovery``."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tests.replication.eventsourcing.shop import Item, Order
 
 __all__ = ["MOMENTS", "change"]
 
-#: When it can be killed; by then the database has committed all but the first.
+#: The moments of the kill; the database has committed in all but the first.
 MOMENTS = ("before commit", "after commit", "first row", "changeset", "stored")
 
 
 def die(*_: Any, **__: Any) -> None:
-    """End as a process does that is killed."""
+    """Kill this process."""
     os.kill(os.getpid(), signals.SIGKILL)
 
 
 def change(session: Session) -> None:
-    """A transaction with a bit of everything."""
+    """Return a transaction with changes of every kind."""
     first = session.get_one(Order, 1)
     first.note = "changed"
     session.flush()
@@ -38,9 +38,9 @@ def change(session: Session) -> None:
 
 
 def main(url: str, data_url: str, moment: str) -> None:
-    """Change something, and die on the way."""
+    """Commit a transaction, and die at the given moment."""
     factory = sessionmaker(create_engine(data_url))
-    # What is registered first is called first.
+    # The first registered receiver is called first.
     if moment == "after commit":
         event.listen(factory, "after_commit", die)
     sqlalchemy_es_pub(factory)

@@ -1,4 +1,4 @@
-"""A small shop, for sessions to change something of."""
+"""A small shop, whose rows the sessions of the tests change."""
 
 from __future__ import annotations
 

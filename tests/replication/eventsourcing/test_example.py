@@ -1,4 +1,4 @@
-"""The example of event sourcing does what it says, with each kind of store."""
+"""The example of event sourcing prints the expected output, with each kind of store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "examples" / "replication" / "event_sourcing.py"
 LONG_S = 120.0
 
-#: What it says, but for times and the id of a session, which are dots here.
+#: The expected output, with dots for times and session ids.
 SAID = """\
 before the commit there is a note: {'pizzas_write': [1, 2]}
 which pizzas have changed:
@@ -32,7 +32,7 @@ all that has happened:
 
 
 def _run(*arguments: str) -> str:
-    """What the example says, without what is another each time."""
+    """Return the output of the example, with the varying parts replaced."""
     result = subprocess.run(
         [sys.executable, str(EXAMPLE), *arguments],
         cwd=ROOT,

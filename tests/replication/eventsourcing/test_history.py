@@ -1,4 +1,4 @@
-"""The history of an event store: nothing is lost by what comes later."""
+"""The history of an event store: later events do not remove earlier ones."""
 
 from __future__ import annotations
 

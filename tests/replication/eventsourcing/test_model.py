@@ -1,4 +1,4 @@
-"""Stores of all kinds do what a dictionary and a list would do."""
+"""Stores of all kinds behave as a model with a dictionary and a list."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _STEPS = st.lists(
 
 
 class Model:
-    """What a store is supposed to do."""
+    """The specification of a store."""
 
     def __init__(self, namespace: Namespace) -> None:
-        """Begin empty."""
+        """Start empty."""
         self._namespace = namespace
         self._times: dict[tuple[str, str, str], tuple[float, Any]] = {}
         self._history: list[tuple[float, str, str]] = []
@@ -47,13 +47,13 @@ class Model:
         return self._namespace if isinstance(self._namespace, str) else self._namespace(ts)
 
     def add(self, event: str, key: Any, ts: float) -> bool:
-        """What the store does."""
+        """Add an event as the store does."""
         place = (self._name(ts), event, key_to_text(key))
         self._times[place] = max((ts, key), self._times.get(place, (ts, key)), key=lambda p: p[0])
         return True
 
     def replay(self, event: str, ts: float, end: float | None) -> list[tuple[Any, float]]:
-        """What the store does."""
+        """Replay as the store does."""
         latest: dict[str, tuple[float, Any]] = {}
         for (_, name, text), (time, key) in self._times.items():
             if name == event and ts <= time and (end is None or time <= end):
@@ -62,7 +62,7 @@ class Model:
         return [(key, time) for _, (time, key) in ordered]
 
     def query(self, event: str, key: Any, ts: float | None) -> float | None:
-        """What the store does."""
+        """Query as the store does."""
         names = None if ts is None else self._name(ts)
         found = [
             time
@@ -73,7 +73,7 @@ class Model:
         return None if newest is None or (ts is not None and newest < ts) else newest
 
     def clear(self, event: str, ts: float | None) -> int:
-        """What the store does."""
+        """Clear as the store does."""
         gone = [
             place
             for place in self._times
@@ -84,7 +84,7 @@ class Model:
         return len(gone)
 
     def append(self, table: str, number: int, ts: float) -> bool:
-        """What the store does."""
+        """Append a changeset as the store does."""
         place = (self._name(ts), f"{table}{number}")
         if place not in [(self._name(time), id) for time, _, id in self._history]:
             self._history.append((ts, table, f"{table}{number}"))
@@ -93,7 +93,7 @@ class Model:
     def events(
         self, since: float, until: float | None, table: str | None
     ) -> list[tuple[float, str]]:
-        """What the store does, with ids in place of changesets."""
+        """Return events as the store does, with ids in place of changesets."""
         found = [
             (time, id)
             for time, of, id in self._history

@@ -1,4 +1,4 @@
-"""Notes about transactions between prepare and commit."""
+"""Records of transactions between prepare and commit."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.replication.eventsourcing.conftest import MakePrepareCommit
 
 
 class FakeSession:
-    """No more of a session than is needed."""
+    """The required part of a session."""
 
     def __init__(self) -> None:
-        """Nothing is noted yet."""
+        """Start empty."""
         self.info: dict[Any, Any] = {}
 
 
@@ -85,7 +85,7 @@ def test_transactions_are_told_apart(prepare_commit: PrepareCommit) -> None:
 
 def test_notes_can_be_listed_and_cleared_by_time(prepare_commit: PrepareCommit) -> None:
     prepare_commit.prepare("a", EVENT)
-    # All servers are on this machine; their clocks may be read a little apart.
+    # All servers are on this machine; their clocks may differ a little.
     between = time.time() + 0.01
     assert wait_until(lambda: time.time() > between + 0.01, 20)
     prepare_commit.prepare("b", EVENT)
@@ -130,7 +130,7 @@ def test_a_note_is_claimed_by_one_at_a_time(make_prepare_commit: MakePrepareComm
     assert wait_until(lambda: first.claim("a", 1000), 20)
 
 
-# Who is stuck.
+# Stuck transactions.
 
 CHILD = """
 import socket, sys
@@ -168,7 +168,7 @@ def test_sessions_of_processes_that_run_are_not_stuck(
     with child(place) as process:
         assert prepare_commit.stuck(0) == []
         process.kill()
-        # A process that has ended and was not waited for does not run any more.
+        # A zombie process does not count as running.
         assert wait_until(lambda: [each.id for each in prepare_commit.stuck(0)] == ["a"], 20)
     (found,) = prepare_commit.stuck(0)
     assert found.process.pid == process.pid

@@ -1,4 +1,4 @@
-"""What a session says before and after it commits."""
+"""The signals of a session before and after its commit."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ ACTIONS = ("write", "update", "delete")
 
 
 class Ear:
-    """Hears all there is to hear of orders and items."""
+    """Records all signals of orders and items."""
 
     def __init__(self, factory: sessionmaker[Session]) -> None:
-        """Listen to the sessions of one factory, and to the rows of all."""
+        """Connect to the sessions of one factory, and to the rows of all."""
         self.heard: list[tuple[Any, ...]] = []
         self.changesets: list[Changeset] = []
         self._receivers: list[tuple[Any, Any]] = []
@@ -50,7 +50,7 @@ class Ear:
         return receive
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Disconnect."""
         for told, receiver in self._receivers:
             told.disconnect(receiver)
 
@@ -83,7 +83,7 @@ def names(ear: Ear) -> list[str]:
 
 
 def one_id(ear: Ear) -> str:
-    """The id that all signals of sessions have."""
+    """Return the id that all signals of sessions share."""
     (found,) = {each[1] for each in ear.heard if each[0].startswith("session_")}
     assert isinstance(found, str)
     return found
@@ -208,7 +208,7 @@ def test_a_receiver_of_one_factory_hears_nothing_of_another(
     engine.dispose()
 
 
-# Beyond what Meepo had.
+# Features beyond Meepo.
 
 
 def test_each_transaction_of_a_long_session_has_an_id_of_its_own(

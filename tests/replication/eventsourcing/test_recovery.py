@@ -1,4 +1,4 @@
-"""What processes have left behind that died between the commit and the publication."""
+"""The remains of processes that died between the commit and the publication."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tests.servers import SqlServer
 
 @dataclass
 class Scene:
-    """A database, and where its events and the notes of its sessions are."""
+    """A database, its events and the records of its sessions."""
 
     url: str
     data: Engine
@@ -50,7 +50,7 @@ class Scene:
     make_prepare_commit: MakePrepareCommit
 
     def crash(self, moment: str) -> None:
-        """Have a process die there."""
+        """Run a process that dies at that moment."""
         data_url = self.data.url.render_as_string(hide_password=False)
         result = subprocess.run(
             [sys.executable, "-m", crashing.__name__, self.url, data_url, moment],
@@ -62,7 +62,7 @@ class Scene:
         assert result.returncode == -signals.SIGKILL, result.stderr
 
     def recover(self, **more: Any) -> list[Changeset]:
-        """Recover what is there; gives what was published."""
+        """Recover the transactions; return the published changesets."""
         published: list[Changeset] = []
         done = recover(
             self.prepare_commit, self.data, publish=published.append, older_than_s=0, **more
@@ -82,7 +82,7 @@ def scene(
     tmp_path: Path,
     database: Callable[[SqlServer], str],
 ) -> Iterator[Scene]:
-    """Two orders are there. The servers of SQL have the data, too; SQLite has another file."""
+    """A scene with two orders. SQL servers also have the data; SQLite has another file."""
     is_server = kind in ("postgresql", "mariadb")
     url = place if isinstance(place, str) else place.url.render_as_string(hide_password=False)
     data = create_engine(url if is_server else f"sqlite:///{tmp_path}/data.sqlite")
@@ -132,7 +132,7 @@ def test_what_was_committed_is_published_after_a_crash(scene: Scene, moment: str
 def test_of_what_was_not_committed_only_what_is_there_is_published(scene: Scene) -> None:
     scene.crash("before commit")
     (changeset,) = scene.recover()
-    # The row that it wanted to update is told as it is: nobody can know that it was not.
+    # The row that it wanted to update is published as it is, since its change is unknown.
     as_it_was = {"id": 1, "note": "old"}
     assert changeset.changes == (
         RowChange(table="orders", action="update", key={"id": 1}, after=as_it_was),
@@ -141,7 +141,7 @@ def test_of_what_was_not_committed_only_what_is_there_is_published(scene: Scene)
 
 
 def note(scene: Scene, event: dict[str, list[Any]], id: str = "a") -> None:
-    """A session that was committed, and is left to others."""
+    """Record a committed session that another process has to recover."""
     scene.prepare_commit.prepare(id, event)
     scene.prepare_commit.commit(id, published=False)
 
@@ -176,7 +176,7 @@ def test_two_processes_do_not_recover_the_same(scene: Scene) -> None:
 
     def publish(changeset: Changeset) -> None:
         published.append(changeset.source.transaction)
-        # While the first is at it, the second takes what is left.
+        # While the first recovers, the second takes the rest.
         recover(other, scene.data, publish=publish, older_than_s=0)
 
     done = recover(scene.prepare_commit, scene.data, publish=publish, older_than_s=0)
@@ -257,7 +257,7 @@ def test_rows_are_read_by_what_makes_sessions(
     assert [each.key for each in changeset.changes] == [{"order_id": 1, "number": 3}]
 
 
-# Types that the database does not know.
+# Types unknown to the database.
 
 
 class Upper(TypeDecorator[str]):
@@ -267,23 +267,23 @@ class Upper(TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
-        """What the database gets."""
+        """Return the value for the database."""
         return None if value is None else value.upper() + "!"
 
     def process_result_value(self, value: str | None, dialect: Any) -> str | None:
-        """What the program gets."""
+        """Return the value for the program."""
         return None if value is None else value.removesuffix("!").lower()
 
 
 class Size(enum.Enum):
-    """How large a pizza is."""
+    """The size of a pizza."""
 
     SMALL = 26
     LARGE = 32
 
 
 class Other(DeclarativeBase):
-    """Tables of their own."""
+    """Base of separate tables."""
 
 
 class Pizza(Other):
@@ -313,7 +313,7 @@ def test_rows_are_found_by_keys_of_any_type(scene: Scene) -> None:
         session.commit()
     publisher.close()
     (changeset,) = scene.recover(metadata=Other.metadata)
-    # It is published as it would have been.
+    # It is published as without the crash.
     assert changeset.changes == heard[0].changes
     assert changeset.changes[0].key == {"code": "ABC!", "id": UUID(int=7)}
     Other.metadata.drop_all(scene.data)

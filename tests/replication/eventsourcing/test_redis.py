@@ -1,4 +1,4 @@
-"""What is Redis' own about the event store: round trips, expiry, and servers that don't answer."""
+"""The Redis event store: round trips, expiry, and servers that do not answer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def made() -> Changeset:
 
 
 def commands(client: Any, act: Callable[[], object]) -> list[str]:
-    """The commands that something sends, but for those that scripts run themselves."""
+    """Record the sent commands, except those within scripts."""
     names = []
     with client.client() as other, client.monitor() as monitor:
         act()
@@ -124,7 +124,7 @@ def test_all_keys_of_a_store_expire(redis: RedisServer, client: Any, namespace: 
     now_s = client.time()[0]
     ends = {key: client.pexpiretime(key) / 1000 - now_s for key in keys}
     assert len(ends) == 5
-    # Whole keys live as long as what lives longest in them.
+    # A whole key lives as long as its longest-living member.
     for key, end in ends.items():
         expected = TTL_S if "history" in key else 10 * TTL_S
         assert expected - 60 < end < expected + 60
@@ -166,7 +166,7 @@ def test_notes_of_sessions_expire(redis: RedisServer, client: Any) -> None:
     prepare_commit.close()
 
 
-# What is stored.
+# The stored keys.
 
 
 def test_what_is_stored_is_json(redis: RedisServer, client: Any) -> None:
@@ -191,12 +191,12 @@ def test_what_others_have_stored_runs_no_code(redis: RedisServer, client: Any) -
     assert [each.id for each in prepare_commit.stuck(0)] == ["b"]
 
 
-# Servers that don't answer.
+# Servers that do not answer.
 
 
 @pytest.fixture
 def silent(tmp_path: Path) -> Iterator[str]:
-    """The URL of a server that takes connections and says nothing."""
+    """The URL of a server that accepts connections and never answers."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "silent"))
         listener.listen(100)
@@ -205,7 +205,7 @@ def silent(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def absent(tmp_path: Path) -> str:
-    """The URL of a server that is not there."""
+    """The URL of a server that does not run."""
     return f"unix://{tmp_path}/absent"
 
 

@@ -1,4 +1,4 @@
-"""What all event stores have in common."""
+"""The common behaviour of all event stores."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_time_of_the_server_has_fractions_too(store: EventStore) -> None:
     times = [ts for _, ts in found]
     # All servers are on this machine.
     assert before - 0.01 <= times[0] <= times[-1] <= after + 0.01
-    # Microseconds are told, and not less by all of them.
+    # Times have microseconds; some stores could round them.
     assert any(abs(ts - round(ts, 4)) > 1e-6 for ts in times)
 
 
@@ -192,7 +192,7 @@ def test_stores_with_other_namespaces_see_nothing_of_it(make_store: MakeStore) -
     assert other.replay("t_write") == [1, 2]
 
 
-# Namespaces that follow the time.
+# Namespaces that depend on the time.
 
 
 def test_all_namespaces_of_the_range_are_replayed(make_store: MakeStore) -> None:
@@ -300,7 +300,7 @@ def test_what_is_pruned_is_counted(make_store: MakeStore) -> None:
     assert store.prune() == 2
 
 
-# Several at once.
+# Concurrency.
 
 
 def test_threads_add_the_latest_time_together(make_store: MakeStore) -> None:

@@ -1,4 +1,4 @@
-"""What is stored of sessions, and of whatever else is published."""
+"""The stored events of sessions, and of other publishers."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ TABLES = ["orders", "items"]
 
 
 class FakeSession:
-    """No more of a session than is needed."""
+    """The required part of a session."""
 
     def __init__(self) -> None:
-        """Nothing is noted yet."""
+        """Start empty."""
         self.info: dict[Any, Any] = {}
 
 
@@ -65,13 +65,13 @@ def both(
     make_prepare_commit: MakePrepareCommit,
     factory: sessionmaker[Session],
 ) -> tuple[EventStore, PrepareCommit]:
-    """A store and a prepare-commit that hear of the sessions."""
+    """A store and a prepare-commit that are connected to the sessions."""
     store, prepare_commit = make_store(history=True), make_prepare_commit()
     es_sub(store, prepare_commit, factory, TABLES)
     return store, prepare_commit
 
 
-# Sessions as Meepo's tests had them.
+# Sessions as in Meepo's tests.
 
 
 @pytest.mark.parametrize("end", ["session_commit", "session_rollback"])
@@ -223,12 +223,12 @@ def test_notes_in_the_sqlite_file_of_the_sessions_are_refused(data: Engine) -> N
         sql_es_sub(sessionmaker(data), TABLES, str(data.url))
 
 
-# Where Redis fails.
+# Failures of Redis.
 
 
 @pytest.fixture
 def silent(tmp_path: Path) -> Iterator[str]:
-    """The URL of a server that takes connections and says nothing."""
+    """The URL of a server that accepts connections and never answers."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "silent"))
         listener.listen(100)
@@ -256,7 +256,7 @@ def test_others_let_the_commit_through(
         session.add_all([Order(id=number) for number in range(50)])
         session.commit()
         assert len(session.query(Order).all()) == 50
-    # All rows together, and not one timeout each.
+    # One timeout for all rows, and not one for each.
     assert len([each for each in caplog.records if "not stored" in each.getMessage()]) <= 2
     store.close()
 
@@ -317,7 +317,7 @@ def test_what_could_not_be_published_can_be_recovered(
     assert [each.changes[0].key for each in published] == [{"id": 1}]
 
 
-# Whatever is published.
+# Other publishers.
 
 
 def changes() -> list[RowChange]:

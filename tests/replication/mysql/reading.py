@@ -1,4 +1,4 @@
-"""A database of a server, and what a publisher tells of it."""
+"""A database of a server, and the output of its publisher."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.servers import MariaDb
 
 __all__ = ["DEADLINE_S", "Database", "Reading", "numbers", "received"]
 
-#: How long a test waits for what has to come, in seconds.
+#: Timeout of a test in seconds.
 DEADLINE_S = 60.0
 
 
 @contextmanager
 def received() -> Iterator[list[Changeset]]:
-    """All changesets that are sent meanwhile."""
+    """Collect all changesets that are sent in the block."""
     found: list[Changeset] = []
 
     def receive(changeset: Changeset) -> None:
@@ -40,16 +40,16 @@ def received() -> Iterator[list[Changeset]]:
 
 
 def numbers(count: int) -> str:
-    """A table for FROM whose column ``seq`` has the numbers from 1 on, in order."""
+    """Return a table for FROM whose column ``seq`` has the numbers from 1 on, in order."""
     array = f"CONCAT('[', REPEAT('0,', {count - 1}), '0]')"
     return f"JSON_TABLE({array}, '$[*]' COLUMNS (seq FOR ORDINALITY)) AS numbers"
 
 
 class Database:
-    """A database of its own."""
+    """A separate database."""
 
     def __init__(self, server: MariaDb) -> None:
-        """Make it."""
+        """Create it."""
         self.server = server
         self.name = server.new_database()
         self.url = server.url(self.name)
@@ -57,31 +57,31 @@ class Database:
 
     @property
     def is_mysql(self) -> bool:
-        """Whether the server is MySQL itself."""
+        """True if the server is MySQL itself."""
         return self.server.dialect == "mysql"
 
     @property
     def gtid_start(self) -> str:
-        """What GTIDs of transactions of this server begin with."""
+        """Prefix of the GTIDs of this server's transactions."""
         return f"{self.ask('SELECT @@server_uuid')[0][0]}:" if self.is_mysql else "0-1-"
 
     def reset(self) -> None:
-        """Begin the log anew."""
+        """Reset the log."""
         self.run("RESET BINARY LOGS AND GTIDS" if self.is_mysql else "RESET MASTER")
 
     def purge(self) -> None:
-        """Remove all files of the log but the last."""
+        """Purge all files of the log but the last."""
         last = self.end()[0]
 
         def purged() -> bool:
             self.run(f"PURGE BINARY LOGS TO '{last}'")
             return len(self.ask("SHOW BINARY LOGS")) == 1
 
-        # Not while a reader that has gone is still known of.
+        # The server keeps files while it knows of a reader that has disconnected.
         assert wait_until(purged, DEADLINE_S)
 
     def add_user(self, user: str, password: str = "", *, grants: str) -> None:
-        """Make a user, who may connect from here, in place of one of that name."""
+        """Create a user who may connect from this machine, replacing one of that name."""
         self.run(
             f"DROP USER IF EXISTS '{user}'@'localhost'",
             f"CREATE USER '{user}'@'localhost' IDENTIFIED BY '{password}'",
@@ -89,7 +89,7 @@ class Database:
         )
 
     def connect(self, user: str = "root", password: str = "") -> Connection[Cursor]:
-        """A connection of its own."""
+        """A separate connection."""
         return pymysql.connect(
             user=user,
             password=password,
@@ -105,7 +105,7 @@ class Database:
         self._connection.close()
 
     def run(self, *statements: str) -> None:
-        """Run statements, each in a transaction of its own unless they say otherwise."""
+        """Run statements, each in its own transaction unless they say otherwise."""
         with self._connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
@@ -116,33 +116,33 @@ class Database:
             cursor.executemany(statement, rows)
 
     def ask(self, query: str) -> Any:
-        """The rows of a query."""
+        """Return the rows of a query."""
         with closing(self.connect()) as connection, connection.cursor() as cursor:
             cursor.execute(query)
             return cursor.fetchall()
 
     def end(self) -> tuple[str, int]:
-        """Where the log ends."""
+        """Return the end of the log."""
         try:
             row = self.ask("SHOW MASTER STATUS")[0]
         except pymysql.ProgrammingError:
-            # MySQL calls it otherwise by now.
+            # Newer versions of MySQL renamed the statement.
             row = self.ask("SHOW BINARY LOG STATUS")[0]
         return str(row[0]), int(row[1])
 
     def login(self, user: str, password: str = "") -> str:
-        """The DSN for another user."""
+        """Return the DSN for another user."""
         url = make_url(self.url).set(username=user, password=password)
         return url.render_as_string(hide_password=False)
 
 
 class Reading:
-    """Reads what has happened in a database since this object was made."""
+    """Reads the changes of a database since this object was created."""
 
     def __init__(
         self, database: Database, *, offsets: Offsets | None = None, **options: Any
     ) -> None:
-        """Remember where the log ends."""
+        """Record the end of the log."""
         self.database = database
         self.offsets = offsets or MemoryOffsets()
         self.tables = options.pop("tables", Tables(include=[f"{database.name}.*"]))
@@ -150,25 +150,25 @@ class Reading:
         self.options = {"start": database.end(), "heartbeat_s": 0.2, **options}
 
     def publisher(self, **options: Any) -> MysqlPublisher:
-        """A new publisher that goes on where the last one was."""
+        """Return a new publisher that resumes after the last one."""
         publication = Publication(
             self.offsets, kind="mysql", server="test", tables=self.tables, checkpoint_s=0.0
         )
         return MysqlPublisher(self.url, publication=publication, **{**self.options, **options})
 
     def changesets(self, **options: Any) -> list[Changeset]:
-        """What has come since the last time, up to the end of the log."""
+        """Return the changesets since the last call, up to the end of the log."""
         with received() as found:
             self.publisher(**options).run()
         return found
 
     def changes(self, **options: Any) -> list[RowChange]:
-        """The changes of all changesets."""
+        """Return the changes of all changesets."""
         return [change for each in self.changesets(**options) for change in each.changes]
 
     @contextmanager
     def running(self, **options: Any) -> Iterator[Running]:
-        """A publisher that waits for more, in a thread."""
+        """Return a running publisher that waits for more, in a thread."""
         with received() as found:
             running = Running(self.publisher(**{"blocking": True, **options}), found)
             try:
@@ -190,29 +190,29 @@ class Running:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """True if it has not ended."""
         return self._thread.is_alive()
 
     @property
     def changes(self) -> list[RowChange]:
-        """What it has told so far."""
+        """The changes that it has published so far."""
         return [change for each in list(self.found) for change in each.changes]
 
     def wait_for_changes(self, count: int) -> list[RowChange]:
-        """Wait until so many changes have come."""
+        """Wait until this many changes have arrived."""
         assert wait_until(lambda: len(self.changes) >= count or not self.is_running, DEADLINE_S)
         assert self.problem is None or len(self.changes) >= count, self.problem
         assert len(self.changes) >= count, self.changes
         return self.changes
 
     def wait_for_end(self) -> Exception | None:
-        """Wait until it has ended; gives what it has raised."""
+        """Wait until it has ended; return the error that it raised, if any."""
         self._thread.join(DEADLINE_S)
         assert not self.is_running
         return self.problem
 
     def stop(self) -> None:
-        """Stop it, and wait for that."""
+        """Stop it, and wait for its end."""
         self.publisher.stop()
         self._thread.join(DEADLINE_S)
         assert not self.is_running

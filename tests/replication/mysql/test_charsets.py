@@ -20,7 +20,7 @@ def test_text_of_every_character_set_is_what_the_server_says(database: Database)
     columns = ", ".join(f"c_{name} TEXT CHARACTER SET {name}" for name in names)
     database.run(f"CREATE TABLE t (id INT PRIMARY KEY, {columns})")
     reading = Reading(database)
-    # What a set has no character for is a question mark in the table itself.
+    # Characters that are missing in a set become question marks in the table itself.
     text = "aZ~\\\\?|[]é€üßЖшאب①日本漢字ｱ丂あ한글"
     values = ", ".join(f"CONVERT('{text}' USING {name})" for name in names)
     database.run("SET sql_mode = ''", f"INSERT INTO t VALUES (1, {values})")
@@ -34,7 +34,7 @@ def test_text_of_every_character_set_is_what_the_server_says(database: Database)
 
 @pytest.mark.parametrize("charset", ["sjis", "eucjpms", "gbk", "dec8", "geostd8", "keybcs2"])
 def test_octets_that_are_no_text_are_carried_as_octets(database: Database, charset: str) -> None:
-    """Octets that the server has taken for text, since nobody looked at them."""
+    """Some bytes are not valid text, but the server has stored them unchecked."""
     database.run(f"CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(90) CHARACTER SET {charset})")
     reading = Reading(database)
     codes = "".join(f"{octet:02x}" for octet in (*range(1, 0x80), 0xA1, 0xA1))

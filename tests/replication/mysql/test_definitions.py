@@ -1,4 +1,4 @@
-"""Changes of tables at MariaDB and MySQL: followed, and never quietly wrong.
+"""Changes of tables at MariaDB and MySQL: applied, and never silently wrong.
 
 The table of the page on sources is this one.
 """
@@ -23,7 +23,7 @@ ROWS = "INSERT INTO t VALUES (1, 1, 'x'), (2, 2, 'y')"
 
 
 class Case(NamedTuple):
-    """Statements, and the table that has to be the same afterwards."""
+    """Statements, and the table that must be equal afterwards."""
 
     statements: list[str]
     table: str = "t"
@@ -118,7 +118,7 @@ def test_a_change_of_a_table_is_followed(database: Database, tmp_path: Path, wha
 
 
 def test_a_copy_that_is_interrupted_begins_anew(database: Database) -> None:
-    """Whatever the first one has told, the second one empties the table first."""
+    """The second copy empties the table first, whatever the first one has published."""
     database.run(TABLE, ROWS)
     reading = Reading(database, snapshot="initial", chunk_rows=1)
     reading.changesets()

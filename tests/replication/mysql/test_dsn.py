@@ -1,4 +1,4 @@
-"""DSNs, and what they do not tell."""
+"""DSNs, and the secrets that they do not reveal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was published and not confirmed when a publisher was interrupted."""
+"""Changesets that were published and not confirmed when a publisher was interrupted."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from tests.replication.mysql.reading import DEADLINE_S, Database, Reading
 
 
 class Killed(Exception):
-    """Stands for the end of a process."""
+    """Simulates the end of a process."""
 
 
 class Frozen(MemoryOffsets):
-    """Offsets that a process did not get to store any more."""
+    """Offsets that stop storing, as after the end of a process."""
 
     is_frozen = False
 
     def store(self, checkpoint: Checkpoint) -> None:
-        """Keep it, unless it is too late."""
+        """Store a checkpoint, unless the process has ended."""
         if not self.is_frozen:
             super().store(checkpoint)
 
 
 class Consumer:
-    """Leaves out what it has seen, and ends a publisher at its n-th changeset."""
+    """Skips duplicates, and ends a publisher at its n-th changeset."""
 
     def __init__(self, killed_at: int = 0) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self._killed_at = killed_at
         self._last = self._seen = 0
         self.keys: list[object] = []
 
     def __call__(self, changeset: Changeset) -> None:
-        """Take a changeset."""
+        """Process a changeset."""
         if changeset.sequence > self._last:
             self._last = changeset.sequence
             self.keys += [change.key["id"] for change in changeset.changes if change.key]
@@ -52,7 +52,7 @@ class Consumer:
 def test_numbers_of_an_interrupted_snapshot_are_not_given_to_transactions(
     database: Database,
 ) -> None:
-    """Even where the snapshot is not wanted any more."""
+    """They are skipped even if the snapshot is not requested any more."""
     database.run("CREATE TABLE t (id INT PRIMARY KEY)")
     database.many("INSERT INTO t VALUES (%s)", [(number,) for number in range(50)])
     offsets = Frozen()
@@ -72,7 +72,7 @@ def test_numbers_of_an_interrupted_snapshot_are_not_given_to_transactions(
 
 
 def test_a_snapshot_of_a_table_without_a_key_is_not_taken_up_again(database: Database) -> None:
-    """Rows that had come, and what has happened since, would be there twice."""
+    """Otherwise its rows, and later changes, would exist twice."""
     database.run("CREATE TABLE t (v INT)")
     database.many("INSERT INTO t VALUES (%s)", [(number,) for number in range(50)])
     reading = Reading(database, start="now")
@@ -95,7 +95,7 @@ def test_one_with_columns_that_stand_for_the_key_is(database: Database) -> None:
 
 
 def test_a_stop_waits_for_confirmations_that_are_owed(database: Database) -> None:
-    """Whoever begins next with other tables gives the same numbers to other transactions."""
+    """Otherwise a publisher of other tables could give the same numbers to other transactions."""
     database.run("CREATE TABLE a (id INT PRIMARY KEY)", "CREATE TABLE b (id INT PRIMARY KEY)")
     reading = Reading(database, tables=Tables([f"{database.name}.a"]))
     futures: list[Future[None]] = []

@@ -1,4 +1,4 @@
-"""A server that has the names of tables in small letters, whatever statements call them."""
+"""A server that stores the names of tables in lower case, whatever statements use."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tests.servers import MariaDb, MySql, mariadb_type
 
 
 class FoldingMariaDb(MariaDb):
-    """As MySQL and MariaDB are on Windows."""
+    """A MariaDB server with the setting of Windows."""
 
     def _options(self) -> list[str]:
         return [*super()._options(), "--lower-case-table-names=1"]
 
 
 class FoldingMySql(FoldingMariaDb, MySql):
-    """The same of MySQL."""
+    """A MySQL server with the setting of Windows."""
 
 
 @pytest.fixture(scope="module")
 def server(mariadb: MariaDb) -> Iterator[MariaDb]:
-    del mariadb  # Where that can't be had, neither can this.
+    del mariadb  # If MariaDB is unavailable, so is this.
     server = FoldingMySql() if mariadb_type() is MySql else FoldingMariaDb()
     server.start()
     yield server

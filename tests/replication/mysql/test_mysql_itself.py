@@ -1,4 +1,4 @@
-"""MySQL itself, where it is installed or fetched: what MariaDB has not."""
+"""MySQL itself, if it is installed or fetched: features that MariaDB lacks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["mysql"]
 
 @pytest.fixture
 def database(mysql: MySql) -> Iterator[Database]:
-    """An empty database of MySQL."""
+    """An empty MySQL database."""
     database = Database(mysql)
     yield database
     database.close()
@@ -113,7 +113,7 @@ def test_documents_with_numbers_that_the_target_would_round_are_refused(
 def test_a_statement_that_was_logged_as_such_is_read(database: Database) -> None:
     database.run("CREATE TABLE t (id INT PRIMARY KEY)", "CREATE TABLE m (id INT) ENGINE=MEMORY")
     reading = Reading(database)
-    # With variables of the session that the library for the log does not know.
+    # With session variables that the library for the log does not know.
     database.run(
         "SET SESSION sql_require_primary_key = 1, default_table_encryption = 0",
         "CREATE TABLE u (id INT PRIMARY KEY, a VARCHAR(9))",
@@ -160,7 +160,7 @@ def test_compressed_transactions_are_read_as_others(database: Database) -> None:
         "write",
     ]
     assert last.changes[0].after == {"id": 3001, "v": None, "a": "d", "b": 5}
-    # Reading goes on behind each of them.
+    # Reading continues after each of them.
     database.run("DELETE FROM t WHERE id = 3")
     assert [change.key for change in reading.changes()] == [{"id": 3}]
 
@@ -181,7 +181,7 @@ OTHER = "00000000-0000-0000-0000-00000000000"
 
 
 def test_files_that_were_read_to_their_end_can_be_purged(database: Database) -> None:
-    """Also where transactions of other servers come in another order than their numbers."""
+    """Transactions of other servers may arrive out of order of their numbers."""
     database.run("CREATE TABLE t (id INT PRIMARY KEY)")
     reading = Reading(database, start="now")
     assert reading.changes() == []
@@ -196,7 +196,7 @@ def test_files_that_were_read_to_their_end_can_be_purged(database: Database) -> 
     database.run("FLUSH BINARY LOGS", "INSERT INTO t VALUES (5)")
     database.purge()
     assert [change.key["id"] for change in reading.changes()] == [5]
-    # Behind a file that was never seen nobody knows what was in it.
+    # The contents of a purged unread file are unknown.
     database.run("FLUSH BINARY LOGS", "FLUSH BINARY LOGS", "INSERT INTO t VALUES (6)")
     database.purge()
     with pytest.raises(OffsetLost, match="purged"):
@@ -222,7 +222,7 @@ def test_one_transaction_in_a_purged_file_is_too_much(database: Database, gtid: 
 
 @pytest.fixture
 def in_parts(database: Database) -> Iterator[Database]:
-    """A database whose server logs what has changed of documents, and no more."""
+    """A database whose server logs partial updates of documents only."""
     database.run(
         "SET GLOBAL binlog_row_value_options = PARTIAL_JSON",
         "SET SESSION binlog_row_value_options = PARTIAL_JSON",
@@ -231,7 +231,7 @@ def in_parts(database: Database) -> Iterator[Database]:
     database.run("SET GLOBAL binlog_row_value_options = ''")
 
 
-#: Long enough for MySQL to log parts of what has it.
+#: Long enough for MySQL to log partial updates.
 _LONG: Final = "long enough to be left out " * 10
 _SEVERAL: Final = json.dumps(
     {"b": 1.50, "list": [1, {"x y": "z"}, 3], "text": _LONG, 'quoted " . [0]': {"a": None}}
@@ -272,7 +272,7 @@ def test_changed_parts_of_documents_are_told_as_whole_documents(
 
 
 def _said(change: RowChange) -> dict[str, Any]:
-    """What a row is now, with documents as what they say: blanks and 1e+300 make no difference."""
+    """Return a row with its documents as parsed values: blanks and 1e+300 make no difference."""
     found = change.after or {}
     return {
         name: json.loads(json_text(value), parse_float=Decimal) if name in "ed" else value
@@ -296,7 +296,7 @@ _DOCUMENTS: Final = st.recursive(
 
 
 def _paths(document: Any, path: str = "$") -> Iterator[str]:
-    """All places in a document, and some beside them."""
+    """Return all paths of a document, and some missing ones."""
     yield path
     if isinstance(document, dict):
         for name, inner in {**document, "new": None}.items():
@@ -334,7 +334,7 @@ def test_any_changes_of_any_document_are_told(in_parts: Database, data: st.DataO
         cursor.execute(f"UPDATE t SET d = {expression}", arguments)
     changes = reading.changes(snapshot="never")
     (read,) = Reading(in_parts).changes(snapshot="only")
-    # What is not changed is not in the log.
+    # The log contains changed columns only.
     for change in changes:
         assert _said(change) == _said(read)
 
@@ -350,7 +350,7 @@ def test_parts_of_documents_that_are_not_in_the_log_are_refused(in_parts: Databa
             reading.changes()
     finally:
         in_parts.run("SET GLOBAL binlog_row_image = FULL")
-    # A session may ask for it, too.
+    # A session may choose that setting, too.
     in_parts.run("SET SESSION binlog_row_image = MINIMAL", "UPDATE t SET d = JSON_SET(d, '$.b', 2)")
     with pytest.raises(StreamProblem, match="SET GLOBAL binlog_row_image = FULL"):
         reading.changes()

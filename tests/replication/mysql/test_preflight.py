@@ -1,4 +1,4 @@
-"""What is wrong with a server is said at once, with what to do."""
+"""Faulty settings of a server are reported at once, with the remedy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.replication.mysql.reading import Database, Reading
 
 @contextmanager
 def settings(database: Database, **wanted: str) -> Iterator[None]:
-    """Other global settings for a while."""
+    """Change global settings in the block."""
     before = {name: database.ask(f"SELECT @@GLOBAL.{name}")[0][0] for name in wanted}
     database.run(*(f"SET GLOBAL {name} = {value}" for name, value in wanted.items()))
     try:
@@ -24,7 +24,7 @@ def settings(database: Database, **wanted: str) -> Iterator[None]:
             database.run(f"SET GLOBAL {name} = {value!r}")
 
 
-#: Without names of columns; MySQL always logs which numbers are unsigned.
+#: Without names of columns; MySQL always logs the signedness of numbers.
 WITHOUT_NAMES = [pytest.param("NO_LOG", marks=pytest.mark.mariadb_only), "MINIMAL"]
 
 
@@ -75,7 +75,7 @@ def test_all_that_is_wrong_is_said_at_once(database: Database) -> None:
 
 
 def reader(database: Database) -> Reading:
-    """Reads as a user who may read the log and no table."""
+    """A reader whose user may read the log but no table."""
     status = "REPLICATION CLIENT" if database.is_mysql else "BINLOG MONITOR"
     database.add_user("reader", grants=f"REPLICATION SLAVE, {status}")
     return Reading(database, url=database.login("reader").replace(f"/{database.name}", "/"))
@@ -95,7 +95,7 @@ def test_a_uuid_is_octets_where_its_type_can_not_be_seen(database: Database) -> 
     reading = reader(database)
     database.run("INSERT INTO t VALUES (1, '0f8fad5b-d9cb-469f-a165-708677289500')")
     (change,) = reading.changes()
-    # Without SELECT nobody says that these octets are a UUID.
+    # Without the privilege SELECT the type UUID of these bytes is unknown.
     assert change.after == {"id": 1, "u": bytes.fromhex("0f8fad5bd9cb469fa165708677289500")}
 
 
@@ -106,7 +106,7 @@ def test_a_number_that_another_reader_has_is_refused(database: Database) -> None
         running.wait_for_changes(2)
         with pytest.raises(PreflightProblem, match="server_id 4711 is another reader's"):
             reading.publisher(server_id=4711).run()
-        # The one that was there first goes on.
+        # The first reader continues.
         database.run("INSERT INTO t VALUES (2)")
         running.wait_for_changes(3)
 
@@ -157,7 +157,7 @@ def test_columns_that_are_compressed_are_refused_where_they_are_wanted(
 
 
 def test_a_first_run_needs_what_it_was_asked_for(database: Database) -> None:
-    """Later ones do not: tables may have been dropped since."""
+    """Later runs do not, since tables may have been dropped."""
     database.run("CREATE TABLE t (id INT PRIMARY KEY)")
     missing = MysqlPublisher(database.url, needs_database="nosuchdb")
     with pytest.raises(PreflightProblem, match="no database nosuchdb"):

@@ -1,4 +1,4 @@
-"""Going on where one was: after an end, a crash, a lost connection; and where that can't be."""
+"""Resuming after an end, a crash or a lost connection; and the cases where that is impossible."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TABLE = "CREATE TABLE t (id INT PRIMARY KEY, v INT)"
 
 @pytest.fixture(scope="module")
 def own_server(mariadb: MariaDb) -> Iterator[MariaDb]:
-    """A server of our own, which can be killed and reset."""
+    """A separate server, which can be killed and reset."""
     server = type(mariadb)()
     try:
         server.start()
@@ -49,11 +49,11 @@ def ids(changesets: list[Changeset]) -> list[int]:
     return [change.key["id"] for each in changesets for change in each.changes]
 
 
-# Where reading goes on.
+# Positions for resuming.
 
 
 class _Kept(MemoryOffsets):
-    """Remembers every checkpoint."""
+    """Records every checkpoint."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class _Kept(MemoryOffsets):
 
 
 def test_reading_goes_on_at_every_commit(database: Database) -> None:
-    """From every checkpoint on, the rest is told, with the same numbers and ids."""
+    """From every checkpoint on, the rest is published with the same numbers and ids."""
     database.run(TABLE, "CREATE TABLE m (id INT PRIMARY KEY) ENGINE=MyISAM")
     offsets = _Kept()
     reading = Reading(database, offsets=offsets)
@@ -97,7 +97,7 @@ def test_reading_goes_on_at_every_commit(database: Database) -> None:
 
 
 def test_a_checkpoint_is_never_inside_a_transaction(database: Database) -> None:
-    """Without its table maps the rest of a statement would be lost without a word."""
+    """Without its table maps the rest of a statement would be lost silently."""
     database.run(TABLE)
     offsets = _Kept()
     reading = Reading(database, offsets=offsets)
@@ -136,7 +136,7 @@ def test_a_position_without_gtid_is_resumed_by_file_and_position(database: Datab
     checkpoint = reading.offsets.load()
     assert checkpoint is not None
     position = json.loads(checkpoint.position)
-    # MySQL is always resumed so.
+    # MySQL always resumes by GTID.
     assert bool(position.pop("gtid", "")) != database.is_mysql
     position["pos"] = database.end()[1]
     database.run("INSERT INTO t VALUES (2, 2)", "FLUSH BINARY LOGS", "INSERT INTO t VALUES (3, 3)")
@@ -194,7 +194,7 @@ def test_a_server_that_comes_back_is_read_on(own: Database, end: str) -> None:
 
 
 def kill(database: Database) -> None:
-    """Kill the server with -9."""
+    """Kill the server with ``kill -9``."""
     (pid,) = database.ask("SELECT @@pid_file")[0]
     number = int(Path(pid).read_text())
     subprocess.run(["kill", "-9", str(number)], check=True)
@@ -202,7 +202,7 @@ def kill(database: Database) -> None:
 
 
 def test_numbers_of_tables_from_before_a_crash_do_not_mix_tables_up(own: Database) -> None:
-    """A server that is killed does not say so in its log, and numbers tables anew."""
+    """A killed server does not log that, and numbers tables from the beginning."""
     own.run("CREATE TABLE a (x INT PRIMARY KEY, y VARCHAR(10))", "CREATE TABLE b (n BIGINT)")
     own.run("INSERT INTO a VALUES (1, 'one')", "INSERT INTO b VALUES (77)")
     for number, tables in enumerate(("ba", "ab"), 2):
@@ -225,11 +225,11 @@ def test_numbers_of_tables_from_before_a_crash_do_not_mix_tables_up(own: Databas
     ]
 
 
-# Where it can't go on.
+# Cases where resuming is impossible.
 
 
 def test_a_log_that_was_reset_is_not_taken_for_the_same(own: Database) -> None:
-    """Everything is at the same place again: file, position and GTID."""
+    """File, position and GTID are the same as before."""
     history = [
         "DROP TABLE IF EXISTS t",
         "CREATE TABLE t (id INT PRIMARY KEY)",
@@ -304,7 +304,7 @@ def test_a_log_that_was_reset_since_a_snapshot_is_lost(own: Database) -> None:
 
 @pytest.mark.parametrize("begin", ["now", "snapshot"])
 def test_a_log_that_was_reset_before_anything_was_read_is_lost(own: Database, begin: str) -> None:
-    """Everything is at the same place again, before a commit was read of the file."""
+    """File, position and GTID are the same as before the first commit was read."""
     history = ["DROP TABLE IF EXISTS t", "CREATE TABLE t (id INT PRIMARY KEY)"]
     own.run(*history)
     reading = Reading(own, start="now")
@@ -349,7 +349,7 @@ def test_a_position_of_something_else_is_refused(database: Database, position: s
         reading.changes()
 
 
-# Ends.
+# Ends of a publisher.
 
 
 def test_stop_is_prompt_and_nothing_is_lost(database: Database) -> None:
@@ -378,7 +378,7 @@ def test_a_publisher_that_was_stopped_before_it_runs_reads_nothing(database: Dat
 def test_what_a_receiver_of_changesets_raises_ends_reading_in_front_of_it(
     database: Database, error: type[Exception]
 ) -> None:
-    """Even if it looks like a lost connection to the server."""
+    """The error may look like a lost connection to the server."""
     database.run(TABLE)
     reading = Reading(database)
     database.run(*(f"INSERT INTO t VALUES ({number}, 0)" for number in (1, 2, 3)))
@@ -448,7 +448,7 @@ def test_a_reader_that_is_killed_goes_on_and_numbers_are_the_same(
 
 
 def test_behind_an_event_that_is_larger_than_a_packet_reading_goes_on(own: Database) -> None:
-    """The server can't tell then which transactions there were at the place of the checkpoint."""
+    """The server then cannot tell which transactions precede the checkpoint."""
     own.run("CREATE TABLE t (id INT PRIMARY KEY, a LONGTEXT)")
     reading = Reading(own)
     own.run("INSERT INTO t VALUES (1, REPEAT('x', 2000000))", "INSERT INTO t VALUES (2, '')")
@@ -458,12 +458,12 @@ def test_behind_an_event_that_is_larger_than_a_packet_reading_goes_on(own: Datab
     try:
         if not own.is_mysql:
             file, pos = own.end()
-            # Of MariaDB 11.8, the server can.
+            # MariaDB 11.8 can.
             ((told,),) = own.ask(f"SELECT BINLOG_GTID_POS('{file}', {pos})")
             assert told in (None, "0-1-3")
         own.run("INSERT INTO t VALUES (3, '')")
         assert [change.key for change in reading.changes()] == [{"id": 3}]
-        # A file that was begun anew is another one all the same.
+        # A file that was reset is nevertheless a different one.
         second = own.ask("SELECT UNIX_TIMESTAMP()")
         assert wait_until(lambda: own.ask("SELECT UNIX_TIMESTAMP()") != second, DEADLINE_S)
         own.reset()
@@ -477,7 +477,7 @@ def test_behind_an_event_that_is_larger_than_a_packet_reading_goes_on(own: Datab
 
 
 def test_statements_about_tables_of_others_end_nothing(own: Database) -> None:
-    """As by tools that compare replicas, which log their statements as such."""
+    """Tools that compare replicas log their statements in that form."""
     own.run("CREATE TABLE t (id INT PRIMARY KEY)")
     reading = Reading(own)
     other = f"{own.name}_other"

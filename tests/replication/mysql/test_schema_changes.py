@@ -1,4 +1,4 @@
-"""Statements that change tables, whatever they look like."""
+"""Statements that change tables, in any form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.replication.mysql.test_values import table_of
 
 
 def schemas(reading: Reading) -> list[tuple[str, list[str] | None]]:
-    """The tables of the changes of schemas, each with its columns."""
+    """Return the tables of the schema changes, each with its columns."""
     changes = [change for change in reading.changes() if change.action == "schema"]
     return [(change.table, names(change.after)) for change in changes]
 
@@ -45,7 +45,7 @@ def test_a_change_of_a_table_is_told_with_its_statement_and_columns(database: Da
 
 
 def test_columns_of_the_catalogue_are_those_of_the_log(database: Database) -> None:
-    """If they were not the same they would be told again with the first row."""
+    """Otherwise they would be published again with the first row."""
     reading = Reading(database)
     database.run(table_of(database), "INSERT INTO wide (id) VALUES (1)")
     assert [change.action for change in reading.changes()] == ["schema", "write"]
@@ -75,7 +75,7 @@ def test_rows_are_read_as_their_table_was_when_they_were_written(database: Datab
 
 
 def test_the_columns_are_put_right_before_rows_that_have_others(database: Database) -> None:
-    """The catalogue is as it is now, and the log may be from before."""
+    """The catalogue has the current columns, but the log may be older."""
     reading = Reading(database)
     database.run(
         "CREATE TABLE t (id INT PRIMARY KEY)",

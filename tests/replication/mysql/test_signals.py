@@ -1,4 +1,4 @@
-"""Signals, as Meepo has them, and its own tests of this."""
+"""Signals, as in Meepo, and Meepo's own tests of them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tests.replication.mysql.reading import DEADLINE_S, Database, Reading
 
 
 class Heard:
-    """What has come by signals."""
+    """The received signals."""
 
     def __init__(self) -> None:
-        """Hear nothing yet."""
+        """Start empty."""
         self.sent: dict[str, list[Any]] = defaultdict(list)
         self.order: list[str] = []
         self._receivers: list[Callable[..., None]] = []
 
     def listen(self, *names: str) -> None:
-        """Listen to signals of these names."""
+        """Connect to signals of these names."""
         for name in names:
             self._listen(name)
 
@@ -41,7 +41,7 @@ class Heard:
 
 @pytest.fixture
 def seven(database: Database) -> tuple[Database, tuple[str, int]]:
-    """Meepo's table and its seven statements, and where they begin."""
+    """Meepo's table and its seven statements, and their position in the log."""
     database.run(
         "CREATE TABLE test (id INT NOT NULL AUTO_INCREMENT, data VARCHAR(256) NOT NULL, "
         "PRIMARY KEY (id))"

@@ -1,4 +1,4 @@
-"""The rows that are there are told first, and then what changes; nothing is missed between."""
+"""The existing rows are published first, and then the changes, without a gap."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.replication.mysql.reading import DEADLINE_S, Database, Reading, numbe
 
 
 class Copy:
-    """Tables, as a consumer has them that applies what it is told."""
+    """Tables of a consumer that applies the changes."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self.rows: dict[tuple[str, tuple[Any, ...]], dict[str, Any]] = {}
 
     def apply(self, changes: list[RowChange]) -> None:
-        """Apply changes as a sink does: what is written again is overwritten."""
+        """Apply changes as a sink does: a repeated write overwrites."""
         for change in changes:
             if change.action in ("schema", "truncate"):
                 continue
@@ -41,7 +41,7 @@ class Copy:
                 self.rows[place] = change.after
 
     def table(self, name: str) -> list[tuple[Any, ...]]:
-        """The rows of a table, in the order of their keys."""
+        """Return the rows of a table, in the order of their keys."""
         found = sorted((key, row) for (table, key), row in self.rows.items() if table == name)
         return [tuple(row.values()) for _, row in found]
 
@@ -55,7 +55,7 @@ def test_rows_that_are_there_come_first_and_then_what_changes(database: Database
         running.wait_for_changes(4)
     found = [(change.action, change.key["id"]) for change in running.changes]
     assert found == [("read", 1), ("read", 2), ("read", 3), ("write", 4)]
-    # An empty one says that no more rows of the snapshot come.
+    # An empty changeset ends the snapshot.
     assert [each.source.is_snapshot for each in running.found] == [True, True, False, False]
     assert [len(each.changes) for each in running.found] == [2, 1, 0, 1]
     database.run("INSERT INTO t VALUES (5)")
@@ -126,7 +126,7 @@ def test_chunks_have_every_row_once(database: Database, key: str, values: list[s
 
 
 def test_rows_are_of_one_moment_and_the_stream_begins_there(database: Database) -> None:
-    """While the first chunk is told, rows of all kinds change everywhere."""
+    """While the first chunk is published, rows of all kinds change everywhere."""
     database.run(
         "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
         f"INSERT INTO t SELECT seq, 0 FROM {numbers(100)}",
@@ -239,10 +239,10 @@ def test_a_snapshot_that_is_killed_goes_on_where_it_was(database: Database, tmp_
                 if reads >= enough:
                     break
             process.kill()
-        # What is read already changes, and so does what is to be read.
+        # Change both rows that have been read and rows that have not.
         if enough < 1000:
             database.run(f"UPDATE t SET v = {round_} WHERE id IN (1, {round_ + 10}, 299)")
-    # A chunk may be told again, but not all of them.
+    # A chunk may be published again, but not all of them.
     assert 300 <= reads < 300 + 2 * 40
     assert sorted(copy.items()) == list(database.ask("SELECT * FROM t ORDER BY id"))
     checkpoint = FileOffsets(tmp_path / "offsets").load()
@@ -300,7 +300,7 @@ def test_without_a_table_the_snapshot_is_empty_and_the_stream_begins(database: D
 
 
 def test_what_a_receiver_raises_ends_a_snapshot(database: Database) -> None:
-    """Even if it looks like a lost connection to the server."""
+    """The error may look like a lost connection to the server."""
     database.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     reading = Reading(database)
 

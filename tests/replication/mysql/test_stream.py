@@ -1,4 +1,4 @@
-"""The stream: transactions, keys, filters, and what must not be told wrongly."""
+"""The stream: transactions, keys, filters, and misleading log entries."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_what_was_rolled_back_is_not_told(database: Database) -> None:
 def test_what_was_rolled_back_to_a_savepoint_is_not_told_though_it_is_in_the_log(
     database: Database,
 ) -> None:
-    """It is in there as soon as the transaction has a table that takes part in none."""
+    """Such rows are in the log if the transaction also uses a non-transactional table."""
     database.run(
         "CREATE TABLE t (id INT PRIMARY KEY)", "CREATE TABLE m (id INT PRIMARY KEY) ENGINE=MyISAM"
     )
@@ -249,7 +249,7 @@ def test_tables_of_the_same_name_are_told_apart(database: Database) -> None:
 
 
 def test_rows_of_tables_that_are_not_wanted_are_not_looked_at(database: Database) -> None:
-    """Text in this character set can't be read: that would stop reading."""
+    """Text in this character set cannot be decoded, which would stop the reader."""
     database.run(
         "CREATE TABLE wanted (id INT PRIMARY KEY)",
         "CREATE TABLE other (id INT PRIMARY KEY, s VARCHAR(9) CHARACTER SET geostd8)",
@@ -304,7 +304,7 @@ def test_the_position_moves_on_where_nothing_is_wanted(database: Database) -> No
         assert wait_until(lambda: running.publisher.lag_s == 0, DEADLINE_S)
 
 
-# What must not be told wrongly, or not at all.
+# Misleading log entries.
 
 
 def test_rows_that_a_session_has_logged_as_a_statement_stop_reading(database: Database) -> None:
@@ -392,7 +392,7 @@ def test_sequences_are_no_tables(database: Database) -> None:
 
 
 def test_a_table_in_memory_is_empty_when_the_server_was_started(database: Database) -> None:
-    """The server says so when somebody looks at the table; of old, by a DELETE without WHERE."""
+    """The server logs that when the table is opened; old versions by a DELETE without WHERE."""
     database.run("CREATE TABLE m (id INT PRIMARY KEY) ENGINE=MEMORY", "INSERT INTO m VALUES (1)")
     reading = Reading(database)
     database.run("SET binlog_format = STATEMENT", "DELETE FROM m")

@@ -1,4 +1,4 @@
-"""Values are what they are in the database, from the log as from a snapshot."""
+"""Values equal those in the database, from the log as from a snapshot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.replication.mysql.reading import Database, Reading
 
 ZERO_END = UUID("0f8fad5b-d9cb-469f-a165-708655000000")
 
-#: The type of a column, a value as SQL has it, and what it is.
+#: The type of a column, a value in SQL, and the expected value.
 VALUES: list[tuple[str, str, Any]] = [
     ("TINYINT", "-128", -128),
     ("TINYINT UNSIGNED", "255", 255),
@@ -106,7 +106,7 @@ VALUES: list[tuple[str, str, Any]] = [
     ("TIMESTAMP NULL", "NULL", None),
 ]
 
-#: The same of what MySQL has no type for, or documents that it keeps as something other than text.
+#: Types that MySQL lacks, and documents that it does not store as text.
 OF_MARIADB: list[tuple[str, str, Any]] = [
     ("YEAR(2)", "70", 70),
     ("YEAR(2)", "2000", 0),
@@ -123,23 +123,23 @@ OF_MARIADB: list[tuple[str, str, Any]] = [
 
 
 def values_of(database: Database) -> list[tuple[str, str, Any]]:
-    """The values that the server has types for."""
+    """Return the values for the types that the server has."""
     return VALUES if database.is_mysql else VALUES + OF_MARIADB
 
 
 def table_of(database: Database) -> str:
-    """The statement that makes a table with a column for each of them."""
+    """Return the statement that creates a table with a column for each of them."""
     columns = (f"c{number} {kind}" for number, (kind, _, _) in enumerate(values_of(database)))
     return f"CREATE TABLE wide (id INT PRIMARY KEY, {', '.join(columns)})"
 
 
 def row_of(database: Database) -> str:
-    """The statement that writes them."""
+    """Return the statement that inserts them."""
     return f"INSERT INTO wide VALUES (1, {', '.join(value for _, value, _ in values_of(database))})"
 
 
 def check(database: Database, after: dict[str, Any] | None) -> None:
-    """Every column is what it should be, and of that type."""
+    """Check the value and the type of every column."""
     assert after is not None
     for number, (kind, value, wanted) in enumerate(values_of(database)):
         found = after[f"c{number}"]

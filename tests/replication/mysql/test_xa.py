@@ -1,4 +1,4 @@
-"""Transactions of two phases are told when they are committed, and not when they are prepared."""
+"""XA transactions are published when they are committed, and not when they are prepared."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tests.servers import SqlServer
 
 @pytest.fixture(scope="session")
 def database_name(postgresql: SqlServer) -> str:
-    """A database that tests use one after the other: making one takes its time."""
+    """A database that tests use in turn, since its creation is slow."""
     return postgresql.new_database()
 
 

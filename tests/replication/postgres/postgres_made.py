@@ -1,4 +1,4 @@
-"""A database of PostgreSQL with a slot, and publishers that watch it."""
+"""A PostgreSQL database with a slot, and publishers of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.servers import SqlServer
 
 __all__ = ["DEADLINE_S", "Database", "Running", "Taken", "made_publication"]
 
-#: How long anything may take that is waited for, in seconds.
+#: Timeout of any wait, in seconds.
 DEADLINE_S: Final = 60.0
 
 _NUMBERS: Final = count(1)
@@ -31,26 +31,26 @@ class Database:
     """A database, with a name for a slot and a publication."""
 
     def __init__(self, server: SqlServer, name: str) -> None:
-        """Nobody else uses it."""
+        """Set the names; no other test uses the database meanwhile."""
         self.server = server
         self.name = name
-        #: Who watches, perhaps with a password.
+        #: The user of the publisher, perhaps with a password.
         self.user = "postgres"
         self.slot = f"slot_{next(_NUMBERS)}"
         self.offsets: Offsets = MemoryOffsets()
 
     @property
     def url(self) -> str:
-        """Where a publisher finds it."""
+        """The URL for a publisher."""
         return self.server.url(self.name).replace("postgres@", f"{self.user}@")
 
     def connect(self, **options: Any) -> psycopg.Connection[tuple[Any, ...]]:
-        """A connection of a user."""
+        """Return a connection of a user."""
         url = self.server.url(self.name).replace("+psycopg", "")
         return psycopg.Connection.connect(url, autocommit=True, **options)
 
     def execute(self, *statements: str) -> list[tuple[Any, ...]]:
-        """Execute statements, each in a transaction of its own; gives the last one's rows."""
+        """Execute statements, each in its own transaction; return the rows of the last one."""
         rows: list[tuple[Any, ...]] = []
         with self.connect() as connection:
             for statement in statements:
@@ -65,7 +65,7 @@ class Database:
                 connection.execute(statement.encode())
 
     def slot_lsn(self) -> str | None:
-        """Up to where the slot was confirmed, if it is there."""
+        """Return the confirmed position of the slot, if it exists."""
         rows = self.execute(
             "SELECT confirmed_flush_lsn::text FROM pg_replication_slots "
             f"WHERE slot_name = '{self.slot}'"
@@ -73,14 +73,14 @@ class Database:
         return str(rows[0][0]) if rows else None
 
     def is_active(self) -> bool:
-        """Whether somebody reads the slot."""
+        """True if a client reads the slot."""
         rows = self.execute(
             f"SELECT active FROM pg_replication_slots WHERE slot_name = '{self.slot}'"
         )
         return bool(rows and rows[0][0])
 
     def is_streaming(self) -> bool:
-        """Whether somebody gets the stream of the slot: one that is being made is active, too."""
+        """True if a client receives the stream of the slot; a slot in creation is active, too."""
         rows = self.execute(
             "SELECT pid FROM pg_replication_slots JOIN pg_stat_replication ON pid = active_pid "
             f"WHERE slot_name = '{self.slot}' AND state IN ('catchup', 'streaming')"
@@ -88,33 +88,33 @@ class Database:
         return bool(rows)
 
     def publication(self, tables: Tables | None = None, **options: Any) -> Publication:
-        """A publication that keeps its checkpoint with this object."""
+        """Return a publication that stores its checkpoint in this object."""
         return made_publication(self.offsets, tables, **options)
 
     def publisher(self, publication: Publication, **options: Any) -> PostgresPublisher:
-        """A publisher of this database."""
+        """Return a publisher of this database."""
         given = {"slot": self.slot, "publication_name": self.slot, "heartbeat_s": 0.2, **options}
         return PostgresPublisher(self.url, publication, **given)
 
     def begin(self, tables: Tables | None = None) -> None:
-        """Make publication and slot: whatever is committed from now on is published."""
+        """Create publication and slot: all later commits are published."""
         assert self.read(tables) == []
 
     def read(
         self, tables: Tables | None = None, *, snapshot: str = "never", **options: Any
     ) -> list[Changeset]:
-        """Publish what was committed since the last call; gives it."""
+        """Publish and return the changesets since the last call."""
         publication = self.publication(tables)
         with Taken(publication) as taken:
             self.publisher(publication, snapshot=snapshot, blocking=False, **options).run()
         return taken.changesets
 
     def changes(self, tables: Tables | None = None, **options: Any) -> list[RowChange]:
-        """The same, but only the changes."""
+        """Publish and return the changes since the last call."""
         return [change for each in self.read(tables, **options) for change in each.changes]
 
     def drop_slot(self) -> None:
-        """Drop the slot, when nobody reads it any more, if it is there."""
+        """Drop the slot, if it exists, once no client reads it."""
         assert wait_until(lambda: not self.is_active(), DEADLINE_S)
         self.execute(
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
@@ -122,7 +122,7 @@ class Database:
         )
 
     def clear(self) -> None:
-        """Leave nothing behind."""
+        """Remove the slot, the publication and all tables."""
         self.drop_slot()
         self.execute(f"ALTER DATABASE {self.name} RESET ALL")
         for (name,) in self.execute("SELECT pubname FROM pg_publication"):
@@ -134,45 +134,45 @@ class Database:
 
 
 def made_publication(offsets: Offsets, tables: Tables | None = None, **options: Any) -> Publication:
-    """A publication whose checkpoints are stored at once."""
+    """Return a publication whose checkpoints are stored immediately."""
     given = {"kind": "postgresql", "server": "here", "checkpoint_s": 0.0, **options}
     return Publication(offsets, tables=tables, **given)
 
 
 class Taken:
-    """Takes the changesets of a publication while it is entered."""
+    """Collects the changesets of a publication while it is entered."""
 
     def __init__(
         self,
         publication: Publication,
         confirm: Callable[[Changeset], Future[None] | None] = lambda changeset: None,
     ) -> None:
-        """``confirm`` gives the future of a changeset, ``None`` where it is taken at once."""
+        """Set ``confirm``, which returns the future of a changeset, or ``None``."""
         self.changesets: list[Changeset] = []
         self._origin = publication.origin
         self._confirm = confirm
 
     def __enter__(self) -> Taken:
-        """Listen."""
+        """Connect."""
         CHANGESET.connect(self._take)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Listen no more."""
+        """Disconnect."""
         CHANGESET.disconnect(self._take)
 
     def __iter__(self) -> Iterator[Changeset]:
-        """What was taken up to now."""
+        """Iterate over the collected changesets."""
         return iter(list(self.changesets))
 
     @property
     def changes(self) -> list[RowChange]:
-        """The changes that were taken up to now."""
+        """The collected changes."""
         return [change for each in self for change in each.changes]
 
     @property
     def sequences(self) -> Sequence[int]:
-        """Their numbers."""
+        """The numbers of the collected changesets."""
         return [each.sequence for each in self]
 
     def _take(self, changeset: Changeset) -> Future[None] | None:
@@ -195,7 +195,7 @@ class Running:
         snapshot: str = "never",
         **options: Any,
     ) -> None:
-        """Begin where the database's checkpoint is."""
+        """Resume at the database's checkpoint."""
         self.database = database
         self.publication = database.publication(tables, max_unconfirmed=most)
         self.publisher = database.publisher(self.publication, snapshot=snapshot, **options)
@@ -210,13 +210,13 @@ class Running:
             self.error = error
 
     def __enter__(self) -> Running:
-        """Run; return when the slot is read, or when it has ended."""
+        """Run; return when the slot is read, or when the publisher has ended."""
         self.taken.__enter__()
         self._thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Stop, and raise what the publisher has raised."""
+        """Stop, and raise the error of the publisher."""
         self.publisher.stop()
         self.join()
         self.taken.__exit__()
@@ -229,14 +229,14 @@ class Running:
         assert not self._thread.is_alive()
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until something is so."""
+        """Wait for a condition."""
         is_so = wait_until(lambda: self.error is not None or condition(), DEADLINE_S)
         if self.error is not None:
             raise self.error
         assert is_so
 
     def until_changes(self, number: int) -> list[RowChange]:
-        """Wait until so many changes were published."""
+        """Wait until this many changes were published."""
         self.until(lambda: len(self.taken.changes) >= number)
         return self.taken.changes
 

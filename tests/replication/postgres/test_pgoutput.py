@@ -1,4 +1,4 @@
-"""The decoder of pgoutput: what a server has sent, anything made up, and what is broken."""
+"""The decoder of pgoutput: recorded, generated and broken input."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _octets(text: str) -> bytes:
     return bytes.fromhex(text)
 
 
-#: Octets, put together by hand from the tables of the documentation, and what they say.
+#: Bytes, written by hand from the tables of the documentation, and their meaning.
 GOLDEN: list[tuple[str, bytes, Record]] = [
     (
         "begin",
@@ -182,7 +182,7 @@ def test_any_octets_are_a_message_or_a_problem(octets: bytes, kind: int) -> None
         assert str(problem)
 
 
-# Messages made up, written by the rules of the documentation.
+# Generated messages, encoded by the rules of the documentation.
 
 _NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=10)
 _OIDS = st.integers(0, 2**32 - 1)
@@ -234,7 +234,7 @@ def _counted(octets: bytes) -> bytes:
 
 
 def written(record: Record) -> bytes:
-    """A message, written by the rules of the documentation."""
+    """Return a message, encoded by the rules of the documentation."""
     match record:
         case Begin(lsn, time, xid):
             return b"B" + struct.pack("!QqI", lsn, _time(time), xid)

@@ -1,4 +1,4 @@
-"""Transactions put together from messages that no server would send."""
+"""Transactions of messages that no server would send."""
 
 from __future__ import annotations
 

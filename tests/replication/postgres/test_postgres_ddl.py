@@ -1,4 +1,4 @@
-"""Changes of tables at PostgreSQL: followed, or the job ends with what to do; never quietly wrong.
+"""Changes of tables at PostgreSQL: applied, or the job ends with an error; never silently wrong.
 
 The table of the page on sources is this one.
 """
@@ -24,7 +24,7 @@ ROWS = "INSERT INTO t VALUES (1, 1, 'x'), (2, 2, 'y')"
 
 
 class Case(NamedTuple):
-    """Statements, and the table that has to be the same afterwards."""
+    """Statements, and the table that must be equal afterwards."""
 
     statements: list[str]
     table: str = "t"
@@ -144,7 +144,7 @@ def test_without_a_snapshot_a_column_that_is_computed_no_longer_is_told(
     database.begin()
     database.execute("INSERT INTO g VALUES (2, 2)")
     assert [each.action for each in database.changes()] == ["write"]
-    # The catalogue has the column as plain while rows come that were logged before.
+    # The catalogue has the column as plain while older rows of the log arrive.
     database.execute(
         "INSERT INTO g VALUES (3, 3)",
         "ALTER TABLE g ALTER c DROP EXPRESSION",
@@ -268,7 +268,7 @@ def test_all_tables_are_published_only_when_that_is_asked_for(
     assert "refuses UPDATE and DELETE" in caplog.text
 
 
-#: Columns that a table has had and has now, and a part of why it is copied, or nothing.
+#: Old and new columns of a table, and a part of the reason for a copy, or nothing.
 OLD = Shape(
     7, (("id", 23, -1, 1), ("a", 23, -1, 2), ("b", 1043, 24, 3)), gone=("z",), generated=(5,)
 )

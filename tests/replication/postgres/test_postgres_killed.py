@@ -1,4 +1,4 @@
-"""A publisher in a process of its own, killed again and again."""
+"""A publisher in a child process, killed repeatedly."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.replication.postgres.postgres_made import (
     made_publication,
 )
 
-#: The longest time between two changes: there are some that nothing is told of, in seconds.
+#: The longest time in seconds between two changes, as some changes are not published.
 PAUSE_S = 0.2
 
 
 def _said(changeset: Changeset) -> tuple[object, ...]:
-    """What has to be the same when a changeset comes again."""
+    """Return the parts of a changeset that must be equal when it is published again."""
     source = changeset.source
     return (changeset.id, source.position, source.transaction, source.time, changeset.changes)
 
@@ -88,14 +88,14 @@ def test_publisher_that_is_killed_again_and_again_tells_all(
                         break
                 while process.poll() is None and (size := taken.stat().st_size) < enough:
                     _change_something(connection, chance)
-                    # No faster than it tells, or else a slow one would never catch up.
+                    # Write no faster than it publishes, or a slow publisher would never catch up.
                     wait_until(partial(_has_grown, process, taken, size), PAUSE_S, interval_s=0.005)
                     assert time.monotonic() < deadline
             finally:
                 process.kill()
                 _, errors = process.communicate()
             assert process.returncode == -signal.SIGKILL, errors.decode()
-    # The last one may end.
+    # The last publisher may run to its end.
     publication = made_publication(FileOffsets(tmp_path / "offsets"), checkpoint_s=1.0)
     with Taken(publication) as rest:
         database.publisher(publication, blocking=False).run()
@@ -126,7 +126,7 @@ def _change_something(
 
 
 def _replica(told: list[Changeset]) -> dict[object, object]:
-    """What a consumer makes of it that drops numbers which it has seen."""
+    """Return the rows of a consumer that drops known numbers."""
     rows: dict[object, object] = {}
     last = 0
     said: dict[int, tuple[object, ...]] = {}

@@ -1,4 +1,4 @@
-"""What is wrong is said before anything begins, all at once; and secrets are never said."""
+"""All faults are reported at once before the start; secrets are never shown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _QUOTED = "hunter2%26x"
 
 
 class _BareServer(PostgreSql):
-    """A server that is not set up for logical replication."""
+    """A server that is not configured for logical replication."""
 
     def _command(self) -> list[str]:
         settings = ("wal_level=replica", "max_replication_slots=1")
@@ -41,7 +41,7 @@ def bare_server(postgresql: SqlServer) -> Iterator[PostgreSql]:
 
 
 def _problems(database: Database, tables: Tables | None = None) -> str:
-    """What the publisher complains of, a line each."""
+    """Return the problems that the publisher reports, a line each."""
     with pytest.raises(PreflightProblem) as raised:
         database.read(tables)
     assert str(raised.value).splitlines() == list(raised.value.problems)
@@ -117,7 +117,7 @@ def test_tables_that_the_user_may_not_publish_or_read_are_named(database: Databa
     foreign, secret = raised.value.problems
     assert "tables of other owners (public.t, public.u)" in foreign
     assert f"{role} may not read public.t for a snapshot" in secret
-    # An administrator has made the publication, and no row is to be read.
+    # An administrator has created the publication, and there is no snapshot.
     database.execute(f"CREATE PUBLICATION {database.slot} FOR ALL TABLES")
     database.begin()
     database.execute("INSERT INTO t VALUES (1)")
@@ -208,7 +208,7 @@ def test_slot_that_somebody_reads_is_refused(database: Database) -> None:
         second = database.publisher(publication, snapshot="never", busy_s=0.5)
         with pytest.raises(PreflightProblem, match="is read by somebody else"):
             second.run()
-        # The first one is not disturbed.
+        # The first publisher is not disturbed.
         database.execute("INSERT INTO t VALUES (1)")
         running.until_changes(1)
 
@@ -269,7 +269,7 @@ def test_logs_and_errors_have_no_secrets(
     assert "hunter2" not in caplog.text + str(raised.value) + repr(raised.value)
 
 
-# What is given wrongly.
+# Invalid arguments.
 
 
 def test_mode_that_is_none_is_refused(database: Database) -> None:
@@ -351,14 +351,14 @@ def test_a_name_that_is_not_utf_8_is_refused_at_the_start(
 
 @pytest.fixture
 def in_sql_ascii(postgresql: SqlServer) -> Iterator[Database]:
-    """A database of its own, whose slot is gone afterwards."""
+    """A separate database, whose slot is dropped afterwards."""
     database = _database_in(postgresql, "SQL_ASCII", f"octets_{next(_NUMBERS)}")
     yield database
     database.drop_slot()
 
 
 def _execute_octets(database: Database, *statements: bytes) -> None:
-    """Execute statements whose octets are no text."""
+    """Execute statements with bytes that are not valid text."""
     with database.connect() as connection:
         connection.execute(b"SET client_encoding = SQL_ASCII")
         for statement in statements:
@@ -382,7 +382,7 @@ def test_a_new_table_whose_name_is_not_utf_8_is_left_out_and_told(
         running.until_changes(1)
         text = "the table b'\\xfc': it has names that are not UTF-8, and is not"
         assert wait_until(lambda: text in caplog.text, DEADLINE_S)
-    # As long as it stays so, later sessions do the same.
+    # As long as nothing changes, later sessions give the same result.
     database.execute("INSERT INTO t VALUES (2)")
     assert [change.key for change in database.changes(snapshot="initial")] == [{"id": 2}]
     _execute_octets(database, b'ALTER TABLE "\xfc" RENAME TO u')

@@ -1,4 +1,4 @@
-"""What comes of changes in a real PostgreSQL: rows, keys, transactions."""
+"""The changesets of a real PostgreSQL: rows, keys, transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A publisher that is stopped, killed, held up or cut off: nothing is lost, numbers stay."""
+"""A publisher that is stopped, killed, blocked or disconnected: nothing is lost, numbers stay."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.servers import PostgreSql, SqlServer
 
 
 class _Killed(Exception):
-    """Stands for the end of a process."""
+    """Simulates the end of a process."""
 
 
 def _said(changeset: Changeset) -> tuple[object, ...]:
-    """What has to be the same when a changeset comes again."""
+    """Return the parts of a changeset that must be equal when it is published again."""
     source = changeset.source
     return (changeset.id, source.position, source.transaction, source.time, changeset.changes)
 
@@ -51,7 +51,7 @@ def test_transactions_come_again_with_their_numbers_from_where_it_was_killed(
     def confirm(changeset: Changeset) -> Future[None] | None:
         if changeset.sequence == at:
             raise _Killed
-        # The second last before the end is not confirmed, so nothing behind it counts.
+        # The second last before the end is not confirmed, so no later confirmation counts.
         return Future() if changeset.sequence == at - 1 else None
 
     publication = database.publication(tables)
@@ -79,8 +79,8 @@ def test_server_is_told_of_what_is_confirmed_only(database: Database) -> None:
     with Running(database, confirm=confirm) as running:
         running.until_streaming()
         with database.connect() as slow:
-            # A transaction that began before, and ends behind, what is not confirmed: its messages
-            # have earlier places in the log.
+            # A transaction that began before the unconfirmed one and ends after it: its messages
+            # have earlier positions in the log.
             slow.execute("BEGIN")
             slow.execute("INSERT INTO t VALUES (1)")
             database.execute("INSERT INTO t VALUES (2)", "INSERT INTO t VALUES (3)")
@@ -193,7 +193,7 @@ def test_connection_that_is_cut_is_made_again(
     assert "the stream has broken" in caplog.text
 
 
-# A server of one's own.
+# A separate server.
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +208,7 @@ def own_server(postgresql: SqlServer) -> Iterator[PostgreSql]:
 
 
 def _shut_down(server: PostgreSql) -> None:
-    """End it at once but in order, although there are connections."""
+    """Shut it down immediately but cleanly, although there are connections."""
     pid = int((server.directory / "data" / "postmaster.pid").read_text().split()[0])
     os.kill(pid, signal.SIGINT)
     server.stop()
@@ -221,7 +221,7 @@ def test_server_that_is_started_again_goes_on(own_server: PostgreSql) -> None:
         running.until_streaming()
         database.execute("INSERT INTO t VALUES (1)")
         running.until_changes(1)
-        # It does not end before all that it has was confirmed.
+        # The server waits until all its changes were confirmed.
         _shut_down(own_server)
         assert wait_until(lambda: not own_server.socket.exists(), DEADLINE_S)
         own_server.start()
@@ -254,7 +254,7 @@ def test_log_that_the_server_has_removed_is_an_offset_that_is_lost(own_server: P
         database.read()
 
 
-# What is lost is said.
+# Losses are reported.
 
 
 def test_slot_that_was_dropped_is_an_offset_that_is_lost(database: Database) -> None:

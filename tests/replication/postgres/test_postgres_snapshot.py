@@ -1,4 +1,4 @@
-"""Snapshots: what was there comes first, then what has changed since, without a gap."""
+"""Snapshots: the existing rows come first, then the changes, without a gap."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.replication.postgres.postgres_made import DEADLINE_S, Database, Runni
 
 
 class _Killed(Exception):
-    """Stands for the end of a process."""
+    """Simulates the end of a process."""
 
 
 def _rows(changes: Iterable[RowChange]) -> list[dict[str, Any] | None]:
@@ -33,7 +33,7 @@ def test_rows_come_in_chunks_in_the_order_of_the_key_and_then_the_stream(
         "INSERT INTO t SELECT chr(97 + i % 3), i / 3, i FROM generate_series(0, 9) i",
     )
     changesets = database.read(snapshot="initial", chunk_rows=4)
-    # An empty one says that no more rows of the snapshot come.
+    # An empty changeset ends the snapshot.
     assert [len(each.changes) for each in changesets] == [4, 4, 2, 0]
     assert [each.source.is_snapshot for each in changesets] == [True, True, True, False]
     assert all(each.source.position for each in changesets)
@@ -123,7 +123,7 @@ def test_snapshot_under_writes_has_no_gap_and_no_double_effect(database: Databas
     rows: dict[int, int] = {}
     for change in running.taken.changes:
         key = change.key["id"]
-        # Each effect is there once, on what it was meant for.
+        # Each effect occurs once, on the intended row.
         match change.action:
             case "read" | "write":
                 assert key not in rows
@@ -140,7 +140,7 @@ def test_snapshot_under_writes_has_no_gap_and_no_double_effect(database: Databas
 
 
 class _Replica:
-    """A consumer that drops the numbers that it has seen."""
+    """A consumer that drops known numbers."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, int], int] = {}
@@ -177,7 +177,7 @@ def test_snapshot_that_was_killed_goes_on_although_the_rows_have_changed(
         replica.apply(changeset)
         if changeset.sequence == at:
             raise _Killed
-        # Applied, but whoever confirms it is slow; the publisher waits for each sixteenth.
+        # Applied, but confirmed late; the publisher waits for each sixteenth.
         return Future() if changeset.sequence > max(at - 5, (at - 1) // 16 * 16) else None
 
     publication = database.publication()
@@ -202,7 +202,7 @@ def test_snapshot_that_was_killed_goes_on_although_the_rows_have_changed(
 
 
 def test_a_snapshot_of_a_table_without_a_key_is_not_taken_up_again(database: Database) -> None:
-    """Rows that had come, and what has happened since, would be there twice."""
+    """Otherwise its rows, and later changes, would exist twice."""
     database.execute(
         "CREATE TABLE t (v int)",
         "ALTER TABLE t REPLICA IDENTITY FULL",
@@ -302,7 +302,7 @@ def test_only_a_snapshot_needs_no_slot(database: Database) -> None:
     assert _rows(database.changes(snapshot="only")) == [{"v": 1}, {"v": 2}]
     assert database.slot_lsn() is None
     assert database.execute("SELECT * FROM pg_publication") == []
-    # It is taken whenever it is asked for.
+    # It is taken whenever it is requested.
     assert len(database.changes(snapshot="only")) == 2
 
 

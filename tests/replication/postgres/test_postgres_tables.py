@@ -1,4 +1,4 @@
-"""Tables of a real PostgreSQL: their columns change, and not all of them are wanted."""
+"""Tables of a real PostgreSQL: changes of columns, and the selection of tables."""
 
 from __future__ import annotations
 

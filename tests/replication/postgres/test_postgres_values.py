@@ -1,4 +1,4 @@
-"""Values of a real PostgreSQL: what they are in Python, and which ones stay text."""
+"""Values of a real PostgreSQL: their Python types, and the types that stay text."""
 
 from __future__ import annotations
 

@@ -22,13 +22,13 @@ KINDS = ("sqlite", "postgresql", "mariadb")
 
 
 def only(*kinds: str) -> pytest.MarkDecorator:
-    """Has a test run on these kinds of databases, and be collected for no other."""
+    """Return a decorator that collects a test for these kinds of databases only."""
     return pytest.mark.parametrize("database_url", kinds, indirect=True)
 
 
 @pytest.fixture(scope="session")
 def databases() -> Callable[[SqlServer], str]:
-    """Gives the URL of one database of a server."""
+    """A function that returns the URL of one database of a server."""
     urls: dict[SqlServer, str] = {}
 
     def give(server: SqlServer) -> str:
@@ -50,14 +50,14 @@ def database_url(
 
 
 def make_engine(url: str | URL, **settings: Any) -> Engine:
-    """An engine that has SQLite look after foreign keys, too, and not wait for the disk."""
+    """Return an engine; SQLite enforces foreign keys and does not sync the disk."""
     waits = {"timeout": 60} if make_url(url).get_backend_name() == "sqlite" else {}
     engine = create_engine(url, connect_args=waits, **settings)
     if engine.dialect.name == "sqlite":
 
         @event.listens_for(engine, "connect")
         def connected(connection: Any, _: object) -> None:
-            # Its driver begins transactions too late for savepoints.
+            # The driver of SQLite begins transactions too late for savepoints.
             connection.isolation_level = None
             cursor = connection.cursor()
             cursor.execute("PRAGMA foreign_keys = ON")
@@ -72,7 +72,7 @@ def make_engine(url: str | URL, **settings: Any) -> Engine:
 
 
 def empty(engine: Engine, *tables: Table) -> None:
-    """Make all tables, without rows."""
+    """Create all tables, without rows."""
     Base.metadata.create_all(engine)
     there = set(inspect(engine).get_table_names())
     wanted = [*reversed(Base.metadata.sorted_tables), *tables]
@@ -83,7 +83,7 @@ def empty(engine: Engine, *tables: Table) -> None:
             if table.name in there:
                 connection.execute(table.delete())
         if engine.dialect.name == "postgresql":
-            # Keys that are given do not count there, and tests give small ones.
+            # Explicit keys do not advance the sequence, and tests use small ones.
             connection.execute(text("SELECT setval('tags_id_seq', 1000)"))
 
 
@@ -100,13 +100,13 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 @pytest.fixture
 def sessions(engine: Engine) -> sessionmaker[Session]:
-    """What makes sessions."""
+    """A factory of sessions."""
     return sessionmaker(engine)
 
 
 @pytest.fixture
 def heard() -> Iterator[Heard]:
-    """The changesets that are sent meanwhile."""
+    """The changesets that are sent in the test."""
     with Heard() as heard:
         yield heard
 

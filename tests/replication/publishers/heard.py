@@ -1,4 +1,4 @@
-"""What is heard of changes, and whether it makes of other rows what the database holds."""
+"""The received changes, and a comparison of their replay with the database."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["Heard", "contents", "replay", "shown", "with_authors"]
 
 
 class Heard:
-    """Changesets that were sent while it is entered."""
+    """Collects the changesets that are sent while it is entered."""
 
     def __init__(self) -> None:
-        """Hear nothing yet."""
+        """Start empty."""
         self.changesets: list[Changeset] = []
 
     def __enter__(self) -> Self:
@@ -40,7 +40,7 @@ class Heard:
         self.changesets.append(changeset)
 
     def take(self) -> list[str]:
-        """What was heard since the last time, one word for each change."""
+        """Return the changes since the last call, one word for each change."""
         found = self.changes
         self.changesets.clear()
         return [shown(change) for change in found]
@@ -52,7 +52,7 @@ class Heard:
 
 
 def shown(change: RowChange) -> str:
-    """A change in short: ``write authors 1``."""
+    """Return a change in short form: ``write authors 1``."""
     key = ",".join(map(str, change.key.values()))
     return f"{change.action} {change.name} {key}"
 
@@ -60,7 +60,7 @@ def shown(change: RowChange) -> str:
 def replay(
     changes: Iterable[RowChange], rows: dict[str, dict[tuple[Any, ...], dict[str, Value]]]
 ) -> None:
-    """Make changes to rows that are kept by table and key; nothing may be missing or in the way."""
+    """Apply changes to rows by table and key; fail for missing rows and for conflicts."""
     for change in changes:
         table = rows.setdefault(change.name, {})
         key = tuple(change.key.values())
@@ -84,7 +84,7 @@ def replay(
 
 
 def contents(engine: Engine) -> dict[str, dict[tuple[Any, ...], dict[str, Value]]]:
-    """What a database holds, in the same form."""
+    """Return the contents of a database in the same form."""
     rows: dict[str, dict[tuple[Any, ...], dict[str, Value]]] = {}
     with engine.connect() as connection:
         for table in Base.metadata.sorted_tables:
@@ -97,7 +97,7 @@ def contents(engine: Engine) -> dict[str, dict[tuple[Any, ...], dict[str, Value]
 
 
 def with_authors(sessions: sessionmaker[Session], heard: Heard, *names: str) -> list[int]:
-    """Authors that are there already; gives their numbers."""
+    """Insert authors; return their numbers."""
     with sessions.begin() as session:
         authors = [Author(name=name) for name in names]
         session.add_all(authors)

@@ -1,4 +1,4 @@
-"""Tables with everything that an ORM can have."""
+"""Tables with all features of an ORM."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Base(DeclarativeBase):
 
 
 class Author(Base):
-    """Has attributes that are named otherwise than its columns."""
+    """A row whose attributes and columns have different names."""
 
     __tablename__ = "authors"
 
@@ -80,7 +80,7 @@ BOOK_TAGS = Table(
 
 
 class Book(Base):
-    """Refers to another table, and to many rows of a third."""
+    """A row that refers to another table, and to many rows of a third."""
 
     __tablename__ = "books"
 
@@ -93,7 +93,7 @@ class Book(Base):
 
 
 class Tag(Base):
-    """Nothing but a key and a word."""
+    """A row with a key and a word only."""
 
     __tablename__ = "tags"
 
@@ -153,7 +153,7 @@ class Animal(Base):
 
 
 class Cat(Animal):
-    """Has a column that other animals leave empty."""
+    """An animal with a column that is null for others."""
 
     lives: Mapped[int | None]
     __mapper_args__ = {"polymorphic_identity": "cat"}  # noqa: RUF012
@@ -170,7 +170,7 @@ class Node(Base):
 
 
 class Generated(Base):
-    """Columns that the database fills."""
+    """A row with columns that the database fills."""
 
     __tablename__ = "generated"
 
@@ -181,7 +181,7 @@ class Generated(Base):
 
 
 class Colour(enum.Enum):
-    """Is stored by its names."""
+    """An enumeration stored by its names."""
 
     RED = "r"
     GREEN = "g"
@@ -194,11 +194,11 @@ class Reversed(TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """Turn it around."""
+        """Reverse it."""
         return None if value is None else value[::-1]
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
-        """Turn it around again."""
+        """Reverse it again."""
         return None if value is None else value[::-1]
 
 

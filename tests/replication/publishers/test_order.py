@@ -30,7 +30,7 @@ def test_without_circles_every_parent_comes_first(
 def test_what_refers_to_nothing_stays_where_it_is() -> None:
     assert parents_first(["a", "b", "c"], []) == ["a", "b", "c"]
     assert parents_first(["achild", "zparent"], [("achild", "zparent")]) == ["zparent", "achild"]
-    # A circle keeps its order, and comes behind what it refers to.
+    # A cycle keeps its order, and comes after the tables to which it refers.
     circle = [("a", "b"), ("b", "a"), ("b", "z"), ("a", "a")]
     assert parents_first(["a", "b", "z"], circle) == ["z", "b", "a"]
 

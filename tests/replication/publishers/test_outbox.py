@@ -1,4 +1,4 @@
-"""What a program commits is in the outbox, and nothing else is; the relay publishes it once."""
+"""The outbox contains exactly the committed changes; the relay publishes each once."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from tests.replication.publishers.conftest import only
 from tests.replication.publishers.heard import Heard, shown
 from tests.replication.publishers.models import Tag
 
-#: How long anything here may take, in seconds.
+#: Timeout of any wait, in seconds.
 PATIENCE_S = 60.0
 
 
 class Taker:
-    """Takes changesets, and confirms them when it is told to."""
+    """Collects changesets, and confirms them on request."""
 
     def __init__(self, *, is_confirming: bool = True) -> None:
-        """Take nothing yet."""
+        """Start empty."""
         self.taken: list[Changeset] = []
         self.futures: list[Future[Any]] = []
         self.is_confirming = is_confirming
 
     def __call__(self, changeset: Changeset) -> Future[Any]:
-        """Take one."""
+        """Collect a changeset."""
         future: Future[Any] = Future()
         self.taken.append(changeset)
         self.futures.append(future)
@@ -59,7 +59,7 @@ def outbox(engine: Engine, sessions: sessionmaker[Session]) -> Iterator[Outbox]:
 
 @pytest.fixture
 def relays(engine: Engine) -> Iterator[Any]:
-    """Makes relays that are closed at the end."""
+    """A factory of relays that are closed at the end."""
     made: list[OutboxRelay] = []
 
     def make(publish: Taker, **settings: Any) -> OutboxRelay:
@@ -259,7 +259,7 @@ def test_a_relay_that_has_lost_its_lease_publishes_no_more(
     leading, other = relays(first, lease_s=3600.0), relays(second, lease_s=3600.0)
     _add(sessions, 1)
     assert leading.run_once() == 1
-    # By the clock of the database the lease has expired, whatever its owner believes.
+    # By the clock of the database the lease has expired, whatever its owner assumes.
     state = outbox.metadata.tables["stompkit_outbox_state"]
     with engine.begin() as connection:
         connection.execute(update(state).values(lease_expires=0.0))

@@ -1,4 +1,4 @@
-"""Programs and relays that are killed at any point lose nothing, and publish nothing too much."""
+"""Programs and relays that are killed at any point lose nothing, and publish nothing extra."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from stompkit.testing._launching.polling import wait_until
 from tests.replication.publishers.heard import contents, replay
 from tests.replication.publishers.models import Tag
 
-#: How long all of it may take, in seconds.
+#: Timeout of a test, in seconds.
 PATIENCE_S = 120.0
 
 #: Changes rows in transactions, some of which are rolled back, until it is killed.
@@ -93,7 +93,7 @@ relay.run(Event())
 
 @contextmanager
 def _running(script: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process, which is killed in the end if it was not before."""
+    """A process, which is killed at the end unless it has ended."""
     command = [sys.executable, "-c", script, *arguments]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:
@@ -104,7 +104,7 @@ def _running(script: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _read(paths: list[Path]) -> list[Changeset]:
-    """What relays have published; a line may be cut off where one was killed."""
+    """Return the changesets published by relays; a killed relay may leave an incomplete line."""
     found = []
     for path in paths:
         for line in path.read_bytes().splitlines() if path.exists() else []:
@@ -114,7 +114,7 @@ def _read(paths: list[Path]) -> list[Changeset]:
 
 
 def _unique(changesets: list[Changeset]) -> list[Changeset]:
-    """Each number once, in order; a number is never given to two changesets."""
+    """Return each changeset once, in order; check that no number has two changesets."""
     by_sequence: dict[int, Changeset] = {}
     for each in changesets:
         assert by_sequence.setdefault(each.sequence, each) == each
@@ -155,13 +155,13 @@ def test_what_was_committed_is_published_whoever_is_killed(
             path: stack.enter_context(_running(RELAY, url, str(path), str(seed)))
             for seed, path in enumerate(paths)
         }
-        # Whichever publishes is killed; another takes its lease over, until none is left.
+        # Kill each publisher in turn; another one takes over its lease, until none is left.
         while relays:
             leader = _leader(relays)
             enough = _lines(paths) + chance.randint(1, 40)
             assert wait_until(partial(_has, paths, enough), PATIENCE_S)
             relays.pop(leader).kill()
-        # What the programs have committed meanwhile nobody has seen, when they are killed, too.
+        # Changes that the programs commit before they are killed may be unseen.
         unseen = _counted(engine, outbox) or 0
         assert wait_until(lambda: (_counted(engine, outbox) or 0) > unseen, PATIENCE_S)
     last = tmp_path / "last relay"
@@ -171,14 +171,14 @@ def test_what_was_committed_is_published_whoever_is_killed(
     assert [each.sequence for each in published] == list(range(1, len(published) + 1))
     rows: dict[str, dict[tuple[object, ...], dict[str, object]]] = {}
     for changeset in published:
-        # Order matters: it says so where a row was not as the next change has found it.
+        # Order matters: the replay fails if a row is not as the next change expects it.
         replay(changeset.changes, rows)
     assert {name: each for name, each in rows.items() if each} == contents(engine)
     assert rows.keys() <= {Tag.__tablename__}
 
 
 def _leader(relays: Mapping[Path, object]) -> Path:
-    """The one of the relays that is the first to publish something."""
+    """Return the relay that is the first to publish something."""
     before = {path: _lines([path]) for path in relays}
     found: list[Path] = []
 

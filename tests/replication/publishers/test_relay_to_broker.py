@@ -1,4 +1,4 @@
-"""An outbox to a broker: what arrives is what was committed, once and in order."""
+"""An outbox to a broker: the committed changes arrive once and in order."""
 
 from __future__ import annotations
 

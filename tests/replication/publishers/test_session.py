@@ -1,4 +1,4 @@
-"""What a transaction has changed becomes one changeset, once it is committed."""
+"""The changes of a transaction become one changeset when it is committed."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def test_a_session_inside_of_another_transaction_publishes_with_that(
     assert heard.take() == ["write tags 1"]
 
 
-# SQLite has none, and those of PostgreSQL have to be allowed by the server's settings.
+# SQLite has no prepared transactions, and PostgreSQL disables them by default.
 @only("mariadb")
 def test_a_transaction_of_two_phases_is_published_when_it_is_committed(
     engine: Engine, heard: Heard

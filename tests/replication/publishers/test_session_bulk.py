@@ -1,4 +1,4 @@
-"""Statements besides the unit of work's are followed, or refused before they run."""
+"""Statements outside the unit of work are published, or refused before they run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pub(sessions: sessionmaker[Session]) -> Iterator[sqlalchemy_pub]:
 
 @pytest.fixture
 def rows(heard: Heard, pub: sqlalchemy_pub) -> dict[str, Any]:
-    """What has been published before the test, replayed."""
+    """Return the rows that have been published before the test."""
     rows: dict[str, Any] = {}
     replay(heard.changes, rows)
     heard.changesets.clear()
@@ -68,7 +68,7 @@ STATEMENTS: dict[str, Any] = {
 @pytest.mark.parametrize(
     "name",
     [
-        # MySQL does not look for rows in the table that is changed.
+        # MySQL does not allow a subquery on the changed table.
         pytest.param(name, marks=pytest.mark.mariadb_only) if "subquery" in name else name
         for name in STATEMENTS
     ],
@@ -107,7 +107,7 @@ def test_rows_that_are_inserted_together_are_told_with_their_keys(
 def test_rows_inserted_together_are_refused_where_no_keys_are_returned(
     mysql: SqlServer, heard: Heard
 ) -> None:
-    """MySQL has no RETURNING; the unit of work asks for each key."""
+    """MySQL has no RETURNING; the unit of work queries each key."""
     engine = make_engine(mysql.url(mysql.new_database()))
     empty(engine)
     sessions = sessionmaker(engine)
@@ -192,7 +192,7 @@ def test_what_can_not_be_followed_is_refused_before_it_runs(
     with sessions.begin() as session:
         with pytest.raises(UnseenChange):
             session.execute(UNSEEN[name])
-        # The transaction can go on.
+        # The transaction can continue.
         session.add(TextKey(key="a"))
     assert heard.take() == ["write text_keys a"]
     replay([], rows)
@@ -209,7 +209,7 @@ def test_a_statement_past_sqlalchemy_is_refused(
             connection.exec_driver_sql("DELETE FROM tags")
 
 
-# No other has such statements.
+# Other databases lack such statements.
 @only("postgresql")
 def test_a_change_inside_of_a_select_is_refused(
     sessions: sessionmaker[Session], pub: sqlalchemy_pub

@@ -1,4 +1,4 @@
-"""A changeset tells rows as they were and as they are, and in an order that can be replayed."""
+"""A changeset contains old and new rows, in an order that can be replayed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_key_that_is_zero_is_published(
 ) -> None:
     with sessions.begin() as session:
         if engine.dialect.name == "mariadb":
-            # By itself it takes 0 for a key that it has to make.
+            # By default it generates a key in place of 0.
             session.connection().exec_driver_sql("SET sql_mode = 'NO_AUTO_VALUE_ON_ZERO'")
         session.add(Author(id=0, name="Zero") if model is Author else Tag(id=0, word="zero"))
     assert heard.take() == [f"write {model.__tablename__} 0"]

@@ -1,4 +1,4 @@
-"""Whatever a program does in sessions: what is published, replayed, is what the database holds."""
+"""For any program with sessions, a replay of the published changes equals the database."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ WORDS = st.sampled_from(["", "a", "b", "c"])
 
 
 class Program(RuleBasedStateMachine):
-    """Works with one session, and looks at what was published after each commit."""
+    """Works with one session, and checks the published changes after each commit."""
 
     def __init__(self) -> None:
-        """Begin with an empty database in memory."""
+        """Start with an empty database in memory."""
         super().__init__()
         self.engine: Engine = make_engine("sqlite://", poolclass=StaticPool)
         Base.metadata.create_all(self.engine)
@@ -51,13 +51,13 @@ class Program(RuleBasedStateMachine):
         self.pub = sqlalchemy_pub(factory)
 
     def published(self) -> list[Changeset]:
-        """What was published since the last time."""
+        """Return the changesets since the last call."""
         found = list(self.heard.changesets)
         self.heard.changesets.clear()
         return found
 
     def teardown(self) -> None:
-        """Compare, and close all."""
+        """Compare, and close everything."""
         self.session.close()
         self.check()
         self.pub.close()
@@ -65,30 +65,30 @@ class Program(RuleBasedStateMachine):
         self.engine.dispose()
 
     def check(self) -> None:
-        """Compare the rows of the database with those that were published."""
+        """Compare the rows of the database with the published ones."""
         for changeset in self.published():
             assert changeset.changes
             replay(changeset.changes, self.rows)
         assert {name: rows for name, rows in self.rows.items() if rows} == contents(self.engine)
 
     def attempt(self) -> None:
-        """Flush, or roll back what can't be."""
+        """Flush, or roll back after an error."""
         try:
             self.session.flush()
         except IntegrityError:
             self.session.rollback()
             self.savepoints.clear()
-        # Which objects are still known must not depend on when garbage is collected.
+        # The known objects must not depend on the garbage collector.
         self.kept = list(self.session.identity_map.values())
 
     @initialize(expire=st.booleans())
     def begin(self, expire: bool) -> None:  # noqa: FBT001 - drawn by Hypothesis
-        """Expire objects at commits, or keep what they hold."""
+        """Expire objects at commits, or keep their values."""
         self.session.expire_on_commit = expire
 
     @rule(model=st.sampled_from([Author, Tag, TextKey, Manager]), key=KEYS, word=WORDS)
     def put(self, model: type[Any], key: int, word: str) -> None:
-        """Write a row, or change it."""
+        """Insert or update a row."""
         if model is Author:
             row: object = Author(id=key, name=word)
         elif model is Tag:
@@ -100,14 +100,14 @@ class Program(RuleBasedStateMachine):
         try:
             self.session.merge(row)
         except ObjectDeletedError:
-            # The rollback of a savepoint has taken the row, which the session does not know.
+            # The rollback of a savepoint has removed the row, which the session does not know.
             self.session.rollback()
             self.savepoints.clear()
         self.attempt()
 
     @rule(key=KEYS, title=WORDS, author=st.none() | KEYS, tags=st.sets(KEYS))
     def put_book(self, key: int, title: str, author: int | None, tags: set[int]) -> None:
-        """Write a row that refers to others, or change it."""
+        """Insert or update a row that refers to others."""
         with self.session.no_autoflush:
             book = self.session.get(Book, key)
             found = [self.session.get(Tag, each) for each in tags]
@@ -120,7 +120,7 @@ class Program(RuleBasedStateMachine):
 
     @rule(key=KEYS, word=WORDS)
     def change_unflushed(self, key: int, word: str) -> None:
-        """Change an object, and leave it at that."""
+        """Change an object without flushing."""
         tag = self.session.get(Tag, key)
         if tag is not None:
             tag.word = word
@@ -135,7 +135,7 @@ class Program(RuleBasedStateMachine):
 
     @rule(old=WORDS, new=WORDS)
     def change_key(self, old: str, new: str) -> None:
-        """Change what a row is known by."""
+        """Change the key of a row."""
         row = self.session.get(TextKey, old)
         if row is not None and (old == new or self.session.get(TextKey, new) is None):
             row.key = new
@@ -191,7 +191,7 @@ class Program(RuleBasedStateMachine):
 
 
 class ProgramWithOutbox(Program):
-    """Publishes by an outbox and its relay."""
+    """The same with an outbox and its relay."""
 
     def watch(self, factory: sessionmaker[Session]) -> None:
         """Store what is committed."""
@@ -209,7 +209,7 @@ class ProgramWithOutbox(Program):
         return future
 
     def published(self) -> list[Changeset]:
-        """What the relay finds."""
+        """Return the changesets that the relay finds."""
         self.relay.run_once()
         found = list(self.relayed)
         self.relayed.clear()
@@ -217,7 +217,7 @@ class ProgramWithOutbox(Program):
         return found
 
     def teardown(self) -> None:
-        """Compare, and close all."""
+        """Compare, and close everything."""
         super().teardown()
         assert self.heard.changesets == []
 

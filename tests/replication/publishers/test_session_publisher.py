@@ -1,4 +1,4 @@
-"""Which tables a publisher watches, whom it tells, and what they can do about it."""
+"""The watched tables of a publisher, its receivers and their influence."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_a_session_can_name_its_transaction(sessions: sessionmaker[Session], hea
 
 
 def test_receivers_of_one_publisher_hear_no_other_one(pub: sqlalchemy_pub) -> None:
-    """Two databases of one process, with tables of the same names."""
+    """Two databases of one process have tables of the same names."""
     pub.close()
     heard: dict[str, list[int]] = {"one": [], "two": []}
     watching = []

@@ -1,4 +1,4 @@
-"""Columns of any type: a program's commits work, and a target of the same tables has the same."""
+"""Columns of any type: commits of a program work, and a target of the same tables is equal."""
 
 from __future__ import annotations
 
@@ -46,38 +46,38 @@ _SPANS: Final = st.timedeltas(-_DAYS, _DAYS) | st.sampled_from(
 
 
 class Mood(enum.Enum):
-    """What a program calls otherwise than it is stored."""
+    """An enumeration whose names in the program and in the database differ."""
 
     GLAD = 1
     SAD = 2
 
 
 class Reversed(sa.TypeDecorator[str]):
-    """Stores text backwards."""
+    """A type that stores text backwards."""
 
     impl = sa.String(40)
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
-        """Turn it."""
+        """Reverse it."""
         return value[::-1] if value else value
 
     def process_result_value(self, value: str | None, dialect: sa.Dialect) -> str | None:
-        """Turn it back."""
+        """Reverse it back."""
         return value[::-1] if value else value
 
 
 class Upper(sa.types.UserDefinedType[str]):
-    """A type that nobody knows, which the database is given in other words."""
+    """A custom type whose values the database receives through an expression."""
 
     cache_ok = True
 
     def get_col_spec(self, **_: Any) -> str:
-        """What it is to the database."""
+        """Return the type in the database."""
         return "VARCHAR(40)"
 
     def bind_expression(self, bindvalue: sa.BindParameter[str]) -> sa.ColumnElement[str]:
-        """What makes it so."""
+        """Return the expression around the value."""
         return sa.func.upper(bindvalue)
 
 
@@ -99,7 +99,7 @@ _ANY: Final[list[tuple[Callable[[], Any], st.SearchStrategy[Any]]]] = [
     (lambda: sa.LargeBinary(), st.binary(max_size=9) | st.binary(max_size=9).map(bytearray)),
     (sa.Boolean, st.booleans()),
     (lambda: sa.String(40), _TEXT),
-    # MariaDB refuses UUIDs of versions that there are not.
+    # MariaDB refuses UUIDs of undefined versions.
     (sa.Uuid, st.uuids(version=4)),
     (lambda: sa.Enum(Mood, native_enum=False), st.sampled_from(Mood)),
     (sa.PickleType, st.tuples(st.integers(), _TEXT)),
@@ -152,7 +152,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, 
 
 
 def _shown(engine: sa.Engine, table: sa.Table, *, is_text: bool) -> list[tuple[Any, ...]]:
-    """The rows as the database itself writes them."""
+    """Return the rows as the database itself writes them."""
     columns = [
         sa.cast(column, sa.Text) if is_text else sa.type_coerce(column, sa.types.NullType())
         for column in table.columns
@@ -169,7 +169,7 @@ def _shown(engine: sa.Engine, table: sa.Table, *, is_text: bool) -> list[tuple[A
 
 
 def _canonical(value: Any) -> Any:
-    """A document without the blanks that serializers differ by."""
+    """Return a document without the blanks in which serializers differ."""
     return json.dumps(json.loads(value), sort_keys=True) if isinstance(value, str) else value
 
 
@@ -211,7 +211,7 @@ def _check(kind: str, source: sa.Engine, target: sa.Engine, data: st.DataObject)
             with sessions.begin() as session:
                 session.add_all([make(1, **values()), make(2, **values()), make(3)])
             with sessions.begin() as session:
-                # The others are loaded, and stay as they are.
+                # The others are loaded, and stay unchanged.
                 session.get_one(thing, 1).n = 2
                 found = session.get_one(thing, 3)
                 for name, value in values().items():
@@ -278,7 +278,7 @@ def test_documents_are_told_apart_from_text_and_null(pair: tuple[str, Any, Any])
                 session.add(made)
                 session.flush()
         with sessions.begin() as session:
-            # They are read again, and have not become others.
+            # They are read again, and have not changed.
             session.execute(sa.update(thing).values(v=thing.v))
         pub.close()
     expected = [

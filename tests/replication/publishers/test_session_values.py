@@ -1,4 +1,4 @@
-"""Values are those that the database holds, in the types of changesets."""
+"""Values equal those in the database, in the types of changesets."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_values_are_those_that_are_stored(sessions: sessionmaker[Session], heard
     expected = EXPECTED | LAPSE if dialect == "postgresql" else EXPECTED
     assert write.after == {"id": 1, **expected}
     assert empty.after == {"id": 2, **dict.fromkeys(VALUES)}
-    # What was loaded may have had months at PostgreSQL, and more digits at SQLite.
+    # A loaded value may have had months at PostgreSQL, and more digits at SQLite.
     left_out = {"postgresql": "period", "sqlite": "amount"}.get(dialect)
     assert delete.before == {name: value for name, value in write.after.items() if name != left_out}
     assert bulk.after == {"id": 2, **expected, "truth": False}
@@ -181,7 +181,7 @@ def test_threads_have_transactions_of_their_own(
     assert keys == [*range(100, 110), *range(200, 210), *range(300, 310)]
 
 
-# The only one whose driver is one of asyncio, too.
+# The only database whose driver also supports asyncio.
 @only("postgresql")
 @pytest.mark.parametrize("kind", ["factory", "session", "factory with a class"])
 def test_sessions_of_asyncio_are_watched(engine: Engine, heard: Heard, kind: str) -> None:

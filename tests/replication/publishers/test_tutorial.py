@@ -1,4 +1,4 @@
-"""The example of the tutorial does what it says."""
+"""The example of the tutorial prints the expected output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONG_S = 120.0
 
 
 def _changes(lines: list[str]) -> list[tuple[str, str, object, object, object]]:
-    """What a changeset was shown with: actions, tables, keys, and the rows before and after."""
+    """Return the actions, tables, keys, and the rows before and after, of a printed changeset."""
     found = []
     for line in lines:
         if line.startswith("  "):
@@ -25,7 +25,7 @@ def _changes(lines: list[str]) -> list[tuple[str, str, object, object, object]]:
 
 
 def _expected(author: int) -> list[tuple[str, str, object, object, object]]:
-    """The changes of the program, whose author has this number."""
+    """Return the expected changes of the program, whose author has this number."""
     book = {"id": 1, "title": "The Dispossesed", "author_id": author}
     mended = {**book, "title": "The Dispossessed"}
     return [
@@ -62,5 +62,5 @@ def test_the_tutorial_shows_the_same_changes_by_signals_and_by_an_outbox() -> No
         "changeset 3",
     ]
     assert _changes(first) == _expected(1)
-    # The author that was rolled back has left no trace, not even its number.
+    # The rolled back author has left no trace, not even its number.
     assert _changes(second) == _expected(2)

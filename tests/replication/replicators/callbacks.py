@@ -1,4 +1,4 @@
-"""Callbacks for worker processes, which import this module; they tell by files what they did."""
+"""Callbacks for worker processes, which import this module and record their calls in files."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = [
     "wait_for",
 ]
 
-#: How long anything that has to come about may take, in seconds.
+#: Timeout of any wait, in seconds.
 PATIENCE_S = 60.0
 
 
 def wait_for(condition: Any) -> Any:
-    """Wait until a condition holds, and give what it gives."""
+    """Wait until a condition holds, and return its value."""
     value = wait_until(condition, PATIENCE_S, interval_s=0.005)
     assert value, "it has not come about in time"
     return value
@@ -37,12 +37,12 @@ def wait_for(condition: Any) -> Any:
 
 @dataclass(frozen=True)
 class Record:
-    """A file that many processes write lines to, each whole."""
+    """A file to which many processes append whole lines."""
 
     path: Path
 
     def note(self, key: Any) -> None:
-        """Write a line: this process, and a key."""
+        """Append a line: this process, and a key."""
         line = json.dumps([os.getpid(), key]) + "\n"
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
@@ -51,17 +51,17 @@ class Record:
             os.close(descriptor)
 
     def lines(self) -> list[tuple[int, Any]]:
-        """All processes and keys."""
+        """Return all processes and keys."""
         if not self.path.exists():
             return []
         return [tuple(json.loads(line)) for line in self.path.read_text().splitlines()]
 
     def keys(self) -> list[Any]:
-        """All keys."""
+        """Return all keys."""
         return [key for _, key in self.lines()]
 
     def workers(self) -> dict[Any, set[int]]:
-        """The processes that have had each key."""
+        """Return the processes that have processed each key."""
         found: dict[Any, set[int]] = {}
         for pid, key in self.lines():
             found.setdefault(key, set()).add(pid)
@@ -70,26 +70,26 @@ class Record:
 
 @dataclass(frozen=True)
 class Notes:
-    """Notes each key, and succeeds."""
+    """Records each key, and succeeds."""
 
     record: Record
 
     def __call__(self, key: Any) -> bool:
-        """Take a key."""
+        """Record a key."""
         self.record.note(key)
         return True
 
 
 @dataclass(frozen=True)
 class Returns:
-    """Notes each key, waits until a file is there, and returns always the same."""
+    """Records each key, waits until a file exists, and always returns the same value."""
 
     record: Record
     gate: Path
     given: Any
 
     def __call__(self, key: Any) -> Any:
-        """Take a key, or a list of them."""
+        """Record a key, or a list of them."""
         self.record.note(key)
         wait_for(self.gate.exists)
         return self.given
@@ -97,7 +97,7 @@ class Returns:
 
 @dataclass(frozen=True)
 class Fails:
-    """Notes each try; the first ``times`` of a key that is in ``keys`` raise."""
+    """Records each attempt; the first ``times`` of a key that is in ``keys`` raise."""
 
     record: Record
     keys: Sequence[Any]
@@ -105,7 +105,7 @@ class Fails:
     multi: bool = False
 
     def __call__(self, given: Any) -> bool:
-        """Take a key, or a list of them."""
+        """Record a key, or a list of them."""
         self.record.note(given)
         tries = self.record.keys()
         for key in given if self.multi else [given]:
@@ -117,14 +117,14 @@ class Fails:
 
 @dataclass(frozen=True)
 class Gated:
-    """Notes each key, and waits until a file is there."""
+    """Records each key, and waits until a file exists."""
 
     record: Record
     gate: Path
     multi: bool = False
 
     def __call__(self, key: Any) -> bool:
-        """Take a key, or a list of them."""
+        """Record a key, or a list of them."""
         self.record.note(key)
         wait_for(self.gate.exists)
         return True
@@ -132,14 +132,14 @@ class Gated:
 
 @dataclass(frozen=True)
 class Passes:
-    """Notes each key, and waits for a file with one of them."""
+    """Records each key, and waits for a file named after one of them."""
 
     record: Record
     gate: Path
     slow: Any
 
     def __call__(self, key: Any) -> bool:
-        """Take a key."""
+        """Record a key."""
         self.record.note(key)
         if key == self.slow:
             wait_for(self.gate.exists)
@@ -148,14 +148,14 @@ class Passes:
 
 @dataclass(frozen=True)
 class Kills:
-    """Ends its process for one key, the first ``times``; notes each try."""
+    """Kills its process for one key, the first ``times``; records each attempt."""
 
     record: Record
     key: Any
     times: int
 
     def __call__(self, given: Any) -> bool:
-        """Take a key, or a list of them."""
+        """Record a key, or a list of them."""
         self.record.note(given)
         keys = given if isinstance(given, list) else [given]
         tries = sum(self.key == each or self.key in _listed(each) for each in self.record.keys())
@@ -166,7 +166,7 @@ class Kills:
 
 @dataclass(frozen=True)
 class Reads:
-    """Notes what a file of the key's name holds then; every so often it fails, or dies."""
+    """Records the contents of the key's file; now and then it fails, or kills its process."""
 
     record: Record
     directory: Path
@@ -174,7 +174,7 @@ class Reads:
     die_every: int
 
     def __call__(self, key: Any) -> bool:
-        """Take a key."""
+        """Record a key."""
         version = (self.directory / str(key)).read_text()
         number = len(self.record.lines())
         self.record.note([key, version])
@@ -188,5 +188,5 @@ def _listed(key: Any) -> list[Any]:
 
 
 def by_name(key: Any) -> bool:
-    """Note a key in the file that the environment names."""
+    """Record a key in the file that the environment names."""
     return Notes(Record(Path(os.environ["STOMPKIT_TEST_RECORD"])))(key)

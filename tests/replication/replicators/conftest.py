@@ -1,4 +1,4 @@
-"""What the tests of replicators share."""
+"""Fixtures for the tests of replicators."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tests.replication.replicators.callbacks import Record
 
 @pytest.fixture
 def record(tmp_path: Path) -> Record:
-    """What callbacks say that they did."""
+    """The record of the callbacks."""
     return Record(tmp_path / "record")
 
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Path:
-    """A file that is not there; callbacks that wait for it go on when it is."""
+    """A file that does not exist; callbacks that wait for it continue once it does."""
     return tmp_path / "gate"
 
 
 @pytest.fixture
 def replicator() -> Iterator[QueueReplicator]:
-    """A replicator that is not started, and is stopped in the end."""
+    """A replicator that is not started, and is stopped at the end."""
     made = QueueReplicator(grace_s=0.5)
     try:
         yield made

@@ -1,4 +1,4 @@
-"""What one worker has still to do, without any worker or clock."""
+"""The backlog of one worker, without any worker or clock."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_below_the_limit_nothing_is_merged() -> None:
 
 
 def test_at_the_limit_a_key_that_waits_keeps_its_first_place_and_others_have_no_room() -> None:
-    """Bug of Meepo: past its limit the queue lost its order, and grew all the same."""
+    """Bug of Meepo: past its limit the queue lost its order, and still grew."""
     made = backlog("a", "b", "c", limit=3)
     for _ in range(100):
         assert made.add(item("b"))
@@ -57,7 +57,7 @@ def test_at_the_limit_what_waits_twice_makes_room_first() -> None:
 
 
 def test_a_key_that_was_taken_stands_for_no_later_one() -> None:
-    """What has changed after the worker has taken it is done after that change."""
+    """A change after the worker has taken the key is processed again."""
     made = backlog("a", "b", limit=2, max_batch=1)
     assert taken(made) == ["a"]
     assert made.add(item("a"))
@@ -123,7 +123,7 @@ def test_a_key_is_tried_again_with_no_more_others_than_it_may() -> None:
     for each, together in zip(items, [3, 3, 2, 1, 5], strict=True):
         each.together = together
         made.delay(each, due=1.0)
-    # The third is content with two only, so that it has to wait for the next.
+    # The third key allows batches of two only, so it has to wait for the next.
     assert [taken(made, 1.0) for _ in range(5)] == [["a", "b"], ["c"], ["d"], ["e"], []]
 
 

@@ -1,4 +1,4 @@
-"""Programs with a ``QueueReplicator``: how they end, and what is left of them."""
+"""Programs with a ``QueueReplicator``: their ends, and the remaining processes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def start(tmp_path: Path, record: Record, gate: Path) -> Iterator[Start]:
-    """Start the program; it and its workers are a group of processes."""
+    """Start the program; it and its workers are a process group."""
     started: list[subprocess.Popen[str]] = []
 
     def begin(*arguments: str, text: str = GUARDED) -> subprocess.Popen[str]:
@@ -84,12 +84,12 @@ def start(tmp_path: Path, record: Record, gate: Path) -> Iterator[Start]:
             try:
                 os.killpg(process.pid, signal.SIGKILL)
             except ProcessLookupError:
-                pass  # nobody of the group is left
+                pass  # the group has ended
             process.communicate()
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """What a program has written when it and all who share its output have ended."""
+    """Return the output of a program when it and all processes that share its output have ended."""
     return process.communicate(timeout=PATIENCE_S)
 
 
@@ -114,7 +114,7 @@ def test_a_signal_ends_it_when_all_is_done_be_it_for_all_processes(
 
 
 def test_killing_the_parent_ends_busy_workers(start: Start, record: Record) -> None:
-    """Bug of Meepo: they lived on, and nobody knew them. These wait for what never comes."""
+    """Bug of Meepo: they survived as orphans. These callbacks block for ever."""
     process = start("wait")
     wait_for(lambda: len(record.workers()) == 2)
     process.kill()

@@ -27,7 +27,7 @@ ANYWHERE = "tcp://127.0.0.1:*"
 
 @pytest.fixture
 def publisher() -> Iterator[ZmqPublisher]:
-    """Publishes what happens to users."""
+    """Publishes changes of users."""
     with zmq_sub(ANYWHERE, ["users", "users2"]) as made:
         yield made
 
@@ -35,7 +35,7 @@ def publisher() -> Iterator[ZmqPublisher]:
 def connect(
     replicator: QueueReplicator, publisher: ZmqPublisher, callback: Callable[[Any], bool]
 ) -> None:
-    """Start it with a callback for new users, and wait until what is published reaches it."""
+    """Start it with a callback for new users, and wait until published keys reach it."""
     replicator.event("users_write")(callback)
     replicator.listen = publisher.address
     replicator.start()
@@ -55,7 +55,7 @@ def test_keys_that_are_published_reach_callbacks(
 def test_another_table_whose_name_begins_so_is_not_even_received(
     replicator: QueueReplicator, record: Record, publisher: ZmqPublisher
 ) -> None:
-    """Bug of Meepo: one message of user2 ended a replicator that was there for user."""
+    """Bug of Meepo: one message of user2 ended a replicator for user."""
     replicator.event("users")(Notes(record))
     connect(replicator, publisher, Notes(record))
     publisher.publish("users_write2", [1])
@@ -139,10 +139,10 @@ def test_what_is_no_address_fails_the_start(record: Record) -> None:
 
 
 def test_a_silent_publisher_is_connected_to_again(record: Record, publisher: ZmqPublisher) -> None:
-    """A connection whose other end has vanished is silent for ever, and no error tells of it."""
+    """A connection whose other end has vanished is silent for ever, without an error."""
     port = int(publisher.address.rpartition(":")[2])
     with Proxy("127.0.0.1", port) as relay:
-        # It must not be connecting again by itself while its connection is to vanish.
+        # It must not reconnect by itself before its connection vanishes.
         replicator = QueueReplicator(f"tcp://127.0.0.1:{relay.port}", reconnect_s=1.0)
         replicator.event("users_write")(Notes(record))
         with replicator:
@@ -188,7 +188,7 @@ def test_stopping_hands_back_what_was_received_and_not_taken(
 def test_the_socket_is_made_by_the_process_that_uses_it(
     replicator: QueueReplicator, record: Record, publisher: ZmqPublisher
 ) -> None:
-    """Bug of Meepo: all its sockets were of one context, made when it was imported."""
+    """Bug of Meepo: all its sockets belonged to one context, created when it was imported."""
     connect(replicator, publisher, Notes(record))
     zmq.Context.instance().destroy()
     publisher.publish("users_write", [1])

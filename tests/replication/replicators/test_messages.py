@@ -1,4 +1,4 @@
-"""Keys as messages."""
+"""Encoding of keys as messages."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ keys = columns | st.lists(columns, min_size=2, max_size=3).map(tuple)
 
 
 def typed(key: Any) -> Any:
-    """A key that is equal to those of the same types only."""
+    """Return a key that equals keys of the same types only."""
     if isinstance(key, tuple):
         return tuple(map(typed, key))
-    # What differs by its digits, or its zone, is compared by them.
+    # Values that differ in digits or zone are compared by their representation.
     return type(key), repr(key) if not isinstance(key, frozenset) else key
 
 
 @given(st.lists(keys, max_size=4))
 def test_keys_come_out_as_they_went_in(listed: list[Any]) -> None:
-    """Several columns, numbers apart from text, dates, octets..."""
+    """Several columns, numbers and equal texts, dates, bytes..."""
     found = decode_keys(encode_keys("users_write", listed))
     assert found.topic == "users_write"
     assert len(found.keys) == len(listed)
@@ -49,7 +49,7 @@ def test_keys_come_out_as_they_went_in(listed: list[Any]) -> None:
     "key", [(2, 3), "hello world", "1", 1, None, ("a b", 1), "", Decimal("1.50"), UUID(int=7)]
 )
 def test_a_key_is_one_key_of_its_type(key: Any) -> None:
-    """Bug of Meepo: (2, 3) came as two keys "(2," and "3)", "hello world" as two, 1 as text."""
+    """Bug of Meepo: (2, 3) arrived as two keys "(2," and "3)", "hello world" as two, 1 as text."""
     assert typed(decode_keys(encode_keys("t_write", [key])).keys) == typed((key,))
 
 
@@ -98,7 +98,7 @@ def test_no_octets_raise_anything_else(octets: bytes) -> None:
 
 
 def test_no_topic_is_the_beginning_of_another() -> None:
-    """Bug of Meepo: a subscription to user_update was one to user_update2 as well."""
+    """Bug of Meepo: a subscription to user_update also matched user_update2."""
     assert not topic_frame("user_update2").startswith(topic_frame("user_update"))
     assert topic_frame("user_update").startswith(b"user_update")
 

@@ -40,27 +40,27 @@ from tests.replication.replicators.callbacks import (
 
 @dataclass
 class Holding:
-    """A callback with something that can't be pickled."""
+    """A callback with an attribute that cannot be pickled."""
 
     lock: threading.Lock
 
     def __call__(self, key: object) -> bool:
-        """Take a key."""
+        """Process a key."""
         return True
 
 
 class Unloadable:
-    """A callback that can't be had in another process."""
+    """A callback that cannot be loaded in another process."""
 
     def __call__(self, key: object) -> bool:
-        """Take a key."""
+        """Process a key."""
         return True
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (os.getenv, ())
 
 
-# Keys reach callbacks.
+# Delivery of keys to callbacks.
 
 
 def test_ten_keys_of_one_worker_are_done_in_their_order(
@@ -138,7 +138,7 @@ def test_several_callbacks_of_a_topic_are_all_called(
 def test_an_idle_worker_has_a_key_without_waiting_for_a_poll(
     replicator: QueueReplicator, record: Record
 ) -> None:
-    """Bug of Meepo: an idle worker looked once a second; these are 200 keys, one after another."""
+    """Bug of Meepo: an idle worker polled once a second; these are 200 keys, one after another."""
     replicator.event("t_write")(Notes(record))
     replicator.start()
     deadline = time.monotonic() + PATIENCE_S
@@ -147,13 +147,13 @@ def test_an_idle_worker_has_a_key_without_waiting_for_a_poll(
     assert record.keys() == list(range(200))
 
 
-# Topics that nobody knows.
+# Unknown topics.
 
 
 def test_an_unknown_topic_is_counted_and_logged_once_and_stops_nothing(
     replicator: QueueReplicator, record: Record, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Bug of Meepo: one message for a table that no callback was for ended the replicator."""
+    """Bug of Meepo: a message for a table without a callback ended the replicator."""
     replicator.event("user_update")(Notes(record))
     replicator.start()
     with caplog.at_level(logging.WARNING):
@@ -173,7 +173,7 @@ def test_an_unknown_topic_is_counted_and_logged_once_and_stops_nothing(
 def test_nothing_is_lost_when_a_callback_raises(
     replicator: QueueReplicator, record: Record
 ) -> None:
-    """Bug of Meepo: of 1, 2, 3, 4 with an exception for 2, the last three were never seen again."""
+    """Bug of Meepo: of 1, 2, 3, 4 with an exception for 2, the last three were lost."""
     replicator.event("t_write", retry_s=0.0)(Fails(record, keys=[2], times=1))
     replicator.start()
     replicator.submit("t_write", [1, 2, 3, 4]).result(PATIENCE_S)
@@ -197,7 +197,7 @@ def test_nothing_is_lost_when_a_callback_of_many_raises(
 def test_a_key_is_tried_once_and_as_often_again_as_allowed_and_then_is_a_dead_letter(
     replicator: QueueReplicator, record: Record, *, multi: bool
 ) -> None:
-    """Bug of Meepo: what was given up was a line in the log, and no more."""
+    """Bug of Meepo: a key that was given up was only logged."""
     dead: list[DeadLetter] = []
     replicator.event("t_write", multi=multi, max_retries=3, retry_s=0.001, dead_letter=dead.append)(
         Fails(record, keys=[5, 6], times=99, multi=multi)
@@ -260,7 +260,7 @@ def test_results_that_do_not_fit_are_failures(
     given: object,
     reasons: dict[int, str],
 ) -> None:
-    """Bug of Meepo: a list that was too short was cut by zip, and None was half a failure."""
+    """Bug of Meepo: a short list was cut by zip, and None was half a failure."""
     dead: dict[object, str] = {}
 
     def dead_letter(letter: DeadLetter) -> None:
@@ -283,7 +283,7 @@ def test_results_that_do_not_fit_are_failures(
 def test_a_failed_key_waits_for_its_time_and_holds_up_no_other(
     replicator: QueueReplicator, record: Record
 ) -> None:
-    """Bug of Meepo: after a failure the whole worker took a nap."""
+    """Bug of Meepo: after a failure the whole worker slept."""
     callback = Fails(record, keys=[1], times=1)
     replicator.event("t_write", retry_s=3600.0, max_retry_s=3600.0)(callback)
     replicator.start()
@@ -293,7 +293,7 @@ def test_a_failed_key_waits_for_its_time_and_holds_up_no_other(
     replicator.submit("t_write", [4]).result(PATIENCE_S)
     assert record.keys() == [1, 2, 3, 4]
     assert replicator.stats().delayed == 1
-    # When it is stopped each of them has one more chance.
+    # When it is stopped each of them has one more attempt.
     assert replicator.stop(PATIENCE_S) == []
     assert record.keys() == [1, 2, 3, 4, 1]
     assert first.result(0) is None
@@ -320,13 +320,13 @@ def test_a_dead_letter_callback_that_fails_is_called_again(
     assert replicator.stats().dead == 1
 
 
-# Bounds.
+# Limits.
 
 
 def test_a_full_backlog_holds_up_who_feeds_it_and_merges_what_waits_already(
     replicator: QueueReplicator, record: Record, gate: Path
 ) -> None:
-    """Bug of Meepo: the limit was no bound, and de-duplication lost the order."""
+    """Bug of Meepo: the limit was not enforced, and de-duplication lost the order."""
     replicator.event("t_write", queue_limit=3, max_batch=1)(Gated(record, gate))
     replicator.start()
     replicator.feed("t_write", ["busy"])
@@ -370,7 +370,7 @@ def test_a_change_while_the_worker_has_the_key_is_done_after_it(
 def test_what_is_done_last_of_a_key_is_done_after_its_last_change(
     replicator: QueueReplicator, record: Record, tmp_path: Path
 ) -> None:
-    """Keys are merged, callbacks fail, and workers die: no change is forgotten."""
+    """Keys are merged, callbacks fail, and workers die: no change is lost."""
     rows = tmp_path / "rows"
     rows.mkdir()
     callback = Reads(record, rows, fail_every=7, die_every=120)
@@ -408,7 +408,7 @@ def pids(replicator: QueueReplicator) -> list[int]:
 def test_a_worker_that_was_killed_is_started_again_and_keys_go_on(
     replicator: QueueReplicator, record: Record
 ) -> None:
-    """Thirty keys for three workers; the death of an idle one is noticed without a key for it."""
+    """Thirty keys for three workers; the death of an idle one is detected without a key for it."""
     replicator.event("t_write", workers=3)(Notes(record))
     replicator.start()
     replicator.submit("t_write", range(30)).result(PATIENCE_S)
@@ -454,11 +454,11 @@ def test_a_key_that_kills_its_worker_becomes_a_dead_letter_and_the_others_are_do
     assert [each.key for each in dead] == [3]
     assert "has ended with 9" in dead[0].reason
     assert replicator.stats().done == 5
-    # The key is given up before another worker is there.
+    # The key is given up before another worker runs.
     wait_for(lambda: replicator.stats().restarts == 2)
 
 
-# Callbacks that can't be.
+# Invalid callbacks.
 
 
 def test_a_function_in_a_function_is_refused_where_it_is_decorated(
@@ -512,7 +512,7 @@ def test_a_key_that_no_process_can_be_given_is_a_failure_of_its_own(
     replicator: QueueReplicator, record: Record
 ) -> None:
     class Odd(str):
-        """Pickle can't find it."""
+        """A callback that pickle cannot find."""
 
         __slots__ = ()
 
@@ -526,7 +526,7 @@ def test_a_key_that_no_process_can_be_given_is_a_failure_of_its_own(
 
 
 def test_a_worker_needs_neither_zeromq_nor_twisted() -> None:
-    """Bug of Meepo: a context of ZeroMQ was made at the import, and used behind a fork."""
+    """Bug of Meepo: a context of ZeroMQ was created at the import, and used after a fork."""
     program = (
         "import sys, stompkit.replication.replicators._worker as w;"
         "assert not {'zmq', 'twisted', 'rq', 'redis', 'sqlalchemy'} & set(sys.modules)"

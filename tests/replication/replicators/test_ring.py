@@ -1,4 +1,4 @@
-"""Which worker a key belongs to."""
+"""The assignment of keys to workers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def nodes_in_a_process(seed: str) -> list[str]:
 
 
 def test_a_key_has_the_same_worker_in_every_process_and_run() -> None:
-    """Bug of Meepo: its ring was made by hashes that Python salts anew in each process."""
+    """Bug of Meepo: its ring used hashes that Python salts in each process."""
     ring = HashRing(map(str, range(7)))
     here = [ring.node(key_octets(key)) for key in ["a b", "1", 1, None, *range(200)]]
     assert nodes_in_a_process("1") == nodes_in_a_process("2") == here

@@ -19,7 +19,7 @@ from stompkit.replication.subscribers import zmq_sub
 from tests.replication.replicators.callbacks import PATIENCE_S, Record, wait_for
 from tests.servers import RedisServer
 
-#: Does all jobs that are in the queue, in this process, and ends.
+#: Processes all jobs of the queue, in this process, and ends.
 WORKER = """
 import sys
 from redis import Redis
@@ -32,7 +32,7 @@ SimpleWorker([Queue("refresh", connection=connection)], connection=connection).w
 
 @pytest.fixture
 def replicator() -> Iterator[RqReplicator]:
-    """A replicator that is not started, and is stopped in the end."""
+    """A replicator that is not started, and is stopped at the end."""
     made = RqReplicator()
     try:
         yield made
@@ -60,14 +60,14 @@ def test_all_keys_are_seen_when_a_callback_fails_one_time_in_six(
     wait_for(lambda: replicator.stats().done == 50)
     assert sorted(seen) == list(range(50))
     assert sum(map(len, calls)) > 50
-    # Bug of Meepo: what was tried again came as a set.
+    # Bug of Meepo: retried keys arrived as a set.
     assert {type(keys) for keys in calls} == {list}
 
 
 def test_what_has_failed_is_tried_again_by_time_and_not_by_the_next_message(
     replicator: RqReplicator,
 ) -> None:
-    """Bug of Meepo: failed keys waited until another message came. Here none comes."""
+    """Bug of Meepo: failed keys waited until another message arrived. Here none arrives."""
     calls: list[list[Any]] = []
 
     @replicator.event("t_write", retry_s=0.001)
@@ -175,7 +175,7 @@ def enqueues(url: str) -> Callable[[list[Any]], bool]:
 
 
 def work(url: str, record: Record) -> None:
-    """Have a worker of RQ do what is in the queue."""
+    """Run a worker of RQ until the queue is empty."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(sys.path),

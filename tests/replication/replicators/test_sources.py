@@ -1,4 +1,4 @@
-"""Where keys come from: publishers of the same process, and brokers."""
+"""Sources of keys: publishers of the same process, and brokers."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_changes_of_this_process_reach_callbacks_by_their_signals_names(
 def test_a_publisher_resumes_before_what_no_callback_has_done(
     replicator: QueueReplicator, record: Record, gate: Path
 ) -> None:
-    """What waits in memory only would be lost with it otherwise."""
+    """Otherwise keys that wait in memory would be lost with it."""
     replicator.event("users_write", max_batch=1)(Gated(record, gate))
     replicator.start()
     replicator.connect()
@@ -126,12 +126,12 @@ def queue(stomp_broker: RunningBroker) -> str:
 
 @pytest.fixture
 def inbox(stomp_broker: RunningBroker, link: Link, queue: str) -> Inbox:
-    """What comes there."""
+    """An inbox of the queue."""
     return link.subscribe(queue, ack="ack" in stomp_broker.capabilities)
 
 
 def begin(replicator: QueueReplicator, inbox: Inbox, **more: Any) -> Future[list[Unfinished]]:
-    """Run a started replicator from a broker; gives what comes of that."""
+    """Run a started replicator from a broker; return the future of its result."""
     done: Future[list[Unfinished]] = Future()
 
     def run() -> None:
@@ -182,7 +182,7 @@ def test_a_message_is_acknowledged_when_its_keys_are_done_and_not_before(
     replicator.start()
     with linked(stomp_broker) as other:
         done = begin(replicator, other.subscribe(queue))
-        # The second one is done only when its last part is.
+        # The second changeset is done only when its last part is.
         parts = list(packets(changeset(change(1), change("slow")), max_body_bytes=1))
         assert len(parts) == 2
         send(link, queue, keys("quick"), *parts)

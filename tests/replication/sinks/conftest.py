@@ -1,4 +1,4 @@
-"""Which tests of sinks run on which databases with each change."""
+"""The choice of databases for tests of sinks, with each change."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-#: Where statements, types or errors of a database are what is tested. Other files have their tests
-#: on MariaDB in the matrix lane.
+#: Tests of statements, types or errors of a database. Other files have their tests on MariaDB in
+#: the matrix lane.
 _ON_ALL: Final = ("test_sql_values", "test_sql_schema", "test_sql_rows", "test_sql_failures")
 
 

@@ -1,4 +1,4 @@
-"""A database made up by Hypothesis: what it has at the end, and the changesets that led there."""
+"""A database drawn by Hypothesis: its final state, and the changesets of its history."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stompkit.replication.events import Changeset, RowChange, Source, make_chang
 
 __all__ = ["COLUMNS", "Database", "Delivery", "Step", "databases", "deliver", "deliveries"]
 
-#: Those of each table; ``id`` is the key.
+#: Columns of each table; ``id`` is the key.
 COLUMNS = ("id", "x", "y")
 _SCHEMA = "shop"
 
@@ -25,7 +25,7 @@ class Database:
     changesets: list[Changeset] = field(default_factory=list)
 
     def commit(self, steps: Sequence[Step], origin: str = "o") -> None:
-        """One transaction."""
+        """Commit one transaction."""
         changes = [change for step in steps for change in self._do(step)]
         number = len(self.changesets)
         self.changesets.append(make_changeset(origin, number, changes, Source(kind="test")))
@@ -65,12 +65,12 @@ class Database:
 
 @dataclass(frozen=True)
 class Step:
-    """A statement: what it does depends on what is there."""
+    """A statement: its effect depends on the current rows."""
 
     table: str
     key: int
     new_key: int
-    #: The columns that the change tells; the others stay.
+    #: The columns that the change contains; the others stay.
     told: frozenset[str]
     values: dict[str, Any]
     deletes: bool
@@ -101,7 +101,7 @@ def databases(draw: st.DrawFn) -> Database:
 
 @dataclass(frozen=True)
 class Delivery:
-    """What a consumer gets at once: it begins with repeats, and may begin a new process."""
+    """The changesets that a consumer receives at once, with repeats, perhaps in a new process."""
 
     repeats: int
     new: int
@@ -122,7 +122,7 @@ deliveries = st.lists(
 def deliver(
     changesets: Sequence[Changeset], plan: Sequence[Delivery]
 ) -> Iterator[tuple[Sequence[Changeset], bool]]:
-    """Batches of changesets, and whether they are for a new process; all come in the end."""
+    """Return batches of changesets, and True for those of a new process; all arrive at the end."""
     done = 0
     for each in plan:
         yield changesets[max(0, done - each.repeats) : done + each.new], each.restarts

@@ -71,7 +71,7 @@ _VALUES_OF_REFRESH: Final = {"true", "false", "wait_for"}
 @dataclass
 class _Index:
     documents: dict[str, Stored] = field(default_factory=dict)
-    #: What a search sees.
+    #: The documents that a search finds.
     refreshed: dict[str, int] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)
     sequence_number: int = 0
@@ -83,12 +83,12 @@ class _Index:
 
 
 class SearchServer:
-    """A server at a port of its own; ``close`` ends it."""
+    """A server at a separate port; ``close`` ends it."""
 
     def __init__(
         self, *, authorization: str | None = None, max_content_length: int = 2**20
     ) -> None:
-        """Start it; every request has to have the header ``authorization``, if that is given."""
+        """Start it; every request needs the header ``authorization``, if that is given."""
         self.authorization = authorization
         self.max_content_length = max_content_length
         self.indices: dict[str, _Index] = {}
@@ -98,9 +98,12 @@ class SearchServer:
         self.refusals: list[str] = []
         self.scrolls: dict[str, tuple[int, list[tuple[str, str, int]]]] = {}
         self.faults: deque[str | None] = deque()
-        """What happens to the next requests: ``None`` for nothing; a status, such as ``"503"``;
-        ``"lost"`` and ``"half"`` end the connection before and after it is done; ``"busy"`` refuses
-        every second action of a bulk request; ``"shards"`` misses a part of the index."""
+        """Faults of the next requests.
+
+        ``None`` is no fault; a status, such as ``"503"``, is the answer. ``"lost"`` and ``"half"``
+        end the connection before and after the request is processed. ``"busy"`` refuses every
+        second action of a bulk request. ``"shards"`` misses a part of the index.
+        """
         self._lock = threading.Lock()
         self._scroll_number = 0
         handler = type("Handler", (_Handler,), {"search": self})
@@ -112,23 +115,23 @@ class SearchServer:
         self._thread.start()
 
     def close(self) -> None:
-        """End the server."""
+        """Stop the server."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
 
     def sources(self, index: str) -> dict[str, dict[str, Any]]:
-        """The documents of an index by their ids."""
+        """Return the documents of an index by their ids."""
         with self._lock:
             found = self.indices.get(index, _Index()).documents
             return {id: each.source for id, each in found.items() if each.source is not None}
 
     def map(self, index: str, **types: str) -> None:
-        """Make an index with a mapping: ``long``, ``keyword``, ``boolean``, ``object``..."""
+        """Create an index with a mapping: ``long``, ``keyword``, ``boolean``, ``object``..."""
         self.indices.setdefault(index, _Index()).types.update(types)
 
     def forget_deletes(self) -> None:
-        """What ``index.gc_deletes`` after a delete is so."""
+        """Forget the versions of deleted documents, as after ``index.gc_deletes``."""
         with self._lock:
             for index in self.indices.values():
                 index.documents = {
@@ -138,7 +141,7 @@ class SearchServer:
     # Requests.
 
     def answer(self, method: str, target: str, headers: Any, body: bytes) -> tuple[int, Any]:
-        """Status and answer of a request."""
+        """Return status and answer of a request."""
         with self._lock:
             self.requests.append((f"{method} {target}", body))
             try:
@@ -310,7 +313,7 @@ class SearchServer:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    # An answer is more than one write.
+    # An answer takes more than one write.
     wbufsize = -1
     disable_nagle_algorithm = True
     search: SearchServer
@@ -348,9 +351,9 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _handle
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 def _is_for_all(faults: deque[str | None]) -> bool:
-    """Whether the next fault is one of any request."""
+    """Return True if the next fault applies to any request."""
     return bool(faults) and faults[0] not in ("busy", "shards")

@@ -1,4 +1,4 @@
-"""What the API of the contract takes: lines of bulk requests, versions, and values of fields."""
+"""The requests that the contract accepts: lines of bulk requests, versions, and field values."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ class Refused(Exception):
     """An answer that is an error."""
 
     def __init__(self, status: int, kind: str, reason: str) -> None:
-        """With an HTTP status, and the type of the error."""
+        """Set an HTTP status, and the type of the error."""
         super().__init__(reason)
         self.status = status
         self.error = {"type": kind, "reason": reason}
 
     @property
     def answer(self) -> dict[str, Any]:
-        """As it is documented."""
+        """Return the documented answer."""
         return {"error": {"root_cause": [self.error], **self.error}, "status": self.status}
 
 
 def illegal(reason: str) -> Refused:
-    """Refuse what is no valid request."""
+    """Refuse an invalid request."""
     return Refused(400, "illegal_argument_exception", reason)
 
 
 @dataclass
 class Stored:
-    """A document, or what is left of one that was deleted."""
+    """A document, or the version of a deleted one."""
 
     source: dict[str, Any] | None
     version: int
@@ -54,7 +54,7 @@ class Stored:
 
 
 def only_these(query: dict[str, str], **known: Iterable[str]) -> None:
-    """Refuse parameters of a query that are not known."""
+    """Refuse unknown parameters of a query."""
     for name, value in query.items():
         if value not in known.get(name, ()):
             raise illegal(f"request contains unrecognized parameter: [{name}={value}]")
@@ -77,7 +77,7 @@ def _json(text: bytes) -> Any:
 
 
 def object_of(body: bytes, *members: str) -> dict[str, Any]:
-    """The JSON object of a body, with exactly these members where some are named."""
+    """Return the JSON object of a body, with exactly these members if some are named."""
     made = _json(body)
     if not isinstance(made, dict) or (members and set(made) != set(members)):
         raise Refused(400, "parsing_exception", f"Unknown key in {made!r}")
@@ -85,7 +85,7 @@ def object_of(body: bytes, *members: str) -> dict[str, Any]:
 
 
 def actions_of(lines: list[bytes]) -> Iterable[tuple[str, dict[str, Any], Any]]:
-    """The actions of a bulk request: kind, metadata, and source."""
+    """Return the actions of a bulk request: kind, metadata, and source."""
     left = deque(lines)
     while left:
         number = len(lines) - len(left) + 1
@@ -128,7 +128,7 @@ def _check_metadata(number: int, kind: str, told: Any) -> None:
 
 
 def check_conflict(kind: str, told: dict[str, Any], stored: Stored | None) -> None:
-    """Refuse an action that is not for what is stored."""
+    """Refuse an action whose version conflicts with the stored one."""
     reason = None
     if "version" in told and stored is not None:
         current, given = stored.version, told["version"]
@@ -147,7 +147,7 @@ def check_conflict(kind: str, told: dict[str, Any], stored: Stored | None) -> No
 
 
 def check_mapping(types: dict[str, str], source: dict[str, Any]) -> dict[str, str]:
-    """The types of fields with a document more."""
+    """Return the types of fields after another document."""
     new = dict(types)
     for name, value in source.items():
         if not name.strip() or name in ("_id", "_index", "_source", "_version"):

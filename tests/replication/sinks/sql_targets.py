@@ -20,7 +20,7 @@ SOURCE = Source(kind="test")
 
 
 class Target:
-    """An empty database, seen from behind a sink's back."""
+    """An empty database, accessed without the sink."""
 
     def __init__(self, kind: str, url: str) -> None:
         """Describe it."""
@@ -30,47 +30,47 @@ class Target:
 
     @property
     def is_mysql(self) -> bool:
-        """Whether MySQL takes the place of MariaDB."""
+        """True if MySQL takes the place of MariaDB."""
         return self.engine.url.get_backend_name() == "mysql"
 
     def execute(self, *statements: str) -> None:
-        """Change something."""
+        """Execute a statement."""
         with self.engine.begin() as connection:
             for statement in statements:
                 connection.exec_driver_sql(statement)
 
     def rows(self, query: str) -> list[Row[Any]]:
-        """What a query finds."""
+        """Return the rows of a query."""
         with self.engine.connect() as connection:
             return list(connection.exec_driver_sql(query).all())
 
     def table(self, name: str = "t", order: str = "1") -> list[tuple[Any, ...]]:
-        """The rows of a table."""
+        """Return the rows of a table."""
         return [tuple(row) for row in self.rows(f"SELECT * FROM {name} ORDER BY {order}")]
 
     def pick(self, **choices: str) -> str:
-        """What is said for this kind of database."""
+        """Return the text for this kind of database."""
         return choices[self.kind]
 
 
 def change(action: Action, key: Mapping[str, Any], table: str = "t", **more: Any) -> RowChange:
-    """A change of a row."""
+    """Return a change of a row."""
     return RowChange(table=table, action=action, key=dict(key), **more)
 
 
 def schema_change(*columns: Mapping[str, object], table: str = "t") -> RowChange:
-    """What tells of a table's columns."""
+    """Return a change that describes a table's columns."""
     return change("schema", {}, table, after={"columns": [dict(column) for column in columns]})
 
 
 def changeset(sequence: int, *changes: RowChange, origin: str = "origin") -> Changeset:
-    """A transaction."""
+    """Return a changeset of a transaction."""
     return make_changeset(origin, sequence, changes, SOURCE, id=f"{origin}:{sequence}")
 
 
 @pytest.fixture(scope="session")
 def database_url() -> Callable[[SqlServer], str]:
-    """Gives the URL of one database of a server, emptied."""
+    """A function that returns the URL of one database of a server, emptied."""
     urls: dict[SqlServer, str] = {}
 
     def give(server: SqlServer) -> str:
@@ -92,7 +92,7 @@ def database_url() -> Callable[[SqlServer], str]:
 
 
 def _without_fsync(connection: sqlite3.Connection, _: object) -> None:
-    """Processes are killed in here, machines are not: nothing has to be on the disk."""
+    """Only processes are killed in these tests, not machines: no data has to be synced."""
     connection.execute("PRAGMA synchronous = OFF")
 
 
@@ -105,7 +105,7 @@ def target(
     if request.param != "sqlite":
         url = database_url(request.getfixturevalue(request.param))
     else:
-        # For sinks, too, which make an engine of their own.
+        # Also for engines that sinks create.
         event.listen(Engine, "connect", _without_fsync)
     target = Target(request.param, url)
     yield target

@@ -39,7 +39,7 @@ def changeset(sequence: int, *changes: RowChange, origin: str = "o") -> Changese
 
 
 def columns(*names: str) -> RowChange:
-    """A change of the schema."""
+    """Return a change of the schema."""
     told = [{"name": name, "type": "text", "key": name == "id", "nullable": True} for name in names]
     return change("schema", after={"columns": told})
 
@@ -58,13 +58,13 @@ def sink(redis: RedisServer) -> Iterator[RedisSink]:
 
 
 def stored(client: Redis, key: Any = 1, table: str = "t") -> Any:
-    """What the cache has of a row."""
+    """Return the cached contents of a row."""
     text: Any = client.get(cache_key(table, key))
     return None if text is None else row_from_json(json.loads(text))
 
 
 def rows_of(client: Redis, pattern: str = "stompkit:cache:*:*") -> dict[str, Any]:
-    """All rows, by their keys in Redis."""
+    """Return all rows, by their keys in Redis."""
     found: Any = list(client.scan_iter(pattern))
     texts: Any = client.mget(found) if found else []
     return {
@@ -219,7 +219,7 @@ def test_what_somebody_else_has_stored_is_no_row(sink: RedisSink, client: Redis)
         assert client.get(cache_key("t", 1)) is None
 
 
-# Other ways of storing.
+# Other storage formats.
 
 
 def test_invalidating_only_deletes(redis: RedisServer, client: Redis) -> None:
@@ -264,7 +264,7 @@ def test_wrong_arguments_are_refused(arguments: dict[str, Any]) -> None:
         RedisSink("redis://localhost", **arguments)
 
 
-# Repeats, problems and connections.
+# Repeats, errors and connections.
 
 
 def test_what_comes_again_has_no_effect(sink: RedisSink, client: Redis) -> None:
@@ -359,7 +359,7 @@ def test_a_redis_that_is_slow_or_away_is_worth_another_try(
 
 
 def test_what_is_written_meanwhile_is_not_lost(redis: RedisServer, client: Redis) -> None:
-    # Two consumers of the same stream: one that was thought dead goes on.
+    # Two consumers of the same stream: one that was assumed dead continues.
     batches = [changeset(0, change("write", after={"id": 1, "n": 0}))]
     batches += [changeset(n, change("update", after={"id": 1, "n": n})) for n in range(1, 60)]
     problems: list[BaseException] = []
@@ -407,7 +407,7 @@ def test_the_cache_is_what_the_database_is_whatever_comes_again(
         }
 
 
-# In the process of a publisher.
+# Within the process of a publisher.
 
 
 def send(*changes: RowChange) -> None:
@@ -475,7 +475,7 @@ def test_multi_gives_several_keys_at_once(redis: RedisServer, client: Redis) -> 
 
         send(change("write", 1, table="users"))
         assert started.wait(WAIT_S)
-        # What changes again while it waits is made once.
+        # A row that changes again while it waits is updated once.
         send(*(change("write", key, table="users") for key in (1, 2, 3, 2)))
         go_on.set()
         assert replicator.flush(WAIT_S)

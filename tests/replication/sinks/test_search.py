@@ -1,4 +1,4 @@
-"""Rows in a search index: a server that takes what the documentation of the real ones says."""
+"""Rows in a search index: a server that follows the documentation of the real ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.replication.sinks.search_contract import SearchServer
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "examples" / "replication" / "repl_elasticsearch.py"
 ROW = {"id": 1, "x": "one", "y": None}
-#: What an attempt fails with that is worth another.
+#: Temporary errors, after which an attempt is repeated.
 TEMPORARY = (SearchProblem, OSError, HTTPException)
 FAULTS = (None, None, None, "503", "429", "lost", "half", "busy", "shards")
 
@@ -54,7 +54,7 @@ def changeset(sequence: int, *changes: RowChange, origin: str = "o") -> Changese
 
 @pytest.fixture
 def server() -> Iterator[SearchServer]:
-    """A server that must not have refused a request in the end."""
+    """A server that must not have refused a request at the end."""
     server = SearchServer()
     yield server
     server.close()
@@ -69,7 +69,7 @@ def sink(server: SearchServer) -> Iterator[SearchSink]:
 
 
 def bulks(server: SearchServer) -> list[list[Any]]:
-    """The lines of all bulk requests about the table of these tests."""
+    """Return the lines of all bulk requests about the table of these tests."""
     found = [body for target, body in server.requests if "/_bulk" in target]
     return [
         [json.loads(line) for line in body.splitlines()]
@@ -191,14 +191,14 @@ def test_documents_that_swap_keys_survive_a_crash_at_any_request(
     steps = [change("update", to, old_key={"id": old}, after={"id": to}) for old, to in moves]
     for number in range(20):
         origin = f"o{number}"
-        # Each action is a request.
+        # Each action is a separate request.
         with closing(SearchSink(server.url, batch_bytes=1)) as sink:
             sink.apply([changeset(0, change("truncate"), *writes, origin=origin)])
             server.faults.extend([None] * number + [fault])
             with suppress(*TEMPORARY):
                 sink.apply([changeset(1, *steps, origin=origin)])
             server.faults.clear()
-        # Another process goes on.
+        # Another process resumes.
         with closing(SearchSink(server.url)) as sink:
             sink.apply([changeset(1, *steps, origin=origin)])
             assert server.sources("t") == {"1": {"id": 1, "x": 2}, "2": {"id": 2, "x": 1}}
@@ -313,7 +313,7 @@ def test_what_comes_again_has_no_effect_also_when_deletes_are_forgotten(
 
 
 def test_a_process_that_was_thought_dead_changes_nothing(server: SearchServer) -> None:
-    # It has read the offsets, and goes on when another one has applied more.
+    # It has read the offsets, and continues after another one has applied more.
     late = changeset(0, change("write", after=ROW), change("write", 2, after={"id": 2}))
     with closing(SearchSink(server.url)) as sink:
         requests: list[tuple[str, str, str, bytes]] = []
@@ -338,7 +338,7 @@ def test_an_origin_that_begins_anew_is_above_those_before(
     sink.apply([changeset(100, change("write", after=ROW), origin="old")])
     sink.apply([changeset(0, change("read", after={"id": 1}), origin="new")])
     assert server.sources("t") == {"1": {"id": 1}}
-    # The numbers of origins are kept by the server.
+    # The server stores the numbers of origins.
     with closing(SearchSink(server.url)) as other:
         other.apply([changeset(1, change("read", after=ROW), origin="new")])
         other.apply([changeset(101, change("write", after={"id": 1}), origin="old")])
@@ -441,7 +441,7 @@ def test_wrong_arguments_are_refused(url: str, arguments: dict[str, Any]) -> Non
     assert "secret" not in str(caught.value)
 
 
-# Problems.
+# Errors.
 
 
 @pytest.mark.parametrize(
@@ -485,7 +485,7 @@ def test_what_the_index_refuses_is_told_with_table_and_key(
     server: SearchServer, wrong: dict[str, Any], error: str
 ) -> None:
     server.map("t", id="long")
-    # One action a request: those behind the refused one are done, too.
+    # One action a request: those after the refused one are applied, too.
     with closing(SearchSink(server.url, batch_bytes=1)) as sink:
         key = wrong.get("id", 2)
         rows = [change("write", n, after={"id": n}) for n in (1, 3)]
@@ -565,7 +565,7 @@ def _step(key: int, new_key: int, told: str = "") -> Step:
 
 
 def _swap() -> Database:
-    """Rows 1 and 2, which swap their keys by way of 3."""
+    """Return a swap of the keys of rows 1 and 2, by way of 3."""
     made = Database()
     made.commit([_step(1, 1), _step(2, 2)])
     made.commit([_step(1, 3), _step(2, 1), _step(3, 2)])
@@ -599,7 +599,7 @@ def test_the_index_is_what_the_database_is_whatever_fails_and_comes_again(
         assert sink.last("o") == len(database.changesets) - 1
         for name, rows in database.tables.items():
             assert server.sources(name) == {str(key): row for key, row in rows.items()}
-        # What a fault has cut in two may ask for a scroll that is through.
+        # After an interrupted request a finished scroll may be requested.
         assert [each for each in server.refusals if "/_search/scroll" not in each] == []
     finally:
         sink.close()
@@ -607,7 +607,7 @@ def test_the_index_is_what_the_database_is_whatever_fails_and_comes_again(
 
 
 def _insist(server: SearchServer, sink: SearchSink, batch: Any, batch_bytes: int) -> SearchSink:
-    """Apply a batch at once, or after a fault one by one in a new process, again and again."""
+    """Apply a batch at once, or after a fault one by one in a new process, repeatedly."""
     parts = [batch]
     tries = len(server.faults) + 100
     while parts:

@@ -1,4 +1,4 @@
-"""The sink for SQL: rows that refer to each other in a circle, whatever a target can put off."""
+"""The sink for SQL: rows that refer to each other in a cycle, with and without deferral."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.servers import mariadb, postgresql
 
 __all__ = ["database_url", "mariadb", "postgresql", "target"]
 
-#: A row that is nowhere.
+#: A row that does not exist.
 LOST = 99
 
 EMPLOYEES = (
@@ -38,7 +38,7 @@ def _enforce(connection: sqlite3.Connection, _: object) -> None:
 
 @pytest.fixture(autouse=True)
 def _enforcing(target: Target) -> None:
-    """Have SQLite look at foreign keys, too."""
+    """Make SQLite enforce foreign keys, too."""
     if target.kind == "sqlite":
         event.listen(target.engine, "connect", _enforce)
 
@@ -53,7 +53,7 @@ def opened(target: Target, **settings: Any) -> Iterator[SqlSink]:
 
 
 def applied(sink: SqlSink, each: Changeset) -> list[Refused]:
-    """Apply a changeset as a consumer does, which knows a place for what is refused."""
+    """Apply a changeset as a consumer with a destination for refused changes does."""
     refused: list[Refused] = []
     try:
         sink.apply([each])
@@ -90,7 +90,7 @@ def test_a_circle_of_a_transaction_comes_and_goes(target: Target) -> None:
     with opened(target, foreign_keys="enforced") as sink:
         sink.apply([changeset(1, employee(1, 2, "old"), employee(2, 1))])
         assert target.table() == [(1, "old", 2), (2, "x", 1)]
-        # What comes of several changes of a row, of which some do not tell of all columns.
+        # Merge several changes of a row, of which some contain a part of the columns.
         named = change("update", {"id": 3}, after={"name": "new"})
         moved = change("update", {"id": 1}, after={"chief": 3})
         sink.apply([changeset(2, employee(3, 4, action="write"), named, moved, employee(4, 3))])
@@ -133,11 +133,11 @@ class Reference:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Tables, and rows by their tables and numbers, in the order in which they come."""
+    """Tables, and rows by their tables and numbers, in the order of arrival."""
 
     tables: Sequence[Sequence[Reference]]
     rows: Mapping[tuple[int, int], Sequence[int | None]]
-    #: Behind how many rows a changeset ends.
+    #: Number of rows of a changeset.
     size: int
     is_snapshot: bool
 
@@ -147,7 +147,7 @@ class Drawn:
                 yield reference, (reference.parent, number)
 
     def storable(self, *, defers: bool) -> set[tuple[int, int]]:
-        """Which rows the tables can have in the end."""
+        """Return the rows that the tables can have at the end."""
         left = set(self.rows)
         while True:
             lost = {row for row in left if any(each not in left for _, each in self.parents(row))}
@@ -161,7 +161,7 @@ class Drawn:
                     if not reference.is_nullable and not (defers and reference.is_deferrable)
                 } - {row}
             stuck = {row for row in hard if row in _reached(hard, row)}
-            # Who is in a circle with those that can't be put off is with them, or not at all.
+            # Members of a cycle with non-deferrable references are stored together, or not at all.
             lost |= {
                 row
                 for row in every
@@ -176,7 +176,7 @@ class Drawn:
 def _reached(
     references: Mapping[tuple[int, int], set[tuple[int, int]]], start: tuple[int, int]
 ) -> set[tuple[int, int]]:
-    """The rows that one leads to, by one reference or more."""
+    """Return the rows that one row reaches, by one reference or more."""
     found: set[tuple[int, int]] = set()
     ends = [start]
     while ends:
@@ -205,7 +205,7 @@ def _drawn(draw: st.DrawFn, *, always_nullable: bool) -> Drawn:
 
 
 def _make(target: Target, drawn: Drawn, prefix: str) -> None:
-    """Make the tables."""
+    """Create the tables."""
     late = []
     for table, references in enumerate(drawn.tables):
         columns = ["id INT NOT NULL PRIMARY KEY"]

@@ -1,4 +1,4 @@
-"""The sink for SQL: what a database refuses for ever ends, and what can pass is tried again."""
+"""The sink for SQL: permanent errors end it, and temporary ones are retried."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["database_url", "mariadb", "postgresql", "target"]
 
 ID = {"name": "id", "type": "int", "key": True, "nullable": False}
 WRITE = change("write", {"id": 1}, after={"id": 1, "a": "x"})
-#: Columns and rows that one database or another will never take, each with what is made before.
+#: Columns and rows that some database never accepts, each with the statements before.
 REFUSED: dict[str, tuple[list[str], list[RowChange]]] = {
     "columns that differ by case": ([], [schema_change(ID, {"name": "ID", "type": "int"})]),
     "more digits behind the point than in all": (
@@ -95,7 +95,7 @@ def opened(url: str, *, create: bool = True) -> Iterator[SqlSink]:
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_a_database_never_takes_is_poison(target: Target, what: str) -> None:
-    """Either the database takes it, or it is ApplyProblem; what comes behind it is applied."""
+    """The database accepts it, or it raises ApplyProblem; later changes are applied."""
     made, changes = REFUSED[what]
     target.execute("CREATE TABLE other (id INT NOT NULL PRIMARY KEY)", *statements(target, made))
     with opened(target.url) as sink:
@@ -109,7 +109,7 @@ def test_what_a_database_never_takes_is_poison(target: Target, what: str) -> Non
     assert target.table("other") == [(7,)]
 
 
-#: The columns above are possible in some databases, the rest in none.
+#: Columns above that are possible in some databases; the rest are possible in none.
 POSSIBLE = {
     "sqlite": {"more digits behind the point than in all"},
     "postgresql": {"columns that differ by case", "more digits behind the point than in all"},

@@ -1,4 +1,4 @@
-"""The sink for SQL against a model: whatever comes, in whatever batches, tables end as it says."""
+"""The sink for SQL against a model: for any changes in any batches, the tables agree."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.servers import mariadb, postgresql
 
 __all__ = ["database_url", "mariadb", "postgresql", "target"]
 
-#: A table of its own for each way of writing: by one key, by one of several keys or where a new row
-#: needs a column that may not be told, by a key of two columns, and without one.
+#: A table for each way of writing: by one key, by one of several keys or with a required column
+#: that may be missing, by a key of two columns, and without a key.
 TABLES = {
     "plain": ("id INT NOT NULL PRIMARY KEY, a VARCHAR(20), b INT", ("id",)),
     "strict": ("id INT NOT NULL PRIMARY KEY, a VARCHAR(20) NOT NULL, b INT UNIQUE", ("id",)),
@@ -33,15 +33,15 @@ Rows = dict[tuple[object, ...], dict[str, Any]]
 
 
 class Model:
-    """What the tables have to be like."""
+    """The expected tables."""
 
     def __init__(self) -> None:
-        """Begin with empty tables."""
+        """Start with empty tables."""
         self.keyed: dict[str, Rows] = {name: {} for name in TABLES}
         self.loose: list[tuple[object, object]] = []
 
     def apply(self, each: RowChange) -> None:
-        """Do what a change says."""
+        """Apply a change."""
         if each.table == "loose":
             self._apply_loose(each)
             return
@@ -69,7 +69,7 @@ class Model:
             self.loose.append(after)
 
     def rows(self, table: str) -> list[tuple[object, ...]]:
-        """The rows of a table."""
+        """Return the rows of a table."""
         if table == "loose":
             return sorted(self.loose, key=repr)
         found = [(*key, row["a"], row["b"]) for key, row in self.keyed[table].items()]
@@ -83,7 +83,7 @@ _SMALL = st.integers(0, 4)
 
 @st.composite
 def _changes(draw: st.DrawFn, model: Model) -> RowChange:
-    """A change that a source could have made whose tables are as the model's."""
+    """Return a change that a source with the model's tables could have made."""
     table = draw(st.sampled_from(sorted(TABLES)))
     names = TABLES[table][1]
     action: Any = draw(
@@ -106,7 +106,7 @@ def _changes(draw: st.DrawFn, model: Model) -> RowChange:
     rows = model.keyed[table]
     old = {name: draw(_SMALL) for name in names} if action == "move" else None
     if table == "strict":
-        # No other row has the value; a source would not either.
+        # No other row has the value; a source would not allow that either.
         mine = [tuple(key.values()), tuple(old.values()) if old else None]
         others = {row["b"] for each, row in rows.items() if each not in mine}
         told["b"] = None if told["b"] in others else told["b"]
@@ -123,7 +123,7 @@ def _changes(draw: st.DrawFn, model: Model) -> RowChange:
 
 @st.composite
 def _histories(draw: st.DrawFn) -> tuple[list[Changeset], Model]:
-    """Changesets, and what comes of them."""
+    """Return changesets, and their results."""
     model = Model()
     changesets = []
     for number in range(1, draw(st.integers(1, 8)) + 1):
@@ -131,7 +131,7 @@ def _histories(draw: st.DrawFn) -> tuple[list[Changeset], Model]:
         moved: set[object] = set()
         for _ in range(draw(st.integers(0, 8))):
             each = draw(_changes(model))
-            # Keys that change places at once are another test's: here each move is done in turn.
+            # Another test swaps keys; here each move is done in turn.
             ends = {(each.table, *row.values()) for row in (each.key, each.old_key) if row}
             if each.old_key is not None and ends & moved:
                 continue
@@ -171,7 +171,7 @@ def test_tables_end_as_the_model_says(target: Target) -> None:
                 target.execute("DELETE FROM stompkit_offsets")
             at = 0
             while at < len(changesets):
-                # Some of it again, some of it new.
+                # Some of it repeated, some of it new.
                 begin = data.draw(st.integers(0, at), label="begin")
                 end = data.draw(st.integers(at + 1, len(changesets)), label="end")
                 sink.apply(changesets[begin:end])

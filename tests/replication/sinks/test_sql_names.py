@@ -1,4 +1,4 @@
-"""Names of tables and columns that are hard on a target: each is its own there, or is refused."""
+"""Difficult names of tables and columns: each stays distinct in a target, or is refused."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def _changes(name: str, columns: list[str], value: str) -> list[RowChange]:
 
 
 def _arrived(target: Target) -> dict[str, list[dict[str, Any]]]:
-    """The rows of all tables, by the tables' names."""
+    """Return the rows of all tables, by the tables' names."""
     mark = "`" if target.engine.dialect.name in ("mysql", "mariadb") else '"'
     found = {}
     for name in inspect(target.engine).get_table_names():
         quoted = mark + name.replace(mark, mark * 2) + mark
         with target.engine.connect().execution_options(no_parameters=True) as connection:
-            # Not by reflection, which does not know all names of MySQL.
+            # Reflection does not support all names of MySQL.
             rows = connection.exec_driver_sql(f"SELECT * FROM {quoted}").mappings().all()
         found[name] = [dict(row) for row in rows]
     return found
@@ -85,11 +85,11 @@ def _check(target: Target, tables: list[str], columns: list[str]) -> None:
 def _see_that_it_is_right(
     text: str, kind: str, name: str, tables: list[str], columns: list[str]
 ) -> None:
-    """See that a refusal names the table, and a name or two names that the target has not."""
+    """Check that a refusal names the table, and a name or two names that the target lacks."""
     assert f"schema of the table {name!r}: " in text, text
     reason = text.partition(f"schema of the table {name!r}: ")[2]
     names = [name, *columns]
-    # Of one that is too long, the beginning is shown.
+    # A long name is shown by its beginning.
     if any(f"can't be called {each[:63]!r}" in reason for each in names if not _is_plain(each)):
         return
     if any(
@@ -125,7 +125,7 @@ def _is_plain(name: str) -> bool:
 
 
 def _length(name: str, kind: str) -> tuple[int, str]:
-    """How long a name is to a kind of database."""
+    """Return the length of a name as a kind of database counts it, and the unit."""
     return (len(name), "characters") if kind == "mariadb" else (len(name.encode()), "octets")
 
 

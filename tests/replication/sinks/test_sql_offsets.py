@@ -1,4 +1,4 @@
-"""The sink for SQL: what is applied counts once, whatever goes wrong."""
+"""The sink for SQL: changes are applied once, despite all failures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.servers import SqlServer, mariadb, postgresql
 __all__ = ["database_url", "mariadb", "postgresql", "target"]
 
 SECRET = "hush"
-#: A row more each time that something is applied.
+#: A table that gets a row for each application.
 LOG = "CREATE TABLE t (a INT)"
 KEYED = "CREATE TABLE k (id INT NOT NULL PRIMARY KEY, a INT)"
 
@@ -157,11 +157,11 @@ def test_an_engine_that_is_given_stays_open(target: Target) -> None:
     engine.dispose()
 
 
-# Several at work.
+# Concurrency.
 
 
 def persistently(apply: Callable[[], None]) -> None:
-    """Try again while others are in the way."""
+    """Retry while others hold locks."""
     for _ in range(100):
         try:
             apply()
@@ -172,7 +172,7 @@ def persistently(apply: Callable[[], None]) -> None:
 
 
 def together(*work: Callable[[], None]) -> None:
-    """Do all at the same time; raise what one has raised."""
+    """Run all concurrently; raise the error of one of them."""
     problems: list[BaseException] = []
     begin = threading.Barrier(len(work))
 
@@ -225,7 +225,7 @@ def test_sinks_of_several_origins_share_a_target(target: Target) -> None:
     assert target.table("k") == [(1, 30), (2, 30)]
 
 
-#: Applies changesets, beginning behind the last one, and says after each batch that it is done.
+#: Applies changesets from the last one on, and reports after each batch.
 APPLY = """
 import sys
 from stompkit.replication.sinks.sql import SqlSink
@@ -261,7 +261,8 @@ def test_after_a_kill_data_and_number_agree(target: Target) -> None:
             told = [int(process.stdout.readline()) for _ in range(batches)]
             process.kill()
         with opened(target.url) as sink:
-            # What was under way may have been committed; the server ends it before it is looked at.
+            # A transaction in progress may have been committed; the server ends it before the
+            # check.
             sink.skip(changeset(0))
             last = sink.last("origin")
         assert last is not None
@@ -271,7 +272,7 @@ def test_after_a_kill_data_and_number_agree(target: Target) -> None:
         assert dict(target.table("k")) == expected
 
 
-# Servers that go away.
+# Servers that disconnect.
 
 
 @pytest.mark.parametrize("target", KINDS[1:], indirect=True)
@@ -382,7 +383,7 @@ def test_another_kind_of_database_is_refused(url: str, said: str) -> None:
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql", "mariadb"])
 def test_a_server_that_is_not_there_is_told_without_secrets(scheme: str) -> None:
-    # Nobody can listen at port 0.
+    # Port 0 is never open.
     with opened(f"{scheme}://user:{SECRET}@127.0.0.1:0/database") as sink:
         with pytest.raises(SinkUnavailable, match=r"user:\*\*\*@127\.0\.0\.1") as caught:
             sink.apply([logged(1)])

@@ -1,4 +1,4 @@
-"""A table of the target belongs to one table of the source, also for a sink that begins anew."""
+"""A table of the target belongs to one table of the source, also for a new sink."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OLD_OFFSETS = (
 
 
 class FoldingMariaDb(MariaDb):
-    """One that has all names of tables in small letters, as on Windows."""
+    """A server that stores all names of tables in lower case, as on Windows."""
 
     def _options(self) -> list[str]:
         return [*super()._options(), "--lower-case-table-names=1"]
@@ -65,7 +65,7 @@ def _made(table: str, key: int) -> list[RowChange]:
 
 
 def _refused(sink: SqlSink, number: int, *changes: RowChange, names: Sequence[str]) -> None:
-    """See that a changeset is refused by the names of both tables."""
+    """Check that a changeset is refused with the names of both tables."""
     text = f"the tables {names[0]} and {names[1]} would both be the target's table "
     with pytest.raises(ApplyProblem, match=text):
         sink.apply([changeset(number, *changes)])
@@ -131,7 +131,7 @@ def test_a_map_may_say_that_several_are_one_but_not_by_case(target: Target) -> N
         sink.apply([changeset(4, _row("t", 4, "a")), changeset(5, _row("t", 5, "b"))])
         _refused(sink, 6, _row("T", 6, "b"), names=("a.t", "b.T"))
     with opened(target.url, table_map={"x": "t", "y": "T"}) as sink:
-        # As after a new name in the source.
+        # As after a renaming in the source.
         sink.apply([changeset(6, _row("x", 6))])
         _refused(sink, 7, _row("y", 7), names=("T", "y"))
     assert target.table() == [(1,), (2,), (3,), (4,), (5,), (6,)]

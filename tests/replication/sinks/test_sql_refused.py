@@ -1,4 +1,4 @@
-"""The sink for SQL: of a changeset that can't be applied as a whole, the rest is applied."""
+"""The sink for SQL: the applicable part of a changeset that cannot be applied as a whole."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_one_bad_row_of_a_chunk_is_refused_alone(target: Target) -> None:
 
 @pytest.mark.parametrize("target", ["postgresql"], indirect=True)
 def test_rows_that_are_refused_leave_no_locks(target: Target) -> None:
-    """PostgreSQL has room for some thousands in all, and each savepoint that is left has one."""
+    """PostgreSQL has a limit of some thousand locks, and each remaining savepoint has one."""
     target.execute(TABLE)
     locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'transactionid'"
     found = []
@@ -108,7 +108,7 @@ def test_a_table_that_could_be_emptied_too_late_only_is_not_emptied(target: Targ
     with opened(target) as sink:
         assert refused_of(sink, changeset(1, emptied, write(3, table="p"), *gone)) == [emptied]
         assert target.table("p") == [(1, "old"), (2, "old"), (3, "x")]
-        # Nothing has come into it since.
+        # No row has been added since.
         assert refused_of(sink, changeset(2, write(4, table="p"), emptied)) == []
     assert target.table("p") == []
     assert target.table() == []
@@ -116,7 +116,7 @@ def test_a_table_that_could_be_emptied_too_late_only_is_not_emptied(target: Targ
 
 @pytest.mark.parametrize("target", KINDS[1:], indirect=True)
 def test_rows_that_each_refer_to_the_next_one(target: Target) -> None:
-    """The time that they take is in proportion to their number, which this would not end with."""
+    """The time is proportional to their number; otherwise this test would not end."""
     target.execute("CREATE TABLE t (id INT PRIMARY KEY, a INT, FOREIGN KEY (a) REFERENCES t (id))")
     last = 1500
     rows = [
@@ -197,7 +197,7 @@ texts = st.sampled_from(["x", "y", "bad", "toolong"])
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[RowChange]:
-    """Changes of four rows, some of which the table refuses."""
+    """Draw changes of four rows, some of which the table refuses."""
     made: list[RowChange] = []
     for _ in range(draw(st.integers(1, 12))):
         number, action = draw(ids), draw(st.sampled_from(["write", "update", "delete", "move"]))
@@ -219,9 +219,9 @@ def fits(target: Target, given: RowChange) -> bool:
 
 
 def test_what_is_left_is_what_the_other_changes_make(target: Target) -> None:
-    """A model: rows of a dictionary, to which each change is applied that the table takes.
+    """A model: a dictionary of rows, to which each accepted change is applied.
 
-    A change of a row is refused, too, when one before it of the same row was.
+    After a refused change, all later changes of the same row are refused, too.
     """
     target.execute(TABLE)
     with opened(target) as sink:
@@ -240,7 +240,7 @@ def test_what_is_left_is_what_the_other_changes_make(target: Target) -> None:
 
 
 def model(target: Target, changes: list[RowChange]) -> tuple[list[RowChange], dict[int, str]]:
-    """The changes that are refused, and the rows that are left."""
+    """Return the changes that are refused, and the remaining rows."""
     rows: dict[int, str] = {}
     tainted: set[int] = set()
     expected: list[RowChange] = []

@@ -1,4 +1,4 @@
-"""The sink for SQL: what becomes of rows."""
+"""The sink for SQL: the changes of rows."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_rows_that_only_the_targets_key_takes_for_one_are_never_merged(target: T
     assert applied(target, change("write", {}, after=first)) == [(1, "x", 1)]
     with pytest.raises(ApplyProblem, match=r"(?i)duplicate|unique"):
         applied(target, change("write", {}, after=other))
-    # What was not stored is not there to be deleted, and nothing else is in its place.
+    # A row that was not stored cannot be deleted, and no other row is in its place.
     assert applied(target, change("delete", {}, before=other)) == [(1, "x", 1)]
     changed = change("update", {}, before=first, after={"id": 2, "a": "y"})
     assert applied(target, changed) == [(2, "y", 1)]
@@ -290,7 +290,7 @@ def child(number: int, of: int | None) -> RowChange:
 
 @pytest.fixture
 def strict(target: Target) -> Target:
-    """A target that looks at foreign keys, which SQLite does if it is told to in each session."""
+    """A target that enforces foreign keys, which SQLite does only on request in each session."""
     if target.kind == "sqlite":
         from sqlalchemy import event
 

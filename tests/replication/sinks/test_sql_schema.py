@@ -1,4 +1,4 @@
-"""The sink for SQL: tables and columns, and what they are called."""
+"""The sink for SQL: tables, columns and their names."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def quoted(target: Target, name: str) -> str:
     return f"{mark}{name if target.kind == 'sqlite' else name.replace('%', '%%')}{mark}"
 
 
-# Columns that come.
+# New columns.
 
 
 def test_a_column_that_the_source_got_is_added(target: Target) -> None:
@@ -57,7 +57,7 @@ def test_a_column_that_the_source_got_is_added(target: Target) -> None:
     changed = schema_change(ID, A, {"name": "b", "type": "int"})
     apply(target, row(2, a="y"), changed, row(3, a="z", b=5))
     assert target.table() == [(1, "x", None), (2, "y", None), (3, "z", 5)]
-    # Again, as after a crash between the two.
+    # Repeated, as after a crash between the two.
     apply(target, changed, row(3, a="z", b=6))
     assert target.table()[2] == (3, "z", 6)
 
@@ -102,7 +102,7 @@ def test_a_column_that_somebody_adds_to_the_target_is_seen(target: Target) -> No
     assert target.table() == [(1, "x", 1)]
 
 
-# Tables that come.
+# New tables.
 
 TYPES: list[tuple[dict[str, object], Any]] = [
     ({"type": "bool"}, True),
@@ -148,7 +148,7 @@ def test_a_table_is_made_that_holds_values_of_all_types(target: Target) -> None:
     nothing: dict[str, Any] = dict.fromkeys(values)
     apply(target, schema_change(ID, *columns), row(1, **values), row(2, **nothing), create=True)
     found = {1: values, 2: nothing}
-    # Every value is found by itself, as a row without a key would be.
+    # Every value is found by itself, as in a table without a key.
     settings: dict[str, Any] = {"table_map": {"u": "t"}}
     for number, before in found.items():
         image = {"id": number, **before}
@@ -174,7 +174,7 @@ def test_keys_of_a_table_that_was_made_differ_by_case_and_blanks(target: Target)
 
 
 def test_a_table_with_a_key_of_each_type_is_made(target: Target) -> None:
-    # JSON documents and sets identify nothing.
+    # JSON documents and sets cannot identify a row.
     for at, (made, value) in enumerate(TYPES[:15]):
         key = {"name": "k", "key": True, **made}
         small = value[:3] if isinstance(value, (str, bytes)) else value
@@ -293,7 +293,7 @@ def test_names_may_differ_by_case_where_that_is_clear(target: Target) -> None:
         apply(target, twice)
 
 
-# SQLite does not tell them apart.
+# SQLite does not distinguish them.
 @pytest.mark.parametrize("target", ["postgresql", "mariadb"], indirect=True)
 def test_of_two_tables_that_differ_by_case_only_the_exact_one_is_meant(target: Target) -> None:
     names = [quoted(target, name) for name in ("Case", "CASE")]
@@ -382,7 +382,7 @@ def test_a_target_without_transactions_is_refused(target: Target) -> None:
 
 @pytest.mark.parametrize("other", [("b", "t"), ("a", "T")])
 def test_two_tables_are_never_merged_into_one(target: Target, other: tuple[str, str]) -> None:
-    """Also where only case tells them apart and the target does not."""
+    """Names may differ in case only, which some targets ignore."""
     target.execute("CREATE TABLE t (id INT NOT NULL PRIMARY KEY)")
 
     def written(number: int, schema: str, table: str) -> RowChange:
@@ -394,7 +394,7 @@ def test_two_tables_are_never_merged_into_one(target: Target, other: tuple[str, 
     sink.apply([changeset(1, written(1, "a", "t"))])
     with pytest.raises(ApplyProblem, match=r"tables a\.t and .* would both be"):
         sink.apply([changeset(2, written(2, *other))])
-    # Who says so has several in one.
+    # An explicit mapping may merge several into one.
     mapped = SqlSink(target.engine, table_map={"t": "t", "a.T": "t"})
     mapped.apply([changeset(2, written(2, *other))])
     assert target.table() == [(1,), (2,)]
@@ -427,7 +427,7 @@ def test_a_name_that_is_too_long_is_refused_with_its_length(
             apply(target, schema_change(*described, table=table), create=True)
 
 
-# SQLite does not tell them apart.
+# SQLite does not distinguish them.
 @pytest.mark.parametrize("target", ["postgresql", "mariadb"], indirect=True)
 def test_tables_that_differ_by_case_only_are_made_where_that_is_a_difference(
     target: Target,

@@ -28,7 +28,7 @@ LONG = Decimal("12345678901234567890.123456789")
 
 P, M, S = "postgresql", "mariadb", "sqlite"
 
-#: The database, the column's type, what is stored, what the driver gives back.
+#: The database, the column's type, the stored value, and the value that the driver returns.
 STORED: list[tuple[str, str, object, object]] = [
     (P, "BOOLEAN", True, True),
     (P, "BOOLEAN", 0, False),
@@ -105,7 +105,7 @@ STORED: list[tuple[str, str, object, object]] = [
     (P, "INTERVAL", 5, timedelta(microseconds=5)),
     (P, "INTERVAL", time(1), timedelta(hours=1)),
     *[(kind, "BIGINT", timedelta(days=-1, microseconds=1), -86_399_999_999) for kind in ALL],
-    # Text of the server: two intervals or documents that are equal may look different.
+    # Text of the server: two equal intervals or documents may have different texts.
     (P, "INTERVAL AS TEXT", timedelta(hours=24), "24:00:00"),
     (P, "INTERVAL AS TEXT", timedelta(microseconds=-500_000), "-00:00:00.5"),
     (P, "INTERVAL AS TEXT", Interval(0, 1), "1 day"),
@@ -133,7 +133,7 @@ STORED: list[tuple[str, str, object, object]] = [
     *[(kind, "VARCHAR(60)", NoDate("2026-02-31"), "2026-02-31") for kind in ALL],
     *[(kind, "VARCHAR(60)", timedelta(hours=24), "PT24H") for kind in ALL],
     *[(kind, "VARCHAR(60)", Interval(0, 1), "P1D") for kind in ALL],
-    # What a column of text has had.
+    # The former values of a text column.
     (P, "INTERVAL AS TEXT", "PT24H", "24:00:00"),
     (P, "INTERVAL AS TEXT", "P1DT-0.5S", "1 day -00:00:00.5"),
     (P, "INTERVAL AS TEXT", "-86400000000", "-24:00:00"),
@@ -174,7 +174,7 @@ STORED: list[tuple[str, str, object, object]] = [
 ]
 
 
-#: The same of what MySQL has no type for, or keeps as something else than text.
+#: Types that MySQL lacks, or does not store as text.
 STORED_IN_MARIADB: list[tuple[str, str, object, object]] = [
     (M, "UUID", ID, str(ID)),
     (M, "JSON", {"a": 1}, '{"a":1}'),
@@ -229,12 +229,12 @@ def test_what_is_stored(target: Target, kind: str, value: object, found: object)
     elif isinstance(given, str) and kind.startswith("CHAR"):
         given = given.rstrip()
     assert given == (value if found is None else found)
-    # Equal numbers may be written in other ways; a set is written in any order.
+    # Equal numbers may have different texts; a set is written in any order.
     if not isinstance(given, set):
         assert str(given) == str(given if found is None else found)
 
 
-#: The database, the column's type, what can't be stored, what is said about it.
+#: The database, the column's type, the refused value, and the message about it.
 REFUSED: list[tuple[str, str, object, str]] = [
     (P, "TEXT", "a\0b", "NUL"),
     (P, "JSONB", {"a": "\0"}, "Unicode"),
@@ -309,7 +309,7 @@ def test_what_can_not_be_stored_is_told(
 ) -> None:
     if kind == "mood":
         target.execute("CREATE TYPE mood AS ENUM ('happy', 'sad')")
-    # Others around it, so that it is one of a batch.
+    # Surrounding changes, so that it is one of a batch.
     fine: object = 6 if "CHECK" in kind or "NOT NULL" in kind else None
     with pytest.raises(ApplyProblem, match=rf"the table 't', key \{{'id': 1\}}: .*{reason}"):
         store(target, kind, fine, value, fine)

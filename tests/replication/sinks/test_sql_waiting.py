@@ -1,4 +1,4 @@
-"""The sink for SQL: rows of a snapshot that refer to rows which come later."""
+"""The sink for SQL: rows of a snapshot that refer to later rows."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def opened(target: Target, **settings: Any) -> Iterator[SqlSink]:
 
 @_both
 def test_rows_of_a_chunk_wait_for_those_of_later_chunks(target: Target) -> None:
-    """Whatever the order is, and with the sink made anew between any two chunks."""
+    """The order is arbitrary, and there may be a new sink between any two chunks."""
     target.execute(NODES)
     rows = [node(0, 0), *(node(n, n - 1) for n in range(1, 30))]
     random.Random(28).shuffle(rows)
@@ -108,7 +108,7 @@ def test_a_change_behind_the_snapshot_is_no_row_that_waits(target: Target) -> No
 
 @_both
 def test_a_table_that_a_snapshot_can_not_empty_does_not_wait(target: Target) -> None:
-    """It would be emptied of the rows that have come since."""
+    """Otherwise it would be emptied of the rows that have arrived since."""
     target.execute(
         "CREATE TABLE t (id INT NOT NULL PRIMARY KEY)",
         "CREATE TABLE c (id INT NOT NULL PRIMARY KEY, t INT, FOREIGN KEY (t) REFERENCES t (id))",
@@ -129,7 +129,7 @@ def test_a_table_that_a_snapshot_can_not_empty_does_not_wait(target: Target) -> 
 
 
 def _cycle(deferrable: str, null: str = "") -> list[str]:
-    """Three tables that refer to each other in a circle, by two columns each."""
+    """Create three tables that refer to each other in a cycle, by two columns each."""
     made = []
     for name in "abc":
         made.append(
@@ -151,12 +151,12 @@ def _member(table: str, number: int, up: int | None) -> RowChange:
 @_both
 @pytest.mark.parametrize("seed", range(3))
 def test_three_tables_in_a_circle(target: Target, seed: int) -> None:
-    """Chains that go round several times, each table being one chunk after the other."""
+    """Chains go round several times, each table being one chunk after the other."""
     target.execute(*_cycle(""))
     chance = random.Random(seed)
     rows: dict[str, list[RowChange]] = {"a": [], "b": [], "c": []}
     for number in range(1, 13):
-        # a:1 refers to b:2, that to c:3, that to a:4, and the last to nothing.
+        # a:1 refers to b:2, that to c:3, that to a:4, and the last one is null.
         table = "abc"[(number - 1) % 3]
         rows[table].append(_member(table, number, number + 1 if number < 12 else None))
     chunks = []
@@ -199,7 +199,7 @@ def test_rows_in_a_circle_that_only_exist_together(
 @pytest.mark.parametrize("target", ["postgresql"], indirect=True)
 def test_a_transaction_with_a_circle_and_one_row_that_is_refused(target: Target) -> None:
     target.execute(*_cycle("DEFERRABLE"), "ALTER TABLE a ADD CHECK (id <> 9)")
-    # 4 and 5 refer to the circle, 6 to a row that refers to nothing.
+    # 4 and 5 refer to the cycle, 6 to a row without references.
     circle = [_member("a", 1, 1), _member("b", 1, 1), _member("c", 4, 5), _member("a", 5, 1)]
     lost = [_member("a", 9, 1), _member("b", 6, 7), _member("c", 7, 8)]
     refused: list[Refused] = []
@@ -222,7 +222,7 @@ def test_a_transaction_with_a_circle_and_one_row_that_is_refused(target: Target)
 @_both
 @pytest.mark.parametrize("foreign_keys", ["deferred", "off"])
 def test_rows_in_a_circle_that_can_not_be_put_off(target: Target, foreign_keys: str) -> None:
-    """They are rows only where foreign keys are off, as they have to have been in the source."""
+    """Such rows exist only without foreign keys, as in the source."""
     target.execute(*_cycle("", "NOT NULL"))
     rows = [_member("a", 1, 1), _member("b", 1, 1), _member("c", 1, 1)]
     changesets = [*(chunk(n, each) for n, each in enumerate(rows, 1)), changeset(4, rows[0])]

@@ -1,4 +1,4 @@
-"""Counts of changes: datagrams as they arrive, and Prometheus' text as its own parser reads it."""
+"""Counts of changes: the received datagrams, and Prometheus' text as its own parser reads it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Server:
     """A socket in place of statsd."""
 
     def __init__(self, family: socket.AddressFamily = socket.AF_INET) -> None:
-        """Listen."""
+        """Start to listen."""
         self.socket = socket.socket(family, socket.SOCK_DGRAM)
         self.socket.settimeout(WAIT_S)
         host = "::1" if family == socket.AF_INET6 else "127.0.0.1"
@@ -46,7 +46,7 @@ class Server:
         self.url = f"statsd://[{host}]:{port}" if ":" in host else f"statsd://{host}:{port}"
 
     def counts(self, number: int) -> dict[str, int]:
-        """The counts of so many names, from as many datagrams as it takes."""
+        """Return the counts of this many names, from as many datagrams as needed."""
         found: Counter[str] = Counter()
         while len(found) < number:
             for line in self.socket.recv(65536).decode("ascii").splitlines():
@@ -151,7 +151,7 @@ def test_statsd_refuses_a_rate_that_is_no_share(server: Server, rate: float) -> 
 
 
 def values(registry: CollectorRegistry) -> dict[str, float]:
-    """All samples, by name and labels; without the times when they were made."""
+    """Return all samples, by name and labels; without their creation times."""
     text = generate_latest(registry).decode()
     return {
         " ".join([sample.name.removeprefix("stompkit_replication_"), *_labels(sample.labels)]): (

@@ -1,4 +1,4 @@
-"""Changes that are printed, by changesets that are sent as publishers send them."""
+"""Printing of changes, from changesets that are sent as publishers send them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Start = Callable[..., io.StringIO]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start a subscriber, and stop it after the test; gives what it prints."""
+    """Start a subscriber, and stop it after the test; return its output."""
     started = []
 
     def start(tables: Collection[str] | None, **arguments: Any) -> io.StringIO:
@@ -39,7 +39,7 @@ def start() -> Iterator[Start]:
 
 
 def change(table: str, action: Any, key: object, **arguments: Any) -> RowChange:
-    """A change of a row with one column as its key."""
+    """Return a change of a row with one column as its key."""
     return RowChange(table=table, action=action, key={"id": key}, **arguments)
 
 
@@ -196,7 +196,7 @@ def test_a_value_that_has_no_json_is_shown_all_the_same(start: Start) -> None:
 
 def test_a_printer_that_nobody_holds_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     before = set(CHANGESET.receivers)
-    # Standard output is looked up when it is printed to.
+    # Standard output is looked up at each print.
     print_sub(["a"])
     gc.collect()
     send(change("a", "write", 1))
@@ -231,7 +231,7 @@ def test_a_broken_pipe_ends_printing_and_nothing_else(
         assert "printing of changes ends" in caplog.text
         send(change("a", "write", 2))
         assert other.getvalue() == "a_write -> 1\na_write -> 2\n"
-        # Closing the file tries once more to write what is left.
+        # Closing the file tries to write the rest once more.
 
 
 def test_nothing_is_printed_after_close() -> None:

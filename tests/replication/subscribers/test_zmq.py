@@ -27,7 +27,7 @@ def tell(table: str, action: Any, key: dict[str, Any], schema: str = "") -> None
 
 
 class Subscriber:
-    """A subscribing socket, as any program may have one."""
+    """A subscribing socket, as in any program."""
 
     def __init__(self, address: str, *frames: bytes, hwm: int = 1000) -> None:
         """Connect."""
@@ -40,12 +40,12 @@ class Subscriber:
         self.socket.connect(address)
 
     def get(self) -> list[bytes]:
-        """The next message."""
+        """Return the next message."""
         assert self.socket.poll(int(LONG_S * 1000)), "nothing has come in time"
         return self.socket.recv_multipart()
 
     def messages(self, count: int) -> list[KeysMessage]:
-        """The next messages."""
+        """Return the next messages."""
         return [decode_parts(self.get()) for _ in range(count)]
 
     def close(self) -> None:
@@ -56,7 +56,7 @@ class Subscriber:
 
 @pytest.fixture
 def subscribers() -> Iterator[list[Subscriber]]:
-    """What is in it is closed in the end."""
+    """A list of subscribers, which are closed at the end."""
     made: list[Subscriber] = []
     yield made
     for each in made:
@@ -65,7 +65,7 @@ def subscribers() -> Iterator[list[Subscriber]]:
 
 @pytest.fixture
 def users() -> Iterator[ZmqPublisher]:
-    """Publishes what happens to users, and what to the users of a schema."""
+    """Publishes changes of users, and of the users of a schema."""
     with zmq_sub(ANYWHERE, ["users", "shop.users"]) as made:
         yield made
 
@@ -84,7 +84,7 @@ def contents(messages: Sequence[KeysMessage]) -> list[tuple[str, Any]]:
 def test_each_action_of_the_tables_is_published_under_its_own_name(
     users: ZmqPublisher, subscribers: list[Subscriber]
 ) -> None:
-    """Bug of Meepo: what was bound late in a loop had the last name for all."""
+    """Bug of Meepo: late binding in a loop gave all the last name."""
     subscriber = connected(users, "users_write", "users_update", "users_delete")
     subscribers.append(subscriber)
     for action in ("write", "update", "delete", "read"):
@@ -126,7 +126,7 @@ def test_a_key_arrives_as_the_one_that_it_was(
 def test_who_wants_one_table_has_nothing_of_another_whose_name_begins_so(
     subscribers: list[Subscriber],
 ) -> None:
-    """Bug of Meepo: a subscription to user_update had user_update2 as well."""
+    """Bug of Meepo: a subscription to user_update also matched user_update2."""
     with zmq_sub(ANYWHERE, {"user", "user_update2"}) as publisher:
         publisher.follow(["user_update2"])
         subscriber = connected(publisher, "user_update")
@@ -135,7 +135,7 @@ def test_who_wants_one_table_has_nothing_of_another_whose_name_begins_so(
         tell("user_update2", "write", {"id": 2})
         tell("user", "update", {"id": 3})
         assert contents(subscriber.messages(1)) == [("user_update", 3)]
-        # Even a subscription without the delimiter can tell them apart.
+        # Even a subscription without the delimiter can distinguish them.
         prefix = Subscriber(publisher.address, b"user_update")
         subscribers.append(prefix)
         assert publisher.wait_for_subscriber(LONG_S, "user_update2")
@@ -147,7 +147,7 @@ def test_who_wants_one_table_has_nothing_of_another_whose_name_begins_so(
 def test_any_number_of_threads_can_publish(
     users: ZmqPublisher, subscribers: list[Subscriber]
 ) -> None:
-    """Bug of Meepo: its socket was used by whatever thread had sent a signal."""
+    """Bug of Meepo: its socket was used by any thread that sent a signal."""
     subscriber = connected(users, "users_write")
     subscribers.append(subscriber)
 
@@ -170,7 +170,7 @@ def test_any_number_of_threads_can_publish(
 def test_what_a_slow_subscriber_misses_is_counted_and_told_and_others_have_it(
     subscribers: list[Subscriber], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Bug of Meepo: beyond the high-water mark messages vanished in silence."""
+    """Bug of Meepo: beyond the high-water mark messages were lost silently."""
     with zmq_sub(ANYWHERE, ["users"], hwm=10) as publisher:
         publisher.socket.setsockopt(zmq.SNDBUF, 4096)
         slow = Subscriber(publisher.address, topic_frame("slow_topic"), hwm=1)
@@ -211,7 +211,7 @@ def test_a_publisher_can_wait_for_a_subscriber_with_too_much_before_it(
 
 
 def test_nobody_is_waited_for_in_vain(users: ZmqPublisher) -> None:
-    """A subscriber that is late misses what was sent: one can wait for it."""
+    """A late subscriber misses earlier messages: the publisher can wait for it."""
     assert not users.wait_for_subscriber(0.0)
     users.publish("users_write", [1])
     subscriber = connected(users, "users_write")
@@ -260,7 +260,7 @@ def test_a_forwarder_takes_from_many_publishers_to_many_subscribers(
         zmq_sub(proxy.frontend, ["users"], forwarder=True) as first,
         zmq_sub(proxy.frontend, ["orders"], forwarder=True) as second,
     ):
-        # One after the other: what the second asks for includes what the first does.
+        # One after the other: the second subscription includes the first.
         for prefix, wanted in ((topic_frame("users_write"), "users_write"), (b"", "orders_delete")):
             subscribers.append(Subscriber(proxy.backend, prefix))
             for publisher in (first, second):

@@ -1,4 +1,4 @@
-"""Stores that fail when they are told to, and that answer when they are told to."""
+"""Stores that fail on request, and runners that wait until they are resumed."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ KINDS: Final = ("memory", "lmdb", "sqlite")
 
 
 class FailingStore:
-    """A store of any kind that fails when it is told to."""
+    """A store of any kind that fails on request."""
 
     def __init__(self, store: MessageStore | None = None) -> None:
-        """Work, for now; without ``store``, in memory."""
+        """Wrap a store; without ``store``, one in memory. It works at first."""
         self._store = MemoryStore() if store is None else store
-        #: Given the operations that are to be done; says whether they fail.
+        #: Returns True if the given operations have to fail.
         self.fails: Callable[[Sequence[Operation]], bool] = lambda _: False
         self.reads_fail = False
-        #: Whether it does what it is told to, but is cut off before it can say so.
+        #: True to lose the connection after an update, before the reply.
         self.is_cut_off = False
         self.applied = 0
 
@@ -44,17 +44,17 @@ class FailingStore:
         self._store.open()
 
     def lanes(self) -> list[LaneState]:
-        """All lanes."""
+        """Return all lanes."""
         return self._store.lanes()
 
     def records(self) -> Mapping[str, bytes]:
-        """All records."""
+        """Return all records."""
         return self._store.records()
 
     def apply(self, operations: Sequence[Operation]) -> None:
-        """Do all or nothing."""
+        """Apply all operations or none."""
         if self.fails(operations):
-            # A disk is found to be full by a commit: what can't be done at all is found before.
+            # A full disk fails at the commit; impossible operations are detected earlier.
             changes = Changes(self._store.lanes())
             for operation in operations:
                 changes.add(operation)
@@ -67,13 +67,13 @@ class FailingStore:
     def read(
         self, lane: int, after: int, max_messages: int, max_octets: int
     ) -> Sequence[StoredMessage]:
-        """Read, if it works."""
+        """Return stored messages, or fail."""
         if self.reads_fail:
             raise StoreError("input/output error")
         return self._store.read(lane, after, max_messages, max_octets)
 
     def sync(self) -> None:
-        """Have everything survive."""
+        """Make all data durable."""
         self._store.sync()
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class FailingStore:
 
 
 def failing_store(kind: str, directory: Path) -> FailingStore:
-    """A store of one of the kinds, with its files in a directory."""
+    """Return a store of one of the kinds, with its files in a directory."""
     if kind == "memory":
         return FailingStore()
     if kind == "lmdb":
@@ -92,15 +92,15 @@ def failing_store(kind: str, directory: Path) -> FailingStore:
 
 
 def everything(_: Sequence[Operation]) -> bool:
-    """Fail always."""
+    """Return True: all operations fail."""
     return True
 
 
 class HeldRunner(InlineRunner):
-    """Calls the store when it is told to, so that many frames share a commit."""
+    """A runner that can be paused, so that many frames share a commit."""
 
     def __init__(self) -> None:
-        """Hold nothing yet."""
+        """Start without a pause."""
         super().__init__()
         self.is_held = False
         self._waiting: list[Callable[[], None]] = []
@@ -111,23 +111,23 @@ class HeldRunner(InlineRunner):
         done: Callable[[object], None],
         failed: Callable[[StoreError], None],
     ) -> None:
-        """Call now or later."""
+        """Make a call now or later."""
         if self.is_held:
             self._waiting.append(lambda: InlineRunner.run(self, work, done, failed))
         else:
             super().run(work, done, failed)
 
     def step(self) -> None:
-        """Make the call that has waited for longest."""
+        """Make the oldest waiting call."""
         self._waiting.pop(0)()
 
     def go_on(self) -> None:
-        """Call what has waited, and wait no more."""
+        """Make all waiting calls, and end the pause."""
         self.is_held = False
         while self._waiting:
             self.step()
 
     def stop(self) -> None:
-        """Call what has waited; take no more."""
+        """Make all waiting calls; accept no more."""
         self.go_on()
         super().stop()

@@ -1,4 +1,4 @@
-"""What one client, or one address, can make the broker hold."""
+"""Limits on the memory that one client, or one address, can occupy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
 
 
 def from_address(broker: MemoryBroker, address: str) -> MemoryClient:
-    """A client from there, if it is let in."""
+    """Connect a client from this address."""
     client = broker.connect(address)
     client.write(CONNECT)
     return client
@@ -150,7 +150,7 @@ def test_each_connection_is_counted_for_itself(broker_with: MakeBroker) -> None:
     assert [refusal(client) for client in clients] == [None] * 3
 
 
-# What is not acknowledged.
+# Unacknowledged messages.
 
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1", b"1.2"])
@@ -250,7 +250,7 @@ def test_octets_that_are_not_acknowledged_are_bounded(broker_with: MakeBroker, w
     client, producer = broker.client(), broker.client()
     client.subscribe(f"/{kind}/first", id="1", ack="client")
     client.subscribe("/queue/second", id="2", ack="client")
-    # The one that goes beyond is delivered, however large it is.
+    # The message that exceeds the limit is still delivered, whatever its size.
     publish_all(producer, f"/{kind}/first", [b"x" * 200, b"y" * 1_000])
     publish_all(producer, "/queue/second", [b"z"])
     messages = client.take("MESSAGE")

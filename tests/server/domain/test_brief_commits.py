@@ -1,4 +1,4 @@
-"""Who is served alone has its messages committed at once; others share the commits of a thread."""
+"""Commits for a single busy client run in the broker's thread; others share those of a thread."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tests.server.many_queues import QUEUE
 
 
 class Runner(InlineRunner):
-    """Notes which calls need not go to another thread."""
+    """Records which calls may run in the broker's thread."""
 
     def __init__(self) -> None:
-        """Begin."""
+        """Start empty."""
         super().__init__()
         self.calls: list[str] = []
 
@@ -43,7 +43,7 @@ class Runner(InlineRunner):
         super().run(work, done, failed)
 
     def take(self) -> list[str]:
-        """The calls since the last look."""
+        """Return the calls since the last one."""
         calls, self.calls = self.calls, []
         return calls
 
@@ -55,7 +55,7 @@ def runner() -> Runner:
 
 @pytest.fixture
 def broker(tmp_path: Path, runner: Runner) -> Iterator[MemoryBroker]:
-    """A broker with a store that commits little by one write."""
+    """A broker whose store commits small batches by one write."""
     broker = MemoryBroker(store=LmdbStore(tmp_path), runner=runner)
     yield broker
     broker.broker.close()

@@ -1,6 +1,6 @@
-"""A message is kept for all durable subscriptions at once, however long their selectors take.
+"""A message is stored for all durable subscriptions at once, even if their selectors are slow.
 
-Its sender has no receipt before that, and nobody else waits for it.
+The sender gets no receipt earlier, and no other client waits for it.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ QUEUE = "/queue/a"
 
 
 class Kept:
-    """A broker with a store, and which copies the store was given together."""
+    """A broker with a store, and a record of copies that were stored together."""
 
     def __init__(self) -> None:
-        """Begin with nobody but one who is to be served."""
+        """Start with one client, which must be served all the time."""
         store = FailingStore()
         store.fails = self._note
         self.clock = BusyClock()
         self.broker = MemoryBroker(clock=self.clock, store=store)
         self.other = self.broker.client()
-        #: The bodies of what the store was given together.
+        #: Bodies of the messages in each call of the store.
         self.together: list[Counter[bytes]] = []
 
     def _note(self, operations: Sequence[Operation]) -> bool:
@@ -42,7 +42,7 @@ class Kept:
         return False
 
     def durable(self, number: int, selector: str = "", topic: str = TOPIC) -> None:
-        """Have a durable subscription, whose client goes again."""
+        """Create a durable subscription, and disconnect."""
         client = self.broker.client()
         headers = {"selector": selector} if selector else {}
         client.subscribe(topic, id=f"d{number}", durable="true", **headers)
@@ -50,19 +50,19 @@ class Kept:
         client.close()
 
     def forget(self, number: int) -> None:
-        """End a durable subscription."""
+        """Remove a durable subscription."""
         client = self.broker.client()
         client.send("UNSUBSCRIBE", id=f"d{number}", durable="true")
         client.close()
 
     def until_receipted(self, client: MemoryClient) -> int:
-        """Have iterations go by until a client has a receipt, and others served in each."""
+        """Run iterations until a client has a receipt, while another client is served in each."""
 
         def is_over() -> bool:
             assert is_served(self.other)
             if receipts(client):
                 return True
-            # Who is told nothing has no copy anywhere.
+            # Before the receipt, no copy may be stored.
             assert self.together == []
             return False
 
@@ -71,7 +71,7 @@ class Kept:
 
 @pytest.fixture
 def kept() -> Kept:
-    """A broker with thirty durable subscriptions that think long, and three that don't."""
+    """A broker with thirty durable subscriptions with slow selectors, and three without."""
     made = Kept()
     for number in range(30):
         made.durable(number, LONG, "/topic/t.>" if number % 10 == 0 else TOPIC)
@@ -193,7 +193,7 @@ def test_copies_of_a_message_are_never_kept_apart(
     senders = [kept.broker.client() for _ in range(2)]
     kept.clock.is_busy = True
     waiting: dict[str, list[bytes]] = {}
-    #: How many are sure to get a message, and how many may, by its body.
+    #: Subscriptions that must get a message, and those that may, by its body.
     least: dict[bytes, set[int]] = {}
     most: dict[bytes, set[int]] = {}
 
@@ -230,7 +230,7 @@ def test_copies_of_a_message_are_never_kept_apart(
             look()
             durables[which] = str(how)
             kept.durable(which, str(how))
-            # One of the same number may have been there before.
+            # An earlier subscription may have had the same number.
             for body in least:
                 if is_for(str(how), body):
                     most[body].add(number + 100)

@@ -1,4 +1,4 @@
-"""Who can bring a destination into being by using it."""
+"""Permission to create a destination by using it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ KNOWN = ("/queue/known", "/queue/open.a", "/queue/open.a.b", "/topic/known", "/d
 
 
 class Logins:
-    """Lets everybody in; who has no login stays nobody."""
+    """An authenticator that accepts every login, also an empty one."""
 
     def authenticate(self, credentials: Credentials, answer: Callable[[User | None], None]) -> None:
-        """Take the login."""
+        """Accept the login."""
         answer(User(credentials.login or ""))
 
 
 def use(client: MemoryClient, command: str, name: str) -> str | None:
-    """Use a destination; gives the code of the refusal, if it is one."""
+    """Use a destination; return the code of the error, if any."""
     client.send(command, {"destination": name, "id": "0", "receipt": "r"})
     assert (client.error is None) is bool(client.take("RECEIPT"))
     return refusal(client)

@@ -1,4 +1,4 @@
-"""Times in any order: what is due is found, whatever was set before or after it."""
+"""Deadlines in any order: those that are due are found, whatever else is set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.server.beanstalk.peers import Front
 from tests.server.brokers import MakeBroker, publish_all, take_one
 
 QUEUE = "/queue/a"
-#: A thing, and its time, or that it is discarded.
+#: A key with its deadline, or with None to discard it.
 moves = st.lists(
     st.tuples(st.integers(0, 9), st.one_of(st.none(), st.integers(0, 20))), max_size=300
 )
@@ -45,7 +45,7 @@ def test_deadlines_are_a_sorted_table(steps: list[tuple[int, int | None]], now: 
 
 def test_a_thing_that_was_discarded_is_not_kept() -> None:
     class Thing:
-        """Something that can be referred to weakly."""
+        """An object with support for weak references."""
 
     deadlines: Deadlines[Thing] = Deadlines()
     thing = Thing()
@@ -70,7 +70,7 @@ def test_an_alarm_rings_at_the_earliest_time_that_it_was_set_to() -> None:
     assert rung == [3.0]
 
 
-# What goes by such times.
+# Settings that use deadlines.
 
 
 def test_a_shorter_time_for_acknowledgement_holds_for_what_is_delivered_from_then_on(

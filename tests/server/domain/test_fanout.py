@@ -1,4 +1,4 @@
-"""Fan-out destinations: a copy into each of several queues, or none."""
+"""Fan-out destinations: a copy in each of several queues, or in none."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_nothing_is_dropped_from_one_child_where_another_is_full(broker_with: Ma
 def test_room_is_reckoned_with_what_a_copy_is_larger(broker_with: MakeBroker) -> None:
     headers = ("destination", "/queue/a", "original-destination", FANOUT, "content-length", "1")
     size = sum(map(len, headers)) + len(b"x")
-    # The copy's name of its destination is put in place of the one that the sender wrote.
+    # In the copy, the name of the queue replaces the destination that the sender wrote.
     spare = len(FANOUT)
 
     def answer(limit: int) -> str | None:

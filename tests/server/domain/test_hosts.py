@@ -1,4 +1,4 @@
-"""Virtual hosts: sets of destinations that know nothing of each other."""
+"""Virtual hosts: isolated sets of destinations."""
 
 from __future__ import annotations
 

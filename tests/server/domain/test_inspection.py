@@ -1,4 +1,4 @@
-"""What a broker tells of its destinations and clients."""
+"""Queries for destinations and clients of a broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TOPIC = "/topic/a"
 
 
 def found(broker: MemoryBroker) -> dict[str, DestinationState]:
-    """The destinations by their names."""
+    """Return the destinations by their names."""
     return {each.name: each for each in destinations(broker.broker)}
 
 
@@ -56,7 +56,7 @@ def test_a_topic_tells_what_its_subscribers_have_not_taken(broker_with: MakeBrok
     producer.publish(TOPIC, b"later", delay="5000")
     producer.publish("/topic/b", b"x")
     states = found(broker)
-    # Of five messages, 3 wait for the one and 4 for the other, who has one of /topic/b to come.
+    # Of five messages, 3 wait for "slow" and 4 for "all_topics", which gets one of /topic/b next.
     assert states[TOPIC] == DestinationState(TOPIC, "topic", "", 7, 3, 1, 3)
     assert states["/topic/b"] == DestinationState("/topic/b", "topic", "", 1, 0, 0, 1)
 

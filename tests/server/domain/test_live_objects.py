@@ -1,4 +1,4 @@
-"""Nothing is left of what came and went: live objects are counted, and not the process's memory."""
+"""Memory leaks: live objects are counted, not the memory of the process."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from tests.effort import effort, in_matrix
 from tests.server.beanstalk.peers import Front
 from tests.server.websockets import WebSocketBroker, WebSocketClient
 
-#: Of each kind so many come and go before anything is counted, and so many between two counts.
+#: Number of objects of each kind, created and removed before each count.
 MANY: Final = effort(200, 1_000)
-#: Of those of which some hundreds are kept for a while there have to be more.
+#: The same for objects of which the broker keeps some hundreds for a while.
 VERY_MANY: Final = 1_000
-#: What may be left of them: a bounded cache that has grown a little, but no thing of a kind.
+#: Permitted growth: a bounded cache may grow a little, but no object of the kind may stay.
 MOST_OBJECTS: Final = 60
 MOST_BYTES: Final = 24 * 1024
 BODY: Final = b"x" * 500
-#: What is kept is in memory too.
+#: Stores of the tests; the one that persists is in memory, too.
 KINDS: Final = [in_matrix("memory"), "stored"]
 
 QUEUE, TOPIC = "/queue/q", "/topic/t"
@@ -51,10 +51,10 @@ CONFIG: Final = BrokerConfig(
 
 
 class AnyUser:
-    """Lets everybody in under the name that was said."""
+    """An authenticator that accepts every login."""
 
     def authenticate(self, credentials: Credentials, answer: Callable[[User | None], None]) -> None:
-        """Answer at once."""
+        """Answer immediately."""
         answer(User(credentials.login or ""))
 
 
@@ -63,13 +63,13 @@ THINGS: Final[list[Thing]] = []
 
 
 def thing(function: Thing) -> Thing:
-    """Have a kind of thing come and go in the test."""
+    """Register a kind of object that the test creates and removes."""
     THINGS.append(function)
     return function
 
 
 def consume(client: MemoryClient, command: str = "ACK") -> None:
-    """Settle all that has come."""
+    """Acknowledge or refuse all received messages."""
     for message in client.take("MESSAGE"):
         (client.ack if command == "ACK" else client.nack)(message)
 
@@ -108,7 +108,7 @@ def topic(broker: MemoryBroker, number: int) -> None:
 
 @thing
 def topic_of_a_pattern(broker: MemoryBroker, number: int) -> None:
-    """Somebody listens to all topics, for good."""
+    """One client subscribes to all topics permanently."""
     client = broker.client()
     client.publish(f"/topic/listened.{number}", BODY)
     client.publish(f"/queue/listened.{number}", BODY)
@@ -144,7 +144,7 @@ def durable(broker: MemoryBroker, number: int) -> None:
     client.close()
     client = broker.client()
     client.publish(f"/topic/d.{number}", BODY, n="1", expiration="60000")
-    # To come back with something else makes another one.
+    # The new selector makes another subscription.
     client.subscribe(name, id=f"d{number}", durable="true", ack="client", selector="n <> 2")
     client.send("UNSUBSCRIBE", id=f"d{number}", durable="true")
     client.close()
@@ -248,7 +248,7 @@ def blocked_sender(broker: MemoryBroker, number: int) -> None:
 
 
 def broker_with(store: MessageStore | None) -> tuple[MemoryBroker, MemoryClient]:
-    """A broker, and somebody who is there for good and hears of all that matches a pattern."""
+    """Return a broker, and a client that is permanently subscribed to patterns."""
     rights = [
         Rights(destination=">", allow=("create", "read", "write")),
         Rights(destination="/queue/own.{user}.>", allow=("read",), users=("*",)),
@@ -272,7 +272,7 @@ _NOT_FOLLOWED: Final = (type, ModuleType, BuiltinFunctionType, FrameType)
 
 def _inside(each: object) -> Iterable[object]:
     if isinstance(each, FunctionType):
-        # Not its globals, which are everybody's.
+        # Not the globals, which are shared.
         return (*(each.__closure__ or ()), *(each.__defaults__ or ()))
     if isinstance(each, MethodType):
         return (each.__self__,)
@@ -280,7 +280,7 @@ def _inside(each: object) -> Iterable[object]:
 
 
 def held_by(*roots: object) -> tuple[Counter[str], int]:
-    """What can be reached from some objects: by type, and the bytes that it takes."""
+    """Return the objects reachable from *roots* by type, and their total size in bytes."""
     seen: dict[int, object] = {}
     left = list(roots)
     while left:
@@ -293,7 +293,7 @@ def held_by(*roots: object) -> tuple[Counter[str], int]:
 
 
 def of_stompkit() -> Counter[str]:
-    """All live objects of the broker's own types, wherever they are."""
+    """Return all live objects of the broker's types, wherever they are."""
     gc.collect()
     kinds = (type(each) for each in gc.get_objects())
     return Counter(
@@ -304,7 +304,7 @@ def of_stompkit() -> Counter[str]:
 def growth(
     come_and_go: Callable[[int], None], roots: Iterable[object], many: int
 ) -> dict[str, int]:
-    """By how much objects and bytes have grown since twice as many have come and gone."""
+    """Return the growth of objects and bytes while *many* more are created and removed."""
     counts = []
     for first in (0, many, 2 * many):
         for number in range(first, first + many):
@@ -316,7 +316,7 @@ def growth(
 
 
 def assert_steady(grown: dict[str, int]) -> None:
-    """Nothing has grown that would go on to grow."""
+    """Assert that no growth is above the limits."""
     size = grown.pop("bytes")
     assert {name: more for name, more in grown.items() if more > MOST_OBJECTS} == {}
     assert size <= MOST_BYTES, grown
@@ -333,7 +333,7 @@ def test_nothing_is_left_of_what_came_and_went(come_and_go: Thing, kind: str) ->
         come_and_go(broker, number)
         listener.transport.take()
         if not (number + 1) % many:
-            # What waits for a deadline is gone with that.
+            # Objects that wait for a deadline are removed by then.
             broker.clock.advance(120.0)
 
     assert_steady(growth(one, [broker.broker, broker.clock, store], many))
@@ -360,18 +360,18 @@ def test_nothing_is_left_of_tubes(way: str, jobs: int, kind: str) -> None:
             job = answer.split()[1]
             if way != "leave":
                 worker.ask(b"bury %b 1\r\n" % job if way == "bury" else b"delete %b\r\n" % job)
-        # Some are paused for longer than the tube is there.
+        # Some pauses last longer than the tube exists.
         seconds = 4_000_000_000 if way == "bury" and jobs == 1 else 1
         worker.ask(b"kick 100\r\npause-tube %b %d\r\n" % (tube, seconds))
         worker.transport.lose(ConnectionDone())
         client = broker.client()
-        # STOMP has what is left, and nobody asks the front end for it again.
+        # STOMP takes the remaining jobs, and no client of the front end asks for them.
         client.subscribe(f"/queue/tube-{number}", id="q")
         client.close()
         if not (number + 1) % min(many, 100):
             broker.clock.advance(120.0)
 
-    # Some hundreds of pauses are remembered.
+    # The front end keeps some hundreds of pauses.
     many = VERY_MANY if way == "bury" and jobs == 1 else MANY if jobs == 1 else effort(30, 60)
     assert_steady(growth(one, [broker.broker, broker.clock, front.factory, store], many))
 
@@ -381,7 +381,7 @@ def test_nothing_is_left_of_websockets() -> None:
 
     def one(number: int) -> None:
         if not number % 5:
-            # What asks for no WebSocket, and what asks for it from elsewhere.
+            # A request without WebSocket, and one from another origin.
             client = WebSocketClient(broker, broker.stream())
             if number % 2:
                 client.raw(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")

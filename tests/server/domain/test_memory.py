@@ -1,4 +1,4 @@
-"""The broker in memory: what stompkit.testing.memory promises to those who test with it."""
+"""The in-memory broker: the guarantees of stompkit.testing.memory for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a SEND frame on its way to a MESSAGE frame, between any two versions."""
+"""Changes of a SEND frame on its way to a MESSAGE frame, between any two versions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stompkit.testing.memory import MemoryBroker, MemoryClient
 DESTINATION = "/queue/a"
 ALL_OCTETS = bytes(range(256))
 
-#: Values that need care in at least one version.
+#: Values that need escapes or conversion in at least one version.
 TRICKY = {
     "colon": "a:b",
     "colons": ":a::b:",
@@ -32,7 +32,7 @@ TRICKY = {
 
 
 def pair(sender: str, receiver: str) -> tuple[MemoryClient, MemoryClient]:
-    """Two clients of one broker, the second one subscribed to DESTINATION."""
+    """Return two clients of one broker, the second one subscribed to DESTINATION."""
     broker = MemoryBroker()
     producer, consumer = broker.client(sender), broker.client(receiver)
     consumer.subscribe(DESTINATION, id="s")
@@ -41,12 +41,12 @@ def pair(sender: str, receiver: str) -> tuple[MemoryClient, MemoryClient]:
 
 
 def can_send(version: str, text: str) -> bool:
-    """Whether the version has a way to put the text into a header's value."""
+    """Return True if a header value of this version can contain the text."""
     return version != "1.0" or "\n" not in text
 
 
 def as_read(version: Version, text: str) -> str:
-    """What a receiver reads: 1.0 has no line feeds, and gets the escaped form."""
+    """Return the value that a receiver reads: 1.0 has no line feeds, and gets the escaped form."""
     return escape(text, "1.1") if version == "1.0" and "\n" in text else text
 
 
@@ -143,7 +143,7 @@ def test_headers_of_the_application_are_passed_on_in_their_order() -> None:
     ]
 
 
-#: Few of each, so that heads are often the same.
+#: A small choice, so that heads are often identical.
 HEADERS = st.dictionaries(
     st.sampled_from(["x", "receipt", "a:b", "transaction-id"]),
     st.sampled_from(["", "1", "a b", "\\", ":", "\r", "ü\n"]),

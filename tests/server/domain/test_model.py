@@ -1,13 +1,13 @@
 """Queues against a model: whatever clients do, each message is in exactly one place.
 
-The model knows nothing of how the broker works. It keeps, for each message, the one place where
-it must be: ready in a queue, held by one delivery of one subscription, or gone. What the broker
-sends is checked against that, and moves the message; what clients send moves messages in the
-model by the rules of the documentation. After each turn the two must agree. With a store the
-broker is ended and killed now and then, and the next one has to go on where it was.
+The model is independent of the broker's implementation. It keeps, for each message, the one place
+where it must be: ready in a queue, held by one delivery of one subscription, or gone. Frames of the
+broker are checked against that, and move the message. Frames of clients move messages in the model
+by the rules of the documentation. After each step the two must agree. With a store, the broker is
+ended and killed occasionally, and the next one has to continue with the same state.
 """
 
-# The names of a machine's rules and invariants say what they are about, as those of tests do.
+# The names of a machine's rules and invariants describe them, like those of tests.
 # ruff: noqa: D102
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ _T = TypeVar("_T")
 
 @dataclass(eq=False)
 class Message:
-    """A message, known by its body."""
+    """A message, identified by its body."""
 
     body: bytes
     queue: str
     place: int = 0
     deliveries: int = 0
-    #: Whether the broker may have forgotten some of the deliveries: it was killed.
+    #: True if the broker may have lost the count of some deliveries, because it was killed.
     uncertain: bool = False
 
 
 @dataclass(eq=False)
 class Delivery:
-    """A message in the hands of a client, not acknowledged."""
+    """A message delivered to a client, not acknowledged."""
 
     message: Message
     frame: Frame
@@ -72,7 +72,7 @@ class Delivery:
 
 @dataclass(eq=False)
 class Subscription:
-    """What a client has asked for."""
+    """A subscription of a client."""
 
     id: str
     queue: str
@@ -83,8 +83,8 @@ class Subscription:
 
     @property
     def takes_more(self) -> bool:
-        """Whether the broker owes it messages, if there are any."""
-        # What an open transaction has acknowledged leaves room for more.
+        """True if the broker must deliver ready messages."""
+        # Messages that an open transaction has acknowledged leave room for others.
         waiting = sum(each.transaction is None or not each.leaves_room for each in self.held)
         return self.active and (self.mode == "auto" or waiting < self.prefetch)
 
@@ -101,7 +101,7 @@ class Transaction:
 
 @dataclass(eq=False)
 class Client:
-    """A client and what the model knows of it."""
+    """A client, with its state in the model."""
 
     stream: MemoryClient
     version: str
@@ -112,12 +112,12 @@ class Client:
 
     @property
     def active(self) -> list[Subscription]:
-        """Those that have not ended."""
+        """Subscriptions that have not ended."""
         return [each for each in self.subscriptions if each.active]
 
     @property
     def held(self) -> list[Delivery]:
-        """All that it has not acknowledged."""
+        """All unacknowledged deliveries."""
         return [delivery for each in self.subscriptions for delivery in each.held]
 
 
@@ -127,7 +127,7 @@ def pick(things: list[_T], number: int) -> _T:
 
 numbers = st.integers(0, 999)
 versions = st.sampled_from(VERSIONS)
-#: One queue more often than others, so that clients get in each other's way.
+#: One queue is more frequent than others, so that clients compete.
 queues = st.sampled_from((*["/queue/a"] * 4, "/queue/b", "/dlq/a"))
 modes = st.sampled_from(("auto", "client", "client", "client-individual", "client-individual"))
 prefetches = st.integers(1, 3)
@@ -135,11 +135,11 @@ verbs = st.sampled_from(("ACK", "ACK", "NACK", "NACK", "bury"))
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """Clients that do what they may, and sometimes what they may not."""
+    """Clients with permitted actions, and sometimes with forbidden ones."""
 
     @staticmethod
     def make_store(directory: Path) -> MessageStore | None:
-        """The store, in a directory of its own; none here, so messages are in memory."""
+        """Create the store in an empty directory; here none, so messages are in memory."""
         return None
 
     @initialize(
@@ -150,7 +150,7 @@ class QueueMachine(RuleBasedStateMachine):
             max_queue_messages=MOST_MESSAGES,
             max_deliveries=MOST_DELIVERIES,
             max_transaction_frames=MOST_FRAMES,
-            # Small enough for the rest to be read from the store again and again.
+            # Small enough for the rest to be read from the store repeatedly.
             window_messages=3,
         )
         self.config = config
@@ -164,10 +164,10 @@ class QueueMachine(RuleBasedStateMachine):
         for each in wanted:
             self.connect(*each)
 
-    # The model's moves.
+    # State changes of the model.
 
     def put(self, message: Message, queue: str) -> None:
-        """To the end of a queue, as new."""
+        """Append a message to a queue, as new."""
         self.last += 1
         message.queue, message.place, message.deliveries = queue, self.last, 0
         self.known[message.body] = message
@@ -180,7 +180,7 @@ class QueueMachine(RuleBasedStateMachine):
         return MOST_MESSAGES - len(self.ready[queue]) - self.held_of(queue)
 
     def give_back(self, message: Message) -> None:
-        """To its old place in its queue."""
+        """Return a message to its old place in its queue."""
         self.ready[message.queue].append(message)
         self.ready[message.queue].sort(key=lambda each: each.place)
 
@@ -202,7 +202,7 @@ class QueueMachine(RuleBasedStateMachine):
                 self.give_back(message)
 
     def named_by(self, delivery: Delivery) -> list[Delivery]:
-        """All that an ACK of a delivery speaks of."""
+        """Return all deliveries that an ACK of a delivery covers."""
         if delivery.subscription.mode == "client-individual":
             return [delivery]
         held = delivery.subscription.held
@@ -210,7 +210,7 @@ class QueueMachine(RuleBasedStateMachine):
         return [each for each in upto if each.transaction is None]
 
     def gone(self, client: Client) -> None:
-        """The connection has ended: what it held goes back."""
+        """Requeue the messages of a client whose connection has ended."""
         self.clients.remove(client)
         for delivery in client.held:
             self.give_back(delivery.message)
@@ -224,10 +224,10 @@ class QueueMachine(RuleBasedStateMachine):
         self.observe()
         client.stream.close()
 
-    # What the broker sent.
+    # Frames from the broker.
 
     def observe(self) -> None:
-        """Check and note what was delivered in one turn."""
+        """Check and record the deliveries of one step."""
         delivered: dict[str, list[int]] = {queue: [] for queue in ALL}
         for client in self.clients:
             assert client.stream.error is None, client.stream.error
@@ -266,7 +266,7 @@ class QueueMachine(RuleBasedStateMachine):
             subscription.held.append(Delivery(message, frame, subscription))
         return message
 
-    # What clients do.
+    # Actions of clients.
 
     @precondition(lambda self: len(self.clients) < MOST_CLIENTS)
     @rule(version=versions, queue=queues, mode=modes, prefetch=prefetches)
@@ -357,7 +357,7 @@ class QueueMachine(RuleBasedStateMachine):
         client = pick([each for each in self.clients if each.spent], who)
         frame = pick(client.spent, which)
         if client.version != "1.2" and any(self.same(each.frame, frame) for each in client.held):
-            return  # it was delivered again, and 1.0 and 1.1 have the same name for it
+            return  # delivered again, with the same id on 1.0 and 1.1
         client.stream.ack(frame)
         self.refused(client, "unknown-acknowledgement")
 
@@ -480,7 +480,7 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.store is not None)
     @rule(killed=st.booleans())
     def begin_again(self, killed: bool) -> None:  # noqa: FBT001 (drawn by Hypothesis)
-        """Another broker goes on with what the store has."""
+        """Replace the broker by a new one with the same store."""
         assert self.store is not None
         if killed:
             self.store.close()
@@ -492,7 +492,7 @@ class QueueMachine(RuleBasedStateMachine):
             message.uncertain |= killed
         self.broker = MemoryBroker(self.config, store=self.store)
 
-    # What must hold after each turn.
+    # Invariants after each step.
 
     @invariant()
     def nothing_waits_for_somebody_who_could_take_it(self) -> None:
@@ -516,7 +516,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert len(self.broker.broker.connections) == len(self.clients)
 
     def teardown(self) -> None:
-        """Nothing is lost: what the model still knows is there for the next client."""
+        """Check that no message is lost: the next client gets all messages left in the model."""
         for client in list(self.clients):
             client.stream.drop()
             self.gone(client)
@@ -539,7 +539,7 @@ class LmdbMachine(QueueMachine):
 
     @staticmethod
     def make_store(directory: Path) -> MessageStore | None:
-        """A store that does not wait for the disk: nobody takes its power away."""
+        """Create a store that does not wait for the disk: the power does not fail here."""
         return LmdbStore(directory, synchronous=False, max_octets=1 << 28)
 
 
@@ -548,7 +548,7 @@ class SqlMachine(QueueMachine):
 
     @staticmethod
     def make_store(directory: Path) -> MessageStore | None:
-        """SQLite, which does not wait for the disk either."""
+        """Create an SQLite store that does not wait for the disk either."""
         return SqlAlchemyStore(f"sqlite:///{directory / 'store.db'}", synchronous=False)
 
 
@@ -565,6 +565,6 @@ TestQueues = QueueMachine.TestCase
 TestQueues.settings = _settings(200)
 TestLmdb = LmdbMachine.TestCase
 TestLmdb.settings = _settings(100)
-# What this store does is compared with the others in stores/test_agreement.py.
+# stores/test_agreement.py compares this store with the others.
 TestSqlAlchemy = pytest.mark.matrix(SqlMachine.TestCase)
 TestSqlAlchemy.settings = _settings(40)

@@ -1,4 +1,4 @@
-"""Names of destinations: kinds, patterns, and which pattern takes in which."""
+"""Names of destinations: kinds, patterns, and patterns that cover others."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ NAMES = [
 
 
 def test_a_pattern_covers_another_where_it_matches_all_that_the_other_does() -> None:
-    # With four levels and a letter that no pattern has, the names tell all these patterns apart.
+    # With four levels and a letter that no pattern has, the names distinguish all these patterns.
     read = [Pattern(text) for text in PATTERNS]
     matched = {each.text: {name for name in NAMES if each.matches(name)} for each in read}
     for one, other in itertools.product(read, repeat=2):

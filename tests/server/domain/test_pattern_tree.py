@@ -1,4 +1,4 @@
-"""The tree of patterns finds what one pattern after the other would be found to match."""
+"""The tree of patterns finds the same items as a comparison with each pattern."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from stompkit.server.domain.pattern_tree import PatternTree
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 
 KINDS = st.sampled_from(["/queue/", "/topic/", "/dlq/"])
-#: Few, so that patterns and names meet; the empty one is a level as well.
+#: Few words, so that patterns and names often match; the empty word is a level as well.
 WORDS = st.sampled_from(["a", "b", ""])
 HEADS = st.lists(WORDS | st.just("*"), max_size=4)
 NAMES = st.lists(WORDS, min_size=1, max_size=5).filter(any).map(".".join)
-#: What is no destination's name, but may be looked for as one.
+#: Texts that are not names of destinations, but may be looked up.
 STRANGE = st.lists(WORDS | st.sampled_from("*>#"), min_size=1, max_size=4).map(".".join)
 
 
 @st.composite
 def patterns(draw: st.DrawFn) -> str:
-    """The levels of a pattern."""
+    """Draw the levels of a pattern."""
     head = draw(HEADS)
     tail = draw(st.sampled_from(([], [">"], ["#"])))
     return ".".join([*head, *tail]) or "*"
 
 
 def wanted(pattern: str, name: str) -> bool:
-    """Whether the levels of a pattern match those of a name: as it is defined, and slowly."""
+    """Return True if a pattern matches a name: by the definition, slowly."""
     return _wanted(pattern.split("."), name.split("."))
 
 
@@ -44,7 +44,7 @@ def _wanted(pattern: list[str], name: list[str]) -> bool:
     return pattern[0] in ("*", name[0]) and _wanted(pattern[1:], name[1:])
 
 
-#: A kind, a pattern, an item; the same ones come again, and go again.
+#: A kind, a pattern, an item; the same ones are added and removed repeatedly.
 STEPS = st.lists(
     st.tuples(st.sampled_from(("add", "remove")), KINDS, patterns(), st.integers(1, 3)),
     max_size=30,
@@ -65,7 +65,7 @@ def test_what_stands_under_matching_patterns_is_found_in_order(
         else:
             tree.remove(pattern, item)
             standing.pop(key, None)
-        # After each step, since what was found before must not stay.
+        # After each step, because cached results must not stay.
         for name_kind, name in names:
             right = [
                 each
@@ -122,7 +122,7 @@ def test_a_name_without_a_kind_is_found_under_nothing() -> None:
 def test_each_message_goes_to_the_patterns_of_that_moment(
     texts: list[str], names: list[str], data: st.DataObject
 ) -> None:
-    """Patterns come and go while topics are made, kept by others, forgotten and made anew."""
+    """Patterns are added and removed while topics are created, kept, deleted and created again."""
     broker = MemoryBroker()
     client, keeper, producer = broker.client(), broker.client(), broker.client()
     subscribed: set[str] = set()
@@ -197,5 +197,5 @@ def test_nothing_is_kept_for_a_durable_subscription_that_is_no_more(end: str) ->
     else:
         broker.broker.reset()
     broker.client().publish("/topic/a.c", b"x")
-    # A topic that somebody collects from would still be there.
+    # A topic with a durable subscriber would still exist.
     assert broker.destinations == {}

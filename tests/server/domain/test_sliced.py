@@ -1,4 +1,4 @@
-"""Much work that one client asks for is done in parts, and others are served in between."""
+"""Expensive requests of one client run in parts, and other clients are served in between."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ QUEUE = "/queue/a"
 
 @pytest.fixture
 def clock() -> BusyClock:
-    """One clock for all."""
+    """The clock of the broker."""
     return BusyClock()
 
 
 @pytest.fixture(params=["memory", "stored"])
 def broker(request: pytest.FixtureRequest, clock: BusyClock) -> MemoryBroker:
-    """A broker that goes by it."""
+    """A broker with this clock."""
     store = MemoryStore() if request.param == "stored" else None
     return MemoryBroker(clock=clock, store=store)
 
@@ -89,10 +89,10 @@ def test_a_selector_is_evaluated_once_for_each_message(
         picky.subscribe(QUEUE, id=str(number), selector="n = 2", ack="client")
     assert count <= 1_000
     count = 0
-    # Those that are equal are evaluated together.
+    # Messages with equal headers are evaluated together.
     publish_all(producer, QUEUE, [b"x"] * 10, n="1")
     assert count == 10
-    # What comes back is looked at again.
+    # A requeued message is evaluated again.
     other.subscribe(QUEUE, id="taker", ack="client-individual", prefetch_count="1")
     [message] = other.take("MESSAGE")
     count = 0
@@ -261,7 +261,7 @@ def test_kick_takes_the_jobs_that_are_due_first() -> None:
     worker = front.worker()
     for delay in range(1_000, 0, -1):
         worker.ask(b"put 0 %d 60 %d\r\n%d\r\n" % (delay, len(str(delay)), delay))
-    # Jobs 1000 down to 1 are due after 1 to 1000 seconds.
+    # Jobs 1000 down to 1 are due after 1000 down to 1 seconds.
     assert worker.ask(b"delete 999\r\n") == b"DELETED\r\n"
     worker.transport.deliver(b"kick 600\r\n")
     answers = b""
@@ -285,7 +285,7 @@ def test_what_a_connection_has_not_acknowledged_comes_back_in_parts_and_in_its_o
     reader, waiting, other = (broker.client() for _ in range(3))
     reader.subscribe(QUEUE, ack="client-individual", prefetch_count="2500")
     assert reader.bodies() == bodies[:2_500]
-    # Others may have a few of them.
+    # Other consumers may have a few of the messages.
     waiting.subscribe(QUEUE, ack="client-individual", prefetch_count="100")
     first = waiting.take("MESSAGE")
     clock.is_busy = True
@@ -348,7 +348,7 @@ def test_settings_of_many_destinations_change_in_parts(
     clock.is_busy = True
     broker.broker.reload(broker.broker.config.changed(max_queue_messages=1))
     assert {each.policy.max_queue_messages for each in broker.destinations.values()} > {1}
-    # What is made meanwhile goes by the new ones, and another change begins anew.
+    # New queues get the new settings, and another change starts again.
     sender.publish("/queue/new", b"x")
     assert broker.destinations["/queue/new"].policy.max_queue_messages == 1
     broker.broker.reload(broker.broker.config.changed(max_queue_messages=2))
@@ -364,7 +364,7 @@ def test_settings_of_many_destinations_change_in_parts(
 
 
 def begun(client: MemoryClient, names: list[str]) -> None:
-    """Have a client send to destinations in a transaction."""
+    """Send to destinations in a transaction, but no COMMIT."""
     client.send("BEGIN", transaction="t")
     for name in names:
         client.send("SEND", destination=name, transaction="t")
@@ -452,7 +452,7 @@ def test_what_was_made_for_a_commit_goes_again_where_that_is_not_done(
     reader = broker.client()
     reader.subscribe(QUEUE)
     assert reader.bodies() == ([] if why == "reset" else [b"kept"])
-    # The next one is done.
+    # The next transaction is committed.
     sender = broker.client()
     begun(sender, [f"/queue/{number}" for number in range(400)])
     sender.send("COMMIT", transaction="t", receipt="r")
@@ -494,7 +494,7 @@ def test_a_destination_that_a_commit_needs_stays_until_then(
 
 
 def holding(broker: MemoryBroker, count: int) -> tuple[MemoryClient, Frame]:
-    """A client that has so many messages, in the mode ``client``, and the last one."""
+    """Return a client with *count* messages in the mode ``client``, and the last message."""
     broker.broker.reload(broker.broker.config.changed(max_prefetch=10_000, nack="requeue"))
     publish_all(broker.client(), QUEUE, [b"%d" % number for number in range(count)])
     reader = broker.client()
@@ -616,7 +616,7 @@ def test_a_commit_settles_many_messages_in_parts(
     assert isinstance(queue, Queue)
     clock.is_busy = True
     reader.send("COMMIT", transaction="t", receipt="all")
-    # All of it takes effect in one moment, which has not come.
+    # The transaction takes effect at one moment, which is still to come.
     assert queue.messages == 5_000
 
     def is_over() -> bool:
@@ -629,7 +629,7 @@ def test_a_commit_settles_many_messages_in_parts(
         reader.drop()
     else:
         assert receipts(reader) == ["all"]
-        # What is left to do about them needs more turns, in which nothing names them any more.
+        # The cleanup needs more iterations, but the acknowledgements are already invalid.
         reader.ack(last)
         assert refusal(reader) == "unknown-acknowledgement"
     clock.is_busy = False
@@ -757,7 +757,7 @@ def test_a_large_transaction_takes_effect_as_a_whole_or_not_at_all(data: st.Data
 
 
 def drained(broker: MemoryBroker, queue: str) -> list[bytes]:
-    """All that is in a queue, which is taken out of it."""
+    """Remove and return all messages of a queue."""
     reader = broker.client()
     reader.subscribe(queue)
     found = reader.bodies()

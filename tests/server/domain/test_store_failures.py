@@ -1,4 +1,4 @@
-"""A store that fails refuses what it can't keep, loses nothing that was confirmed, and recovers."""
+"""A failing store: the broker refuses new messages, loses no confirmed ones, and recovers."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ CONFIG = BrokerConfig(
         DestinationConfig(name=FANOUT, children=CHILDREN),
     )
 )
-#: What SUBSCRIBE says for a durable subscription.
+#: Headers of SUBSCRIBE for a durable subscription.
 DURABLY = {"id": "s", "durable": "true", "auto_delete": "false"}
-#: Longer than the pause after which a store that failed is tried again.
+#: Longer than the pause after which a failed store is tried again.
 LONG_S = 2.0
 
 
 @pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FailingStore]:
-    """One of each kind."""
+    """A store of each kind."""
     store = failing_store(request.param, tmp_path)
     yield store
     store.close()
@@ -49,13 +49,13 @@ def broker(store: FailingStore) -> MemoryBroker:
 
 
 def again(broker: MemoryBroker, store: FailingStore) -> MemoryBroker:
-    """Have another broker go on with the store."""
+    """Close the broker; return a new one with the same store."""
     broker.broker.close()
     return MemoryBroker(CONFIG, store=store, clock=broker.clock)
 
 
 def refusal(client: MemoryClient) -> Frame:
-    """The ERROR frame that a client got."""
+    """Return the ERROR frame that a client received."""
     assert client.error is not None
     assert client.eof
     return client.error
@@ -151,7 +151,7 @@ def test_many_frames_share_a_commit_while_the_store_is_busy(store: FailingStore)
 def test_a_broker_that_stops_while_the_store_fails_leaves_nothing_undone(
     store: FailingStore, heard: int
 ) -> None:
-    """However far it has come with the frames of a batch that failed, one by one."""
+    """The broker stops while it retries the frames of a failed batch one by one."""
     told: SimpleQueue[Callable[[], None]] = SimpleQueue()
     broker = MemoryBroker(CONFIG, store=store, runner=ThreadRunner(told.put))
 
@@ -185,7 +185,7 @@ def test_a_broker_that_stops_while_the_store_fails_leaves_nothing_undone(
 def test_deliveries_are_counted_though_the_store_fails_as_the_broker_stops(
     store: FailingStore,
 ) -> None:
-    """What is noted of them on the way with something else is as little lost as that."""
+    """Delivery counts that were sent together with another failed operation are kept, too."""
     runner = HeldRunner()
     broker = MemoryBroker(CONFIG, store=store, runner=runner)
     producer = broker.client()
@@ -219,7 +219,7 @@ def test_deliveries_that_a_failing_store_was_told_of_late_are_counted_in_order(
 
     deliver()
     store.fails = everything
-    # Long enough for what notes the delivery to fail, and too short for it to be tried again.
+    # Long enough for the update of the count to fail, but too short for a retry.
     broker.clock.advance(0.5)
     deliver()
     deliver()
@@ -238,7 +238,7 @@ def test_an_older_count_of_deliveries_is_not_noted_after_a_younger_one(
         consumer.subscribe(QUEUE, ack="client")
         assert consumer.take("MESSAGE")
         consumer.close()
-        # The first fails, and again together with the second, and alone.
+        # The first update fails, then again together with the second, and alone.
         failing = iter((True, True))
         store.fails = lambda _, failing=failing: next(failing, False)  # type: ignore[misc]
         broker.clock.advance(0.5)
@@ -253,7 +253,7 @@ def test_an_older_count_of_deliveries_is_not_noted_after_a_younger_one(
 def test_an_older_count_of_deliveries_is_not_noted_last_by_a_broker_that_stops(
     store: FailingStore, *, fails_again: bool
 ) -> None:
-    """Nobody hears any more that the store was asked for the younger one meanwhile."""
+    """The broker stops before it learns that the store has got the newer count."""
     runner = HeldRunner()
     broker = MemoryBroker(CONFIG, store=store, runner=runner)
     broker.client().publish(QUEUE, b"1", receipt="r")
@@ -265,7 +265,7 @@ def test_an_older_count_of_deliveries_is_not_noted_last_by_a_broker_that_stops(
         store.fails = everything
         runner.is_held = is_held
         broker.clock.advance(LONG_S)
-    # What is owed of the first two fails with the third, and alone.
+    # The update for the first two deliveries fails with the third, and alone.
     for _ in range(3):
         runner.step()
     failing = iter((fails_again,))
@@ -293,7 +293,7 @@ def test_a_disconnect_is_answered_last(store: FailingStore) -> None:
 def test_a_disconnect_waits_for_all_that_came_before_it(
     store: FailingStore, *, fails: bool
 ) -> None:
-    """What was acknowledged and committed is kept; what was not goes back; all else is undone."""
+    """Acknowledged and committed messages are settled; all others are requeued or rolled back."""
     runner = HeldRunner()
     broker = MemoryBroker(CONFIG, store=store, runner=runner)
     for body in numbered(1, 3):
@@ -311,7 +311,7 @@ def test_a_disconnect_waits_for_all_that_came_before_it(
     client.publish("/queue/sent", b"never", transaction="open")
     client.ack(second, transaction="open")
     client.send("DISCONNECT", receipt="bye")
-    # What the store does last is what was asked for last.
+    # The store performs the calls in the order of the frames.
     if fails:
         store.fails = lambda operations: any(
             isinstance(each, Put) and each.body == b"committed" for each in operations
@@ -323,7 +323,7 @@ def test_a_disconnect_waits_for_all_that_came_before_it(
     assert receipts == ([] if fails else ["bye"])
     assert client.eof
     store.fails = lambda _: False
-    # As good as killed: nothing is done for the one that has said goodbye any more.
+    # This is like a kill: no work remains for the disconnected client.
     runner.is_held = True
     later = again(broker, store)
     assert left(later) == numbered(2, 3)
@@ -331,7 +331,7 @@ def test_a_disconnect_waits_for_all_that_came_before_it(
 
 
 def emptied_by_a_transaction(broker: MemoryBroker, runner: HeldRunner) -> MemoryClient:
-    """Have a client take the only message of a queue, by a COMMIT that the store has not done."""
+    """Take the only message of a queue in a transaction whose COMMIT the store has not done yet."""
     broker.client().publish(QUEUE, b"1", receipt="r")
     consumer = broker.client()
     consumer.subscribe(QUEUE, id="s", ack="client-individual")
@@ -354,7 +354,7 @@ def test_a_queue_outlives_a_transaction_that_took_its_last_message(
         consumer.close()
     else:
         consumer.send("UNSUBSCRIBE", id="s")
-    # The queue has no messages and nobody uses it, but what has taken the last one fails.
+    # The queue has neither messages nor consumers, but the COMMIT that emptied it fails.
     store.fails = everything
     runner.go_on()
     store.fails = lambda _: False
@@ -395,7 +395,7 @@ def test_a_durable_subscription_that_was_refused_collects_nothing(
     later = again(broker, store)
     later.broker.flush()
     assert [row for row in destinations(later.broker) if row.name.startswith("/durable/")] == []
-    # Who asks again gets one, from then on.
+    # A new request succeeds, and takes effect from then on.
     client = later.client()
     client.subscribe(TOPIC, **DURABLY, receipt="s")
     assert client.take("RECEIPT")
@@ -572,11 +572,11 @@ def test_a_store_without_room_takes_messages_again_after_some_were_consumed(
     broker.broker.close()
 
 
-# Queues that the store does not know yet.
+# Queues that the store does not have yet.
 
 
 def refused(broker: MemoryBroker, destination: str, **headers: str) -> None:
-    """Have a message refused because the store is full, again and again."""
+    """Check that messages are refused repeatedly because the store is full."""
     for _ in range(3):
         producer = broker.client()
         producer.publish(destination, b"refused", receipt="r", **headers)
@@ -586,14 +586,14 @@ def refused(broker: MemoryBroker, destination: str, **headers: str) -> None:
 
 
 def kept(broker: MemoryBroker, destination: str, **headers: str) -> None:
-    """Have a message confirmed."""
+    """Check that a message is confirmed."""
     producer = broker.client()
     producer.publish(destination, b"kept", receipt="r", **headers)
     assert producer.take("RECEIPT")
 
 
 def stored(broker: MemoryBroker, store: FailingStore) -> list[tuple[str, int]]:
-    """What the store has after a while: queues, and how many messages are in each."""
+    """Return the queues in the store after a while, with their numbers of messages."""
     broker.clock.advance(LONG_S)
     return sorted((state.queue.partition("\n")[2], state.messages) for state in store.lanes())
 
@@ -602,7 +602,7 @@ def stored(broker: MemoryBroker, store: FailingStore) -> list[tuple[str, int]]:
 def test_a_new_queue_takes_messages_once_the_store_has_room(
     broker: MemoryBroker, store: FailingStore, readers: int
 ) -> None:
-    # A queue that has none ends with the message that is refused.
+    # A queue without readers ends with the refused message.
     for _ in range(readers):
         broker.client().subscribe(QUEUE, ack="client")
     store.fails = everything
@@ -747,7 +747,7 @@ def test_a_durable_subscription_that_was_ended_does_not_come_back_when_there_is_
     reader = broker.client()
     reader.subscribe(TOPIC, receipt="r", **DURABLY)
     store.fails = makes_a_record
-    # That it was used until now can't be noted.
+    # The time of its last use cannot be stored.
     reader.close()
     reader = broker.client()
     reader.send("UNSUBSCRIBE", DURABLY, receipt="r")
@@ -786,7 +786,7 @@ def test_only_the_last_of_the_values_of_a_record_that_failed_is_written(
 
 
 def delayed(broker: MemoryBroker, *bodies: bytes) -> None:
-    """Have messages confirmed that are due in one second, two seconds and so on."""
+    """Send messages that are due after one second, two seconds and so on; check their receipts."""
     producer = broker.client()
     for seconds, body in enumerate(bodies, 1):
         producer.publish(QUEUE, body, delay=f"{seconds}000", receipt="r")
@@ -795,18 +795,18 @@ def delayed(broker: MemoryBroker, *bodies: bytes) -> None:
 
 
 def waiting(broker: MemoryBroker) -> list[tuple[int, int]]:
-    """How many messages of the queue can be delivered, and how many wait for their time."""
+    """Return the numbers of ready and of delayed messages of the queue."""
     states = destinations(broker.broker)
     return [(each.ready, each.delayed) for each in states if each.name == QUEUE]
 
 
 def fails_for(*bodies: bytes) -> Callable[[Sequence[Operation]], bool]:
-    """A store that has no room for some messages."""
+    """Return a function that makes the store fail for messages with these bodies."""
     return lambda operations: any(isinstance(o, Put) and o.body in bodies for o in operations)
 
 
 def seconds(broker: MemoryBroker, number: int) -> None:
-    """Let some seconds pass, one after the other."""
+    """Advance the clock by *number* seconds, one after the other."""
     for _ in range(number):
         broker.clock.advance(1.0)
 
@@ -969,7 +969,7 @@ def test_a_delayed_message_is_delivered_once_by_a_store_that_moved_it_without_sa
     store.is_cut_off = False
     sent = []
     if comes_between:
-        # It makes the lane again that the move may have made.
+        # This creates the lane again that the move may have created.
         kept(broker, QUEUE)
         sent = [b"kept"]
     broker.clock.advance(LONG_S)
@@ -998,7 +998,7 @@ def test_delayed_messages_that_cannot_be_read_for_a_while_come_in_their_order(
 def test_many_messages_that_are_due_at_once_come_after_a_failure_in_their_order(
     broker: MemoryBroker, store: FailingStore
 ) -> None:
-    # More than are moved at a time.
+    # More messages than are moved at a time.
     bodies = numbered(1, 250)
     producer = broker.client()
     for body in bodies:
@@ -1043,14 +1043,14 @@ def test_who_leaves_ahead_of_an_answer_is_refused_and_keeps_nobody_from_going_on
     assert left(again(broker, store)) == [b"kept"]
 
 
-# What is in memory, and part of something that the store can't keep.
+# Messages in memory, together with messages that cannot be stored.
 
 MIXED = "/fanout/mixed"
 
 
 @pytest.fixture
 def mixed(store: FailingStore) -> MemoryBroker:
-    """A broker where the children of a fan-out are stored and in memory, and few have room."""
+    """A broker with a fan-out to a stored and an in-memory queue, which are small."""
     return MemoryBroker(
         BrokerConfig(
             when_full="drop-oldest",
@@ -1068,12 +1068,12 @@ def mixed(store: FailingStore) -> MemoryBroker:
 
 
 def refuse_messages(operations: Sequence[Operation]) -> bool:
-    """Fail where a message is to be kept."""
+    """Return True if operations store a message."""
     return any(isinstance(each, Put) for each in operations)
 
 
 def commit(client: MemoryClient, *messages: tuple[str, bytes], **headers: str) -> None:
-    """Send messages in a transaction that may have begun."""
+    """Send messages in a transaction that may have begun, and commit it."""
     for destination, body in messages:
         client.publish(destination, body, transaction="t", **headers)
     client.send("COMMIT", transaction="t", receipt="r")
@@ -1199,7 +1199,7 @@ def test_messages_of_a_topic_come_in_their_order_while_the_store_is_busy() -> No
     runner.is_held = True
     for number in range(5):
         sender.publish("/topic/t", b"%d" % number, n=str(number))
-    # What nobody has to keep waits for nobody.
+    # Messages that need no storage do not wait for it.
     assert live.bodies() == [b"0", b"1"]
     runner.go_on()
     assert live.bodies() == [b"2", b"3", b"4"]

@@ -1,4 +1,4 @@
-"""Temporary destinations: one client's own, for the answers of others."""
+"""Temporary destinations: private to one client, for replies."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SERVICE = "/queue/service"
 
 
 def ask(client: MemoryClient, body: bytes = b"question", reply_to: str = OWN) -> None:
-    """Send a message that wants an answer."""
+    """Send a message that requests a reply."""
     client.publish(SERVICE, body, reply_to=reply_to)
 
 
 def name_given(broker: MemoryBroker, client: MemoryClient, reply_to: str = OWN) -> str:
-    """What others know a client's temporary destination by."""
+    """Return the name by which others know a client's temporary destination."""
     service = broker.client()
     service.subscribe(SERVICE)
     ask(client, reply_to=reply_to)
@@ -148,7 +148,7 @@ def test_a_transaction_may_ask_and_answer(broker_with: MakeBroker) -> None:
     assert client.bodies() == [b"answer"]
 
 
-# It is a queue or a topic like others.
+# A temporary destination behaves like other queues or topics.
 
 
 def test_what_its_owner_does_not_acknowledge_comes_back() -> None:
@@ -309,7 +309,7 @@ def test_nothing_waits_for_its_time_in_one_that_is_gone(kind: str) -> None:
     assert broker.clock.getDelayedCalls() == []
 
 
-# RabbitMQ's way.
+# The way of RabbitMQ.
 
 
 def test_in_rabbitmqs_dialect_who_asks_is_subscribed_by_that() -> None:

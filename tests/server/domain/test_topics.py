@@ -1,4 +1,4 @@
-"""Topics: a copy for everybody who is subscribed, and nobody waits for the slowest."""
+"""Topics: a copy for each subscriber, without waiting for the slowest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOPIC = "/topic/t"
 
 
 def numbered(first: int, last: int) -> list[bytes]:
-    """Bodies that say their place."""
+    """Return numbered bodies."""
     return [b"%d" % number for number in range(first, last + 1)]
 
 
@@ -24,7 +24,7 @@ def publish_all(client: MemoryClient, bodies: list[bytes]) -> None:
 
 
 def lost_messages(broker: MemoryBroker) -> list[int]:
-    """How many messages each subscription has lost."""
+    """Return the number of messages lost by each subscription."""
     return [
         subscription.dropped
         for connection in broker.broker.connections
@@ -93,7 +93,7 @@ def test_nothing_is_kept_for_nobody() -> None:
     assert broker.destinations == {}
 
 
-# Those who do not read fast enough.
+# Slow readers.
 
 
 def test_a_slow_reader_delays_nobody() -> None:
@@ -114,8 +114,8 @@ def test_a_reader_that_catches_up_gets_old_messages_before_new_ones() -> None:
     producer, slow = broker.client(), broker.client()
     slow.subscribe(TOPIC)
     slow.stop_reading(room_bytes=1)
-    publish_all(producer, numbered(1, 3))  # the first one fills the transport
-    slow.read_waiting()  # the second one fills it again
+    publish_all(producer, numbered(1, 3))  # the first message fills the transport
+    slow.read_waiting()  # the second message fills it again
     publish_all(producer, numbered(4, 5))
     slow.start_reading()
     publish_all(producer, numbered(6, 6))
@@ -197,7 +197,7 @@ def test_what_an_ended_subscription_had_not_delivered_is_freed() -> None:
             for _ in range(100):
                 producer.publish(TOPIC, bytes(10_000))
             client.send("UNSUBSCRIBE", id="1")
-            assert len(client.take("MESSAGE")) == 1, number  # unsettled for ever
+            assert len(client.take("MESSAGE")) == 1, number  # never acknowledged
             client.transport.take()
         held, _ = tracemalloc.get_traced_memory()
     finally:
@@ -283,7 +283,7 @@ def test_an_acknowledgement_may_come_after_the_topic_was_forgotten(
     client.publish(TOPIC, b"x")
     [message] = client.take("MESSAGE")
     client.send("UNSUBSCRIBE", id="1")
-    other.subscribe(TOPIC)  # another topic by the same name
+    other.subscribe(TOPIC)  # a new topic of the same name
     (client.ack if command == "ACK" else client.nack)(message, receipt="r")
     assert [frame.command for frame in client.take()] == ["RECEIPT"]
     client.publish(TOPIC, b"y")

@@ -12,7 +12,7 @@ from tests.server.many_queues import numbered
 
 
 def seen(client: MemoryClient) -> list[tuple[str, bytes]]:
-    """Destinations and bodies of the new messages."""
+    """Return destinations and bodies of the new messages."""
     return [(each.headers["destination"], each.body) for each in client.take("MESSAGE")]
 
 
@@ -168,7 +168,7 @@ def test_the_prefetch_of_a_pattern_is_for_all_its_queues_which_take_turns(
         [message] = messages
         order.append(message.body)
         consumer.ack(message)
-    # The first turn begins before the other queues are known to wait.
+    # The first round begins before the other queues are known to wait.
     assert b"".join(order) == b"a" + b"abc" + b"abc" + b"bc"
     assert consumer.error is None
 

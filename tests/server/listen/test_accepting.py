@@ -1,4 +1,4 @@
-"""Strangers who come by the hundred are let in a few at a time, ahead of nobody's octets."""
+"""New connections are accepted a few at a time, and do not delay the data of others."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ CROWD = 100
 
 
 class Counter(Factory):
-    """Counts who is let in."""
+    """Counts accepted connections."""
 
     noisy = False
 
     def __init__(self) -> None:
-        """Begin with nobody."""
+        """Start at zero."""
         self.came = 0
 
     def buildProtocol(self, addr: IAddress | None) -> Protocol:
-        """Count one more."""
+        """Count a connection."""
         self.came += 1
         return Protocol()
 
@@ -50,7 +50,7 @@ def test_no_turn_of_the_reactor_lets_in_more_than_a_few(
     port = listening(f"unix:{path}" if is_unix else "tcp:0:interface=127.0.0.1", counter)
     accept_few(port)
     with ExitStack() as stack:
-        # The reactor does not run: its turns are made here.
+        # The reactor does not run: the test performs its iterations.
         stack.callback(port.connectionLost, None)
         for _ in range(CROWD):
             stranger = stack.enter_context(socket.socket(family))

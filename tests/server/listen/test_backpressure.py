@@ -14,7 +14,7 @@ TOPIC = "/topic/t"
 
 
 def numbered(first: int, last: int) -> list[bytes]:
-    """Bodies that say their place."""
+    """Return numbered bodies."""
     return [b"%d" % number for number in range(first, last + 1)]
 
 
@@ -41,7 +41,7 @@ def test_a_transport_that_fills_up_in_the_middle_of_a_turn_gets_no_more() -> Non
     publish_all(producer, [b"x" * 400] * 100)
     slow.stop_reading(room_bytes=5_000)
     slow.subscribe(QUEUE)
-    # What fits, and at most one more batch and its last message.
+    # The part that fits, and at most one more batch with its last message.
     assert 5_000 <= slow.transport.unread_bytes < 5_000 + 1_000 + 500
     in_flight = slow.transport.unread_bytes // 400
     slow.close()
@@ -56,13 +56,13 @@ def test_a_transport_that_fills_up_in_the_middle_of_a_turn_gets_no_more() -> Non
 def test_what_auto_has_not_written_at_the_end_of_a_subscription_stays_in_the_queue(
     room: int, batch: int, end: str
 ) -> None:
-    """And what it has written is read, in good order, by a client that reads on."""
+    """A client that keeps reading gets all written messages, in order."""
     broker = MemoryBroker(BrokerConfig(write_batch_bytes=batch))
     slow, producer = broker.client(), broker.client()
     slow.subscribe(QUEUE, id="s")
     slow.stop_reading(room_bytes=room)
     publish_all(producer, numbered(1, 20))
-    # All of it comes in one turn: what is written, and the end.
+    # Messages and the end of the subscription arrive in one iteration.
     slow.write(
         b"".join(b"SEND\ndestination:%b\n\n%b\0" % (QUEUE.encode(), n) for n in numbered(21, 40))
         + b"%b\nid:s\nreceipt:r\n\n\0" % end.encode()
@@ -187,7 +187,7 @@ def test_unsubscribe_while_the_transport_is_full() -> None:
 
 
 class Eager:
-    """An outlet that fills up and is empty again within one write, and says both at once."""
+    """An outlet that becomes full and empty again within each write, and reports both."""
 
     def __init__(self, broker: Broker) -> None:
         """Connect and log in."""
@@ -202,12 +202,12 @@ class Eager:
         self.receive(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
 
     def receive(self, data: bytes) -> None:
-        """Hand octets to the broker and end its turn."""
+        """Pass bytes to the broker, and end its iteration."""
         self.connection.receive(data, 0.0)
         self._broker.flush()
 
     def write(self, data: bytes) -> None:
-        """Take octets; the broker's next turn begins within this one."""
+        """Store bytes; the next iteration of the broker begins within this call."""
         self.depth += 1
         self.deepest = max(self.deepest, self.depth)
         self.octets += data
@@ -218,31 +218,31 @@ class Eager:
         self.depth -= 1
 
     def certificate(self) -> bytes | None:
-        """None: this is no TLS."""
+        """Return None: this is not TLS."""
         return None
 
     def logged_in(self) -> None:
-        """Begin no heart-beats: the time of this stream stands still."""
+        """Start no heart-beats: the clock of this stream does not advance."""
 
     def pause(self) -> None:
-        """Be told that nothing is read for now."""
+        """Pause reading."""
         self.is_reading = False
 
     def resume(self) -> None:
-        """Be told that everything is read again."""
+        """Resume reading."""
         self.is_reading = True
 
     def close(self) -> None:
-        """Note the end."""
+        """Record the end."""
         self.closed = True
 
     def drained(self) -> None:
-        """Say once more that there is room."""
+        """Report again that there is room."""
         self.connection.set_writable(True, 0.0)
         self._broker.flush()
 
     def frames(self) -> list[Frame]:
-        """All frames so far."""
+        """Return all frames so far."""
         decoder = FrameDecoder()
         [connected] = decoder.feed(self.octets)
         assert connected.command == "CONNECTED"

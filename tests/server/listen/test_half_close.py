@@ -1,4 +1,4 @@
-"""A client that closes its own end only is answered all the same."""
+"""A client that closes only its sending side still gets all replies."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SEND = b"SEND\ndestination:/queue/a\nreceipt:%d\n\n%d\0"
 
 
 def receipts(client: MemoryClient) -> list[str]:
-    """The receipts that have come."""
+    """Return the receipts received."""
     return [each.headers["receipt-id"] for each in client.take("RECEIPT")]
 
 
 def gone(broker: MemoryBroker, client: MemoryClient) -> bool:
-    """Whether nothing of the client is left, without anybody having waited for that."""
+    """Return True if the connection ended without a timeout."""
     broker.clock.advance(0.0)
     return client.lost and not client.aborted
 

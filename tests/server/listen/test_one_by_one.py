@@ -1,4 +1,4 @@
-"""Deadlines of many connections: each in time, and no two in one turn of the reactor."""
+"""Deadlines of many connections: each on time, and never two in one reactor iteration."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_what_is_due_together_is_done_in_as_many_turns() -> None:
     for number in range(3):
         later.callLater(1.0, lambda number=number: came.append(number))
     for turn in range(1, 4):
-        # What a reactor does in a turn: that which is due at its beginning.
+        # A reactor makes the calls that are due at the beginning of an iteration.
         [call] = clock.calls
         clock.rightNow = max(clock.rightNow, call.getTime())
         clock.calls.remove(call)
@@ -63,7 +63,7 @@ def test_who_takes_time_leaves_many_times_as_much_to_others() -> None:
     clock.advance(1.0)
     while clock.calls:
         clock.advance(max(0.0, clock.calls[0].getTime() - clock.seconds()))
-    # The time of day may have been set, and no wait is long.
+    # The system clock may have been changed, and no wait is long.
     assert came == pytest.approx([1.0, 1.003, 1.012, 61.012, 1.012])
 
 
@@ -80,7 +80,7 @@ def test_who_is_late_by_as_much_as_it_had_to_wait_has_no_rest_before_it() -> Non
     while clock.calls:
         clock.advance(max(0.0, clock.calls[0].getTime() - clock.seconds()))
     waits = [second - first for first, second in pairwise(came)]
-    # As long as they are not that late, one in a thirtieth of the time.
+    # Until the calls are that late, they take a thirtieth of the time.
     assert waits[:9] == pytest.approx([0.009] * 9)
     assert waits[-9:] == pytest.approx([0.0003] * 9)
     assert came[9] < 0.18 <= came[11]

@@ -13,7 +13,7 @@ from stompkit.testing.memory import MemoryBroker, MemoryClient, MemoryTransport
 
 QUEUE = "/queue/a"
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
-#: A frame that is answered, and the length of the answer.
+#: A frame with a reply, and the length of the reply.
 ASKING = b"SEND\ndestination:/topic/t\nreceipt:r\n\n\0"
 RECEIPT_BYTES = len(b"RECEIPT\nreceipt-id:r\n\n\0\n")
 
@@ -23,7 +23,7 @@ def refusal(client: MemoryClient) -> str | None:
 
 
 def is_read(client: MemoryClient) -> bool:
-    """Whether the broker reads what the client sends."""
+    """Return True if the broker reads from the client."""
     return client.transport.is_read
 
 
@@ -142,7 +142,7 @@ def test_after_an_error_the_broker_half_closes_and_cuts_after_the_linger() -> No
     client.write(b"nonsense\n\n\0")
     assert commands(client)[-1] == "ERROR"
     assert (client.eof, client.lost) == (True, False)
-    assert client.transport.is_read  # so that no unread octets reset the connection
+    assert client.transport.is_read  # otherwise unread bytes would reset the connection
     broker.clock.advance(1.5)
     client.write(b"SEND\ndestination:/queue/a\n\n\0" * 10)
     assert (client.take(), client.lost) == ([], False)
@@ -416,7 +416,7 @@ def test_receipts_that_pile_up_stop_the_reading_until_they_are_gone() -> None:
     for _ in range(10):
         client.write(ASKING)
     assert is_read(client)
-    for _ in range(5):  # the first of them is one too many
+    for _ in range(5):  # the first of them exceeds the limit
         client.write(ASKING)
     assert not is_read(client)
     assert client.transport.unread_bytes == 11 * RECEIPT_BYTES
@@ -425,7 +425,7 @@ def test_receipts_that_pile_up_stop_the_reading_until_they_are_gone() -> None:
     assert len(client.take("RECEIPT")) == 15
     client.write(ASKING)
     assert len(client.take("RECEIPT")) == 1
-    client.stop_reading()  # and all over again
+    client.stop_reading()  # once more from the start
     for _ in range(10):
         client.write(ASKING)
     assert is_read(client)
@@ -471,22 +471,22 @@ class TCPTransport(MemoryTransport):
     no_delay = False
 
     def setTcpNoDelay(self, enabled: bool) -> None:  # noqa: FBT001 (Twisted's)
-        """Keep what was set."""
+        """Store the setting."""
         self.no_delay = enabled
 
     def getTcpNoDelay(self) -> bool:
-        """What was set."""
+        """Return the setting."""
         return self.no_delay
 
     def loseWriteConnection(self) -> None:
-        """Not used: the transport does not say that it can."""
+        """Do nothing: the transport does not declare this interface."""
 
     def getTcpKeepAlive(self) -> bool:
-        """Not used."""
+        """Return False; not used."""
         return False
 
     def setTcpKeepAlive(self, enabled: bool) -> None:  # noqa: FBT001 (Twisted's)
-        """Not used."""
+        """Do nothing; not used."""
 
 
 def test_small_writes_over_tcp_are_not_delayed() -> None:

@@ -1,4 +1,4 @@
-"""``haproxy:`` endpoints: who is behind a load balancer, by headers that are octets."""
+"""``haproxy:`` endpoints: addresses of clients behind a load balancer."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ TLV = v2(0x11, inet("192.0.2.7", "198.51.100.1", 5000, 61613) + b"\x04\0\x03abc"
         (b"PROXY TCP6 ::ffff:192.0.2.7 ::1 5000 1\r\n", CLIENT),
         (v2(0x21, inet("::ffff:192.0.2.7", "::1", 5000, 1)), CLIENT),
         (UNIX, UNIXAddress(b"/run/a")),
-        # What speaks for itself, and what is not known.
+        # Local connections, and unknown protocols.
         (b"PROXY UNKNOWN\r\n", None),
         (b"PROXY UNKNOWN ffff::1 whatever 1 2\r\n", None),
         (v2(0x11, b"", command=0x20), None),
@@ -134,14 +134,14 @@ class Door:
     """A broker behind a load balancer, in memory."""
 
     def __init__(self, *proxies: str, **settings: object) -> None:
-        """Begin without clients."""
+        """Start without clients."""
         self.clock = Clock()
         self.broker = BrokerFactory(BrokerConfig().changed(**settings), self.clock)
         networks = [ipaddress.ip_network(proxy) for proxy in proxies]
         self.factory = HeaderFactory(self.broker, networks, self.clock)
 
     def knock(self, octets: bytes, host: str = "10.0.0.9") -> tuple[HeaderProtocol, Any]:
-        """Connect, and send that, one octet after the other."""
+        """Connect, and send bytes one by one."""
         address = IPv4Address("TCP", host, 1)
         protocol = self.factory.buildProtocol(address)
         assert isinstance(protocol, HeaderProtocol)
@@ -153,14 +153,14 @@ class Door:
 
 
 class Transport(StringTransport):
-    """One that can be cut."""
+    """A transport that can be aborted."""
 
     def abortConnection(self) -> None:
-        """Cut it."""
+        """Abort the connection."""
         self.disconnecting = True
 
     def loseWriteConnection(self) -> None:
-        """Close one end; nobody looks."""
+        """Do nothing."""
 
 
 @pytest.mark.parametrize("header", [V1, V2, TLV])
@@ -191,7 +191,7 @@ def test_a_header_has_to_be_there_in_time() -> None:
     assert not quick.disconnecting
     assert slow.value() == b""
     assert door.factory.waiting == 0
-    # From the header on the client's own time runs.
+    # The login timeout of the client starts after the header.
     door.clock.advance(5)
     assert b"login-timeout" in quick.value()
 
@@ -243,14 +243,14 @@ def test_a_mistake_in_the_settings_is_told(text: str, problem: str) -> None:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start commands, and end all that still run."""
+    """Starts commands, and ends all that still run."""
     (tmp_path / "run").mkdir()
     with processes(tmp_path / "run") as start:
         yield start
 
 
 def running(start: Start, tmp_path: Path, settings: str) -> tuple[Process, socket.socket]:
-    """A broker with those settings, and a connection to it."""
+    """Start a broker with these settings; return it with a connection to it."""
     file, announce = tmp_path / "f.toml", tmp_path / "announce"
     file.write_text(settings)
     process = start(TWISTD, "--config", str(file), "--announce", str(announce))

@@ -1,4 +1,4 @@
-"""A broker that is reset is as new: what there was is gone, and what comes after is not touched."""
+"""Resetting a broker: earlier state is removed, and later state is not affected."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from tests.server.failing import FailingStore, HeldRunner, everything
 from tests.server.many_queues import QUEUE, fill, numbered
 
 TOPIC = "/topic/a"
-#: Longer than anything that a broker waits for with the settings of these tests.
+#: Longer than all timeouts of the settings in these tests.
 LONG_S = 1_000.0
 
 
 def reader(broker: MemoryBroker) -> MemoryClient:
-    """A client that can have durable subscriptions."""
+    """Return a client that can have durable subscriptions."""
     return broker.client(client_id="reader")
 
 
@@ -47,7 +47,7 @@ def subscribe_durably(client: MemoryClient) -> None:
 
 
 def wait_long(broker: MemoryBroker) -> None:
-    """Let everything happen that is going to."""
+    """Wait until all timeouts are over."""
     for _ in range(10):
         broker.clock.advance(LONG_S / 10)
 
@@ -315,12 +315,12 @@ def test_an_answer_of_before_lets_nobody_in() -> None:
     answers: list[Callable[[User | None], None]] = []
 
     class Slow:
-        """Finds out who a client is when the test says so."""
+        """An authenticator that answers when the test does."""
 
         def authenticate(
             self, credentials: Credentials, answer: Callable[[User | None], None]
         ) -> None:
-            """Keep the question."""
+            """Keep the request."""
             answers.append(answer)
 
     broker = MemoryBroker(authenticator=Slow())
@@ -336,10 +336,10 @@ def test_a_right_that_is_given_too_late_sends_nothing() -> None:
     answers: list[Callable[[Decision], None]] = []
 
     class Slow:
-        """Says who may do what when the test says so."""
+        """An authoriser that answers when the test does."""
 
         def authorise(self, request: Request, answer: Callable[[Decision], None]) -> None:
-            """Keep the question."""
+            """Keep the request."""
             answers.append(answer)
 
     broker = MemoryBroker(authoriser=Slow())
@@ -361,7 +361,7 @@ def test_destinations_make_room_for_others_though_the_clock_was_put_back(
         publish_all(client, "/queue/a", [b"x"])
         publish_all(client, "/queue/b", [b"x"])
         client.publish("/topic/a", b"x")
-        # There are three: a topic that nobody but a pattern keeps has to go for another.
+        # The limit is three: the topic without other subscribers must make room.
         client.publish("/topic/b", b"x", receipt="r")
         assert client.take("RECEIPT")
         broker.broker.reset()
@@ -382,7 +382,7 @@ def test_nothing_keeps_what_was(broker_with: MakeBroker) -> None:
     broker.clock.advance(broker.broker.config.linger_s)
     broker.clock.advance(0.0)
     gc.collect()
-    # Nothing is made meanwhile that could have one of their places in memory.
+    # No new object is created meanwhile that could have the same id.
     left = [each for each in gc.get_objects() if isinstance(each, Connection | Destination)]
     assert [each for each in left if id(each) in kept] == []
 
@@ -391,7 +391,7 @@ def test_nothing_keeps_what_was(broker_with: MakeBroker) -> None:
 
 
 def contents(store: MessageStore) -> tuple[object, object]:
-    """What a store has, opened again as by another broker."""
+    """Return the contents of a store after it is opened again."""
     store.close()
     store.open()
     return store.lanes(), store.records()

@@ -1,4 +1,4 @@
-"""TLS with real handshakes: client certificates, and what is said when one fails."""
+"""TLS with real handshakes: client certificates, and messages about failures."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from stompkit.server.login.rights import Rights, RightsAuthoriser
 from tests.server.certificates import Authority
 
 Test = Callable[..., Coroutine[Any, Any, None]]
-#: For tests that wait for something that the reactor does.
+#: For tests that wait for the reactor.
 in_reactor: Callable[[Test], Test] = ensureDeferred
 DEADLINE_S = 20.0
 
 
-# Another protocol on a plain port.
+# Other protocols on a plain port.
 
 
 def client_hello(version: ssl.TLSVersion) -> bytes:
-    """What a TLS client sends first."""
+    """Return the first message of a TLS client."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.maximum_version = version
     sent = ssl.MemoryBIO()
@@ -113,22 +113,22 @@ def test_what_may_be_stomp_is_taken_for_it(octets: bytes) -> None:
 
 
 class Server(Protocol):
-    """Notes what comes, and how it ends."""
+    """A protocol that records its data and its end."""
 
     def connectionMade(self) -> None:
-        """Note it."""
+        """Record the connection."""
         self.certificate: bytes | None = None
         cast("ServerFactory", self.factory).servers.append(self)
 
     def dataReceived(self, data: bytes) -> None:
-        """Note whose certificate there is, answer and close."""
+        """Record the client's certificate, reply and close."""
         assert self.transport is not None
         self.certificate = peer_certificate(self.transport)
         self.transport.write(b"welcome")
         self.transport.loseConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Tell."""
+        """Fire the Deferred of the factory."""
         cast("ServerFactory", self.factory).lost.callback(reason)
 
 
@@ -139,7 +139,7 @@ class ServerFactory(Factory):
     noisy = False
 
     def __init__(self) -> None:
-        """Begin without a client."""
+        """Start without a client."""
         self.servers: list[Server] = []
         self.lost: Deferred[Failure] = Deferred()
 
@@ -148,22 +148,22 @@ class Listening:
     """A server that listens on an endpoint for one client."""
 
     def __init__(self, description: str) -> None:
-        """Take the description of an endpoint."""
+        """Store the description of an endpoint."""
         self.factory = ServerFactory()
         self._endpoint: Any = serverFromString(  # type: ignore[no-untyped-call]  # Twisted's
             reactor, description
         )
 
     async def meet(self, client: Callable[[int], bytes]) -> tuple[bytes, Failure, Server]:
-        """Have a client, in a thread, connect to the port.
+        """Run a client in a thread, which connects to the port.
 
-        Gives what the client returns, and the reason and the protocol of the server.
+        Return the result of the client, and the reason and the protocol of the server.
         """
         port: IListeningPort = await self._endpoint.listen(self.factory)
         host = port.getHost()
         assert isinstance(host, IPv4Address)
         returned = await deferToThread(client, host.port)
-        # A failure as a result would make the Deferred fail.
+        # A Failure as a result would make the Deferred fail.
         ends: list[Failure] = []
         self.factory.lost.addBoth(ends.append)
         await self.factory.lost
@@ -174,13 +174,13 @@ class Listening:
 
 
 def described(authority: Authority, clients: str = "", host: str = "127.0.0.1") -> str:
-    """A ``stomps:`` endpoint, with or without client certificates."""
+    """Return a ``stomps:`` endpoint, with or without client certificates."""
     text = f"stomps:0:certificate={authority.server(host)}:interface=127.0.0.1"
     return f"{text}:clientCAs={authority.file}:clients={clients}" if clients else text
 
 
 def plain(octets: bytes) -> Callable[[int], bytes]:
-    """A client that sends these octets and gives what comes back."""
+    """Return a client that sends these bytes and returns the reply."""
 
     def run(port: int) -> bytes:
         with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as stream:
@@ -197,7 +197,7 @@ def over_tls(
     octets: bytes = b"CONNECT\n\n\0",
     **settings: Any,
 ) -> Callable[[int], bytes]:
-    """A client that does the same over TLS; ``settings`` are attributes of its context."""
+    """Return a client that does the same over TLS; ``settings`` are attributes of its context."""
 
     def run(port: int) -> bytes:
         context = ssl.create_default_context(cafile=trusted)
@@ -219,7 +219,7 @@ def over_tls(
 
 
 def received(stream: socket.socket) -> bytes:
-    """All that comes until the end; nothing where it ends in an error."""
+    """Return all bytes until the end, or none if the end is an error."""
     chunks = []
     try:
         while chunk := stream.recv(4096):
@@ -239,7 +239,7 @@ def received(stream: socket.socket) -> bytes:
         (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP request without TLS"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:Passing pyOpenSSL:DeprecationWarning")  # Twisted's ssl: does
+@pytest.mark.filterwarnings("ignore:Passing pyOpenSSL:DeprecationWarning")  # needed by ssl:
 @in_reactor
 async def test_a_client_without_tls_is_told_apart(
     kind: str, octets: bytes, words: str, tmp_path: Path
@@ -333,7 +333,7 @@ async def test_a_broker_that_the_client_does_not_trust_is_explained(tmp_path: Pa
     assert "the client does not trust the broker's certificate" in str(diagnose_tls_failure(reason))
 
 
-@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")  # old ones are the point
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")  # old versions needed
 @in_reactor
 async def test_a_version_that_is_too_old_is_explained(tmp_path: Path) -> None:
     authority = Authority(tmp_path)

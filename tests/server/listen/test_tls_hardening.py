@@ -1,4 +1,4 @@
-"""What a client can not have of ``stomps:``: renegotiation, old sessions, compression."""
+"""Features that ``stomps:`` does not offer: renegotiation, session resumption, compression."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def context(broker: Secured, version: ssl.TLSVersion) -> ssl.SSLContext:
 def session(
     broker: Secured, made: ssl.SSLContext, before: ssl.SSLSession | None = None
 ) -> ssl.SSLSocket:
-    """A connection on which CONNECT has been answered."""
+    """Return a connection on which CONNECT has been answered."""
     stream = socket.create_connection((broker.host, broker.port), DEADLINE_S)
     secure = made.wrap_socket(stream, server_hostname=broker.host, session=before)
     secure.sendall(CONNECT)
@@ -62,7 +62,7 @@ def test_a_client_can_not_renegotiate(broker: Secured) -> None:
     made = SSL.Context(SSL.TLS_CLIENT_METHOD)
     made.set_max_proto_version(SSL.TLS1_2_VERSION)
     stream = socket.create_connection((broker.host, broker.port), DEADLINE_S)
-    # It is blocking without a timeout, which pyOpenSSL would take for non-blocking.
+    # pyOpenSSL takes a socket with a timeout for a non-blocking one.
     stream.settimeout(None)
     with stream:
         secure = SSL.Connection(made, stream)

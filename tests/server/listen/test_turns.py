@@ -1,4 +1,4 @@
-"""Turns of the reactor: whoever has many connections has some of them at a time."""
+"""Fairness in the reactor: a user with many connections is served some of them at a time."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from tests.server.processes import LOOPBACK, TWIST, Client, announced, processes
 if sys.platform != "linux":
     pytest.skip("epoll is Linux's", allow_module_level=True)
 
-#: Of strangers, and of each user that has many, in one turn; and what nobody counts as many.
+#: Connections served in one iteration: of clients before login, and of each user with many; and the
+#: most connections that do not count as many.
 AT_A_TIME, FEW = 16, 50
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 
 
 class Descriptors:
-    """Sockets that are watched, each of which belongs to somebody."""
+    """Watched sockets, each of which belongs to a user."""
 
     def __init__(self, stack: ExitStack) -> None:
-        """Begin with none."""
+        """Start without sockets."""
         self._stack = stack
         self.users: dict[int, str | None] = {}
         self._ends: dict[int, tuple[socket.socket, socket.socket]] = {}
@@ -38,7 +39,7 @@ class Descriptors:
         self.poll = SharedPoll(self.epoll, self.users.get)
 
     def add(self, user: str | None = "", *, events: int = READ) -> int:
-        """Watch one more; gives its descriptor."""
+        """Watch another socket; return its descriptor."""
         ours, theirs = socket.socketpair()
         self._stack.enter_context(ours)
         self._stack.enter_context(theirs)
@@ -49,17 +50,17 @@ class Descriptors:
         return fd
 
     def say(self, *fds: int) -> None:
-        """Have something come from each."""
+        """Send a byte to each socket."""
         for fd in fds:
             self._ends[fd][1].send(b"x")
 
     def hear(self, *fds: int) -> None:
-        """Read what has come from each."""
+        """Read the pending bytes of each socket."""
         for fd in fds:
             self._ends[fd][0].recv(9)
 
     def turn(self) -> set[int]:
-        """Whom a turn is about."""
+        """Return the descriptors served in one iteration."""
         events = self.poll.poll(0, len(self._ends))
         fds = [fd for fd, _ in events]
         assert len(set(fds)) == len(fds)
@@ -67,7 +68,7 @@ class Descriptors:
         return set(fds)
 
     def settle(self, *fds: int) -> None:
-        """Have the reactor hear of each, until it is known whose they are."""
+        """Send to and read from each socket, until the reactor knows its user."""
         self.say(*fds)
         left = set(fds)
         while left:
@@ -78,7 +79,7 @@ class Descriptors:
 
 @pytest.fixture
 def watched() -> Iterator[Descriptors]:
-    """Nothing yet."""
+    """A set of watched sockets, empty at first."""
     with ExitStack() as stack:
         yield Descriptors(stack)
 
@@ -108,7 +109,7 @@ def test_strangers_have_their_turns_one_after_the_other(watched: Descriptors) ->
     watched.say(*strangers)
     heard: set[int] = set()
     for _ in range(len(strangers) // AT_A_TIME + 1):
-        # Nobody reads: each is told of again, but not before the others.
+        # No data is read: each socket is reported again, but not before the others.
         heard |= watched.turn()
     assert heard == strangers
 
@@ -202,10 +203,10 @@ def test_a_reactor_shares_its_turns_once() -> None:
 
 
 class Letting:
-    """Lets everybody in."""
+    """An authenticator that accepts every login."""
 
     def authenticate(self, credentials: Credentials, answer: Callable[[User | None], None]) -> None:
-        """Take the login for the name."""
+        """Use the login as the name."""
         answer(User(credentials.login or ""))
 
 
@@ -230,7 +231,7 @@ def test_a_real_reactor_knows_whose_its_connections_are(tmp_path: Path) -> None:
     options = ("--endpoint", LOOPBACK, "--announce", str(announce), "--auth", f"ini:{users}")
     with processes(tmp_path) as start, ExitStack() as stack:
         [endpoint] = announced(start(TWIST, *options), announce)
-        # Beyond the few that are among the rest, and all of them go on after they have moved.
+        # More than the limit, and all continue to work after they have moved.
         friends = [stack.enter_context(Client(endpoint, "ada:lovelace")) for _ in range(FEW + 30)]
         strangers = [stack.enter_context(tcp(endpoint)) for _ in range(200)]
         for stranger in strangers:

@@ -1,7 +1,7 @@
-"""A deadline is judged after what the peer has sent is read, and not before.
+"""A deadline is checked after received data has been read, not earlier.
 
-Where a process was stopped or busy, timers are due before anything was read. In these tests the
-kernel has octets of the client, by a real socket, that nobody has handed over yet.
+After a process was stopped or busy, timers are due before any data is read. In these tests, the
+kernel has bytes of the client, in a real socket, that have not been read yet.
 """
 
 from __future__ import annotations
@@ -31,40 +31,40 @@ QUEUE = "/queue/a"
 
 
 class Kernel:
-    """What a transport's descriptor has of the peer: octets, or none."""
+    """Data that the kernel has for a transport, in a real socket."""
 
     def __init__(self) -> None:
-        """Have none."""
+        """Start without data."""
         self._ours, self._peers = socket.socketpair()
 
     def under(self, transport: Any) -> Kernel:
-        """Be what is below a transport."""
+        """Make a transport use this socket."""
         transport.fileno = self._ours.fileno
         return self
 
     def has(self, octets: bytes = b"\n") -> None:
-        """Have octets of the peer."""
+        """Make bytes of the peer available."""
         self._peers.send(octets)
 
     def is_read(self) -> None:
-        """Have all octets read."""
+        """Read all bytes."""
         self._ours.recv(1_000)
 
     def close(self) -> None:
-        """Be no more."""
+        """Close both sockets."""
         self._ours.close()
         self._peers.close()
 
 
 @pytest.fixture
 def kernel() -> Iterator[Kernel]:
-    """One descriptor."""
+    """A socket pair."""
     made = Kernel()
     yield made
     made.close()
 
 
-# The looks themselves.
+# Checks for unread data.
 
 
 def test_what_waits_is_seen(kernel: Kernel) -> None:
@@ -104,7 +104,7 @@ def test_a_deadline_waits_for_octets_to_be_handled_but_not_for_ever(waiting_s: f
     assert not deadline.active()
 
 
-# What goes by them.
+# Deadlines that use these checks.
 
 
 def test_a_client_whose_beats_wait_is_not_silent(kernel: Kernel) -> None:
@@ -221,7 +221,7 @@ def test_who_reads_at_last_gets_the_last_frame(kernel: Kernel) -> None:
     client.subscribe(QUEUE)
     client.stop_reading()
     publish_all(broker.client(), QUEUE, [bytes(100_000)] * 3)
-    kernel.under(client.transport)  # which takes octets
+    kernel.under(client.transport)  # this socket accepts data
     client.write(b"nonsense\n\n\0")
     broker.clock.advance(broker.broker.config.drain_timeout_s)
     assert not client.aborted
@@ -229,7 +229,7 @@ def test_who_reads_at_last_gets_the_last_frame(kernel: Kernel) -> None:
     assert refusal(client) == "unknown-command"
 
 
-# A process that stands still.
+# A stopped process.
 
 
 def test_a_broker_that_was_stopped_drops_nobody_who_has_sent(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_a_broker_that_was_stopped_drops_nobody_who_has_sent(tmp_path: Path) -> 
             assert client.recv(4_096).startswith(b"CONNECTED")
             os.kill(process.popen.pid, signal.SIGSTOP)
             client.sendall(b"\n")
-            # Its deadline is over when it goes on, and the beat is there for as long.
+            # Meanwhile its deadline passes, and the heart-beat waits to be read.
             assert not wait_until(lambda: False, 3.0)
             os.kill(process.popen.pid, signal.SIGCONT)
             client.sendall(b"SEND\ndestination:/queue/a\nreceipt:r\n\n\0")

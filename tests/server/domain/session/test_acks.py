@@ -18,7 +18,7 @@ WITH_NACK = ("1.1", "1.2")
 def consume(
     broker: MemoryBroker, version: str, ack: str, **headers: str
 ) -> tuple[MemoryClient, dict[bytes, Frame]]:
-    """A client subscribed to QUEUE, and what it has received."""
+    """Subscribe a new client to QUEUE; return it with the messages received, by their bodies."""
     client = broker.client(version)
     client.subscribe(QUEUE, id="s", ack=ack, **headers)
     return client, received(client)
@@ -111,7 +111,7 @@ def test_a_cumulative_ack_tells_two_subscriptions_of_one_queue_apart(version: st
     fill(broker, 6)
     messages = received(client)
     assert [m.headers["subscription"] for m in messages.values()] == ["1", "2"] * 3
-    client.ack(messages[b"5"])  # of the first: 1, 3 and 5
+    client.ack(messages[b"5"])  # of the first subscription: 1, 3 and 5
     client.drop()
     assert left(broker) == [b"2", b"4", b"6"]
 
@@ -180,13 +180,13 @@ def test_a_new_subscription_of_the_same_id_starts_afresh(version: str) -> None:
     client.subscribe(QUEUE, id="s", ack="client", prefetch_count="2")
     after = received(client)
     assert list(after) == [b"3", b"4"]
-    client.ack(after[b"4"])  # cumulative, but not over what the old subscription delivered
+    client.ack(after[b"4"])  # cumulative, but not for messages of the old subscription
     client.ack(before[b"1"])
     client.drop()
     assert left(broker) == [b"2"]
 
 
-# What is refused.
+# Errors.
 
 
 @pytest.mark.parametrize("command", ["ACK", "NACK"])
@@ -272,7 +272,7 @@ def test_a_refused_acknowledgement_settles_nothing() -> None:
     client, messages = consume(broker, "1.2", "client")
     client.ack(messages[b"1"])
     client.send("ACK", id="999")
-    client.ack(messages[b"3"])  # after the ERROR, so it does not count
+    client.ack(messages[b"3"])  # after the ERROR, so it has no effect
     client.close()
     assert left(broker) == [b"2", b"3"]
 
@@ -492,7 +492,7 @@ def test_of_a_cumulative_nack_only_those_delivered_too_often_are_dead() -> None:
     client, messages = consume(broker, "1.2", "client")
     client.nack(messages[b"1"])
     again = received(client)
-    client.nack(again[b"1"])  # delivered last, so 2 is refused with it, for the first time
+    client.nack(again[b"1"])  # delivered last, so it refuses 2 as well, for the first time
     assert list(received(client)) == [b"2"]
     assert left_in_dead_letters(broker, client) == [b"1"]
 

@@ -1,4 +1,4 @@
-"""What client libraries in other languages write and expect, where that is not what ours does."""
+"""Peculiarities of client libraries in other languages: frames, headers and dialects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.server.failing import KINDS, FailingStore, HeldRunner, everything, fa
 
 QUEUE, TOPIC = "/queue/a", "/topic/a"
 DIALECTS = ("activemq", "artemis", "rabbitmq")
-#: Spellings of both words that some language writes.
+#: Spellings of both booleans that some language writes.
 SPELLINGS = [(True, "true"), (True, "True"), (True, "TRUE"), (False, "False"), (False, "FALSE")]
 NO_BOOLEANS = ["", "yes", "1", "0", " true", "false ", "tru", "None"]
 
@@ -26,11 +26,11 @@ def refusal(client: MemoryClient) -> str | None:
     return None if client.error is None else client.error.headers["stompkit-code"]
 
 
-# The line feed behind a frame.
+# The line feed after a frame.
 
 
 def every_frame(broker: MemoryBroker, version: str) -> bytes:
-    """The octets of a session in which the broker sends each of its frames."""
+    """Return the bytes of a session in which the broker sends each of its frames."""
     client = broker.client(version)
     client.publish(QUEUE, b"to be browsed")
     client.subscribe(QUEUE, id="b", browser="true")
@@ -50,7 +50,7 @@ def test_a_line_feed_follows_each_frame(version: str) -> None:
     broker = MemoryBroker()
     octets = every_frame(broker, version)
     assert octets.endswith(b"\0\n")
-    # Each begins behind that of the one before it, and nothing else is between them.
+    # Each frame follows the line feed of the one before, without further bytes between.
     assert octets.replace(b"a\0b", b"").count(b"\0") == octets.count(b"\0\n")
     assert b"\0\n\n" not in octets
 
@@ -64,14 +64,14 @@ def test_the_line_feed_can_be_left_out(version: str) -> None:
 
 
 def every_frame_with_eol_without_ids(version: str, like: bytes) -> bytes:
-    """The same session with line feeds, with the identifiers of another broker."""
+    """Return the same session with line feeds, with the identifiers of another broker."""
     octets = every_frame(MemoryBroker(), version)
     boot, other = (_boot(each) for each in (octets, like))
     return octets.replace(b"a\0b", b"a\0\nb").replace(boot, other)
 
 
 def _boot(octets: bytes) -> bytes:
-    """What all identifiers of a broker begin with."""
+    """Return the common prefix of all identifiers of a broker."""
     return octets.partition(b"session:")[2].partition(b"-")[0]
 
 
@@ -101,7 +101,7 @@ def test_a_change_of_the_setting_is_for_new_connections() -> None:
 
 
 def collects(broker: MemoryBroker, **headers: str) -> bool:
-    """Whether a subscription to a topic with such headers collects while nobody is there."""
+    """Return True if a subscription with these headers collects messages while disconnected."""
     client = broker.client()
     client.subscribe(TOPIC, id="s", **headers)
     assert refusal(client) is None
@@ -173,11 +173,11 @@ def test_unsubscribe_refuses_what_is_no_boolean(text: str) -> None:
     assert len(broker.broker.hosts[""].durables) == 1
 
 
-# content-length where there is no body.
+# content-length of frames without a body.
 
 
 def copying_ack(broker: MemoryBroker, version: str) -> MemoryClient:
-    """A client that has copied all headers of a MESSAGE into its ACK, and then asked for more."""
+    """Return a client that copies all headers of a MESSAGE into its ACK, then sends BEGIN."""
     client = broker.client(version)
     client.subscribe(QUEUE, id="s", ack="client")
     client.publish(QUEUE, b"a body of some length")
@@ -218,7 +218,7 @@ def test_a_strict_broker_refuses_it_at_once(version: str) -> None:
 
 
 def away(broker: MemoryBroker, selector: str = "") -> None:
-    """Have a durable subscription collect three messages."""
+    """Create a durable subscription, which collects three messages."""
     client = broker.client()
     client.subscribe(TOPIC, id="s", durable="true")
     client.close()
@@ -303,7 +303,7 @@ def test_a_name_without_a_slash_is_a_queue(dialect: str) -> None:
 
 
 def activemq(**settings: object) -> MemoryBroker:
-    """A broker that speaks ActiveMQ's dialect."""
+    """Return a broker with ActiveMQ's dialect."""
     return MemoryBroker(BrokerConfig(dialect="activemq").changed(**settings))
 
 
@@ -336,7 +336,7 @@ def test_activemq_patterns_match_the_level_itself(
     client = broker.client()
     destination = f"/{kind}/{name}"
     if when == "before":
-        # It is there already when the subscription comes.
+        # The destination exists before the subscription.
         broker.client().subscribe(destination, id="other", selector="FALSE")
     client.subscribe(f"/{kind}/{pattern}")
     client.publish(destination, b"x")
@@ -376,7 +376,7 @@ def test_activemq_headers_of_1_0_are_trimmed() -> None:
 
 
 def test_a_prefetch_of_nothing_is_the_least_that_there_is() -> None:
-    """ActiveMQ's 0 is for those who ask for each message, and not for those who want all."""
+    """ActiveMQ's prefetch of 0 is for clients that pull; here it means one message at a time."""
     broker = MemoryBroker()
     client = broker.client()
     for body in (b"1", b"2"):
@@ -456,7 +456,7 @@ def test_a_selector_with_nothing_in_it_is_none(
     assert client.bodies() == [b"x"]
 
 
-# What clients may not expect is logged, once for each destination.
+# Surprising behaviour is logged, once for each destination.
 
 
 @pytest.fixture

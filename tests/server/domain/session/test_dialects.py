@@ -12,7 +12,7 @@ from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.brokers import refusal, take_one
 
-#: A dialect, how it writes a name, and what we call that.
+#: A dialect, a destination in it, and our name of that destination.
 SPELLINGS = (
     ("activemq", "queue://a.b", "/queue/a.b"),
     ("activemq", "topic://a.b", "/topic/a.b"),
@@ -41,7 +41,7 @@ def broker_of(dialect: str) -> MemoryBroker:
 
 
 def pair(dialect: str) -> tuple[MemoryClient, MemoryClient]:
-    """Two clients of one broker."""
+    """Return two clients of one broker."""
     broker = broker_of(dialect)
     return broker.client(), broker.client()
 
@@ -195,10 +195,10 @@ def test_a_1_0_subscription_is_ended_by_the_spelling_it_was_made_with() -> None:
 
 
 class Rules:
-    """Lets everybody in, as a user who may read what is below a level, and some may read that."""
+    """An authoriser: everyone may write, and read below level ``a`` and *more*."""
 
     def __init__(self, *more: str) -> None:
-        """Allow to read more than what is below ``a``."""
+        """Allow reading below ``a``, and of *more* destinations."""
         kinds = ("/queue/a.>", "/topic/a.>", *more)
         self.rights = RightsAuthoriser(
             [
@@ -208,7 +208,7 @@ class Rules:
         )
 
     def authorise(self, request: Request, answer: Callable[[Decision], None]) -> None:
-        """Answer as the rules say."""
+        """Decide by the rules."""
         self.rights.authorise(request, answer)
 
 
@@ -243,7 +243,7 @@ def test_a_durable_subscription_follows_the_right_to_the_level_itself() -> None:
 
     assert again() == []
     rules.rights = Rules().rights
-    # What was collected while it was allowed stays; nothing is lost.
+    # Messages collected while that was allowed stay; none is lost.
     assert again() == [b"/topic/a", b"/topic/a.b"]
     assert again() == [b"/topic/a.b"]
     broker.broker.close()

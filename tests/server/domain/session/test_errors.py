@@ -1,4 +1,4 @@
-"""ERROR: what is refused, how the client is told, and that nobody else notices."""
+"""ERROR: refused frames, the replies to them, and no effect on other clients."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def refusal(client: MemoryClient) -> str | None:
     return None if client.error is None else client.error.headers["stompkit-code"]
 
 
-#: What a client of 1.2 can do wrong, with the code of the answer. Each is sent by a client with
-#: one subscription, "s".
+#: Errors of a client of 1.2, with the code of the reply. Each is sent by a client with one
+#: subscription, "s".
 MISTAKES = {
     "unknown-command": (b"JUMP\nreceipt:r\n\n\0", "unknown-command"),
     "lower-case-command": (b"send\ndestination:/queue/a\nreceipt:r\n\n\0", "unknown-command"),

@@ -1,4 +1,4 @@
-"""One in flight: how many messages a connection has at a time, and whose turn it is."""
+"""One in flight: the number of messages that a connection has at a time, and their order."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_worked_example(broker_with: MakeBroker, version: str, mode: str) ->
 
 
 def consume(client: MemoryClient, most: int = 1_000) -> list[bytes]:
-    """Acknowledge what comes, the oldest first; gives the bodies in their order."""
+    """Acknowledge the received messages, the oldest first; return the bodies in order."""
     bodies: list[bytes] = []
     held: list[Frame] = []
     while len(bodies) < most:
@@ -96,7 +96,7 @@ def test_queues_of_a_pattern_take_turns_too(broker_with: MakeBroker) -> None:
     for name in "abc":
         publish_all(producer, f"/queue/{name}", [name.encode()] * 3)
     order = b"".join(consume(client))
-    # The first turn begins before the other queues are known to wait.
+    # The first round begins before the other queues are known to wait.
     assert order == b"a" + b"abc" + b"abc" + b"bc"
 
 
@@ -130,7 +130,7 @@ def test_more_than_one_can_be_in_flight(broker_with: MakeBroker, most: int) -> N
         assert len(held) <= most
     assert sorted(each.body for each in seen) == numbered(1, 9)
     after = [each.headers["subscription"] for each in seen[most:]]
-    # Turns, as long as both have something.
+    # The queues alternate while both have messages.
     assert after[:4] == ["2", "1", "2", "1"]
 
 
@@ -186,7 +186,7 @@ def test_a_message_that_was_taken_back_frees_its_place(broker_with: MakeBroker) 
     assert client.bodies() == [b"2"]
     assert other.bodies() == [b"1"]
     producer.publish(Q2, b"3")
-    client.ack(late)  # which frees nothing: that has happened
+    client.ack(late)  # frees no room again
     assert client.bodies() == []
 
 
@@ -291,7 +291,7 @@ def test_a_connection_that_does_not_read_gets_nothing_more(broker_with: MakeBrok
     assert client.bodies() == numbered(1, 2)
 
 
-# The same without it: queues of a connection whose transport is full take turns as well.
+# The same without it: the queues of a connection with a full transport alternate as well.
 
 
 @pytest.mark.parametrize("flow", ["prefetch", FLOW])

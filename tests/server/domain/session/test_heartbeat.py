@@ -1,4 +1,4 @@
-"""Heart-beats: what is offered, when beats are sent, and when a silent client is given up."""
+"""Heart-beats: the negotiation, the intervals, and the end of silent clients."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from stompkit.frames import VERSIONS
 from stompkit.server import BrokerConfig
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 
-STEP_S = 0.125  # exact in binary, so that sums are too
+STEP_S = 0.125  # a binary fraction, so that sums are exact
 
 
 def advance(broker: MemoryBroker, seconds: float) -> None:
-    """Let time pass in small steps, as it does on a reactor."""
+    """Advance the clock in small steps, as on a reactor."""
     for _ in range(round(seconds / STEP_S)):
         broker.clock.advance(STEP_S)
 
@@ -155,12 +155,12 @@ def test_the_messages_of_a_client_given_up_go_to_others() -> None:
     other.publish("/queue/a", b"x")
     other.subscribe("/queue/a")
     assert other.bodies() == []
-    dead.stop_reading()  # it is gone, so it does not read ERROR either
+    dead.stop_reading()  # it has failed, so it does not read ERROR either
     for _ in range(100):
         advance(broker, STEP_S)
         if dead.transport.unread_bytes:
             break
-    assert other.bodies() == [b"x"]  # at once, not only when the connection is cut
+    assert other.bodies() == [b"x"]  # at once, not only when the connection is closed
     assert not dead.lost
     advance(broker, broker.broker.config.drain_timeout_s)
     assert dead.aborted

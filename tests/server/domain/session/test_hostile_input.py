@@ -1,4 +1,4 @@
-"""What clients send to harm others: the log, the metrics, the store, other clients' frames."""
+"""Malicious input: it must not harm the log, the metrics, the store, or other clients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.server.processes import (
 )
 from tests.server.websockets import WebSocketBroker
 
-#: What begins a line, moves the cursor, sets a title, or rings a bell, in one text.
+#: A text that begins a line, moves the cursor, sets a title, and rings a bell.
 EVIL = "x\x1b[31m\x1b]0;owned\x07\r2026-01-01T00:00:00 forged\x85\u2028\u202e\x9b2J"
 PATHS = (
     "/queue/../../../../tmp/owned",
@@ -52,7 +52,7 @@ class Served:
     """A broker with every kind of port."""
 
     def __init__(self, process: Process, announcement: dict[str, Any]) -> None:
-        """Take what it says."""
+        """Store the addresses that the broker has announced."""
         self.process = process
         self._said = announcement
         self.stomp = announcement["endpoints"][0]
@@ -64,14 +64,14 @@ class Served:
         self.admin = admin
 
     def is_well(self) -> bool:
-        """Whether it lets clients in, and takes their messages."""
+        """Return True if the broker accepts a client and its message."""
         with Client(self.stomp) as client:
             return client.send("/queue/well").startswith(b"RECEIPT")
 
 
 @pytest.fixture(params=["text", "json"])
 def served(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Served]:
-    """One that logs as text, and one that logs as JSON; each frame, so that all gets there."""
+    """A broker that logs all frames, once as text and once as JSON."""
     announce = tmp_path / "announce.json"
     (tmp_path / "run").mkdir()
     arguments = ["--endpoint", LOOPBACK, "--endpoint", f"haproxy:{LOOPBACK}"]
@@ -85,7 +85,7 @@ def served(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Served]:
 
 
 def send(endpoint: dict[str, Any], data: bytes) -> None:
-    """Send octets and read to the end, which may be a reset."""
+    """Send bytes and read to the end, which may be a reset."""
     stream = tcp(endpoint)
     with contextlib.suppress(ConnectionError):
         stream.sendall(data)
@@ -94,7 +94,7 @@ def send(endpoint: dict[str, Any], data: bytes) -> None:
 
 
 def escaped(text: str) -> str:
-    """A text as the header of a frame has it."""
+    """Return a text as encoded in the header of a frame."""
     table = {"\\": "\\\\", "\r": "\\r", "\n": "\\n", ":": "\\c"}
     return "".join(table.get(each, each) for each in text)
 
@@ -218,7 +218,7 @@ def test_an_error_repeats_nothing_as_a_header_or_frame_of_its_own() -> None:
         assert "evil" not in client.error.headers
 
 
-# Before the login.
+# Before login.
 
 
 def test_tls_that_is_never_finished_has_no_more_time_than_a_login(tmp_path: Path) -> None:

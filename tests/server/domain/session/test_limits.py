@@ -1,4 +1,4 @@
-"""Every limit of BrokerConfig, at it and one past it; those of transactions are theirs."""
+"""Every limit of BrokerConfig, at it and above it; test_transactions.py has its own limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def refusal(client: MemoryClient) -> str | None:
 
 
 def held(client: MemoryClient) -> int:
-    """How many messages of QUEUE are there for a new subscriber."""
+    """Return the number of messages of QUEUE that a new subscriber gets."""
     client.subscribe(QUEUE, id="count")
     count = len(client.take("MESSAGE"))
     client.send("UNSUBSCRIBE", id="count")
@@ -163,7 +163,7 @@ def test_subscriptions_of_a_connection_are_counted(count: int, code: str | None)
     client, other = broker.client(), broker.client()
     other.subscribe(QUEUE)
     client.subscribe(QUEUE, id="before")
-    client.send("UNSUBSCRIBE", id="before")  # those that have ended do not count
+    client.send("UNSUBSCRIBE", id="before")  # ended subscriptions do not count
     for number in range(count):
         client.subscribe(QUEUE, id=str(number))
     assert refusal(client) == code
@@ -209,7 +209,7 @@ def test_names_of_destinations_are_bounded_in_octets(
 def test_messages_of_a_queue_are_counted(first: int) -> None:
     broker = MemoryBroker(BrokerConfig(max_queue_messages=3))
     client, consumer = broker.client(), broker.client()
-    if first:  # delivered and not acknowledged, which counts too
+    if first:  # delivered but unacknowledged messages count, too
         consumer.subscribe(QUEUE, ack="client", prefetch_count=str(first))
     for _ in range(3):
         client.publish(QUEUE)

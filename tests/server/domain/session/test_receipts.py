@@ -1,4 +1,4 @@
-"""What a receipt means: for each frame that has one, what is so when it comes."""
+"""The meaning of a receipt: for each frame with one, what the broker has done by then."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONFIG = BrokerConfig(
 )
 DURABLY = {"id": "s", "durable": "true", "auto-delete": "false", "destination": COLLECTED}
 
-#: Given a client and a message that it has; asks for the receipt ``r``.
+#: An action of a client that has a message; it requests the receipt ``r``.
 Deed = Callable[[MemoryClient, Frame], None]
 
 
@@ -82,7 +82,7 @@ def in_transaction(client: MemoryClient, _: Frame) -> None:
 
 
 def held() -> tuple[HeldRunner, MemoryBroker, MemoryClient, Frame]:
-    """A broker whose store does nothing from now on, and a client with a message to settle."""
+    """Return a broker whose store is paused, and a client with an unacknowledged message."""
     runner = HeldRunner()
     broker = MemoryBroker(CONFIG, store=MemoryStore(), runner=runner)
     client = broker.client()
@@ -164,7 +164,7 @@ def test_a_persistent_message_is_delivered_after_the_commit() -> None:
 
 
 def test_a_receipt_that_waits_when_an_error_ends_the_connection_never_comes() -> None:
-    """Nobody knows then: here the message was kept all the same."""
+    """A missing receipt leaves the outcome open: here the message was stored."""
     runner, broker, client, _ = held()
     client.publish(QUEUE, b"kept", receipt="r")
     client.send("ACK", {"id": "nonsense"})
@@ -194,7 +194,7 @@ def test_a_transaction_that_the_store_refuses_has_no_receipt_and_no_effect() -> 
 
 
 def test_what_was_delivered_in_the_mode_auto_can_come_again_after_a_crash() -> None:
-    """It is done with when it is written, and the store hears of that later."""
+    """The broker acknowledges the message when it is written; the store learns of that later."""
     store, runner = MemoryStore(), HeldRunner()
     broker = MemoryBroker(CONFIG, store=store, runner=runner)
     client = broker.client()
@@ -202,6 +202,6 @@ def test_what_was_delivered_in_the_mode_auto_can_come_again_after_a_crash() -> N
     runner.is_held = True
     client.subscribe(QUEUE)
     assert client.bodies() == [b"x"]
-    # The broker is as good as killed: the store is told nothing more.
+    # This is like a kill: the store gets no further calls.
     store.close()
     assert left(MemoryBroker(CONFIG, store=store)) == [b"x"]

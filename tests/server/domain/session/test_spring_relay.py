@@ -1,9 +1,9 @@
-r"""A broker relay as Spring has it: its frames, as its client writes them, over a socket.
+r"""A broker relay like Spring's: its frames, as its client writes them, over a socket.
 
-A server with WebSocket clients keeps one connection of its own, the system session, by which it
-sends, and one for each of its clients. Sources: Spring Framework's reference, "External Broker",
-and ``StompEncoder``: header lines in any order, ``\\n`` as line end, ``content-length`` for each
-body, a line feed as heart-beat.
+A server with WebSocket clients keeps one connection for sending, the system session, and one
+connection for each of its clients. Sources: Spring Framework's reference, "External Broker", and
+``StompEncoder``: header lines in any order, ``\\n`` as line end, ``content-length`` for each body,
+a line feed as heart-beat.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Relay:
     """One connection of the relay; frames are written as text."""
 
     def __init__(self, where: dict[str, object]) -> None:
-        """Connect."""
+        """Open the connection."""
         self._socket: socket.socket = tcp(where)
         self._socket.settimeout(DEADLINE_S)
         self._decoder = FrameDecoder("1.2")
@@ -43,7 +43,7 @@ class Relay:
         self._socket.sendall(text.encode() if text == "\n" else f"{text}\0".encode())
 
     def receive(self) -> Frame:
-        """The next frame."""
+        """Return the next frame."""
         while not self._frames:
             data = self._socket.recv(65_536)
             assert data, "the broker has closed"
@@ -51,11 +51,11 @@ class Relay:
         return self._frames.pop(0)
 
     def wait_for_beat(self) -> None:
-        """Wait until the broker, of which no frame is on its way, sends a line feed."""
+        """Wait for a line feed from the broker, while no frame is in transit."""
         assert self._socket.recv(1) == b"\n"
 
     def connect(self, *, system: bool = False, beats: str = "10000,10000") -> Frame:
-        """Log in; a client's connection passes on what the client offers."""
+        """Log in; a client's connection forwards the client's versions."""
         command = "STOMP" if not system else "CONNECT"
         self.write(f"{command}\naccept-version:1.1,1.2\nheart-beat:{beats}\n{LOGIN}host:/\n\n")
         return self.receive()
@@ -67,7 +67,7 @@ class Relay:
         assert (answer.command, answer.headers["receipt-id"]) == ("RECEIPT", number)
 
     def subscribe(self, number: str, destination: str, **headers: str) -> None:
-        """Subscribe with those headers, underscores in their names being hyphens."""
+        """Subscribe with these headers; underscores in their names become hyphens."""
         more = "".join(f"{name.replace('_', '-')}:{value}\n" for name, value in headers.items())
         frame = f"SUBSCRIBE\nid:{number}\ndestination:{destination}\n{more}\n"
         self.receipt(frame, f"sub-{number}")
@@ -80,7 +80,7 @@ class Relay:
         )
 
     def close(self) -> None:
-        """Cut the connection."""
+        """Close the connection."""
         self._socket.close()
 
 
@@ -88,30 +88,30 @@ class Relays:
     """A broker with the login of the relay, and connections to it."""
 
     def __init__(self, where: dict[str, object]) -> None:
-        """Begin without connections."""
+        """Start without connections."""
         self._where = where
         self._open: list[Relay] = []
 
     def connection(self) -> Relay:
-        """One more, which is not logged in yet."""
+        """Open another connection, not logged in."""
         self._open.append(Relay(self._where))
         return self._open[-1]
 
     def session(self, *, system: bool = False) -> Relay:
-        """One more, logged in."""
+        """Open another connection and log in."""
         relay = self.connection()
         assert relay.connect(system=system).command == "CONNECTED"
         return relay
 
     def close(self) -> None:
-        """Cut all."""
+        """Close all connections."""
         for relay in self._open:
             relay.close()
 
 
 @pytest.fixture
 def relays(tmp_path: Path) -> Iterator[Relays]:
-    """A broker of the dialect that such programs are written for."""
+    """A broker with RabbitMQ's dialect, for which such programs are written."""
     (tmp_path / "run").mkdir()
     settings, announce = tmp_path / "f.toml", tmp_path / "announce"
     settings.write_text('[broker]\ndialect = "rabbitmq"\n[auth]\ncheckers = ["memory:guest:guest"]')
@@ -163,7 +163,7 @@ def test_what_the_server_sends_reaches_all_of_its_clients(relays: Relays) -> Non
 
 @pytest.mark.parametrize("prefix", ["/queue/position-updates", "/exchange/amq.direct/errors"])
 def test_a_users_queue_is_the_users(relays: Relays, prefix: str) -> None:
-    """What Spring makes of ``/user/queue/NAME``: the name and the session of the WebSocket."""
+    """Spring translates ``/user/queue/NAME`` to the name and the session of the WebSocket."""
     system = relays.session(system=True)
     mine, yours = f"{prefix}-user4f1c2d", f"{prefix}-user9a8b7c"
     first, second = relays.session(), relays.session()

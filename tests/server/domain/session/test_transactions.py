@@ -136,7 +136,7 @@ def test_a_cumulative_ack_passes_over_what_a_transaction_holds() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_what_a_transaction_has_acknowledged_makes_room_for_more(mode: str) -> None:
-    """Or who works through more than its prefetch in one transaction would wait for ever."""
+    """Otherwise, a transaction with more messages than the prefetch would never end."""
     broker = MemoryBroker()
     fill(broker, 5)
     client = broker.client()
@@ -181,7 +181,7 @@ def test_the_prefetch_holds_again_after_a_transaction(end: str) -> None:
     messages |= received(client)
     assert list(messages) == numbered(1, 4)
     client.send(end, transaction="t")
-    # After ABORT four are unacknowledged, and two may be.
+    # After ABORT four messages are unacknowledged; the prefetch is two.
     assert received(client) == {}
     left = numbered(1, 4) if end == "ABORT" else numbered(3, 4)
     for count, body in enumerate(left, 1):
@@ -477,13 +477,13 @@ def test_a_bad_destination_is_refused_before_commit() -> None:
     assert refusal(client) == "unknown-destination"
 
 
-# Bounds.
+# Limits.
 
 
 @pytest.mark.parametrize(("count", "code"), [(3, None), (4, "too-many-transactions")])
 def test_open_transactions_are_bounded(count: int, code: str | None) -> None:
     client = MemoryBroker(BrokerConfig(max_transactions=3)).client()
-    for round_number in range(2):  # those that have ended do not count
+    for round_number in range(2):  # ended transactions do not count
         client.send("BEGIN", transaction=f"before{round_number}")
         client.send("ABORT", transaction=f"before{round_number}")
     for number in range(count):

@@ -1,4 +1,4 @@
-"""Nodes that write documents and give each other their changesets, as a test says when."""
+"""Nodes that write documents and exchange their changesets when a test requests it."""
 
 from __future__ import annotations
 
@@ -26,41 +26,41 @@ from stompkit.replication.events import RowChange
 __all__ = ["BEGIN_S", "NOTES", "Branch", "Wall", "note", "removal"]
 
 NOTES = "doc.notes"
-#: When all tests begin: 2027-01-15, in seconds since 1970.
+#: Start time of all tests: 2027-01-15, in seconds since 1970.
 BEGIN_S = 1_800_000_000.0
 
 
 class Wall:
-    """A clock on the wall that tests set; each look at it is a second later."""
+    """A time of day that tests set; each reading advances it by a second."""
 
     def __init__(self) -> None:
-        """Begin."""
+        """Start at :data:`BEGIN_S`."""
         self.now = BEGIN_S
 
     def __call__(self) -> float:
-        """What time it is."""
+        """Advance and return the time."""
         self.now += 1
         return self.now
 
     @property
     def time(self) -> datetime:
-        """The same, without going on."""
+        """Return the time without advancing it."""
         return datetime.fromtimestamp(self.now, UTC)
 
 
 def note(id: str, table: str = "notes", /, **members: Any) -> RowChange:
-    """A document, new or with other members."""
+    """Return the change that writes a document, new or with other members."""
     return RowChange(table=table, schema="doc", action="write", key={"id": id}, after=members)
 
 
 def removal(id: str) -> RowChange:
-    """A document less."""
+    """Return the change that deletes a document."""
     return RowChange(table="notes", schema="doc", action="delete", key={"id": id})
 
 
 @cache
 def _empty_database() -> bytes:
-    """A database with all tables: to copy that is faster than to make them."""
+    """Return an empty database with all tables: copying it is faster than creating it."""
     with TemporaryDirectory() as directory:
         path = Path(directory, "empty.sqlite")
         engine = _engine(path)
@@ -72,7 +72,7 @@ def _empty_database() -> bytes:
 
 def _engine(path: Path) -> Engine:
     engine = create_engine(f"sqlite:///{path}")
-    # Nothing in here has to survive the machine.
+    # The data need not survive the machine.
     event.listen(engine, "connect", _hurry)
     return engine
 
@@ -82,7 +82,7 @@ def _hurry(connection: Any, _: object) -> None:
 
 
 class Branch:
-    """A node with a database of its own."""
+    """A node with a separate database."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Branch:
         *,
         save_history: bool = True,
     ) -> None:
-        """Make the database."""
+        """Create the database."""
         self.name = name
         self.wall = wall
         self.rules = Rules() if rules is None else rules
@@ -117,15 +117,15 @@ class Branch:
         self.history = History(self.store, self.rules, data)
 
     def __enter__(self) -> Self:
-        """Use the database until the end of a block."""
+        """Return the node."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go of it."""
+        """Close the database."""
         self.engine.dispose()
 
     def write(self, *changes: RowChange, author: str = "", comment: str = "") -> str:
-        """Commit a transaction; gives the name of its changeset."""
+        """Commit a transaction; return the name of its changeset."""
         with self.store.transaction() as tx:
             signed = self.applier.write(tx, changes, author=author, comment=comment)
         assert signed is not None
@@ -133,12 +133,12 @@ class Branch:
 
     @property
     def vector(self) -> dict[str, int]:
-        """What it has applied."""
+        """The changesets that it has applied."""
         with self.store.reading() as reader:
             return reader.vector()
 
     def give(self, other: Branch) -> None:
-        """Have another node apply all that it lacks and this one has."""
+        """Apply to another node all changesets of this one that it lacks."""
         with self.store.reading() as reader:
             records = reader.ranges(
                 missing(other.vector, reader.vector()), limit=100_000, max_bytes=2**40
@@ -151,12 +151,12 @@ class Branch:
             other.applier.apply(tx, incoming)
 
     def hear(self, *others: Branch) -> None:
-        """Be told what others have, and nothing more."""
+        """Receive the vectors of other nodes, without changesets."""
         with self.store.transaction() as tx:
             tx.put_peers([PeerRecord(origin=each.origin, vector=each.vector) for each in others])
 
     def compact(self, retention: str, **settings: Any) -> Compacted:
-        """Compact, with what the peers have said."""
+        """Compact, considering the vectors of the peers."""
         with self.store.reading() as reader:
             stable = least(reader.vector(), *(each.vector for each in reader.peers().values()))
         keep = settings.pop("keep_unseen", True)
@@ -171,12 +171,12 @@ class Branch:
 
     @property
     def shown(self) -> Mapping[str, Mapping[str, Any]]:
-        """The notes that it shows, by id, without their ids."""
+        """Return the visible notes, by id, without their ids."""
         return titles(self.history.at("head"))
 
 
 def titles(shown: Mapping[str, Mapping[Any, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """Notes by id, without their ids."""
+    """Return notes by id, without their ids."""
     return {
         key: {name: value for name, value in row.items() if name != "id"}
         for (key,), row in shown.get(NOTES, {}).items()

@@ -30,7 +30,7 @@ class Base(DeclarativeBase):
 
 
 class Note(Base):
-    """What is replicated."""
+    """A replicated row."""
 
     __tablename__ = "notes"
 
@@ -41,7 +41,7 @@ class Note(Base):
 
 
 class Label(Base):
-    """Belongs to a note."""
+    """A row that belongs to a note."""
 
     __tablename__ = "labels"
 
@@ -50,7 +50,7 @@ class Label(Base):
 
 
 class Log(Base):
-    """Is nobody else's business."""
+    """A row that is not replicated."""
 
     __tablename__ = "log"
 
@@ -59,15 +59,15 @@ class Log(Base):
 
 
 def sqlite_url(directory: Path, name: str = "database") -> str:
-    """A database in a file of its own."""
+    """Return the URL of a database in a separate file."""
     return f"sqlite:///{directory / f'{name}.sqlite'}"
 
 
 def make_engine(url: str | URL, *, has_savepoints: bool = True) -> Engine:
-    """An engine that has SQLite look after foreign keys, too, and not wait for the disk.
+    """Return an engine; SQLite enforces foreign keys and does not sync the disk.
 
-    For savepoints SQLite's driver has to be told when a transaction begins. Without them it begins
-    where something is first written, so that nobody else can have written before that.
+    For savepoints SQLite's driver needs an explicit BEGIN. Without them a transaction begins at its
+    first write, so that no other one can have written before that.
     """
     is_sqlite = make_url(url).get_backend_name() == "sqlite"
     engine = create_engine(url, connect_args={"timeout": 60} if is_sqlite else {})
@@ -93,15 +93,15 @@ def make_engine(url: str | URL, *, has_savepoints: bool = True) -> Engine:
 
 
 def written(key: str, table: str = "notes", **values: Any) -> RowChange:
-    """A new row."""
+    """Return the change of a new row."""
     return RowChange(table=table, action="write", key={"id": key}, after=values)
 
 
 class Site:
-    """A database with the application's tables and a replica's, and sessions that are watched."""
+    """A database with the application's tables and a replica's, and captured sessions."""
 
     def __init__(self, engine: Engine, branch: str = "A", **settings: Any) -> None:
-        """Make the tables; ``settings`` are further ones of Capture."""
+        """Create the tables; ``settings`` are further ones of Capture."""
         self.engine = engine
         self.store = Store(engine, lock_wait_s=0.2)
         self.sessions: sessionmaker[Session] = sessionmaker(engine)
@@ -116,7 +116,7 @@ class Site:
         self.capture = self.watch(self.sessions, **settings)
 
     def watch(self, factory: Any, **settings: Any) -> Capture:
-        """Watch sessions."""
+        """Capture sessions."""
         return Capture(
             factory,
             self.store,
@@ -131,19 +131,19 @@ class Site:
         self.commits += 1
 
     def close(self) -> None:
-        """Watch no longer, and let go of the database."""
+        """Stop capturing, and close the database."""
         self.capture.close()
         self.engine.dispose()
 
     @property
     def changesets(self) -> list[Changeset]:
-        """All that was recorded or applied."""
+        """Return all changesets that were recorded or applied."""
         with self.store.reading() as reader:
             return [decode(each.body or b"") for each in reader.changesets()]
 
     @property
     def last(self) -> SignedChangeset:
-        """The last of them, as it is sent."""
+        """Return the last of them, as it is sent."""
         with self.store.reading() as reader:
             (record,) = reader.changesets(limit=1, descending=True)
         return SignedChangeset(record.body or b"", record.signature)
@@ -156,13 +156,13 @@ class Site:
         return made
 
     def apply(self, *signed: SignedChangeset) -> None:
-        """Apply what others have made."""
+        """Apply changesets of others."""
         with self.store.transaction() as tx:
             outcome = self.applier.apply(tx, [Incoming(each, "") for each in signed])
         assert len(outcome.applied) == len(signed)
 
     def state(self, key: str) -> Mapping[str, Any] | None:
-        """A note as the replica believes that it is."""
+        """Return a note as in the replica's state."""
         with self.store.reading() as reader:
             for record in reader.rows_of("notes"):
                 if record.key == {"id": key}:
@@ -170,7 +170,7 @@ class Site:
         return None
 
     def rows(self) -> Sequence[tuple[Any, ...]]:
-        """The notes, as everybody sees them."""
+        """Return the notes in the application's table."""
         with Session(self.engine) as session:
             found = session.query(Note).order_by(Note.id)
             return [(each.id, each.title, each.body, each.stars) for each in found]

@@ -1,4 +1,4 @@
-"""What a row has to be like by the definitions, computed from all changesets."""
+"""The expected state of a row, computed from all changesets by the definitions."""
 
 from __future__ import annotations
 
@@ -38,44 +38,44 @@ class _Event:
 
     @property
     def after(self) -> dict[str, Value]:
-        """The columns beside the key."""
+        """Return the columns beside the key."""
         return {name: each for name, each in (self.change.after or {}).items() if name not in KEY}
 
     def before(self, name: str) -> Value:
-        """What was there; nothing, of a row that was made anew."""
+        """Return the value before the change; None for a new row."""
         return None if self.action == "write" else (self.change.before or {})[name]
 
     def __lt__(self, other: _Event) -> bool:
-        """Whether it is in the other one's past."""
+        """Return True if this change is in the other one's past."""
         if self.written is other.written:
             return self.number < other.number
         return covers(other.written.clock, self.written.dot)
 
 
 class Defined:
-    """A row that all changesets of a history have come to."""
+    """The expected row after all changesets of a history."""
 
     def __init__(self, history: Sequence[Written], rules: TableRules) -> None:
-        """Find out which of the changes matter."""
+        """Select the relevant changes."""
         self._rules = rules
         self._events = [
             _Event(written, number) for written in history for number in range(len(written.changes))
         ]
-        #: They have no other change in their future.
+        #: Changes without another change in their future.
         self._last = [e for e in self._events if not any(e < other for other in self._events)]
         self._inserts = [
             e for e in self._events if e.action == "write" and not self._is_replaced(e)
         ]
         self._shown = self._events
         if any(not self._is_deleted(each) for each in self._inserts):
-            # A row that was deleted is not mixed with one that was not.
+            # A deleted row is not merged with one that was not deleted.
             self._inserts = [each for each in self._inserts if not self._is_deleted(each)]
             self._shown = [each for each in self._events if not self._is_deleted(each)]
         self._shown = sorted(self._shown, key=lambda each: (each.written.stamp, each.number))
 
     @property
     def row(self) -> dict[str, Value] | None:
-        """The columns that are to be seen; members of lists as a set, with their types."""
+        """Return the visible columns; members of lists as a set, with their types."""
         if not self._is_there:
             return None
         row: dict[str, Value] = {}
@@ -92,7 +92,7 @@ class Defined:
 
     @property
     def conflicts(self) -> list[str]:
-        """The columns that have more than one value; empty text for the row itself."""
+        """Return the columns that have more than one value; empty text for the row itself."""
         found = [""] if len({each.action == "delete" for each in self._last}) > 1 else []
         if self._is_there:
             found += [name for name in sorted(COLUMNS) if len(_forms(self._versions(name))) > 1]
@@ -123,7 +123,7 @@ class Defined:
         )
 
     def _versions(self, name: str) -> dict[Stamp, Value]:
-        """What survives of a register, or what survives of what a counter began with."""
+        """Return the surviving values of a register, or the surviving start values of a counter."""
         kind = self._rules.rule(name).kind
         if kind == "members":
             return {}

@@ -1,4 +1,4 @@
-"""Histories of one row that Hypothesis makes up: changesets, and orders in which they come."""
+"""Histories of one row drawn by Hypothesis: changesets, and orders of arrival."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _longest(candidates: Sequence[Candidate]) -> Value:
     return max((str(each.value) for each in candidates), key=lambda text: (len(text), text))
 
 
-#: What columns may hold, by their names.
+#: Possible values of columns, by their names.
 COLUMNS: dict[str, st.SearchStrategy[Value]] = {
     "last": st.sampled_from(["x", "y", 1, 1.0, True, None, {"b": 1, "a": 2}]),
     "more": st.sampled_from(["x", b"y", Decimal("1.0")]),
@@ -59,7 +59,7 @@ COLUMNS: dict[str, st.SearchStrategy[Value]] = {
 
 
 def rules_for(on_delete: OnDelete) -> TableRules:
-    """One rule of each kind."""
+    """Return one rule of each kind."""
     columns = {
         "first": first_writer(),
         "ranked": origin_priority("B", "10"),
@@ -74,7 +74,7 @@ def rules_for(on_delete: OnDelete) -> TableRules:
 
 @dataclass(frozen=True)
 class Written:
-    """A changeset, as far as it is about the row."""
+    """The part of a changeset about the row."""
 
     stamp: Stamp
     clock: Mapping[str, int]
@@ -82,14 +82,14 @@ class Written:
 
     @property
     def dot(self) -> tuple[str, int]:
-        """Its name."""
+        """The name of the changeset."""
         return self.stamp.origin, self.stamp.sequence
 
 
 def applied(
     history: Iterable[Written], rules: TableRules, state: RowState | None = None
 ) -> RowState:
-    """The state after changesets, in their order; it is stored and loaded after each."""
+    """Return the state after changesets, in their order, stored and loaded after each."""
     state = state or RowState()
     for written in history:
         for change in written.changes:
@@ -99,7 +99,7 @@ def applied(
 
 
 def part(history: Iterable[Written], vector: Mapping[str, int], rules: TableRules) -> RowState:
-    """The state of a replica that has what the vector says."""
+    """Return the state of a replica that has what the vector contains."""
     return applied((each for each in history if covers(vector, each.dot)), rules)
 
 
@@ -107,9 +107,9 @@ def part(history: Iterable[Written], vector: Mapping[str, int], rules: TableRule
 def histories(
     draw: st.DrawFn, rules: TableRules, columns: Sequence[str] = (), *, is_honest: bool = False
 ) -> list[Written]:
-    """Changesets of several writers of few columns, in an order that respects their clocks.
+    """Draw changesets of several writers of few columns, in an order that respects their clocks.
 
-    Honest ones change what they see, and make a row where they see none.
+    Honest writers change rows that they see, and insert a row if they see none.
     """
     some = st.lists(st.sampled_from(sorted(COLUMNS)), unique=True, min_size=1, max_size=3)
     columns = columns or draw(some)
@@ -125,7 +125,7 @@ def histories(
         states[origin] = state = applied(news, rules, states[origin])
         sequence = known[origin].get(origin, 0) + 1
         known[origin][origin] = sequence
-        # Clocks may be as wrong as they like.
+        # The time of clocks is arbitrary.
         stamp = Stamp(draw(st.integers(1, 4)), origin, sequence)
         changes = []
         for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3]))):
@@ -162,7 +162,7 @@ def _changes(
 
 @st.composite
 def orders(draw: st.DrawFn, history: Sequence[Written]) -> list[Written]:
-    """The same changesets in another order in which they can be applied."""
+    """Draw another possible order of the same changesets."""
     waiting = draw(st.permutations(history))
     order: list[Written] = []
     vector: dict[str, int] = {}
@@ -181,6 +181,6 @@ def _is_ready(written: Written, vector: Mapping[str, int]) -> bool:
 
 @st.composite
 def vectors(draw: st.DrawFn, history: Sequence[Written]) -> dict[str, int]:
-    """What a replica may have of them: of each all that its writer had."""
+    """Return the vector of a replica: merged clocks of some changesets."""
     had = draw(st.lists(st.sampled_from(history), min_size=1, max_size=3))
     return merged(*(each.clock for each in had))

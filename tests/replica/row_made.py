@@ -1,4 +1,4 @@
-"""A row that is written by several, step by step."""
+"""A row that several nodes write, step by step."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ A, B, C, D = "A~00000001", "B~00000001", "C~00000001", "D~00000001"
 
 
 class Row:
-    """A row with its rules; each changeset is given with the dots that its writer had."""
+    """A row with its rules; each changeset has the dots that its writer knew."""
 
     def __init__(self, rules: TableRules = PLAIN) -> None:
-        """Begin with a row that nobody has written."""
+        """Start with a row that was never written."""
         self.rules = rules
         self.state = RowState()
 
@@ -36,24 +36,24 @@ class Row:
         knows: Mapping[str, int],
         hlc: int = 0,
     ) -> None:
-        """Apply a change; those with greater sequences are later, if nothing else is said."""
+        """Apply a change; by default greater sequences are later."""
         change = RowChange(table="t", action=action, key=KEY, before=before, after=after)
         clock = {**knows, dot[0]: dot[1]}
         self.state.apply(change, Stamp(hlc or dot[1], *dot), clock, self.rules)
 
     @property
     def visible(self) -> dict[str, Value] | None:
-        """The row as it is seen."""
+        """The visible row."""
         return self.state.visible(self.rules)
 
     @property
     def conflicts(self) -> list[Conflict]:
-        """What only rules have decided."""
+        """The conflicts that were decided by rules."""
         return self.state.conflicts(self.rules)
 
 
 def inserted(after: dict[str, Value], rules: TableRules = PLAIN) -> Row:
-    """A row that A has written first."""
+    """Return a row that A has inserted."""
     row = Row(rules)
     row.take((A, 1), "write", {**KEY, **after}, knows={})
     return row

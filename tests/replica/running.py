@@ -18,9 +18,9 @@ from tests.replication.brokers import Address, broker_url
 
 __all__ = ["LONG_S", "Node", "Nodes", "everywhere", "offline", "until"]
 
-#: For what comes soon, on any machine.
+#: Timeout in seconds for fast operations on any machine.
 LONG_S = 60.0
-#: Nobody has to wait here for what others might still be sending.
+#: Short delays, as the tests need not wait for late messages.
 _QUICK: dict[str, Any] = {
     "announce_delay_s": 0.05,
     "request_delay_s": 0.05,
@@ -31,21 +31,21 @@ _Given = TypeVar("_Given")
 
 
 def until(condition: Callable[[], _Given]) -> _Given:
-    """Wait for a condition; gives what it gives."""
+    """Wait for a condition; return its value."""
     given = wait_until(condition, LONG_S)
     assert given, "it did not happen in time"
     return given
 
 
 def everywhere(*nodes: Node) -> None:
-    """Wait until each has all that any of them has now."""
+    """Wait until each node has everything that any of them has now."""
     vectors = [node.replica.vector for node in nodes]
     for node in nodes:
         node.replica.wait_until(merged(*vectors), LONG_S)
 
 
 def offline(a: Node, b: Node, *edits: Callable[[], object]) -> None:
-    """Have something edited, in that order, while neither hears of the other."""
+    """Run edits, in that order, while both nodes are offline."""
     for node in (a, b):
         node.replica.stop()
     for edit in edits:
@@ -58,7 +58,7 @@ class Node:
     """A database with notes, and the replica in it."""
 
     def __init__(self, path: Path, **settings: Any) -> None:
-        """Make the tables; nothing runs yet."""
+        """Create the tables; nothing runs yet."""
         self.path = path
         self.url = url = f"sqlite:///{path}"
         self._settings = settings
@@ -69,7 +69,7 @@ class Node:
         self.replica.create()
 
     def another(self, **settings: Any) -> Replica:
-        """One more object for the same database, which watches the same sessions."""
+        """Return another replica on the same database, which captures the same sessions."""
         tables = [Base.metadata.tables[name] for name in TABLES]
         made = {"session_factory": self.sessions, **self._settings, **settings}
         return Replica(self.engine, tables, **made)
@@ -80,7 +80,7 @@ class Node:
         return self
 
     def restart(self, **settings: Any) -> Node:
-        """As a process does that ends and is started again."""
+        """Restart it, as a process does."""
         self.replica.close()
         self.replica = self.another(**settings)
         return self.start()
@@ -98,51 +98,51 @@ class Node:
             session.add(Note(id=key, title=title, body=body))
 
     def change(self, key: str, **values: Any) -> None:
-        """Commit other values of a note."""
+        """Commit new values of a note."""
         with self.sessions.begin() as session:
             note = session.get_one(Note, key)
             for name, value in values.items():
                 setattr(note, name, value)
 
     def delete(self, key: str) -> None:
-        """Commit that there is no such note."""
+        """Commit the deletion of a note."""
         with self.sessions.begin() as session:
             session.delete(session.get_one(Note, key))
 
     @property
     def titles(self) -> dict[str, str | None]:
-        """The titles of the notes, by their keys."""
+        """Return the titles of the notes, by their keys."""
         with self.sessions() as session:
             return {note.id: note.title for note in session.scalars(select(Note).order_by(Note.id))}
 
     @property
     def rows(self) -> Sequence[tuple[Any, ...]]:
-        """The notes, whole."""
+        """Return the notes with all columns."""
         with self.sessions() as session:
             found = session.scalars(select(Note).order_by(Note.id))
             return [(each.id, each.title, each.body, each.stars) for each in found]
 
     def has(self, other: Node) -> None:
-        """Wait until it has all that another one has."""
+        """Wait until it has everything that another one has."""
         self.replica.wait_until(other.replica.vector, LONG_S)
 
 
 class Nodes:
-    """Makes nodes on one channel, and ends them."""
+    """Creates nodes on one channel, and ends them."""
 
     def __init__(self, broker: RunningBroker, directory: Path) -> None:
-        """Begin without any."""
+        """Start without nodes."""
         self.broker = broker
         self.channel = broker.topic("notes")
         self._directory = directory
         self.made: list[Node] = []
 
     def url(self, *addresses: Address) -> str:
-        """The URL of the broker, or of what is in front of it, without a channel."""
+        """Return the URL of the broker, or of a proxy in front of it, without a channel."""
         return broker_url(self.broker, "", *addresses)
 
     def __call__(self, branch: str, *addresses: Address, **settings: Any) -> Node:
-        """A node that is not started."""
+        """Return a node that is not started."""
         has = self.broker.capabilities.__contains__
         made: dict[str, Any] = {
             "branch_id": branch,
@@ -159,7 +159,7 @@ class Nodes:
         return node
 
     def close(self) -> None:
-        """End all, and raise what the first of them has failed with."""
+        """End all, and raise the error of the first of them."""
         failures = []
         for node in self.made:
             try:

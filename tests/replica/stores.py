@@ -1,4 +1,4 @@
-"""Stores in databases of each kind, and what is put into them."""
+"""Stores in databases of each kind, and their contents."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ __all__ = [
 ]
 
 KINDS = ("sqlite", "postgresql", "mariadb")
-#: And the ways in which SQLite is used.
+#: In addition the modes of SQLite.
 ALL_KINDS = ("memory", "sqlite-wal", "sqlite-begin", *KINDS)
 A, B = "A~00000001", "B~00000002"
 
 
 def make_engine(kind: str, url: str, timeout_s: float = 30.0) -> Engine:
-    """An engine as applications have it."""
+    """Return an engine as applications have it."""
     if kind == "memory":
         shared = {"check_same_thread": False}
         return create_engine("sqlite://", poolclass=StaticPool, connect_args=shared)
@@ -52,7 +52,7 @@ def make_engine(kind: str, url: str, timeout_s: float = 30.0) -> Engine:
 
     @event.listens_for(engine, "connect")
     def connected(connection: Any, _: object) -> None:
-        # Nothing has to survive the machine.
+        # The data need not survive the machine.
         connection.execute("PRAGMA synchronous = OFF")
         if kind == "sqlite-wal":
             connection.execute("PRAGMA journal_mode = WAL")
@@ -60,7 +60,7 @@ def make_engine(kind: str, url: str, timeout_s: float = 30.0) -> Engine:
             connection.isolation_level = None
 
     if kind == "sqlite-begin":
-        # As SQLAlchemy's documentation has it.
+        # As in SQLAlchemy's documentation.
         @event.listens_for(engine, "begin")
         def begin(connection: Any) -> None:
             connection.exec_driver_sql("BEGIN")
@@ -78,7 +78,7 @@ def server_urls() -> dict[str, str]:
 def database_url(
     request: pytest.FixtureRequest, tmp_path: Path, server_urls: dict[str, str]
 ) -> Callable[[str], str]:
-    """Gives the URL of a database of a kind."""
+    """A function that returns the URL of a database of a kind."""
 
     def give(kind: str) -> str:
         if kind not in ("postgresql", "mariadb"):
@@ -101,7 +101,7 @@ def engine(request: pytest.FixtureRequest, database_url: Callable[[str], str]) -
 
 
 def empty(engine: Engine) -> None:
-    """Have a store that was never used; to make the tables anew would take longer."""
+    """Empty a store; creating new tables would be slower."""
     tables = Store(engine).metadata.sorted_tables
     with engine.begin() as connection:
         if not inspect(connection).has_table(tables[0].name):
@@ -125,7 +125,7 @@ def store(engine: Engine) -> Store:
 
 
 def changeset(position: int, sequence: int = 0, origin: str = A, **more: Any) -> ChangesetRecord:
-    """A changeset; each has another id, that of its body."""
+    """Return a changeset; each has another id, that of its body."""
     body = more.pop("body", f"{origin} {position}".encode())
     return ChangesetRecord(
         position=position,
@@ -141,14 +141,14 @@ def changeset(position: int, sequence: int = 0, origin: str = A, **more: Any) ->
 
 
 def held(sequence: int, origin: str = B, **more: Any) -> HeldRecord:
-    """A changeset that is held back."""
+    """Return a changeset that is held back."""
     body = more.pop("body", f"{origin} {sequence}".encode())
     id = hashlib.sha256(body).hexdigest()
     return HeldRecord(origin=origin, sequence=sequence, id=id, body=body, **more)
 
 
 def state(value: object) -> RowState:
-    """What a row is that was written once."""
+    """Return the state of a row that was written once."""
     made = RowState()
     change = RowChange(table="t", action="write", key={"id": 1}, after={"a": value})
     made.apply(change, Stamp(1, A, 1), {}, TableRules())
@@ -156,7 +156,7 @@ def state(value: object) -> RowState:
 
 
 def row(number: object, table: str = "notes", **more: Any) -> RowRecord:
-    """A row whose key is a number, and so is its digest, if no other is given."""
+    """Return a row whose key is a number, and by default its digest, too."""
     key = {"id": number}
     digest = number if isinstance(number, int) else 1
     facts: dict[str, Any] = {"is_live": True, "digest": digest, "state": state(number), **more}

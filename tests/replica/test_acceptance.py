@@ -1,6 +1,6 @@
-"""What Vesper's replication could not do, and a replica can: one test for each item.
+"""Requirements that Vesper's replication did not meet: one test for each.
 
-Nodes are simulated: each test says what happens, and nothing else does.
+Nodes are simulated: only the events of the test happen.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.replica.simulation.node import Node
 from tests.replica.simulation.stage import Stage
 from tests.replica.simulation.world import World
 
-#: What a replica has to stand, and the test that has it do so: ``path::name`` from this folder on.
+#: The requirements, and the test of each: ``path::name`` from this folder on.
 COVERED: Final[dict[str, str]] = {
     "random schedules of 2 to 5 nodes converge, and fall silent": (
         "test_simulation.py::test_nodes_converge_and_fall_silent_whatever_happens"
@@ -98,7 +98,7 @@ STEPS: Final = (
 
 @cache
 def _tests_of(path: Path) -> frozenset[str]:
-    """The names of the tests in a file."""
+    """Return the names of the tests in a file."""
     body = ast.parse(path.read_text()).body
     names = {each.name for each in body if isinstance(each, ast.FunctionDef)}
     return frozenset(name for name in names if name.startswith("test_"))
@@ -116,14 +116,14 @@ DATABASES: Final = Databases()
 
 @pytest.fixture
 def stage() -> Stage:
-    """A world in which nothing goes wrong by itself."""
+    """A world without random faults."""
     return Stage(World(1), DATABASES)
 
 
 def nodes_of(
     stage: Stage, *branches: str, traits: Traits | None = None, **settings: Any
 ) -> list[Node]:
-    """Nodes on one channel, which are up and know each other."""
+    """Return running nodes on one channel that know each other."""
     broker = stage.add_broker(traits)
     nodes = [stage.add_node(branch, [(broker, "c")], **settings) for branch in branches]
     stage.settle()
@@ -131,7 +131,7 @@ def nodes_of(
 
 
 def apart(stage: Stage, nodes: Sequence[Node]) -> None:
-    """Have nodes not hear of each other until they are settled."""
+    """Block all connections of nodes until they are settled."""
     for node in nodes:
         for port in node.ports:
             port.sever()
@@ -150,23 +150,23 @@ def test_nodes_are_silent_when_all_have_everything(stage: Stage, count: int) -> 
 
 
 class _Holding(Broker):
-    """Keeps messages, and sends each of them twice and the last one first."""
+    """Holds messages, and releases each of them twice and the last one first."""
 
     def __init__(self, broker: Broker, world: World) -> None:
-        """Keep what comes for a broker."""
+        """Hold the messages to a broker."""
         self.kept: list[tuple[str, Packet]] = []
         self.is_holding = True
         super().__init__(world, broker.name, broker.traits, broker.faults)
 
     def publish(self, destination: str, packet: Packet) -> None:
-        """Keep a message."""
+        """Hold a message."""
         if self.is_holding:
             self.kept.append((destination, packet))
         else:
             super().publish(destination, packet)
 
     def release(self) -> None:
-        """Send all that was kept."""
+        """Release all held messages."""
         self.is_holding = False
         for destination, packet in reversed(self.kept):
             self.publish(destination, packet)
@@ -184,7 +184,7 @@ def test_changesets_may_come_twice_and_in_reversed_order(stage: Stage) -> None:
     for number in range(5):
         for node in nodes:
             assert put(node, "notes", "n0", title=f"{number} of {node.name}")
-        # Each transaction is a message of its own.
+        # Each transaction is sent in a separate message.
         stage.world.run(0.01)
     kinds = [packet.headers["stompkit-kind"] for _, packet in broker.kept]
     assert kinds.count("changes") == 10
@@ -269,7 +269,7 @@ def test_of_two_edits_of_one_member_all_nodes_show_the_same_one(stage: Stage) ->
     assert put(nodes[0], "notes", "n0", title="old")
     stage.settle()
     apart(stage, nodes)
-    # The clock of this one is wrong, and says that it is the last.
+    # The clock of this node is ahead, so its write counts as the last.
     nodes[0].skew_s += 60
     for node in nodes:
         assert put(node, "notes", "n0", title=f"of {node.name}")
@@ -297,7 +297,7 @@ def test_an_update_that_is_made_while_others_delete_wins(stage: Stage) -> None:
         assert delete(nodes[0], collection, "x")
     stage.settle()
     check(nodes)
-    # The other two have rules of their own.
+    # The other two columns have other rules.
     assert documents(nodes[0]) == {("doc.notes", "x"): {"title": "new", "body": "old"}}
     assert delete(nodes[0], "notes", "x")
     stage.settle()
@@ -307,7 +307,7 @@ def test_an_update_that_is_made_while_others_delete_wins(stage: Stage) -> None:
 
 def test_a_node_that_was_away_catches_up_beyond_a_hundred_thousand(stage: Stage) -> None:
     nodes = nodes_of(stage, "A", "B")
-    # As if that many changesets had been there, and everybody had them.
+    # As if there had been this many changesets, known to all nodes.
     origin = engine_of(nodes[0]).origin
     for node in nodes:
         node.stop()

@@ -1,4 +1,4 @@
-"""Nodes that fell behind what others keep take the state of one that has what they lack."""
+"""Nodes whose missing changesets are no longer kept copy the state of another node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DATABASES: Final = Databases()
 
 @pytest.mark.parametrize("seed", range(6))
 def test_what_one_node_has_and_nobody_keeps_comes_as_its_state(seed: int) -> None:
-    """Others that lack it, too, could only give theirs."""
+    """Other nodes that lack it, too, could only send their own."""
     stage = Stage(World(seed), DATABASES)
     broker = stage.add_broker()
     nodes = [stage.add_node(branch, [(broker, "c")]) for branch in "ABCD"]

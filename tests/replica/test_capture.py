@@ -1,4 +1,4 @@
-"""What sessions commit to a replica's database is a changeset of it, in the same transaction."""
+"""A commit of a session on a replica's database becomes a changeset in the same transaction."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ KINDS = ("sqlite", "postgresql", "mariadb")
 
 
 def only(*kinds: str) -> pytest.MarkDecorator:
-    """Has a test run on these kinds of databases, and be collected for no other."""
+    """Return a decorator that collects a test for these kinds of databases only."""
     return pytest.mark.parametrize("engine", kinds, indirect=True)
 
 
@@ -80,7 +80,7 @@ def other(tmp_path: Path) -> Iterator[Site]:
 
 
 def told(changeset: Changeset) -> list[tuple[str, str, dict[str, Any], dict[str, Any] | None]]:
-    """Its changes, in short."""
+    """Return its changes in short form."""
     return [(each.action, each.name, each.key, each.after) for each in changeset.changes]
 
 
@@ -246,7 +246,7 @@ def test_a_transaction_that_can_not_be_recorded_is_not_committed(engine: Engine)
             session.commit()
         session.rollback()
     with engine.connect() as connection:
-        # The connection is the caller's, who may go on to use it.
+        # The connection belongs to the caller, who may continue to use it.
         with Session(connection) as session:
             site.watch(session)
             session.add(note("2"))
@@ -393,7 +393,7 @@ def test_a_like_table_of_another_database_is_told_to_be_left_out(
 
 
 def test_columns_that_were_only_loaded_are_not_told(site: Site, other: Site) -> None:
-    """They may be older than what others have made of them."""
+    """They may be older than the values of other nodes."""
     with site.sessions(expire_on_commit=False) as session:
         mine = note("1")
         session.add(mine)
@@ -427,7 +427,7 @@ def test_a_transaction_that_sees_an_old_state_loses_nothing_of_others(
         try:
             session.commit()
         except (DBAPIError, StoreBusy):
-            # As databases do that don't let such a transaction write: it is to be done again.
+            # As databases do that refuse the write of such a transaction: it must be repeated.
             session.rollback()
             session.add(note("4"))
             session.commit()
@@ -464,7 +464,7 @@ def test_threads_that_commit_at_the_same_time_are_numbered_without_gaps(site: Si
 
 @only("postgresql", "mariadb")
 def test_what_is_applied_beside_lets_no_commit_fail(site: Site, other: Site) -> None:
-    """Whoever applies waits for rows that a session has locked, and gives way to it."""
+    """The applying node waits for rows that a session has locked, and backs off."""
     keys = [str(number) for number in range(5)]
     with site.sessions.begin() as session:
         session.add_all(map(note, keys))
@@ -500,7 +500,7 @@ def test_what_is_applied_beside_lets_no_commit_fail(site: Site, other: Site) -> 
         assert reader.vector() == {site.origin: 11, other.origin: 10}
 
 
-# A replica that only receives.
+# A receive-only replica.
 
 
 @only("sqlite")

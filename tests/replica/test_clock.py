@@ -1,4 +1,4 @@
-"""The hybrid logical clock: it grows whatever the time of day does."""
+"""The hybrid logical clock: it increases whatever the time of day does."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ DAY = 86_400 * 1_000_000
 
 
 class Wall:
-    """A time of day that is set by hand."""
+    """A settable time of day."""
 
     now = WALL
 
     def __call__(self) -> float:
-        """Seconds since 1970."""
+        """Return seconds since 1970."""
         return self.now
 
 
@@ -101,7 +101,7 @@ def test_what_was_believed_once_is_still_when_the_time_of_day_goes_back() -> Non
 def test_it_always_grows_and_is_never_dragged_far_ahead(
     steps: list[tuple[float, int | None]],
 ) -> None:
-    """Whatever the time of day does and others say."""
+    """Neither the time of day nor remote clocks can change that."""
     wall = Wall()
     clock = HybridClock(wall)
     bound = 0

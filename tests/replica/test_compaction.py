@@ -1,4 +1,4 @@
-"""What is forgotten of history, and what of it is still seen then."""
+"""Compaction: the removed part of a history, and what remains visible of it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def b(tmp_path: Path, wall: Wall) -> Iterator[Branch]:
 
 
 def kept(branch: Branch) -> list[str]:
-    """The changesets that there are, the last one first."""
+    """Return the remaining changesets, the last one first."""
     return [f"{each.name[0]}:{each.sequence}" for each in branch.history.log(limit=10_000)]
 
 
@@ -52,12 +52,12 @@ def tombstones(branch: Branch) -> int:
 
 
 def base(branch: Branch) -> dict[str, bool]:
-    """The rows that history begins with, and whether they are there."""
+    """Return the rows of the base state, and True for those that exist."""
     with branch.store.reading() as reader:
         return {each.key["id"]: each.is_live for each in reader.base_page(limit=1000)}
 
 
-# How much is kept.
+# Amount of history.
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_changeset_of_the_future_does_not_hold_up_others(a: Branch, wall: Wall
     assert a.compact("30 days").changesets == 2
 
 
-# What has to stay.
+# Changesets that must be kept.
 
 
 def test_what_a_node_has_not_taken_stays_unless_it_is_not_waited_for(
@@ -156,14 +156,14 @@ def test_what_a_node_has_not_taken_stays_unless_it_is_not_waited_for(
     assert a.compact("1 changeset", keep_unseen=False).changesets == 1
     assert kept(a) == ["A:3"]
     with a.store.reading() as reader:
-        # Whoever misses these has to take all rows anew.
+        # A node that lacks these has to copy all rows.
         assert reader.floor() == {a.origin: 2}
 
 
 def test_nothing_goes_before_what_it_was_made_on(a: Branch, b: Branch, wall: Wall) -> None:
     a.write(note("1"))
     a.give(b)
-    # The clock of this one is slow by ten days.
+    # The clock of this node is slow by ten days.
     wall.now -= 10 * DAY
     b.write(note("2"))
     b.write(note("3"))
@@ -175,7 +175,7 @@ def test_nothing_goes_before_what_it_was_made_on(a: Branch, b: Branch, wall: Wal
     assert a.compact("5 days").changesets == 3
 
 
-# What is seen then.
+# Visible states after compaction.
 
 
 def test_what_is_kept_is_seen_as_before(a: Branch, b: Branch, wall: Wall) -> None:
@@ -248,7 +248,7 @@ def test_what_was_skipped_does_not_come_back(a: Branch, b: Branch) -> None:
     assert titles(a.history.at("A:3")) == {"1": {"title": "x", "body": "more"}}
 
 
-# Where history begins anew.
+# The start of the remaining history.
 
 
 def test_history_that_was_not_saved_begins_anew(a: Branch) -> None:
@@ -270,7 +270,7 @@ def test_history_that_was_not_saved_begins_anew(a: Branch) -> None:
     assert (version.entry.sequence, version.is_known) == (3, False)
     a.write(note("2"))
     assert titles(a.history.at("A:4")) == {"1": {"title": "y", "body": "z"}, "2": {}}
-    # What the base has already is not applied to it again.
+    # Changesets in the base are not applied to it again.
     assert a.compact("1 changeset").changesets == 1
     assert titles(a.history.at("A:4")) == {"1": {"title": "y", "body": "z"}, "2": {}}
     assert a.compact("0 changesets").changesets == 1
@@ -296,7 +296,7 @@ def test_what_was_known_before_history_begins_is_not_forgotten(a: Branch, b: Bra
     b.write(note("2", title="B's"))
     b.give(a)
     assert a.compact("0 changesets").changesets == 2
-    # That its writer has known both rows was said with what is gone.
+    # The removed changesets had recorded that their writer knew both rows.
     b.write(removal("1"), note("2", title="again"))
     b.give(a)
     assert titles(a.history.at("B:2")) == {"2": {"title": "again"}}
@@ -318,7 +318,7 @@ def test_history_does_not_begin_in_the_middle_of_a_snapshot(a: Branch) -> None:
     assert a.compact("0 changesets").changesets == 1
 
 
-# Rows that were deleted.
+# Deleted rows.
 
 
 def test_a_deleted_row_is_forgotten_when_all_know_of_it(a: Branch, b: Branch) -> None:
@@ -345,7 +345,7 @@ def test_a_row_that_somebody_may_have_changed_meanwhile_is_not_forgotten(
     a.write(removal("1"))
     b.write(note("1", title="B's"))
     a.give(b)
-    # It has said that it knows, and what it has written before is still on its way.
+    # The node has reported that it knows, but its earlier writes are still in flight.
     a.hear(b)
     assert a.compact("for ever").tombstones == 0
     b.give(a)
@@ -375,7 +375,7 @@ def test_a_deleted_row_is_forgotten_where_history_begins_too(a: Branch, b: Branc
     b.give(a)
     a.hear(b)
     assert a.compact("1 changeset").changesets == 2
-    # What is kept was made without knowing of the removal.
+    # The kept change was made without knowing the deletion.
     assert base(a) == {"1": False, "2": True}
     a.write(note("3"))
     a.give(b)
@@ -398,7 +398,7 @@ def test_many_rows_are_forgotten(a: Branch) -> None:
 
 
 def a_size(branch: Branch, size: int) -> Any:
-    """Stands for any number of octets."""
+    """Stands for any number of bytes."""
     return pytest.approx(size, abs=2**30)
 
 
@@ -416,7 +416,7 @@ class ShortLived(Store):
 
     @contextmanager
     def transaction(self, prepare: Prepare | None = None) -> Iterator[Tx]:
-        """The same, until the last one, which is not committed."""
+        """Yield transactions, and abort the last one before its commit."""
         with super().transaction(prepare) as tx:
             yield tx
             self.left -= 1
@@ -472,7 +472,7 @@ def test_whatever_is_compacted_nodes_converge_and_what_is_kept_is_seen_as_it_was
     wall = Wall()
     with TemporaryDirectory() as name, ExitStack() as stack:
         branches = [stack.enter_context(Branch(Path(name), each, wall, _RULES)) for each in "ABC"]
-        # One of them forgets nothing: it knows what should be seen.
+        # One of them keeps everything: it has the expected states.
         *compacting, keeper = branches
         for branch in compacting:
             branch.hear(*(each for each in branches if each is not branch))
@@ -514,7 +514,7 @@ def _write(branch: Branch, what: str, id: str) -> None:
 
 
 def _check(branch: Branch, keeper: Branch) -> None:
-    """Whatever a node can say of the past, another one says, too."""
+    """Check that a node's view of the past agrees with that of another one."""
     with branch.store.reading() as reader:
         floor = reader.floor()
         records = reader.changesets()

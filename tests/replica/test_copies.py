@@ -1,4 +1,4 @@
-"""Databases of replicas that were copied, or put back from a backup, while messages are lost."""
+"""Databases of replicas that were copied or restored from a backup, while messages are lost."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ DATABASES: Final = Databases()
 
 @pytest.fixture
 def stage() -> Stage:
-    """A world in which nothing goes wrong by itself."""
+    """A world without random faults."""
     return Stage(World(1), DATABASES)
 
 
 def test_a_copy_that_nobody_has_heard_learns_that_it_is_one(stage: Stage) -> None:
-    """It has everything by the numbers that it knows, but those of its own that it never gave."""
+    """By the known numbers it has everything, but those of its own were never sent."""
     broker = stage.add_broker()
     places = [(broker, "c")]
     one, original = stage.add_node("A", places), stage.add_node("B", places)
@@ -74,7 +74,7 @@ def test_nobody_waits_for_a_name_that_went_with_what_a_backup_replaced(
 def test_an_original_is_told_from_its_copy_that_was_heard_first(
     stage: Stage, *, writes: bool
 ) -> None:
-    """Numbers of messages by which others tell what is old are higher in the copy."""
+    """The copy has higher message numbers, by which other nodes recognise old messages."""
     broker = stage.add_broker()
     places = [(broker, "c")]
     one, original = stage.add_node("A", places), stage.add_node("B", places)
@@ -100,7 +100,7 @@ def test_an_original_is_told_from_its_copy_that_was_heard_first(
 
 
 def test_a_node_that_comes_back_asks_at_once_what_it_has_missed(stage: Stage) -> None:
-    """The others ask it ever more rarely."""
+    """The others query it ever more rarely."""
     broker = stage.add_broker()
     nodes = [stage.add_node(branch, [(broker, "c")]) for branch in "AB"]
     stage.settle()
@@ -115,7 +115,7 @@ def test_a_node_that_comes_back_asks_at_once_what_it_has_missed(stage: Stage) ->
 def test_what_followed_on_a_changeset_that_was_lost_with_its_database_is_not_waited_for(
     stage: Stage,
 ) -> None:
-    """Its number belongs to what was written after the backup was put back."""
+    """The number is reused by a change after the restore."""
     broker = stage.add_broker()
     one = stage.add_node("A", [(broker, "c")])
     other = stage.add_node("B", [(broker, "c")])

@@ -1,4 +1,4 @@
-"""Ending conflicts: the changes that say what a row is to be, by somebody who knew all versions."""
+"""Resolving conflicts: changes that set a row, by an author who knew all versions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABLE = "shop.items"
 
 @dataclass
 class Row:
-    """A row that two nodes write without knowing of each other; ``c`` knows all."""
+    """A row that two nodes write concurrently; ``c`` knows all versions."""
 
     rules: TableRules = field(default_factory=TableRules)
     state: RowState = field(default_factory=RowState)
@@ -28,7 +28,7 @@ class Row:
     hlc: int = 0
 
     def do(self, origin: str, *changes: RowChange, knows: dict[str, int] | None = None) -> None:
-        """Have an origin make one changeset, in which it knows so much."""
+        """Apply one changeset of an origin, which knows this vector."""
         self.hlc += 1
         sequence = self.clock.get(origin, 0) + 1
         clock = {**(self.clock if knows is None else knows), origin: sequence}
@@ -40,18 +40,18 @@ class Row:
 
     @property
     def record(self) -> RowRecord:
-        """As the store has it."""
+        """Return the row as the store has it."""
         return RowRecord(
             id=row_id(TABLE, KEY), table=TABLE, key=KEY, state=self.state, is_live=True
         )
 
     @property
     def visible(self) -> dict[str, Any] | None:
-        """As everybody sees it."""
+        """The visible row."""
         return self.state.visible(self.rules)
 
     def decide(self, **said: Any) -> None:
-        """Say what it is to be."""
+        """Resolve the conflict with these values."""
         self.do("c", *decision(self.record, self.rules, **said))
 
 
@@ -62,7 +62,7 @@ def change(action: Any, before: Any = None, **after: Any) -> RowChange:
 
 
 def contested(rules: TableRules | None = None, **values: Any) -> Row:
-    """A row with these columns that ``a`` and ``b`` change at the same time."""
+    """Return a row with these columns, changed concurrently by ``a`` and ``b``."""
     row = Row(rules or TableRules())
     row.do("a", change("write", **{"title": "t", "body": "b", **values}))
     return row
@@ -122,7 +122,7 @@ def test_what_a_rule_has_decided_can_be_decided_otherwise() -> None:
 
 @pytest.mark.parametrize(("pick", "stars"), [("winner", 25), ("loser 1", 15)])
 def test_what_was_counted_stays_counted(pick: str, stars: int) -> None:
-    """Two have made the same row, each with a number to begin with, and both have counted since."""
+    """Two have inserted the same row, each with a start value, and both have counted since."""
     row = Row(TableRules(columns={"stars": counter()}))
     row.do("a", change("write", title="t", stars=10), knows={})
     row.do("b", change("write", title="t", stars=20), knows={})
@@ -145,7 +145,7 @@ def test_columns_that_are_merged_are_not_touched_by_a_decision_about_others() ->
     knows = dict(row.clock)
     row.decide(values={"title": "x", "stars": 3, "tags": tags})
     assert row.visible == {"title": "x", "body": "b", "stars": 3, "tags": tags}
-    # Somebody has counted, and taken something out, without knowing of the decision.
+    # A node has counted, and removed members, without knowing of the decision.
     before = {"stars": 3, "tags": tags}
     row.do("a", change("update", before, stars=4, tags=frozenset({"y"})), knows=knows)
     assert row.visible == {"title": "x", "body": "b", "stars": 4, "tags": frozenset({"y"})}

@@ -1,4 +1,4 @@
-"""Whatever comes over a channel, a replica goes on, and takes nothing of what can't be so."""
+"""A replica survives any message of a channel, and rejects invalid contents."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
 class Target:
-    """An engine that is connected, with one note of its own, and what it sends."""
+    """A connected engine with one note, and its sent messages."""
 
     def __init__(self) -> None:
-        """Make it in memory."""
+        """Create it in memory."""
         self.database = create_engine("sqlite://", poolclass=StaticPool)
         self.store = Store(self.database)
         self.store.create()
@@ -59,14 +59,14 @@ class Target:
         self.sent.clear()
 
     def hear(self, kind: str, facts: dict[str, Any], items: list[bytes] | None = None) -> None:
-        """A message of another node, and what follows from it."""
+        """Receive a message of another node, and run its effects."""
         message = Message(kind, "Z~00000001", facts, items or [])
         frames = [(packet.headers, packet.body) for packet in pack(message)]
         self.engine.receive(0, frames)
         self.pass_time(30.0)
 
     def pass_time(self, seconds: float) -> None:
-        """Do what is due in that time, but not for ever."""
+        """Run the due calls in that time, up to a limit."""
         until = self.time + seconds
         for _ in range(200):
             deadline = self.engine.deadline
@@ -80,7 +80,7 @@ class Target:
 
     @property
     def rows(self) -> dict[str, tuple[str, int]]:
-        """What there is."""
+        """The digests of its tables."""
         return self.engine.status().digests
 
 
@@ -97,7 +97,7 @@ ANYTHING = st.recursive(
     max_leaves=12,
 )
 OTHER = {"Z~00000001": 3, "Y~00000002": 9}
-#: What each kind of message says when nothing is wrong with it, to whoever it is for.
+#: Valid contents of each kind of message, for any receiver.
 SOUND: dict[str, dict[str, Any]] = {
     "have": {"trunk": "0A", "counter": 3, "vector": OTHER, "seen": {"Y~00000002": 2}, "ask": True}
     | {"sessions": [["s", 0]], "forgotten": {"X~00000003": 1}, "digests": {"doc.n": ["0", 1]}},
@@ -128,7 +128,7 @@ def test_facts_of_any_kind_harm_nothing(kind: str, data: st.DataObject, items: l
     try:
         pack(Message(kind, "Z~00000001", facts | wrong, items))
     except (ValueError, OverflowError):
-        return  # no sender can say that
+        return  # no sender can claim that
     target.hear(kind, facts | wrong, items)
     assert target.rows == before
 
@@ -146,7 +146,7 @@ def test_a_page_is_asked_for_behind_anything(after: str) -> None:
 
 
 def changeset(**changes: Any) -> bytes:
-    """A changeset of the other node, as octets."""
+    """Return a changeset of the other node, as bytes."""
     revision = {"trunk": "0A", "hlc": 1, "context": {}} | changes.pop("revision", {})
     made = Changeset(
         id="",

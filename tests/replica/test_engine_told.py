@@ -1,4 +1,4 @@
-"""What another process of a node asks for reaches the engine, by the store."""
+"""Requests of another process of the node reach the engine through the store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_node_that_another_process_forgets_is_not_waited_for() -> None:
     target.engine.wake()
     target.pass_time(5.0)
     assert target.engine.status().peers == []
-    # What it says from now on counts again; what it has said before does not.
+    # Its later messages count again; its earlier ones do not.
     target.hear("have", _HAVE)
     assert target.engine.status().peers == []
     target.hear("have", _HAVE | {"counter": 8})

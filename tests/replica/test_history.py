@@ -1,4 +1,4 @@
-"""History, asked: who has changed what and when, and what was seen at any time."""
+"""Queries of the history: who has changed what and when, and the state at any time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def b(tmp_path: Path, wall: Wall) -> Iterator[Branch]:
 
 
 def names(branch: Branch, **asked: Any) -> list[str]:
-    """The log, as names of branches and numbers."""
+    """Return the log, as names of branches and numbers."""
     return [
         f"{each.origin.partition('~')[0]}:{each.sequence}" for each in branch.history.log(**asked)
     ]
@@ -212,7 +212,7 @@ def test_there_is_no_changeset_called_head_where_there_are_several_or_none(
         a.history.get("head")
 
 
-# What was seen.
+# Visible states.
 
 
 def test_a_revision_shows_what_its_writer_saw_and_nothing_else(a: Branch, b: Branch) -> None:
@@ -282,7 +282,7 @@ def test_a_time_shows_nothing_without_what_it_was_made_on(a: Branch, b: Branch, 
     a.write(note("1", title="before"))
     a.give(b)
     before = wall.time
-    # So far ahead that others do not follow that clock.
+    # So far ahead that other nodes do not follow that clock.
     wall.now += 10 * 86_400
     a.write(note("1", title="of the future"))
     wall.now = before.timestamp() + 100
@@ -461,11 +461,11 @@ _RULES = Rules(tables={NOTES: TableRules(columns={"total": counter()})})
 
 @contextmanager
 def _run(steps: Sequence[_Step]) -> Iterator[tuple[list[Branch], dict[str, Shown]]]:
-    """Three nodes that do as they are told; gives what each saw with each of its changesets."""
+    """Run three nodes with these steps; return what each saw with each of its changesets."""
     wall = Wall()
     with TemporaryDirectory() as name, ExitStack() as stack:
         branches = [
-            # The last of them does not note which changesets are about which row.
+            # The last of them does not record the changesets of each row.
             stack.enter_context(Branch(Path(name), each, wall, _RULES, save_history=each != "C"))
             for each in "ABC"
         ]
@@ -498,7 +498,7 @@ def _done(branches: list[Branch], steps: Sequence[_Step]) -> dict[str, Shown]:
 
 
 def _with(shown: Shown, changes: Sequence[RowChange]) -> Shown:
-    """Rows with changes made to them."""
+    """Return rows with changes applied to them."""
     made = {table: dict(rows) for table, rows in shown.items()}
     for change in changes:
         rows = made.setdefault(change.name, {})
@@ -520,7 +520,7 @@ def _with(shown: Shown, changes: Sequence[RowChange]) -> Shown:
 
 
 def _told(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row without columns that are NULL: nobody has written them, or somebody that."""
+    """Return a row without NULL columns: those were unset, or set to NULL."""
     return {name: value for name, value in row.items() if value is not None}
 
 

@@ -1,4 +1,4 @@
-"""Names of nodes: which there may be, and what is made of them."""
+"""Names of nodes: the valid ones, and their encoding."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_an_origin_says_its_branch(branch_id: str) -> None:
 
 @given(st.text())
 def test_an_origin_is_a_branch_and_eight_digits(text: str) -> None:
-    """Whatever comes over the broker: it has one reading, or none."""
+    """Any input has one reading, or none."""
     if is_origin(text):
         assert new_origin(branch_of(text))[:-8] == text[:-8]
     else:

@@ -1,4 +1,4 @@
-"""What the thread of an engine is told: calls at once, messages as there is room for them."""
+"""The mailbox of an engine's thread: calls at once, messages up to a limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def mailbox(max_messages: int = 10, max_bytes: int = 100) -> Mailbox[str]:
 
 
 def delivering(box: Mailbox[str], *texts: str) -> Future[list[bool]]:
-    """Deliver texts in another thread; gives whether they were taken."""
+    """Deliver texts in another thread; return a future of True if they were accepted."""
     future: Future[list[bool]] = Future()
     threading.Thread(
         target=lambda: future.set_result([box.deliver(text, len(text)) for text in texts]),
@@ -25,7 +25,7 @@ def delivering(box: Mailbox[str], *texts: str) -> Future[list[bool]]:
 
 
 def taken(box: Mailbox[str], count: int) -> list[str]:
-    """Take one after the other until there were so many."""
+    """Take messages one after the other, up to this number."""
     found: list[str] = []
     while len(found) < count:
         box.wait(LONG_S)
@@ -91,5 +91,5 @@ def test_nobody_waits_for_a_mailbox_that_is_closed() -> None:
     box.wait(None)
     assert not box.call(list)
     assert box.take(10, 1000) == []
-    # Who has asked before is to be answered.
+    # An earlier caller must be answered.
     assert len(box.take_calls()) == 1

@@ -1,4 +1,4 @@
-"""Messages between replicas: in frames and back, whatever a broker does to the frames."""
+"""Messages between replicas: encoded in frames and decoded, after changes by a broker."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ MESSAGES = st.builds(
 
 
 def add(unpacker: Unpacker, packet: Packet) -> Message | None:
-    """Take a frame, with what a broker adds to it."""
+    """Add a frame, with the headers that a broker adds."""
     added = {"message-id": "7", "subscription": "0", "destination": "/topic/c"}
     return unpacker.add({**packet.headers, **added}, packet.body)
 
 
 def large(octets: int, name: str = "") -> Message:
-    """A message that takes several frames."""
+    """Return a message that needs several frames."""
     return Message("changes", SENDER, {"name": name}, [b"x" * octets])
 
 
@@ -98,7 +98,7 @@ def test_whole_again_from_parts_in_any_order_and_more_than_once(
 
 @given(MESSAGES, st.integers(16, 200))
 def test_each_frame_is_text_of_at_most_that_many_octets(message: Message, most: int) -> None:
-    """Brokers may make text of it, and ends of lines alike, and stop at a NUL."""
+    """Brokers may decode it, convert line ends, and stop at a NUL."""
     for packet in pack(message, max_body_bytes=most):
         assert 0 < len(packet.body) <= most
         text = packet.body.decode()
@@ -128,7 +128,7 @@ def test_a_message_of_which_parts_are_missing_is_not_there(
     assert [add(unpacker, each) for each in packets if each is not missing] == [None] * (
         len(packets) - 1
     )
-    # It comes when all was sent once more.
+    # It is complete after all parts were sent once more.
     assert message in [add(unpacker, each) for each in packets]
 
 
@@ -152,7 +152,7 @@ def test_a_broker_that_writes_persistent_as_a_number_is_understood() -> None:
 
 
 def test_the_same_said_again_has_the_same_name() -> None:
-    """And anything else another."""
+    """Any other message has another name."""
     message = Message("have", SENDER, {"a": 1, "b": 2}, [b"x"])
     again = Message("have", SENDER, {"b": 2, "a": 1}, [b"x"])
     assert pack(message) == pack(again)
@@ -168,7 +168,7 @@ def test_the_same_said_again_has_the_same_name() -> None:
     assert len(names) == 7
 
 
-# What is not trusted.
+# Untrusted messages.
 
 
 def test_a_node_that_is_trusted_is_heard() -> None:
@@ -194,7 +194,7 @@ def test_a_node_that_is_not_trusted_is_refused(
 
 
 def test_what_was_changed_on_the_way_is_refused_part_by_part() -> None:
-    """So that a forged part neither takes room nor spoils the others."""
+    """Otherwise a forged part would use memory or spoil the others."""
     first, second, third = pack(large(40), max_body_bytes=20, signer=SIGNER)
     unpacker = Unpacker(KEYS)
     assert add(unpacker, first) is None
@@ -218,7 +218,7 @@ def test_what_was_changed_on_the_way_is_refused_part_by_part() -> None:
 
 
 def test_what_a_node_has_signed_can_be_told_as_nothing_else() -> None:
-    """Neither as another kind of message, nor as that of the node's other store."""
+    """It is neither valid as another kind of message, nor as that of the node's other store."""
     (packet,) = pack(Message("have", SENDER, {}), signer=SIGNER)
     for name, value in [("stompkit-kind", "gone"), ("stompkit-node", "A~00000000")]:
         with pytest.raises(MessageProblem, match="is not that of what it says"):
@@ -230,7 +230,7 @@ def test_a_signature_is_no_obstacle_to_those_without_keys() -> None:
     assert add(Unpacker(), packet) is not None
 
 
-# What is malformed.
+# Malformed messages.
 
 
 @pytest.mark.parametrize(
@@ -268,9 +268,9 @@ def test_a_frame_of_somebody_else_is_refused() -> None:
 
 
 def named(body: bytes, kind: str = "have") -> dict[str, str]:
-    """The headers with which such a body would be believed."""
+    """Return the headers with which such a body would be accepted."""
     (packet,) = pack(Message(kind, SENDER, {}))
-    # The name is that of the format, the kind, the sender and the body, as others may make it.
+    # The name is a hash of format, kind, sender and body, which others can compute.
     hashed = hashlib.blake2b(f"1\n{kind}\n{SENDER}\n".encode() + body, digest_size=32)
     return {**packet.headers, "stompkit-message": hashed.hexdigest()}
 
@@ -335,7 +335,7 @@ _HEADERS: st.SearchStrategy[dict[str, str]] = st.fixed_dictionaries(
 def test_whatever_comes_is_a_message_or_a_part_or_refused(
     *, frames: list[tuple[dict[str, str], bytes, bool]], is_strict: bool, message: Message
 ) -> None:
-    """And what comes then is understood as if nothing had been."""
+    """Later valid messages are decoded as usual."""
     unpacker = Unpacker(KEYS if is_strict else None)
     for headers, body, is_named in frames:
         try:
@@ -358,7 +358,7 @@ def test_a_frame_that_was_damaged_is_refused(message: Message, data: st.DataObje
         add(Unpacker(), Packet(packet.headers, body))
 
 
-# Bounds.
+# Limits.
 
 
 def test_what_waits_is_bounded_and_the_oldest_goes_first() -> None:
@@ -370,7 +370,7 @@ def test_what_waits_is_bounded_and_the_oldest_goes_first() -> None:
         assert add(unpacker, first) is None
         assert unpacker.waiting_bytes <= 10_000
     assert (unpacker.waiting, unpacker.dropped) == (2, 2)
-    # The second part of one that was dropped begins it anew, for which another one goes.
+    # The second part of a dropped message starts it again, which evicts another one.
     assert [add(unpacker, second) for _, second in parts[2:]] == messages[2:]
     assert [add(unpacker, second) for _, second in parts[:2]] == [None, None]
 
@@ -396,7 +396,7 @@ def test_a_message_that_still_grows_is_not_the_oldest() -> None:
 
 
 def test_messages_that_are_not_whole_are_counted_as_well() -> None:
-    """Empty parts would else take memory without end."""
+    """Otherwise empty parts would use memory without limit."""
     unpacker = Unpacker(max_partial=10)
     (packet,) = pack(Message("have", SENDER, {}))
     for number in range(100):
@@ -432,7 +432,7 @@ def test_a_message_that_is_too_large_is_refused_and_leaves_nothing(most: int) ->
 
 
 def test_memory_is_bounded_whatever_is_sent() -> None:
-    """Parts that never become whole, each with headers that some broker has made long."""
+    """Parts that never become complete, each with headers that some broker has made long."""
     random = Random(7)
     (packet,) = pack(Message("have", SENDER, {}))
     unpacker = Unpacker(max_bytes=1_000_000, max_partial=100)

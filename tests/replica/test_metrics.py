@@ -1,4 +1,4 @@
-"""A replica's figures, as Prometheus' own parser reads them, and whether it is well."""
+"""The metrics of a replica, as Prometheus' own parser reads them, and its health."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ WELL = Status(
 
 
 def but(**more: Any) -> Status:
-    """A replica that is well but for something."""
+    """Return the status of a healthy replica with these changes."""
     return msgspec.structs.replace(WELL, **more)
 
 
 def values(status: Callable[[], Status], **more: Any) -> dict[str, float]:
-    """All samples, by name and labels."""
+    """Return all samples, by name and labels."""
     registry = CollectorRegistry()
     with closing(prometheus_replica(status, registry, **more)):
         text = generate_latest(registry).decode()
@@ -200,7 +200,7 @@ def test_a_registry_has_the_metrics_of_one_replica_until_that_is_closed() -> Non
 
 
 def test_asking_for_the_names_asks_no_database() -> None:
-    """The registry wants them when it is told of the replica, whose database may be away."""
+    """The registry collects them on registration, when the database may be down."""
 
     def status() -> Status:
         raise AssertionError("nobody wants the values yet")

@@ -1,4 +1,4 @@
-"""Pictures of history and of who hears whom."""
+"""Diagrams of history and of topology."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from tests.replica.branches import Branch, Wall, note
 
 SVG = "{http://www.w3.org/2000/svg}"
 NOW = 1_800_000_000.0
-#: What must not become markup, or make what it is in unreadable.
+#: Text that must not become markup or break its container.
 HOSTILE = '</title><script>alert("1")</script> &amp; \\N "quoted" \\'
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _WORD = rf"(?:{_STRING}|[A-Za-z0-9_.]+)"
 _ATTRIBUTES = rf"\[{_WORD}={_WORD}(?:, {_WORD}={_WORD})*\]"
-#: The part of Graphviz's language that is used.
+#: The used subset of Graphviz's language.
 _STATEMENT = re.compile(rf"    {_WORD}(?: -> {_WORD})?(?: {_ATTRIBUTES})?;")
 
 
 def parsed(svg: str) -> Element:
-    """A picture, of which all is checked that holds for every one."""
+    """Return a diagram after checks that hold for every one."""
     root = ElementTree.fromstring(svg)
     assert root.tag == f"{SVG}svg"
     assert root.get("role") == "img"
@@ -58,7 +58,7 @@ def parsed(svg: str) -> Element:
         assert element.tag.removeprefix(SVG) != "script"
         assert set((element.get("class") or "").split()) <= known
         if element.tag == f"{SVG}text" and element.get("text-anchor") is None:
-            # Half an em and more for each character.
+            # At least half an em for each character.
             end = float(element.get("x") or 0) + 6 * len(element.text or "")
             assert 0 <= end <= width, element.text
             assert 0 <= float(element.get("y") or 0) <= height
@@ -74,7 +74,7 @@ def tooltips(root: Element) -> list[str]:
 
 
 def statements(dot: str) -> list[str]:
-    """The statements of a graph, each of which has to be one."""
+    """Return the statements of a graph, after checking each."""
     first, *inside, last = dot.splitlines()
     assert re.fullmatch(r"digraph \w+ \{", first)
     assert last == "}"
@@ -121,7 +121,7 @@ A, B = "a~00000001", "b~00000001"
 
 @pytest.fixture
 def merge() -> Graph:
-    """Two at once after one, and one on top of both."""
+    """Return two concurrent changesets after one, and one after both."""
     return graph(
         GraphNode(entry=entry(A, 1, author="Ann", comment="begin")),
         GraphNode(entry=entry(A, 2, (A, 1)), conflicts=2),
@@ -134,7 +134,7 @@ def merge() -> Graph:
 
 
 def dots(root: Element) -> list[tuple[float, float, str]]:
-    """Where changesets are drawn, and how."""
+    """Return the positions of the drawn changesets, and their styles."""
     return [
         (float(each.get("cx") or 0), float(each.get("cy") or 0), each.get("class") or "")
         for each in root.iter(f"{SVG}circle")

@@ -1,4 +1,4 @@
-"""Replicas on a broker: whatever is written anywhere is everywhere."""
+"""Replicas on a broker: every write reaches every node."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ from tests.replication.broker.place import Dead
 
 pytestmark = pytest.mark.stomp_requires("topic")
 
-#: Nobody says anything by himself, which might have something noticed, too.
+#: Nodes send nothing by themselves, which might reveal a change, too.
 SILENT = {"repeat_s": 3600.0, "repeat_max_s": 3600.0, "announce_delay_s": 3600.0}
 
 
 @pytest.fixture
 def nodes(stomp_broker: RunningBroker, tmp_path: Path) -> Iterator[Nodes]:
-    """Makes nodes."""
+    """A factory of nodes."""
     nodes = Nodes(stomp_broker, tmp_path)
     yield nodes
     nodes.close()
@@ -215,7 +215,7 @@ def test_whether_a_row_is_there_can_be_decided(
     everywhere(a, b)
     assert bool(a.rows) == (on_delete == "update-wins")
     if on_delete == "delete-wins" and "pick" in decision:
-        # Who has won is the other one.
+        # The winner is the opposite of before.
         is_there = not is_there
     b.replica.resolve("notes", {"id": "1"}, **decision)
     everywhere(a, b)
@@ -288,7 +288,7 @@ def test_what_was_committed_while_nothing_ran_is_sent_later(nodes: Nodes, b: Nod
 def test_what_is_committed_last_is_sent_before_the_end(nodes: Nodes) -> None:
     a, b = (nodes(name, poll_s=3600.0, **SILENT).start() for name in ("AA", "BB"))
     until(lambda: a.replica.status().channels[0][1] and b.replica.status().channels[0][1])
-    # Who runs the engine is not told of this one.
+    # The process that runs the engine does not know of this one.
     other = make_engine(a.url, has_savepoints=False)
     sessions = sessionmaker(other)
     replica = a.another(session_factory=sessions)
@@ -312,7 +312,7 @@ def test_who_comes_late_gets_everything(a: Node, b: Node, nodes: Nodes) -> None:
 
 
 def test_what_another_process_commits_is_noticed(nodes: Nodes) -> None:
-    """One that watches its sessions, and runs no engine."""
+    """The other process captures its sessions, and runs no engine."""
     a, b = (nodes(name, **SILENT).start() for name in ("AA", "BB"))
     until(lambda: a.replica.status().channels[0][1] and b.replica.status().channels[0][1])
     other = make_engine(a.url, has_savepoints=False)
@@ -344,7 +344,7 @@ def test_a_lost_connection_loses_nothing(nodes: Nodes, b: Node, stomp_proxy: Pro
 
 @pytest.fixture
 def dead() -> Iterator[Dead]:
-    """Where nobody listens."""
+    """An address where nothing listens."""
     with free_ports() as (port,):
         yield Dead("127.0.0.1", port)
 
@@ -430,7 +430,7 @@ def test_a_replica_that_fails_says_why_and_can_be_started_again(
 
 
 def test_a_replica_that_another_has_taken_over_ends(nodes: Nodes) -> None:
-    """It may have slept for so long that nobody could believe that it goes on."""
+    """It may have slept for so long that its lease expired."""
     a = nodes("AA", lease_s=0.3).start()
     other = {"token": "x", "host": "elsewhere", "pid": 7, "machine": "", "begun": ""}
     with a.replica.store.transaction() as tx:
@@ -448,7 +448,7 @@ def test_a_process_with_the_number_of_another_keeps_nobody_from_the_database(nod
         lease = reader.meta("lease")
     a.replica.stop()
     with a.replica.store.transaction() as tx:
-        # The first process is always there, and has not begun when the one of the lease has.
+        # The process 1 always exists, and started at another time than the holder of the lease.
         tx.set_meta("lease", {**lease, "pid": 1})
     a.start()
 
@@ -584,7 +584,7 @@ def test_what_is_not_signed_by_a_trusted_node_is_refused(nodes: Nodes, tmp_path:
 
 
 def test_a_node_trusts_itself(nodes: Nodes, tmp_path: Path) -> None:
-    """It hears all that it says."""
+    """It receives all of its own messages."""
     pytest.importorskip("cryptography")
     keys = {name: generate_key(tmp_path / name) for name in ("AA", "BB")}
     a = nodes("AA", signing_key=tmp_path / "AA", trusted_keys={"BB": keys["BB"]}).start()
@@ -597,7 +597,7 @@ def test_a_node_trusts_itself(nodes: Nodes, tmp_path: Path) -> None:
     assert a.replica.status().counts.get("refused", 0) == 0
 
 
-# What can't be applied.
+# Changesets that cannot be applied.
 
 
 def test_a_row_that_the_database_refuses_is_told_and_tried_again(a: Node, b: Node) -> None:
@@ -614,7 +614,7 @@ def test_a_row_that_the_database_refuses_is_told_and_tried_again(a: Node, b: Nod
     assert all("unique" in reason.lower() and "same" not in reason for _, _, reason in problems)
     assert b.titles["1"] == "same"
     assert "3" not in b.titles
-    # It is known that the table does not have it so.
+    # The difference from the table is known.
     assert b.replica.check() == []
     assert b.replica.import_existing() == 0
     with b.engine.begin() as connection:
@@ -644,7 +644,7 @@ def test_what_a_hook_refuses_is_in_quarantine_until_it_is_retried(nodes: Nodes, 
     b.replica.retry()
     b.has(a)
     assert sorted(b.titles) == ["2", "bad"]
-    # It is told after the commit.
+    # It is reported after the commit.
     until(lambda: len(seen) == 2)
     assert seen == [1, 2]
 
@@ -679,7 +679,7 @@ def test_conflicts_are_told_to_the_program(nodes: Nodes, a: Node) -> None:
     assert told.get(timeout=LONG_S) == ("notes", {"id": "1"}, "of b")
 
 
-# Beside sessions.
+# Writes without sessions.
 
 
 def test_documents_are_replicated_too(a: Node, b: Node) -> None:
@@ -712,7 +712,7 @@ def test_rows_that_were_there_before_can_be_imported(nodes: Nodes, b: Node) -> N
         session.commit()
     assert {each.kind for each in a.replica.check()} == {"unknown"}
     assert a.replica.import_existing() == 701
-    # Nothing refers to what comes later.
+    # No row refers to a later one.
     assert list(a.replica.history()[0].tables) == ["labels"]
     assert a.replica.check() == []
     assert a.replica.import_existing() == 0
@@ -767,7 +767,7 @@ def test_a_node_that_is_gone_for_good_can_be_forgotten(a: Node, b: Node, nodes: 
     b.has(a)
     until(lambda: a.replica.status().peers)
     b.replica.close()
-    # What it has said last has come, too, when another one is heard of that has begun later.
+    # Its last messages have arrived, too, when a node that started later is known.
     c = nodes("C").start()
     until(lambda: len(a.replica.status().peers) == 2)
     with pytest.raises(LookupError, match="none of"):

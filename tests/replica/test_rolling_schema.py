@@ -1,4 +1,4 @@
-"""Nodes whose tables do not have the same columns at the same time."""
+"""Nodes whose tables temporarily have different columns."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def write(node: Replica, key: str, **values: Any) -> None:
 
 
 def hand_over(giver: Replica, taker: Replica) -> None:
-    """Have a node apply all that another one has."""
+    """Apply to a node everything that another one has."""
     with giver.store.reading() as reader:
         records = reader.changesets(after=0)
     incoming = [
@@ -66,7 +66,7 @@ def test_values_of_a_column_that_comes_later_are_kept(tmp_path: Path, how: str) 
     assert rows(old) == [(f"n{number}", "hello") for number in range(3)]
     (warning,) = reader.status().warnings
     assert "notes has no column stars" in warning
-    # The column comes while the node is down.
+    # The column is added while the node is down.
     reader.close()
     run(old, MORE)
     reader = replica(old, "old")
@@ -84,7 +84,7 @@ def test_values_of_a_column_that_comes_later_are_kept(tmp_path: Path, how: str) 
 
 
 def test_importing_writes_no_null_over_what_others_have(tmp_path: Path) -> None:
-    """Also where the node has never seen that the column was missing."""
+    """The node may never have seen that the column was missing."""
     new, old = made(tmp_path / "new", PLAIN, MORE), made(tmp_path / "old", PLAIN, MORE)
     author, reader = replica(new, "new"), replica(old, "old")
     write(author, "n", txt="hello", stars=5)
@@ -93,7 +93,7 @@ def test_importing_writes_no_null_over_what_others_have(tmp_path: Path) -> None:
     assert reader.import_existing() == 2
     hand_over(reader, author)
     assert rows(new) == [("m", "x", 1), ("n", "bye", 5)]
-    # That the table has it otherwise is told all the same.
+    # The difference from the table is reported nevertheless.
     assert [(each.key["id"], each.columns) for each in reader.check()] == [("n", ("stars",))]
     assert reader.import_existing() == 0
     reader.close()

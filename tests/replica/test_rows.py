@@ -1,4 +1,4 @@
-"""Rows that several have written: what is seen, what is kept, and what is refused."""
+"""Rows with several writers: the visible state, the kept state, and invalid changes."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_of_several_changes_of_one_changeset_the_last_counts() -> None:
     row.take((B, 1), "update", {"a": 3}, {"a": 2}, knows={A: 1})
     row.take((C, 1), "update", {"a": 9}, {"a": 1}, knows={A: 1})
     assert row.visible == {"a": 9, "b": 2}
-    # What it was before all of them is the common ancestor.
+    # The value before all of them is the common ancestor.
     assert row.conflicts[0].losers == [Candidate(Stamp(1, B, 1), 3, 1)]
 
 
@@ -252,7 +252,7 @@ def test_changesets_that_are_called_otherwise_can_go_on_with_other_numbers() -> 
     assert row.state.stamps("a") == [Stamp(2, C, 1)]
 
 
-# What nobody has to remember.
+# State that can be discarded.
 
 
 def test_deleted_row_can_be_forgotten_when_all_know() -> None:

@@ -1,4 +1,4 @@
-"""Rows come to the same whatever way changesets have taken, and to what the definitions say."""
+"""Rows converge in any order of changesets, and agree with the definitions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.replica.row_histories import (
     vectors,
 )
 
-#: Rules only matter where a row is looked at, but for which columns are counters and sets.
+#: Rules matter only for reading, except the choice of counters and sets.
 RULES = {name: rules_for(name) for name in get_args(OnDelete)}
 SOME = RULES["update-wins"]
 
@@ -43,7 +43,7 @@ def test_order_of_arrival_does_not_matter(columns: list[str], data: st.DataObjec
 
 
 def plain(row: dict[str, Value] | None) -> dict[str, Value] | None:
-    """Lists of members as sets with their types: their order is another matter."""
+    """Return lists of members as sets with their types, ignoring the order."""
     if row is None:
         return None
     return {

@@ -1,4 +1,4 @@
-"""Counters: what everybody has added counts once, and only where it belongs."""
+"""Counters: each increment counts once, and only for its row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COUNTED = TableRules(columns={"n": counter()})
 
 
 def counted(initial: Value) -> Row:
-    """A counter that B has made 5 more, and C 2 less."""
+    """Return a counter that B has increased by 5 and C has decreased by 2."""
     row = inserted({"n": initial}, COUNTED)
     row.take((B, 1), "update", {"n": 15}, {"n": 10}, knows={A: 1})
     row.take((C, 1), "update", {"n": 8}, {"n": 10}, knows={A: 1})
@@ -61,7 +61,7 @@ def test_whole_counter_can_have_parts_added() -> None:
 def test_row_that_is_made_again_counts_from_anew() -> None:
     row = counted(10)
     row.take((A, 2), "write", {"n": 100}, knows={A: 1, B: 1})
-    # C's was added to a row that is no more.
+    # The increment of C was for a row that does not exist any more.
     assert row.visible == {"n": 100}
     row.take((C, 2), "update", {"n": 9}, {"n": 8}, knows={A: 1, C: 1})
     assert row.visible == {"n": 100}
@@ -76,7 +76,7 @@ def test_row_that_two_have_made_counts_what_was_added_to_either() -> None:
     assert row.visible == {"n": 27}
     (conflict,) = row.conflicts
     assert (conflict.winner.value, conflict.losers[0].value) == (20, 10)
-    # One of them is made again, and only what belongs to the other one alone goes on.
+    # One of them is inserted again, and only increments of the other one alone are kept.
     row.take((A, 3), "write", {"n": 50}, knows={A: 2}, hlc=9)
     assert row.visible == {"n": 50 + 2 + 4}
 

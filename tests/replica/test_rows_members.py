@@ -1,4 +1,4 @@
-"""Sets: members are there as long as one who has put them in was not contradicted."""
+"""Sets: a member stays as long as one of its additions was not removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules: which of several versions is taken, and which rules are the same."""
+"""Rules: the choice among versions, and the equality of rules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stompkit.replica.rules import (
 )
 from stompkit.replication.values import Value
 
-#: In the order of their stamps: the numbers of origins only decide where clocks are equal.
+#: In the order of their stamps: the numbers of origins decide only between equal clocks.
 VERSIONS = [
     Candidate(Stamp(5, "A~00000002", 9), "first"),
     Candidate(Stamp(6, "AB~00000001", 3), "second"),
@@ -117,7 +117,7 @@ def test_rules_that_make_no_sense_are_refused(make: Callable[[], Any]) -> None:
 
 
 def _any(value: Any) -> Any:
-    """What a program gives that was not checked."""
+    """Return an unchecked value of a program."""
     return value
 
 

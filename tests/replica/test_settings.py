@@ -1,4 +1,4 @@
-"""Settings of a replica: Vesper's by their names, and nothing that is silently passed over."""
+"""Settings of a replica: Vesper's names are supported, and no setting is silently ignored."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_nothing_secret_is_shown() -> None:
     ],
 )
 def test_an_unknown_setting_is_refused_with_the_one_that_is_meant(name: str, meant: str) -> None:
-    """The example in Vesper's manual had such names, which were swallowed."""
+    """The example in Vesper's manual had such names, which were ignored."""
     said: dict[str, Any] = {name: "x"}
     with pytest.raises(TypeError, match=f"{name!r}: is {meant} meant"):
         ReplicaSettings(**said)
@@ -128,7 +128,7 @@ def test_a_setting_that_is_like_no_other_is_refused_with_all_that_there_are() ->
     ],
 )
 def test_half_of_what_replication_needs_is_refused(half: dict[str, Any], advice: str) -> None:
-    """Vesper was silently off."""
+    """Vesper silently disabled replication."""
     with pytest.raises(SettingsProblem, match=advice):
         ReplicaSettings(**half)
 
@@ -245,7 +245,7 @@ def test_settings_never_change_but_can_be_copied_with_others() -> None:
 
 @pytest.mark.parametrize("branch", ["A", "0A", "7", "a-very-long.name_of-a-node"])
 def test_a_branch_is_called_what_it_is_called(branch: str) -> None:
-    """Vesper padded names, and then refused what came from them."""
+    """Vesper padded names, and then refused messages with them."""
     assert ReplicaSettings(branch_id=branch).branch_id == branch
 
 

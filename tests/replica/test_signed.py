@@ -1,4 +1,4 @@
-"""Changesets with signatures: their octets are kept, and what no replica makes is refused."""
+"""Changesets with signatures: their bytes are kept, and invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_values_and_people_come_through(
 
 
 def test_octets_of_another_author_are_kept_as_they_are() -> None:
-    """A newer version may tell more, in another order: its id and signature are of that."""
+    """A newer version may add members or reorder them: id and signature are those of its bytes."""
     document = json.loads(encode(CHANGESET))
     octets = json.dumps({"news": [1], **dict(reversed(document.items()))}, indent=1).encode()
     signature = SIGNER.sign(hashlib.sha256(octets).digest())
@@ -168,17 +168,17 @@ def test_any_octets_are_an_item_or_refused(item: bytes) -> None:
 
 
 def without_revision(**fields: object) -> Changeset:
-    """The changeset with other members."""
+    """Return the changeset with other members."""
     return msgspec.structs.replace(CHANGESET, **fields)
 
 
 def with_revision(**fields: object) -> Changeset:
-    """The changeset with other members of its revision."""
+    """Return the changeset with other members of its revision."""
     return without_revision(revision=msgspec.structs.replace(REVISION, **fields))
 
 
 def with_change(**fields: object) -> Changeset:
-    """The changeset with one change, an update with other members."""
+    """Return the changeset with one change, an update with other members."""
     return without_revision(changes=(msgspec.structs.replace(CHANGESET.changes[1], **fields),))
 
 
@@ -228,7 +228,7 @@ def test_what_no_replica_makes_is_neither_made_nor_read(changeset: Changeset, to
 
 
 def test_an_id_inside_is_refused() -> None:
-    """It could not be the hash of what it is part of."""
+    """It could not be the hash of its own container."""
     octets = encode(msgspec.structs.replace(CHANGESET, id="x"))
     assert decode(octets).id == "x"
     with pytest.raises(EventProblem, match="is not part of it"):
@@ -255,5 +255,5 @@ def test_what_names_no_changeset_has_no_dot(octets: bytes, told: str) -> None:
 
 
 def test_origin_and_sequence_are_known_without_the_rest() -> None:
-    """So that a repeated one costs little, whatever else is in it."""
+    """They are parsed first, so that a duplicate costs little, whatever else it contains."""
     assert SignedChangeset(b'{"sequence":2,"origin":"A~1f2e3d4c","changes":7}').dot == (ORIGIN, 2)

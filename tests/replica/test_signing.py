@@ -1,4 +1,4 @@
-"""Keys of nodes: made, kept, told to others, and what is not signed with them."""
+"""Keys of nodes: generation, storage, distribution, and unsigned data."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_what_is_not_signed_is_told_as_that() -> None:
 
 
 def test_a_node_can_have_a_new_key_beside_its_old_one() -> None:
-    """What was signed before is in the history for ever."""
+    """Earlier signatures stay in the history for ever."""
     verifier = Verifier({"A": [ONE.public, OTHER.public]})
     verifier.verify("A", b"old", ONE.sign(b"old"))
     verifier.verify("A", b"new", OTHER.sign(b"new"))

@@ -1,4 +1,4 @@
-"""A node that is heard and does not answer is told: something between carries one way only."""
+"""A node that sends but does not answer is reported: some link works in one direction only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes in a world where everything goes wrong that can, as the seed has it.
+"""Nodes in a simulated world with all kinds of faults, chosen by the seed.
 
 These are the first seeds of a campaign, which the module's command line runs::
 
@@ -28,7 +28,7 @@ from tests.replica.simulation.world import World
 
 _CHUNK: Final = 10
 _CHUNKS: Final = effort(6, 60)
-#: Lines of a trace that are shown.
+#: Most lines of a trace that are shown.
 _MOST_LINES: Final = 200
 
 
@@ -57,7 +57,7 @@ def test_a_seed_is_replayed_exactly() -> None:
             check=True,
             capture_output=True,
             text=True,
-            # Neither does it depend on the order of sets.
+            # The run must not depend on the order of sets either.
             env={**os.environ, "PYTHONHASHSEED": hashes},
         )
         assert done.stdout.splitlines() == lines

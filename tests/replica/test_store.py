@@ -1,4 +1,4 @@
-"""A store gives the changesets, nodes and settings that it was given."""
+"""A store returns the changesets, nodes and settings that it was given."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_origins_are_replaced_by_what_they_are_now(store: Store) -> None:
         assert reader.floor() == {A: 1}
 
 
-# What waits, and who else there is.
+# Held changesets, and other nodes.
 
 
 def test_changesets_are_held_until_they_are_let_go(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""A store's transactions: whole or not at all, one after another, and never in others' way."""
+"""A store's transactions: atomic, serialised, and without blocking others."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = ["database_url", "engine", "server_urls", "store"]
 
 all_kinds = pytest.mark.parametrize("engine", ALL_KINDS, indirect=True)
 SERVERS = ("postgresql", "mariadb")
-#: What a test waits for at most, in seconds.
+#: Timeout of a test in seconds.
 PATIENCE_S = 60.0
 
 
@@ -67,7 +67,7 @@ def values(engine: Engine) -> list[int]:
 
 
 def fill(tx: Tx, first: int = 1) -> None:
-    """Write something into every table."""
+    """Write a row into every table."""
     position = tx.last_position() + 1
     tx.add_changesets([changeset(position)], touched={position: [row(first).id]})
     tx.put_origins([OriginRecord(origin=A, sequence=position)])
@@ -104,7 +104,7 @@ def seen(store: Store) -> dict[str, object]:
 
 
 def again(call: Callable[[], None]) -> None:
-    """Do something until nobody is in the way."""
+    """Retry until no other transaction conflicts."""
     for _ in range(1000):
         try:
             return call()
@@ -177,7 +177,7 @@ def test_errors_that_are_no_problems_of_the_store_pass(engine: Engine, store: St
     assert values(engine) == [0, 0]
 
 
-# In somebody else's transaction.
+# Within a caller's transaction.
 
 
 @all_kinds
@@ -246,7 +246,7 @@ def test_who_joins_sees_what_was_committed_since_its_transaction_began(
     engine: Engine, store: Store
 ) -> None:
     with engine.connect() as connection:
-        # In MariaDB this transaction goes on to see everything as it is now.
+        # In MariaDB this transaction reads the current state from now on.
         connection.exec_driver_sql("SELECT * FROM notes").all()
         with store.transaction() as other:
             fill(other)
@@ -265,7 +265,7 @@ def test_who_commits_each_statement_can_not_be_joined(engine: Engine, store: Sto
     with hasty.connect() as connection:
         with pytest.raises(InvalidRequestError, match="commits each statement by itself"):
             other.join(connection)
-    # The store's own transactions are transactions all the same.
+    # The store's own transactions are atomic nevertheless.
     with pytest.raises(KeyError), other.transaction() as tx:
         fill(tx)
         raise KeyError
@@ -291,7 +291,7 @@ def test_mariadb_may_be_reached_as_if_it_were_mysql(database_url: Callable[[str]
     engine.dispose()
 
 
-# Several at once.
+# Concurrency.
 
 
 @pytest.mark.parametrize("engine", ALL_KINDS[1:], indirect=True)
@@ -425,7 +425,7 @@ def test_connections_are_left_as_they_were(engine: Engine, store: Store, questio
     assert ask() == before
 
 
-# What SQLite has of its own.
+# SQLite only.
 
 
 def test_a_commit_that_sqlite_refuses_changes_nothing(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A store gives the rows that it was given, and the digests of their tables."""
+"""A store returns the rows that it was given, and the digests of their tables."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_the_digest_of_a_table_is_that_of_its_live_rows(store: Store) -> None:
 
 @dataclass
 class Model:
-    """Rows by id, as they should be."""
+    """The expected rows by id."""
 
     rows: dict[bytes, RowRecord] = field(default_factory=dict)
 

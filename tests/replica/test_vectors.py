@@ -1,4 +1,4 @@
-"""Version vectors: what is had, what is missing, and what all have seen."""
+"""Version vectors: known changesets, missing ones, and those known to all."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ maps = st.dictionaries(st.sampled_from(["A~1", "B~1", "10~2"]), st.integers(0, 5
 
 
 def dots(vector: dict[str, int]) -> set[tuple[str, int]]:
-    """All changesets that a vector stands for."""
+    """Return all changesets that a vector contains."""
     return {
         (origin, number) for origin, sequence in vector.items() for number in range(1, sequence + 1)
     }
@@ -90,7 +90,7 @@ def test_text_that_is_no_dot_is_refused(text: str) -> None:
 
 def test_what_a_replica_says_that_it_has_counts_when_its_changesets_are_here() -> None:
     own = {"A~1": 5, "B~1": 3}
-    # B's fourth may have been made without A's fifth, and it is not here.
+    # B's fourth may have been made without A's fifth, and it is missing here.
     assert settled(own, {"B~1": {"B~1": 3}}, [("B~1", {"A~1": 5, "B~1": 4})]) == {"B~1": 3}
     assert settled(own, {"B~1": {"B~1": 3}}, [("B~1", {"A~1": 5, "B~1": 3})]) == own
 

@@ -1,4 +1,4 @@
-"""The world of simulations does as real brokers do, and nothing counts in it but its seed."""
+"""The simulated world behaves as real brokers do, and depends on its seed only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOPIC = "/topic/t"
 
 
 class Client:
-    """Hears a topic, and remembers."""
+    """A subscriber of a topic that records the messages."""
 
     def __init__(self, world: World, broker: Broker, name: str) -> None:
         """Connect and subscribe."""
@@ -38,11 +38,11 @@ class Client:
         self.connection.subscribe(TOPIC)
 
     def say(self, text: str) -> None:
-        """Tell all."""
+        """Publish a message."""
         self.connection.send(TOPIC, [Packet({}, text.encode())])
 
     def acknowledge(self) -> None:
-        """Acknowledge all that was heard."""
+        """Acknowledge all received messages."""
         for delivery in self.deliveries:
             self.connection.acknowledge(delivery)
 
@@ -161,22 +161,22 @@ def test_messages_are_lost_repeated_and_overtaken(faults: Faults, least: int, mo
 
 
 class Owner:
-    """Whose port it is."""
+    """An owner of a port."""
 
     def __init__(self) -> None:
-        """Begin with nothing told."""
+        """Start empty."""
         self.told: list[str] = []
 
     def on_connected(self, port: int) -> None:
-        """Note it."""
+        """Record it."""
         self.told.append("connected")
 
     def on_disconnected(self, port: int) -> None:
-        """Note it."""
+        """Record it."""
         self.told.append("disconnected")
 
     def on_arrival(self, port: int) -> None:
-        """Note it."""
+        """Record it."""
         self.told.append("arrival")
 
 
@@ -214,7 +214,7 @@ def test_a_port_that_was_severed_finds_out_or_goes_on() -> None:
 
 
 def lines_of(seed: int) -> list[str]:
-    """What happens in a world with faults of every kind."""
+    """Return the trace of a world with faults of every kind."""
     world = World(seed, is_recording=True)
     faults = Faults(loss=0.2, repeats=0.2, late=0.2)
     broker = broker_in(world, Traits(is_durable=True, acknowledges=True), faults)

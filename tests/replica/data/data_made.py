@@ -1,4 +1,4 @@
-"""Rows as they are wanted, and what a database makes of them."""
+"""Wanted rows, and the rows that a database makes of them."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ __all__ = ["as_it_is", "checked", "gone", "key_of", "row", "text_of", "written"]
 
 
 def key_of(key: Value) -> dict[str, Value]:
-    """A key: of ``id`` where it is one value."""
+    """Return a key of ``id`` if it is one value."""
     return dict(key) if isinstance(key, Mapping) else {"id": key}
 
 
 def text_of(table: str, key: Value) -> str:
-    """What a row is called here."""
+    """Return the name of a row in these tests."""
     return f"{table} {key!r}"
 
 
 def row(table: str, key: Value, /, **values: Value) -> Wanted:
-    """A row that is to be there."""
+    """Return a row that must exist."""
     return Wanted(text_of(table, key).encode(), table, key_of(key), values)
 
 
 def gone(table: str, key: Value) -> Wanted:
-    """A row that is not to be there."""
+    """Return a row that must not exist."""
     return Wanted(text_of(table, key).encode(), table, key_of(key), None)
 
 
 def checked(target: Target) -> Target:
-    """The same database, where SQLite looks at foreign keys, too."""
+    """Return the same database; SQLite enforces foreign keys, too."""
 
     def check(driver: Any, _: object) -> None:
         driver.execute("PRAGMA foreign_keys = ON")
@@ -47,12 +47,12 @@ def checked(target: Target) -> Target:
 
 
 def as_it_is(target: Target) -> SqlData:
-    """All tables that are there."""
+    """Return data of all existing tables."""
     return SqlData(target.engine, None)
 
 
 def written(target: Target, rows: Iterable[Wanted], data: Data | None = None) -> dict[str, str]:
-    """Write rows and commit; gives the reasons of those that are refused."""
+    """Write rows and commit; return the reasons of the refused ones."""
     data = as_it_is(target) if data is None else data
     with target.engine.begin() as connection:
         reasons = data.write(connection, list(rows))

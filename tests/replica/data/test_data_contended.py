@@ -1,4 +1,4 @@
-"""Rows that an application has locked: the replica gives way once, and waits without its lock."""
+"""Rows that an application has locked: the replica backs off once, and waits without its lock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WANTED = [row("pairs", {"x": 1, "y": y}, a=7) for y in range(3)]
 
 @pytest.fixture
 def pairs(engine: Engine) -> Iterator[None]:
-    """A table of the application's with three rows."""
+    """A table of the application with three rows."""
     with engine.begin() as connection:
         connection.exec_driver_sql(
             "CREATE TABLE pairs (x INT NOT NULL, y INT NOT NULL, a INT, PRIMARY KEY (x, y))"
@@ -33,7 +33,7 @@ def pairs(engine: Engine) -> Iterator[None]:
 
 
 def update(connection: Connection) -> None:
-    """What the application does, which locks a row."""
+    """Update a row as the application does, which locks it."""
     connection.exec_driver_sql("UPDATE pairs SET a = a + 1 WHERE y = 1")
 
 
@@ -45,7 +45,7 @@ def contents(engine: Engine) -> list[int]:
 @SERVERS
 @pytest.mark.usefixtures("pairs")
 def test_rows_that_were_in_use_are_locked_before_the_store(engine: Engine) -> None:
-    """An application holds one of them whenever the replica looks, and commits when it can."""
+    """An application holds one of them whenever the replica reads, and commits when it can."""
     store = Store(engine, lock_wait_s=0.2, join_wait_s=0.2)
     store.create()
     data = CombinedData(SqlData(engine, None))
@@ -60,7 +60,7 @@ def test_rows_that_were_in_use_are_locked_before_the_store(engine: Engine) -> No
         def before(connection: Connection, _: object, statement: str, *__: object) -> None:
             if "pairs" in statement and "FOR UPDATE" in statement and not waits:
                 waits.append(statement)
-                # It would have to wait for the replica's lock, if that were held by now.
+                # It would have to wait if the replica held its lock by now.
                 store.join(application).set_meta("who", "application")
                 application.commit()
 

@@ -1,4 +1,4 @@
-"""Documents: objects of JSON whose members are columns to replication."""
+"""Documents: JSON objects whose members are the columns of replication."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ __all__ = ["database_url", "target"]
 
 
 class Shelf:
-    """Documents whose changes are written as they are, and kept."""
+    """Documents whose changes are written unchanged, and recorded."""
 
     def __init__(self, engine: Engine) -> None:
-        """Make the table."""
+        """Create the table."""
         self.engine = engine
         self.data = DocumentData()
         self.data.create(engine)
@@ -50,7 +50,7 @@ class Shelf:
         return len(self.written)
 
     def _wanted(self, connection: Any, change: RowChange) -> Wanted:
-        """What a row is to be like, when the changes have been over the wire."""
+        """Return the wanted row after the change has been encoded and decoded."""
         if change.action == "delete":
             return Wanted(change.identity, change.name, change.key, None)
         before = self.data.read_one(connection, change.name, change.key) or {}
@@ -59,20 +59,20 @@ class Shelf:
 
     @property
     def last(self) -> RowChange:
-        """The only change of the last transaction."""
+        """Return the only change of the last transaction."""
         ((change,), _, _) = self.written[-1]
         return change
 
 
 @pytest.fixture
 def shelf(target: Target) -> Shelf:
-    """An empty one in each kind of database."""
+    """An empty shelf in each kind of database."""
     return Shelf(target.engine)
 
 
 @pytest.fixture
 def memory() -> Iterator[Shelf]:
-    """An empty one in memory."""
+    """An empty shelf in memory."""
     engine = create_engine("sqlite://", poolclass=StaticPool)
     yield Shelf(engine)
     engine.dispose()
@@ -124,7 +124,7 @@ def test_an_empty_document_is_one(shelf: Shelf) -> None:
     assert shelf.documents.get("notes", "n1") is None
 
 
-# What is told.
+# The recorded changes.
 
 
 def test_only_members_that_differ_are_told_with_what_they_were(memory: Shelf) -> None:
@@ -249,14 +249,14 @@ def test_more_documents_are_found_than_are_read_at_once(memory: Shelf) -> None:
     assert len([each for each in statements if "INSERT" in each]) == 1
     found = memory.documents.find("notes")
     assert next(found) == ("00000", {"n": 0})
-    # Others may go while some are read.
+    # Others may be deleted while some are read.
     memory.documents.delete("notes", "02000")
     assert [document["n"] for _, document in found] == [
         number for number in range(1, 2500) if number != 2000
     ]
 
 
-# Any document.
+# Arbitrary documents.
 
 _TEXT = st.text(max_size=5) | st.sampled_from(["id", "~id", "~~id", "$json", "$", "\0", "a.b"])
 _SCALARS = (
@@ -270,7 +270,7 @@ _JSON: st.SearchStrategy[Any] = st.recursive(
     _SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXT, inner, max_size=3)
 )
 _DOCUMENTS = st.dictionaries(_TEXT, _JSON, max_size=4)
-#: Their members can be called anything, also what values and keys are called.
+#: Members with unusual names, including those of values and keys.
 ODD = {
     "id": 1,
     "~id": {"$json": [1]},

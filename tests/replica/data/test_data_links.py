@@ -1,4 +1,4 @@
-"""Rows that refer to others are written whatever the order in which they come."""
+"""Rows that refer to others are written in any order of arrival."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def family(target: Target) -> Target:
 
 
 def counted(target: Target) -> list[str]:
-    """Collects the statements that are executed from now on."""
+    """Collect the statements that are executed from now on."""
     found: list[str] = []
 
     def collect(connection: object, cursor: object, statement: str, *_: object) -> None:
@@ -142,7 +142,7 @@ def test_what_goes_with_its_parent_and_is_to_stay_is_refused(target: Target) -> 
     checked(target).execute(PARENTS, CHILDREN.format(more=" ON DELETE CASCADE"))
     data = as_it_is(target)
     assert written(target, [row("parents", 1), row("children", 1, parent=1)], data) == {}
-    # The database has removed it with its parent, which nobody else would tell.
+    # The database has removed it with its parent, without another notice.
     rows = [gone("parents", 1), row("children", 1, parent=1), row("children", 2, parent=1)]
     assert sorted(written(target, rows, data)) == ["children 1", "children 2"]
     assert target.table("children") == target.table("parents") == []
@@ -158,7 +158,7 @@ def test_a_foreign_key_to_a_table_that_is_not_replicated_counts(family: Target) 
     assert list(written(family, rows, data)) == ["children 2"]
 
 
-# Foreign keys that are looked at late.
+# Deferred foreign keys.
 
 for_late = pytest.mark.parametrize("target", ["sqlite", "postgresql"], indirect=True)
 
@@ -199,7 +199,7 @@ def test_a_late_foreign_key_to_other_columns_than_the_key_counts(target: Target)
     assert list(written(target, [row("codes", 1, code="b")], data)) == ["codes 1"]
     assert list(written(target, [gone("codes", 1)], data)) == ["codes 1"]
     assert written(target, [row("codes", 1, code="b"), row("uses", 1, code="b")], data) == {}
-    # Another row may take over.
+    # Another row may take over the value.
     assert written(target, [row("codes", 1, code="c"), row("codes", 2, code="b")], data) == {}
     assert target.table("uses") == [(1, "b"), (2, None)]
 

@@ -1,4 +1,4 @@
-"""Rows in each other's way: what is refused stays as it was, all else is as it is to be."""
+"""Conflicting rows: refused ones stay unchanged, all others get the wanted state."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ State = dict[str, dict[int, tuple[Any, ...]]]
 
 @st.composite
 def _rows(draw: st.DrawFn) -> list[Wanted]:
-    """Some of the rows, in any order."""
+    """Return some of the rows, in any order."""
     keys = draw(st.lists(st.tuples(st.sampled_from(sorted(TABLES)), IDS), unique=True, min_size=1))
     found = []
     for table, key in keys:
@@ -108,7 +108,7 @@ def write_and_look(target: Target, data: SqlData, rows: list[Wanted]) -> None:
         else:
             expected[each.table][key] = tuple(each.values[name] for name in COLUMNS[each.table])
     assert state(target) == expected
-    # Nothing of what is left can be written by itself.
+    # None of the remaining rows can be written separately.
     refused = [each for each in rows if text_of(each.table, each.key["id"]) in reasons]
     for each in refused:
         assert list(written(target, [each], data)) == [text_of(each.table, each.key["id"])]

@@ -1,4 +1,4 @@
-"""What a database refuses is told, and stands in nobody's way."""
+"""Refused rows are reported, and do not affect others."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_what_a_user_may_not_write_is_refused(target: Target) -> None:
     target.execute(USERS, "CREATE TABLE open (id INT NOT NULL PRIMARY KEY)")
     data = as_it_is(target)
     with target.engine.connect() as connection:
-        # All of it is undone at the end.
+        # All of it is rolled back at the end.
         connection.exec_driver_sql("CREATE ROLE limited")
         connection.exec_driver_sql("GRANT USAGE ON SCHEMA public TO limited")
         connection.exec_driver_sql("GRANT SELECT ON users TO limited")
@@ -157,7 +157,7 @@ def test_a_table_without_transactions_is_not_written(target: Target) -> None:
     }
 
 
-# What passes.
+# Temporary errors.
 
 
 def test_a_refused_row_is_written_when_the_cause_has_gone(target: Target) -> None:
@@ -194,7 +194,7 @@ def test_of_many_rows_only_those_are_refused_that_are_wrong(target: Target) -> N
 
 @contextmanager
 def held(target: Target) -> Iterator[None]:
-    """The row 1 of users, changed by a transaction that goes on."""
+    """The row 1 of users, changed by an open transaction."""
     with target.engine.connect() as connection, connection.begin() as transaction:
         connection.exec_driver_sql("UPDATE users SET age = 99 WHERE id = 1")
         yield
@@ -212,7 +212,7 @@ def test_a_lock_that_somebody_else_has_is_raised_and_no_reason(target: Target) -
 
 @contextmanager
 def impatient(target: Target) -> Iterator[Connection]:
-    """A connection that waits no longer than a moment for locks, and commits nothing."""
+    """A connection with a short lock timeout, which commits nothing."""
     engine = create_engine(
         target.url, connect_args={"timeout": 0} if target.kind == "sqlite" else {}
     )
@@ -236,7 +236,7 @@ def test_the_session_is_afterwards_as_it_was(target: Target) -> None:
     assert mode == "NO_ENGINE_SUBSTITUTION"
 
 
-# Keys that only look the same.
+# Keys that look equal.
 
 
 @pytest.mark.parametrize("alike", ["A", "a "])
@@ -263,14 +263,14 @@ def test_rows_whose_keys_the_collation_takes_for_the_same_are_told_apart(
     assert written(target, [row("words", first, n=1)], data) == {}
     reasons = written(target, [row("words", second, n=2)], data)
     assert list(reasons.values()) == ["another row has a key that its collation takes for the same"]
-    # The one that is not there goes, and not the other.
+    # The missing one is removed, and not the other.
     assert written(target, [gone("words", second)], data) == {}
     assert target.table("words") == [("a", 1)]
     assert written(target, [gone("words", first), row("words", second, n=2)], data) == {}
     assert target.table("words") == [(alike, 2)]
 
 
-# Names that go round.
+# Names that are swapped in a cycle.
 
 
 def test_two_rows_that_swap_unique_values_are_both_written(target: Target) -> None:
@@ -322,7 +322,7 @@ def test_a_name_that_others_refer_to_does_not_go_round(target: Target) -> None:
         "INSERT INTO codes VALUES (1, 'a'), (2, 'b')",
         "INSERT INTO uses VALUES (1, 'a')",
     )
-    # To put it aside would have the database change the other row, too.
+    # Moving it aside would make the database change the other row, too.
     reasons = written(target, [row("codes", 1, code="b"), row("codes", 2, code="a")])
     assert sorted(reasons) == ["codes 1", "codes 2"]
     assert target.table("uses") == [(1, "a")]

@@ -298,7 +298,7 @@ def test_a_filter_that_fails_leaves_its_row_as_it_was(target: Target) -> None:
     assert target.table("users") == [(1, "a", 1), (2, None, 20)]
 
 
-# What can't be described.
+# Tables that cannot be described.
 
 
 def test_a_table_without_a_primary_key_is_refused(target: Target) -> None:

@@ -1,4 +1,4 @@
-"""Values are written as an application's own types store them, and read as changes have them."""
+"""Values are written as an application's own types store them, and read as in changes."""
 
 from __future__ import annotations
 
@@ -45,28 +45,28 @@ __all__ = ["database_url", "target"]
 
 
 class Colour(enum.Enum):
-    """What an application has of its own."""
+    """A custom type of an application."""
 
     RED = 1
     BLUE = 2
 
 
 class Backwards(TypeDecorator[str]):
-    """Text that is stored from its end."""
+    """Text that is stored backwards."""
 
     impl = String(20)
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """Turn it."""
+        """Reverse it."""
         return None if value is None else value[::-1]
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
-        """Turn it back."""
+        """Reverse it back."""
         return None if value is None else value[::-1]
 
 
-#: Types, what a program has for them, and what a change says.
+#: Types, the values of a program, and the values in a change.
 TYPES: dict[str, tuple[Any, Any, Any]] = {
     "text": (Text(), "grün\n", "grün\n"),
     "flag": (Boolean(), True, True),
@@ -105,7 +105,7 @@ def table(target: Target) -> Iterator[Table]:
     made = Table("things", metadata, Column("id", Integer, primary_key=True), *columns)
     metadata.create_all(target.engine)
     yield made
-    # Types of PostgreSQL stay otherwise.
+    # Types of PostgreSQL would remain otherwise.
     metadata.drop_all(target.engine)
 
 
@@ -133,7 +133,7 @@ def test_what_a_program_has_written_is_read_as_changes_have_it(
     assert {name: type(value) for name, value in values.items()} == {
         name: type(told) for name, (_, _, told) in TYPES.items()
     }
-    # To a program it is nothing, and in the column JSON's null.
+    # The program reads None, and the column has JSON's null.
     assert empty == dict.fromkeys(TYPES) | {"document": Json("null")}
 
 

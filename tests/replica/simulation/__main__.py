@@ -21,7 +21,7 @@ def _range(text: str) -> range:
 
 
 def main() -> int:
-    """Do as the command line says; 1 if a seed failed."""
+    """Run the command line; return 1 if a seed failed."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.replica.simulation", description="Simulates replicas."
     )
@@ -30,7 +30,7 @@ def main() -> int:
     wanted.add_argument("--seeds", type=_range, metavar="FROM-TO", help="run all of these")
     parser.add_argument("--jobs", type=int, default=1, help="in so many processes")
     options = parser.parse_args()
-    # What replicas complain about is what is done to them here.
+    # Replicas log the faults that are injected here.
     logging.disable()
     if options.seed is None:
         return 1 if told(campaign(options.seeds, options.jobs)) else 0

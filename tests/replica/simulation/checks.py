@@ -1,4 +1,4 @@
-"""What has to be so when nodes have nothing to say to each other any more."""
+"""The invariants of nodes that have exchanged everything."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MANY: Final = 1_000_000
 
 
 class _Seen:
-    """What there is to be seen of a node, and of its store."""
+    """The contents of a node and of its store."""
 
     def __init__(self, node: Node) -> None:
         """Read all of it."""
@@ -37,7 +37,7 @@ class _Seen:
 
 
 def documents_of(node: Node, reader: Reader) -> dict[Place, dict[str, Any]]:
-    """All documents of a node."""
+    """Return all documents of a node."""
     found = {}
     for collection in COLLECTIONS:
         for key, values in node.database.data.read(reader.connection, f"doc.{collection}"):
@@ -50,7 +50,7 @@ def _states_of(reader: Reader) -> dict[bytes, bytes]:
 
 
 def losers_of(reader: Reader) -> dict[Place, dict[str, list[Any]]]:
-    """What was not chosen of versions that were made at the same time, by place and column."""
+    """Return the losing versions of conflicts, by place and column."""
     found: dict[Place, dict[str, list[Any]]] = {}
     for record in reader.with_conflicts(limit=_MANY):
         columns = {
@@ -64,15 +64,15 @@ def losers_of(reader: Reader) -> dict[Place, dict[str, list[Any]]]:
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:
-    """What was written, however many have written the same."""
+    """Return the distinct values, whoever has written them."""
     return list({repr(to_json(value)): value for value in values}.values())
 
 
 def check(nodes: Sequence[Node], lost: Collection[SignedChangeset] = ()) -> int:
-    """Raise AssertionError unless all is well; gives how many columns have losers of a conflict.
+    """Raise AssertionError if an invariant is broken; return the number of columns with losers.
 
-    ``lost`` are changesets that nobody can have any more, since they were only in a database that
-    was replaced by an older one. What came after them may have been heard, and waits for them.
+    ``lost`` are changesets that no node has any more, since they were only in a database that was
+    replaced by an older one. Later ones may have been received, and wait for them.
     """
     seen = [_Seen(node) for node in nodes if node.settings.direction != "send"]
     for each in seen:
@@ -94,7 +94,7 @@ def check(nodes: Sequence[Node], lost: Collection[SignedChangeset] = ()) -> int:
 def _same(
     what: str, one: Mapping[Any, Any], other: Mapping[Any, Any], first: str, second: str
 ) -> None:
-    """Raise AssertionError, and show what is different."""
+    """Raise AssertionError if they differ, and show the differences."""
     differing = sorted(
         (name for name in {**one, **other} if one.get(name) != other.get(name)), key=repr
     )
@@ -105,7 +105,7 @@ def _same(
 
 
 def _waiting(seen: _Seen, lost: Collection[SignedChangeset]) -> dict[str, list[int]]:
-    """What is held back, and does not wait for a changeset that is lost."""
+    """Return the changesets that are held back, and do not wait for a lost one."""
     gone = {each.dot for each in lost}
     return {
         origin: numbers
@@ -115,7 +115,7 @@ def _waiting(seen: _Seen, lost: Collection[SignedChangeset]) -> dict[str, list[i
 
 
 def _known(seen: Sequence[_Seen], nodes: Sequence[Node]) -> list[Changeset]:
-    """All changesets up to the vector, of whoever has them still."""
+    """Return all changesets up to the vector, from any node that still has them."""
     bodies = {id: body for each in seen for id, body in each.changesets.items() if body is not None}
     for node in nodes:
         bodies |= {signed.id: signed.body for signed in node.committed}
@@ -126,7 +126,7 @@ def _known(seen: Sequence[_Seen], nodes: Sequence[Node]) -> list[Changeset]:
         changeset = SignedChangeset(body).changeset
         dot = changeset.origin, changeset.sequence
         if changeset.sequence <= vector.get(changeset.origin, 0):
-            # Under one number there may be another one, which was numbered anew since.
+            # After a renumbering there may be another changeset under the same number.
             if dot not in found or id in ids:
                 found[dot] = changeset
     missing = [
@@ -151,7 +151,7 @@ def _check_that_nothing_is_lost(
 
 
 def comment_of(signed: SignedChangeset) -> str:
-    """By which a scenario tells its changesets: it stays when one is numbered anew."""
+    """Return the identification of a changeset in a scenario, which a renumbering keeps."""
     revision = signed.changeset.revision
     assert revision is not None
     return revision.comment

@@ -1,4 +1,4 @@
-"""Databases of nodes: SQLite in memory, which outlives the process that it is said to belong to."""
+"""Databases of nodes: SQLite in memory, which survive the simulated processes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["Database", "Databases"]
 
 
 class _BusyStore(Store):
-    """A store that others have locked now and then."""
+    """A store that others lock now and then."""
 
     is_busy: Callable[[], bool] | None = None
 
     @contextmanager
     def transaction(self, prepare: Prepare | None = None) -> Iterator[Tx]:
-        """Begin, unless somebody else has the lock for too long."""
+        """Begin, unless another process keeps the lock for too long."""
         if self.is_busy is not None and self.is_busy():
             raise StoreBusy("somebody else writes")
         with super().transaction(prepare) as tx:
@@ -31,10 +31,10 @@ class _BusyStore(Store):
 
 
 class Database:
-    """A database with a store and documents; all of it can be copied, and put back."""
+    """A database with a store and documents, which can be copied and restored."""
 
     def __init__(self) -> None:
-        """Make an empty one."""
+        """Create an empty one."""
         self._connection = sqlite3.connect(":memory:", check_same_thread=False)
         self.engine: Final[Engine] = create_engine(
             "sqlite://", creator=lambda: self._connection, poolclass=StaticPool
@@ -43,44 +43,44 @@ class Database:
         self.data: Final = DocumentData()
 
     def create(self) -> None:
-        """Make all tables."""
+        """Create all tables."""
         self.store.create()
         self.data.create(self.engine)
 
     def bodies(self) -> dict[str, bytes | None]:
-        """The changesets in the store by their ids, with their octets where it has them still."""
+        """Return the changesets in the store by their ids, with their bytes if still stored."""
         with self.store.reading() as reader:
             return {each.id: each.body for each in reader.changesets()}
 
     def content(self) -> bytes:
-        """All that is committed."""
+        """Return a copy of all committed data."""
         return self._connection.serialize()
 
     def put_back(self, content: bytes) -> None:
-        """Have what was in a database at another time, or in another database."""
+        """Restore the contents of an earlier time or of another database."""
         self._connection.rollback()
         self._connection.deserialize(content)
 
     def troubled_by(self, is_busy: Callable[[], bool] | None) -> None:
-        """Have somebody else lock this database whenever ``is_busy()``."""
+        """Simulate a lock by another process whenever ``is_busy()`` returns True."""
         self.store.is_busy = is_busy
 
 
 class Databases:
-    """Databases that are used again by one world after the other, since they take long to make."""
+    """A pool of databases for successive worlds, since their creation is slow."""
 
     def __init__(self) -> None:
-        """Have none."""
+        """Start empty."""
         self._all: list[Database] = []
         self._empty = b""
         self._taken = 0
 
     def begin(self) -> None:
-        """Take all back that were taken."""
+        """Return all databases to the pool."""
         self._taken = 0
 
     def take(self) -> Database:
-        """Give one that has its tables, and nothing in them."""
+        """Return a database with its tables and without rows."""
         if self._taken == len(self._all):
             database = Database()
             if not self._empty:

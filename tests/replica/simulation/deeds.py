@@ -1,4 +1,4 @@
-"""What an application does at a node, one transaction at a time."""
+"""The actions of an application at a node, one transaction at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["delete", "documents", "engine_of", "look", "losers", "put", "status_
 
 
 def put(node: Node, collection: str, id: str, **values: Any) -> bool:
-    """Set members of a document, which is made if there is none; gives whether it was committed."""
+    """Set members of a document, created if missing; return True if it was committed."""
 
     def make(tx: Tx) -> list[RowChange]:
         known = look(node, tx, collection, id)
@@ -35,7 +35,7 @@ def put(node: Node, collection: str, id: str, **values: Any) -> bool:
 
 
 def delete(node: Node, collection: str, id: str) -> bool:
-    """Delete a document; gives whether that was committed."""
+    """Delete a document; return True if that was committed."""
 
     def make(tx: Tx) -> list[RowChange]:
         known = look(node, tx, collection, id)
@@ -47,28 +47,28 @@ def delete(node: Node, collection: str, id: str) -> bool:
 
 
 def look(node: Node, tx: Tx, collection: str, id: str) -> dict[str, Any] | None:
-    """A document, as it is in a transaction."""
+    """Return a document, as seen by a transaction."""
     return node.database.data.read_one(tx.connection, f"doc.{collection}", {"id": id})
 
 
 def documents(node: Node) -> dict[Place, dict[str, Any]]:
-    """All documents of a node."""
+    """Return all documents of a node."""
     with node.database.store.reading() as reader:
         return documents_of(node, reader)
 
 
 def losers(node: Node) -> dict[Place, dict[str, list[Any]]]:
-    """What was not chosen of versions that were made at the same time, by place and member."""
+    """Return the losing versions of conflicts, by place and member."""
     with node.database.store.reading() as reader:
         return losers_of(reader)
 
 
 def engine_of(node: Node) -> Engine:
-    """The engine of a node that is up."""
+    """Return the engine of a node that runs."""
     assert node.engine is not None, f"{node.name} is not up"
     return node.engine
 
 
 def status_of(node: Node) -> Status:
-    """What a node that is up says of itself."""
+    """Return the status of a node that runs."""
     return engine_of(node).status()

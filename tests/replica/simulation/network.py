@@ -1,4 +1,4 @@
-"""Brokers in memory, with all that goes wrong between them and their clients."""
+"""Brokers in memory, with faults between them and their clients."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["Broker", "Connection", "Delivery", "Faults", "Traits"]
 
 @dataclass(slots=True)
 class Faults:
-    """How much goes wrong on the way; everything has a probability, and times are in seconds."""
+    """Rates of the faults on the network: probabilities, and times in seconds."""
 
-    #: A message is lost for one of those who should hear it.
+    #: A message is lost for one of its subscribers.
     loss: float = 0.0
-    #: A message comes twice.
+    #: A message is delivered twice.
     repeats: float = 0.0
     #: A message is overtaken by others: it takes up to ``late_s`` longer.
     late: float = 0.0
@@ -26,19 +26,19 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a broker is capable of."""
+    """The capabilities of a broker."""
 
-    #: Topics are kept for clients that are away, where those have a name.
+    #: Topics are kept for named clients that are offline.
     is_durable: bool = False
-    #: What was not acknowledged is delivered again to a client that comes back.
+    #: Unacknowledged messages are redelivered to a client that reconnects.
     acknowledges: bool = False
-    #: How long a message takes at least, in seconds.
+    #: Minimum latency of a message, in seconds.
     latency_s: float = 0.01
 
 
 @dataclass(slots=True, eq=False)
 class Delivery:
-    """A message on its way to one client."""
+    """A message in flight to one client."""
 
     number: int
     destination: str
@@ -48,27 +48,27 @@ class Delivery:
 
 @dataclass(slots=True, eq=False)
 class _Subscription:
-    """Somebody who hears a destination."""
+    """A subscription of a client to a destination."""
 
     destination: str
     client: str
     connection: Connection | None
-    #: What has to be delivered, or was and is not acknowledged; in the order in which it came.
+    #: Messages to be delivered, or delivered and not acknowledged, in their order.
     kept: dict[int, Delivery] = field(default_factory=dict)
 
 
 class Broker:
-    """A broker with topics. It knows nothing about what its messages are about."""
+    """A broker with topics, which does not parse the messages."""
 
     def __init__(self, world: World, name: str, traits: Traits, faults: Faults) -> None:
-        """Begin empty."""
+        """Start empty."""
         self._world = world
         self.name = name
         self.traits = traits
         self.faults = faults
-        #: All that was ever sent, in messages.
+        #: Number of all sent messages.
         self.sent = 0
-        #: Whether clients can connect.
+        #: True if clients can connect.
         self.is_up = True
         self._numbers = 0
         self._connections: list[Connection] = []
@@ -80,7 +80,7 @@ class Broker:
         on_message: Callable[[Delivery], object],
         on_lost: Callable[[], object],
     ) -> Connection:
-        """Let a client in; raises ConnectionRefusedError while nobody can be."""
+        """Accept a client; raise ConnectionRefusedError while the broker is down."""
         if not self.is_up:
             raise ConnectionRefusedError(self.name)
         connection = Connection(self, client, on_message, on_lost)
@@ -88,14 +88,14 @@ class Broker:
         return connection
 
     def replace(self) -> None:
-        """Put an empty broker in the place of this one: all connections and messages are gone."""
+        """Replace this broker by an empty one: all connections and messages are lost."""
         self._world.tell(self.name, "replaced")
         self._subscriptions.clear()
         for connection in list(self._connections):
             connection.break_off()
 
     def subscribe(self, connection: Connection, destination: str) -> None:
-        """Have a connection hear a destination; a durable one gets what it has missed."""
+        """Subscribe a connection to a destination; a durable one gets its missed messages."""
         found = self._subscriptions.setdefault(destination, [])
         for each in found:
             if each.connection is connection:
@@ -108,7 +108,7 @@ class Broker:
         found.append(_Subscription(destination, connection.client, connection))
 
     def publish(self, destination: str, packet: Packet) -> None:
-        """Take a message, and have it delivered to all who hear its destination."""
+        """Accept a message, and deliver it to all subscribers of its destination."""
         self.sent += 1
         world, faults = self._world, self.faults
         for subscription in self._subscriptions.get(destination, ()):
@@ -126,7 +126,7 @@ class Broker:
     def _hand_over(self, delivery: Delivery, delay_s: float) -> None:
         def arrive() -> None:
             subscription = delivery.subscription
-            # The connection may be another by then, or the subscription of a broker that is gone.
+            # The connection may have changed, or the broker may have been replaced.
             if delivery.number not in subscription.kept or subscription.connection is not to:
                 return
             if not self.traits.acknowledges:
@@ -138,7 +138,7 @@ class Broker:
         self._world.after(delay_s, arrive)
 
     def leave(self, connection: Connection) -> None:
-        """Forget a connection; of its subscriptions only durable ones are kept."""
+        """Remove a connection; only its durable subscriptions are kept."""
         self._connections.remove(connection)
         for destination, subscriptions in list(self._subscriptions.items()):
             for each in subscriptions:
@@ -159,17 +159,17 @@ class Connection:
         on_message: Callable[[Delivery], object],
         on_lost: Callable[[], object],
     ) -> None:
-        """Let the client hear messages, and of the end, if it is not of its own doing."""
+        """Connect the client's handlers of messages, and of an end that it did not request."""
         self.broker = broker
         self.client = client
         self.is_open = True
-        #: Nothing passes any more, and nobody has noticed it yet.
+        #: The connection passes nothing any more, but has not ended.
         self.is_severed = False
         self._on_message = on_message
         self._on_lost = on_lost
 
     def subscribe(self, destination: str) -> None:
-        """Hear a destination."""
+        """Subscribe to a destination."""
         if self.is_open and not self.is_severed:
             self.broker.subscribe(self, destination)
 
@@ -181,23 +181,23 @@ class Connection:
             self.broker.publish(destination, packet)
 
     def acknowledge(self, delivery: Delivery) -> None:
-        """Say that a message was processed."""
+        """Acknowledge a message."""
         if self.is_open and not self.is_severed:
             delivery.subscription.kept.pop(delivery.number, None)
 
     def deliver(self, delivery: Delivery) -> None:
-        """Have a message arrive at the client."""
+        """Deliver a message to the client."""
         if self.is_open and not self.is_severed:
             self._on_message(delivery)
 
     def close(self) -> None:
-        """Go; the client knows."""
+        """Close the connection without notifying the client."""
         if self.is_open:
             self.is_open = False
             self.broker.leave(self)
 
     def break_off(self) -> None:
-        """End, and tell the client."""
+        """Close the connection, and notify the client."""
         if self.is_open:
             self.close()
             self._on_lost()

@@ -1,4 +1,4 @@
-"""A node of a simulation: a process that can be killed at any step; its database outlives it."""
+"""A node of a simulation: a process that can be killed at any step, and its lasting database."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ __all__ = ["Crash", "Make", "Node", "Troubles"]
 
 #: Headers and bodies.
 Frames = Sequence[tuple[Mapping[str, str], bytes]]
-#: Gives the changes of a transaction, made of what is to be seen in it.
+#: Returns the changes of a transaction, based on its view.
 Make = Callable[[Tx], Sequence[RowChange]]
 
 _BUSY_AGAIN_S: Final = 0.2
-#: What sums of seconds may be off.
+#: Tolerance for sums of seconds.
 _ROUNDING_S: Final = 1e-6
 
 
 class Crash(BaseException):
-    """A process is gone, in the middle of what it was doing."""
+    """The process has died in the middle of a step."""
 
 
 @dataclass(slots=True)
 class Troubles:
-    """How often what goes wrong at nodes; probabilities, and times in seconds."""
+    """Rates of the faults at nodes: probabilities, and times in seconds."""
 
     #: A process dies at a step.
     crash: float = 0.0
-    #: How long it stays away, between these.
+    #: Range of the time until its restart.
     away_s: tuple[float, float] = (0.1, 8.0)
     #: A database is locked when a transaction begins.
     busy: float = 0.0
@@ -67,20 +67,20 @@ class Node:
         hooks: Hooks | None = None,
         skew_s: float = 0.0,
     ) -> None:
-        """Describe a node that has not been started."""
+        """Create a node that has not been started."""
         self.name: Final = name
         self.database: Final = database
         self.settings: Final = settings
         self.ports: Final = ports
         self.skew_s = skew_s
-        #: The step at which it dies the next time that it comes to it.
+        #: The step at which it dies next.
         self.dies_at: str | None = None
-        #: Whether it may be started again after it has crashed.
+        #: True if it may be restarted after a crash.
         self.is_wanted = False
         self.engine: Engine | None = None
-        #: All that was committed here, in its order.
+        #: All changesets committed here, in order.
         self.committed: list[SignedChangeset] = []
-        #: How often it died at which step.
+        #: Number of crashes by step.
         self.crashes: Counter[str] = Counter()
         self._writes = 0
         self._world = world
@@ -95,17 +95,17 @@ class Node:
 
     @property
     def is_up(self) -> bool:
-        """Whether there is a process."""
+        """True if its process runs."""
         return self.engine is not None
 
     def wall(self) -> float:
-        """Seconds since 1970, as this node has them."""
+        """Seconds since 1970 by the clock of this node."""
         return EPOCH_S + self._world.now + self.skew_s
 
     # Processes.
 
     def start(self) -> None:
-        """Start a process, unless there is one; it is started again whenever it has crashed."""
+        """Start a process, unless one runs; it is restarted after each crash."""
         self.is_wanted = True
         if self.engine is not None:
             return
@@ -146,14 +146,14 @@ class Node:
             port.open(self)
 
     def stop(self) -> None:
-        """End the process in good order; it stays away."""
+        """Stop the process gracefully; it stays down."""
         self.is_wanted = False
         if self.engine is not None:
             self._world.tell(self.name, "stop")
             self._abandon()
 
     def crash(self, step: str = "") -> None:
-        """Be dead, and be started again later."""
+        """Kill the process, and restart it later."""
         self._world.tell(self.name, "CRASH", at=step)
         self.crashes[step] += 1
         self._abandon()
@@ -182,7 +182,7 @@ class Node:
             raise Crash(step)
 
     def _run(self, do: Callable[[], object]) -> None:
-        """Have the process do something, which it may not survive."""
+        """Run a function in the process, which may crash."""
         if self.engine is None:
             return
         try:
@@ -192,7 +192,7 @@ class Node:
             self.crash(str(crash))
 
     def _follow(self) -> None:
-        """Hear what the engine wants to hear by now, and wake it when it wants to be woken."""
+        """Subscribe to the destinations that the engine wants, and schedule its next wake-up."""
         engine = self.engine
         if engine is None:
             return
@@ -214,16 +214,16 @@ class Node:
         assert self.engine is not None
         deadline = self.engine.deadline
         if deadline is None or deadline > self._world.now + _ROUNDING_S:
-            return  # which has changed meanwhile
+            return  # the time has changed meanwhile
         try:
             self.engine.poll()
         except StoreBusy:
             self._world.after(busy_again_s, partial(self._run, self._poll))
 
-    # What ports tell.
+    # Callbacks of ports.
 
     def on_connected(self, port: int) -> None:
-        """Subscribe, and tell the engine."""
+        """Subscribe, and notify the engine."""
         self._run(partial(self._connected, port))
 
     def _connected(self, port: int) -> None:
@@ -233,13 +233,13 @@ class Node:
         self.engine.connected(port)
 
     def on_disconnected(self, port: int) -> None:
-        """Tell the engine."""
+        """Notify the engine."""
         self._world.tell(self.name, "disconnected", port=port)
         if self.engine is not None:
             self._run(partial(self.engine.disconnected, port))
 
     def on_arrival(self, port: int) -> None:
-        """Read the inbox soon, maybe together with what comes until then."""
+        """Read the inbox soon, perhaps with later messages."""
         self._read_soon(port, self._world.random.uniform(0, 0.03))
 
     def _read_soon(self, port: int, delay_s: float) -> None:
@@ -259,7 +259,7 @@ class Node:
         self._take(port, taken, [(each.packet.headers, each.packet.body) for each in taken])
 
     def _take(self, port: int, taken: Sequence[Delivery], frames: Frames) -> None:
-        """Have the engine take frames, the same list again if it could not."""
+        """Pass frames to the engine, and the same list again if its store was busy."""
         assert self.engine is not None
         try:
             self.engine.receive(port, frames)
@@ -281,12 +281,12 @@ class Node:
             self._world.tell(self.name, "send", to=outgoing.destination, **_said(outgoing))
         self.ports[outgoing.port].send(outgoing.destination, outgoing.packets)
 
-    # What an application does.
+    # Actions of an application.
 
     def write(self, make: Make, label: str = "") -> bool:
-        """Commit a transaction if there is a process, and nobody else has the database locked.
+        """Commit a transaction if the process runs and the database is not locked.
 
-        Gives whether something was committed.
+        Return True if something was committed.
         """
         before = len(self.committed)
         self._run(partial(self._write, make, label))
@@ -294,7 +294,7 @@ class Node:
 
     def _write(self, make: Make, label: str) -> None:
         assert self.engine is not None and self._applier is not None
-        # By this it is known whatever becomes of its number.
+        # This identifies it, even after a renumbering.
         self._writes += 1
         comment = f"{self.name}.{self._writes} {label}".rstrip()
         try:
@@ -310,7 +310,7 @@ class Node:
         self.engine.wake()
 
     def skip(self, dot: Dot) -> None:
-        """Pass over a changeset that could not be applied."""
+        """Skip a changeset that could not be applied."""
         self._run(partial(self._skip, dot))
 
     def _skip(self, dot: Dot) -> None:
@@ -320,7 +320,7 @@ class Node:
         self.engine.wake()
 
     def compact(self, *, is_careful: bool) -> None:
-        """Keep no changesets that all nodes are known to have; else none at all."""
+        """Remove the changesets that all nodes are known to have; else all of them."""
         self._run(partial(self._compact, is_careful=is_careful))
 
     def _compact(self, *, is_careful: bool) -> None:
@@ -334,7 +334,7 @@ class Node:
             return
 
 
-#: What of a message is told in traces.
+#: The facts of a message that traces show.
 _TOLD: Final = (
     "ask",
     "counter",
@@ -350,7 +350,7 @@ _TOLD: Final = (
 
 
 def _said(outgoing: Outgoing) -> dict[str, object]:
-    """What a message says, for people."""
+    """Return a readable description of a message."""
     unpacker = Unpacker()
     for packet in outgoing.packets:
         message = unpacker.add(packet.headers, packet.body)

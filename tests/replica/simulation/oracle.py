@@ -1,6 +1,6 @@
-"""What a set of changesets means, found in the plainest way: the other implementation.
+"""The meaning of a set of changesets, computed in the simplest way: an independent implementation.
 
-It looks at every pair of changes of a row, so it can't be fast, and knows nothing of replicas.
+It compares every pair of changes of a row. It is therefore slow, and independent of replicas.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _Clock = Mapping[str, int]
 
 @dataclass(slots=True)
 class Expected:
-    """What has to be seen of a row."""
+    """The expected state of a row."""
 
-    #: ``None``: there is no row.
+    #: ``None`` if there is no row.
     visible: dict[str, Any] | None
-    #: What was written at the same time as what is seen, and not chosen; by columns.
+    #: Values that were written concurrently with the visible ones and lost, by column.
     losers: dict[str, list[Any]] = field(default_factory=dict)
 
 
@@ -43,18 +43,18 @@ class _Event:
     after: Mapping[str, Any]
 
     def is_after(self, other: _Event) -> bool:
-        """Whether who made this change has known the other."""
+        """Return True if the author of this change knew the other."""
         if self.dot == other.dot:
             return self.place > other.place
         return self.clock.get(other.dot[0], 0) >= other.dot[1]
 
     def writes(self, column: str) -> bool:
-        """Whether this says what is in a column; a new row says that of all columns."""
+        """Return True if this change sets a column; a new row sets all columns."""
         return self.action == "write" or column in self.after
 
 
 def clocks_of(changesets: Iterable[Changeset]) -> dict[_Dot, _Clock]:
-    """Everything that the author of each changeset has known, itself included."""
+    """Return for each changeset the vector of those that its author knew, itself included."""
     known: dict[_Dot, _Clock] = {}
     changesets = list(changesets)
     became = {
@@ -71,7 +71,7 @@ def clocks_of(changesets: Iterable[Changeset]) -> dict[_Dot, _Clock]:
             if new is None:
                 clock[origin] = number
             else:
-                # What it has seen was told again by another name.
+                # The author has known it under another number.
                 clock[origin] = max(clock.get(origin, 0), number - new[1])
                 clock[new[0]] = max(clock.get(new[0], 0), new[1])
         clock[each.origin] = each.sequence
@@ -82,9 +82,9 @@ def clocks_of(changesets: Iterable[Changeset]) -> dict[_Dot, _Clock]:
 def expected_of(
     changesets: Sequence[Changeset], kinds: Mapping[str, Mapping[str, str]]
 ) -> dict[Place, Expected]:
-    """What is to be seen of each row after all of these.
+    """Return the expected state of each row after all of these.
 
-    ``kinds`` gives, by table, what its columns are: ``counter``, ``members``, ``first``,
+    ``kinds`` gives, by table, the kinds of its columns: ``counter``, ``members``, ``first``,
     ``priority B A``, else the last writer's value is right; and for the column ``""`` the rule for
     deletes.
     """
@@ -142,13 +142,13 @@ def _expected(events: list[_Event], kinds: Mapping[str, str]) -> Expected:
 
 
 def _births(events: list[_Event]) -> list[_Event]:
-    """New rows that nobody has replaced by another who knew of them."""
+    """Return the insertions that no other insertion has replaced knowingly."""
     writes = [each for each in events if each.action == "write"]
     return [each for each in writes if not any(other.is_after(each) for other in writes)]
 
 
 def _living(events: list[_Event]) -> list[_Event]:
-    """All, but without what was known to whoever deleted the row, if there is another one."""
+    """Return the events that no deletion knew; all events if no insertion is among these."""
     left = [
         each
         for each in events
@@ -158,7 +158,7 @@ def _living(events: list[_Event]) -> list[_Event]:
 
 
 def _candidates(events: list[_Event], living: list[_Event], column: str) -> list[_Event]:
-    """Writes of a column that nobody has known who wrote it afterwards."""
+    """Return the writes of a column that no later writer knew."""
     return [
         each
         for each in living
@@ -194,7 +194,7 @@ def _others(candidates: list[_Event], column: str, value: Any) -> list[Any]:
 
 
 def _count(events: list[_Event], living: list[_Event], column: str) -> Any:
-    """The first value, and what was added to any new row that nobody has replaced knowingly."""
+    """Return the start value, and the increments of all rows that were not replaced knowingly."""
     births = [each for each in _births(events) if each in living]
     total = max(births, key=lambda each: each.stamp).after.get(column) or 0
     for each in events:
@@ -205,7 +205,7 @@ def _count(events: list[_Event], living: list[_Event], column: str) -> Any:
 
 
 def _members(events: list[_Event], living: list[_Event], column: str) -> list[Any]:
-    """What somebody has put in and nobody has taken out who knew of that."""
+    """Return the members that were added and not removed by an author who knew that."""
     found = set()
     for each in living:
         added = set(each.after.get(column) or ())

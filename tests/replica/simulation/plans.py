@@ -1,4 +1,4 @@
-"""What a scenario is going to be, all of it chosen by chance."""
+"""The plan of a scenario, all of it chosen at random."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.replica.simulation.topologies import TOPOLOGIES, Topology, topology
 
 __all__ = ["KINDS", "Plan", "choose"]
 
-#: What is special about a scenario, and how often that is so.
+#: Special features of scenarios, and their frequencies.
 KINDS: Final = {
     "plain": 50,
     "late joiner": 12,
@@ -23,19 +23,19 @@ KINDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A scenario; times are in seconds, and what goes wrong has probabilities."""
+    """A scenario; times are in seconds, and faults have probabilities."""
 
     kind: str
     shape: str
     ports: Topology
     branches: list[str]
-    #: For each node whether it takes and tells, or only one of them.
+    #: For each node the direction: both, send only or receive only.
     directions: list[str]
-    #: By channel the number of its broker.
+    #: The number of its broker for each channel.
     brokers: list[int]
     is_durable: bool
     acknowledges: bool
-    #: How long everything goes wrong, and how many transactions are tried meanwhile.
+    #: Duration of the faults, and number of attempted transactions meanwhile.
     duration_s: float
     writes: int
     is_written_first: bool
@@ -45,31 +45,31 @@ class Plan:
     crash: float
     busy: float
     skew_s: float
-    #: How many times connections are cut, processes stopped, brokers replaced, clocks set.
+    #: Numbers of cut connections, stopped processes, replaced brokers, and set clocks.
     cuts: int
     stops: int
     replacements: int
     jumps: int
-    #: Bounds that split what is sent, and how large texts are.
+    #: Limits that split messages, and the size of texts.
     window: int
     max_body_bytes: int
     hold_max: int
     weight: int
 
     def __str__(self) -> str:
-        """All of it on one line."""
+        """Return the plan on one line."""
         return " ".join(f"{each.name}={getattr(self, each.name)!r}" for each in fields(self))
 
 
 def choose(random: Random) -> Plan:
-    """Choose everything."""
+    """Choose a plan."""
     kind = random.choices(list(KINDS), list(KINDS.values()))[0]
     nodes = random.choices((2, 3, 4, 5), (5, 4, 2, 1))[0]
     shapes = [name for name, least in TOPOLOGIES.items() if least <= nodes]
     shape = random.choice(["bus", *shapes])
     ports = topology(shape, nodes, random)
     channels = 1 + max(channel for each in ports for channel in each)
-    # Ids of different lengths, and one that is a number.
+    # Ids of different lengths, one of them numeric.
     branches = ["A", "B", "node-3", "44", "E.e"][:nodes]
     if kind == "one branch twice":
         branches[-1] = branches[0]
@@ -104,12 +104,12 @@ def choose(random: Random) -> Plan:
 
 
 def _often(random: Random, most: float) -> float:
-    """How often something goes wrong: in half of all scenarios never."""
+    """Return the rate of a fault: 0 in half of all scenarios."""
     return round(random.uniform(0, most), 3) if random.random() < 0.5 else 0.0
 
 
 def _directions(random: Random, kind: str, ports: Topology) -> list[str]:
-    """Some nodes with one port may go one way only, if there are others that write."""
+    """Return the directions: some nodes with one port are one-way, if others write."""
     directions = ["both"] * len(ports)
     if kind == "plain" and len(ports) > 2 and len(ports[-1]) == 1 and random.random() < 0.2:
         directions[-1] = random.choice(("send", "receive"))

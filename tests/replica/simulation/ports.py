@@ -1,4 +1,4 @@
-"""A node's way to one broker: a connection that is made again, and what has arrived on it."""
+"""A node's connection to one broker: reconnecting, with an inbox."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from tests.replica.simulation.world import World
 
 __all__ = ["Owner", "Port"]
 
-#: How long somebody waits before connecting again, in seconds: between these.
+#: Range of the delay before a reconnect, in seconds.
 RECONNECT_S = (0.2, 2.0)
 
 
 class Owner(Protocol):
-    """Whose port it is; the port is told by its number."""
+    """The owner of ports, which have numbers."""
 
     def on_connected(self, port: int) -> None:
-        """There is a connection."""
+        """Handle a new connection."""
 
     def on_disconnected(self, port: int) -> None:
-        """It is known to be gone."""
+        """Handle the loss of the connection."""
 
     def on_arrival(self, port: int) -> None:
-        """There is something in the inbox."""
+        """Handle a message in the inbox."""
 
 
 class Port:
-    """One port; ``open`` it, and it stays connected as well as it can until it is closed."""
+    """One port: after ``open`` it reconnects until it is closed."""
 
     def __init__(self, world: World, broker: Broker, client: str, number: int) -> None:
-        """Begin closed."""
+        """Start closed."""
         self.broker = broker
         self.inbox: deque[Delivery] = deque()
         self.connection: Connection | None = None
@@ -42,17 +42,17 @@ class Port:
         self._client = client
         self._number = number
         self._owner: Owner | None = None
-        #: Told from what was begun before the port was closed the last time.
+        #: Distinguishes later callbacks from those before the last close.
         self._opened = 0
 
     def open(self, owner: Owner) -> None:
-        """Connect, again and again until that works."""
+        """Connect, and retry until that works."""
         self._owner = owner
         self._opened += 1
         self._connect(self._opened)
 
     def close(self) -> None:
-        """Disconnect, and stay so."""
+        """Disconnect for good."""
         self._opened += 1
         self._owner = None
         self.inbox.clear()
@@ -61,23 +61,23 @@ class Port:
             self.connection = None
 
     def subscribe(self, destinations: Iterable[str]) -> None:
-        """Hear more destinations."""
+        """Subscribe to more destinations."""
         if self.connection is not None:
             for each in destinations:
                 self.connection.subscribe(each)
 
     def send(self, destination: str, packets: list[Packet]) -> None:
-        """Send, if there is a connection."""
+        """Send, if connected."""
         if self.connection is not None:
             self.connection.send(destination, packets)
 
     def sever(self) -> None:
-        """Have the connection pass nothing any more, without anybody noticing."""
+        """Block the connection silently."""
         if self.connection is not None:
             self.connection.is_severed = True
 
     def mend(self, *, is_noticed: bool) -> None:
-        """End that: either the connection turns out to be gone, or it passes messages again."""
+        """Unblock it: either the connection breaks, or it passes messages again."""
         connection = self.connection
         if connection is not None and connection.is_severed:
             connection.is_severed = False

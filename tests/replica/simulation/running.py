@@ -21,19 +21,19 @@ _CHUNK = 20
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a seed ended."""
+    """The result of a seed."""
 
     seed: int
-    #: What was wrong; nothing if all was right.
+    #: The failure; empty if there was none.
     problem: str
     summary: Summary | None
-    #: How long it took, in seconds of the real clock.
+    #: Duration in seconds of the real clock.
     took_s: float
 
 
 @cache
 def _databases() -> Databases:
-    """The databases of this process."""
+    """Return the databases of this process."""
     return Databases()
 
 
@@ -51,7 +51,7 @@ def run_seed(seed: int) -> Verdict:
 
 
 def trace_of(seed: int) -> tuple[list[str], str]:
-    """Run a seed again, and give all that happens, one line for each, and what is wrong."""
+    """Run a seed again; return its trace, one line for each event, and the failure."""
     scenario = Scenario(seed, Databases(), is_recording=True)
     try:
         scenario.run()
@@ -65,7 +65,7 @@ def _described(error: BaseException) -> str:
 
 
 def campaign(seeds: Iterable[int], jobs: int) -> Iterator[Verdict]:
-    """Run seeds in ``jobs`` processes, and give verdicts as they come."""
+    """Run seeds in ``jobs`` processes; yield verdicts as they arrive."""
     if jobs < 2:
         yield from map(run_seed, seeds)
         return
@@ -74,7 +74,7 @@ def campaign(seeds: Iterable[int], jobs: int) -> Iterator[Verdict]:
 
 
 def told(verdicts: Iterable[Verdict], *, every: int = 500) -> list[Verdict]:
-    """Say how a campaign goes, on the error output; gives those that failed."""
+    """Print the progress of a campaign to standard error; return the failed verdicts."""
     begun = time.monotonic()
     failed: list[Verdict] = []
     done: list[Summary] = []

@@ -1,4 +1,4 @@
-"""A run of nodes that write, fail and come back; all of it depends on a seed only."""
+"""A run of nodes that write, fail and recover; it depends on a seed only."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ __all__ = ["Scenario", "Summary"]
 
 @dataclass(slots=True)
 class Summary:
-    """What a run was like."""
+    """Statistics of a run."""
 
     kind: str
     shape: str
-    #: Messages that brokers were sent, and those of them after the last fault.
+    #: Messages to the brokers, and those of them after the last fault.
     messages: int
     settling: int
-    #: Seconds of the world from the last fault to silence.
+    #: Simulated seconds from the last fault to silence.
     settled_s: float
     committed: int
     conflicts: int
-    #: How many processes died at which step.
+    #: Number of crashes by step.
     crashes: Counter[str] = field(default_factory=Counter)
 
 
 class Scenario:
-    """One scenario; make another one to run it again."""
+    """One scenario; a repeated run needs a new object."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Scenario:
         is_recording: bool = False,
         plan: Plan | None = None,
     ) -> None:
-        """Choose what is going to happen, unless there is a plan already."""
+        """Choose a plan, unless one is given."""
         self.world: Final = World(seed, is_recording=is_recording)
         chosen = choose(self.world.random)
         self.plan: Final = chosen if plan is None else plan
@@ -64,13 +64,13 @@ class Scenario:
             troubles=Troubles(self.plan.crash, busy=self.plan.busy),
         )
         self.nodes: Final = self.stage.nodes
-        #: What was only in a database that was replaced by an older one.
+        #: Changesets that were only in a database that was replaced by an older one.
         self._lost: list[SignedChangeset] = []
         for _ in range(1 + max(self.plan.brokers)):
             self.stage.add_broker(Traits(self.plan.is_durable, self.plan.acknowledges))
 
     def run(self) -> Summary:
-        """Let it all happen; raises AssertionError where it does not end as it has to."""
+        """Run it; raise AssertionError if an invariant fails."""
         plan = self.plan
         self.world.tell("plan", str(plan))
         for number in range(len(plan.branches)):
@@ -108,7 +108,7 @@ class Scenario:
         )
 
     def write(self, node: Node) -> bool:
-        """Have a node commit changes of some documents; gives whether it has."""
+        """Commit changes of some documents at a node; return True if it has."""
         if node.settings.direction == "receive":
             return False
         random = self.world.random
@@ -118,7 +118,7 @@ class Scenario:
 
         return node.write(make)
 
-    # What happens when.
+    # The schedule of events.
 
     def _schedule(self) -> None:
         plan, random = self.plan, self.world.random
@@ -159,7 +159,7 @@ class Scenario:
         self.write(self.world.random.choice(self.nodes))
 
     def _cut(self) -> None:
-        """Have a connection break, or pass nothing for a while."""
+        """Break a connection, or block it for a while."""
         node = self.world.random.choice(self.nodes)
         port = self.world.random.choice(node.ports)
         is_noticed = self.world.chance(0.7)
@@ -179,7 +179,7 @@ class Scenario:
             self._soon(node.start)
 
     def _replace(self) -> None:
-        """Kill a broker; an empty one takes its place after a while."""
+        """Kill a broker; an empty one replaces it after a while."""
         broker = self.world.random.choice(self.stage.brokers)
         broker.is_up = False
         broker.replace()
@@ -219,5 +219,5 @@ class Scenario:
         node.start()
 
     def _compact(self) -> None:
-        """Have a node not keep changesets any more, be it that others still lack them."""
+        """Compact a node's history, perhaps including changesets that others lack."""
         self.world.random.choice(self.nodes).compact(is_careful=self.world.chance(0.5))

@@ -1,4 +1,4 @@
-"""Where nodes and brokers are set up, and where all troubles can be ended."""
+"""The setup of nodes and brokers, and the end of all faults."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ __all__ = ["Place", "Stage"]
 #: A broker, and the name of a channel there.
 Place = tuple[Broker, str]
 
-#: How long nodes may talk after all faults have ended, in seconds: they wait longer and longer for
-#: one that does not answer.
+#: Longest simulated time in seconds until nodes are settled: their retries back off.
 _SETTLING_S: Final = 3600.0
-#: How many things may happen meanwhile: far more than ever do, even where nodes wait for names that
-#: went with a backup.
+#: Most events meanwhile: far more than ever happen, even if nodes wait for changesets that were
+#: lost with a backup.
 _MOST_STEPS: Final = 50_000
 
 
@@ -38,7 +37,7 @@ class Stage:
         faults: Faults | None = None,
         troubles: Troubles | None = None,
     ) -> None:
-        """Begin without any; without faults and troubles all goes well."""
+        """Start empty; by default there are no faults."""
         self.world: Final = world
         self.faults: Final = faults or Faults()
         self.troubles: Final = troubles or Troubles()
@@ -49,11 +48,11 @@ class Stage:
 
     @property
     def messages(self) -> int:
-        """How many messages all brokers were sent."""
+        """Number of messages sent to all brokers."""
         return sum(each.sent for each in self.brokers)
 
     def add_broker(self, traits: Traits | None = None) -> Broker:
-        """One more broker."""
+        """Add a broker."""
         broker = Broker(self.world, f"broker{len(self.brokers)}", traits or Traits(), self.faults)
         self.brokers.append(broker)
         return broker
@@ -68,7 +67,7 @@ class Stage:
         skew_s: float = 0.0,
         **settings: Any,
     ) -> Node:
-        """One more node, which is not started; ``settings`` are those of engines."""
+        """Add a node, which is not started; ``settings`` are those of engines."""
         name = f"n{len(self.nodes)}"
         node = Node(
             self.world,
@@ -94,9 +93,9 @@ class Stage:
         return node
 
     def settle(self) -> float:
-        """End all that goes wrong, and wait until nobody has anything to do.
+        """End all faults, and wait until all nodes are idle.
 
-        Gives how long that took, in seconds; raises AssertionError if it comes to no end.
+        Return the time taken in seconds; raise AssertionError after the timeout.
         """
         world, faults, troubles = self.world, self.faults, self.troubles
         world.tell("world", "faults end")

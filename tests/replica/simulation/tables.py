@@ -1,4 +1,4 @@
-"""The tables of a simulation, the rules of their columns, and what is written into them."""
+"""The tables of a simulation, the rules of their columns, and the written values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ KINDS: Final[dict[str, dict[str, str]]] = {
     "doc.latest": {"": "last-writer", "tags": "members"},
 }
 
-#: Gives a document as it is to be seen: collection and id.
+#: Returns the current document of a collection and id.
 Look = Callable[[str, str], Mapping[str, Any] | None]
 
 _TEXTS: Final = ("red", "green", "blue")
@@ -56,10 +56,10 @@ _REGISTERS: Final = {
 
 
 def changes_of(random: Random, look: Look, *, weight: int = 0) -> list[RowChange]:
-    """Changes of one to three documents, mostly one; ``weight`` is the size of some texts.
+    """Return changes of one to three documents, mostly one; ``weight`` is the size of some texts.
 
-    Values are few, so that identical edits happen. Counters are never deleted, so that what they
-    have to be in the end is the sum of all that was added.
+    There are few values, so that identical edits happen. Counters are never deleted, so that their
+    final values are the sums of all increments.
     """
     rows = random.choices((1, 2, 3), (6, 2, 1))[0]
     made: dict[tuple[str, str], RowChange] = {}

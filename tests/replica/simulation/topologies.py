@@ -1,4 +1,4 @@
-"""Who is connected with whom: channels, and for each node those that it has a port for."""
+"""Topologies: channels, and the ports of each node."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["TOPOLOGIES", "Topology", "topology"]
 #: For each node the channels of its ports.
 Topology = list[list[int]]
 
-#: Names of topologies, with how many nodes they take at least.
+#: Names of topologies, with their minimum number of nodes.
 TOPOLOGIES: Final = {"bus": 2, "two ways": 2, "chain": 3, "star": 3, "ring": 3, "two relays": 3}
 
 
 def topology(name: str, nodes: int, random: Random) -> Topology:
-    """The ports of some nodes; all but those of a bus need somebody who relays."""
+    """Return the ports of each node; all topologies but the bus need relaying nodes."""
     match name:
-        case "two ways":  # two channels that all hear: everything goes round
+        case "two ways":  # two channels that all subscribe to: everything is relayed back
             return [[0, 1] for _ in range(nodes)]
         case "chain":
             return [[each for each in (n - 1, n) if 0 <= each < nodes - 1] for n in range(nodes)]

@@ -1,4 +1,4 @@
-"""What tests of queues do to them, again and again."""
+"""Common actions of tests of queues."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ QUEUE = "/queue/a"
 
 
 def numbered(first: int, last: int) -> list[bytes]:
-    """Bodies that say their place."""
+    """Return numbered bodies."""
     return [b"%d" % number for number in range(first, last + 1)]
 
 
@@ -24,12 +24,12 @@ def fill(broker: MemoryBroker, last: int, queue: str = QUEUE) -> None:
 
 
 def received(client: MemoryClient) -> dict[bytes, Frame]:
-    """New messages by their bodies."""
+    """Return the new messages by their bodies."""
     return {message.body: message for message in client.take("MESSAGE")}
 
 
 def left(broker: MemoryBroker, queue: str = QUEUE) -> list[bytes]:
-    """What is in a queue and not with a subscriber; nobody else may be subscribed to it."""
+    """Remove and return the undelivered messages of a queue, which must have no subscribers."""
     for connection in list(broker.broker.connections):
         for subscription in connection.subscriptions.values():
             assert queue not in {home.name for home in subscription.homes}, "somebody else reads it"

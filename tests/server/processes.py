@@ -40,7 +40,7 @@ TWISTD = [sys.executable, str(Path(sysconfig.get_path("scripts"), "twistd")), "-
 
 
 class Process:
-    """A command that runs in a directory of its own, and what it has written."""
+    """A command that runs in a given directory, with its output."""
 
     def __init__(
         self,
@@ -50,9 +50,9 @@ class Process:
         path: str = "",
         descriptors: Sequence[int] = (),
     ) -> None:
-        """Start it; ``path`` is put in front of where Python looks for modules.
+        """Start the command; ``path`` is the first entry of the module search path.
 
-        It gets those ``descriptors`` of this process, too.
+        The process inherits ``descriptors``.
         """
         self._log = directory / f"log.{len(list(directory.iterdir()))}"
         paths = [path, str(Path(stompkit.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
@@ -69,44 +69,44 @@ class Process:
 
     @property
     def log(self) -> str:
-        """What it has written so far."""
+        """Output so far."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def ended(self) -> int:
-        """Its status, once it has ended."""
+        """Wait for the end; return the exit status."""
         return self.popen.wait(DEADLINE_S)
 
     def terminate(self) -> int:
-        """Ask it to end, and wait."""
+        """Send SIGTERM, and wait for the end."""
         self.popen.send_signal(signal.SIGTERM)
         return self.ended()
 
     def kill(self) -> None:
-        """End it without asking, and wait."""
+        """Send SIGKILL, and wait for the end."""
         self.popen.kill()
         self.ended()
 
     def wait_until(self, condition: Callable[[], object]) -> None:
-        """Wait for what the process will do."""
+        """Wait until a condition is true; fail if the process ends before."""
         happened = wait_until(lambda: condition() or self.popen.poll() is not None, DEADLINE_S)
         assert happened, f"not within {DEADLINE_S} s:\n{self.log}"
         assert condition(), f"the process has ended:\n{self.log}"
 
     def wait_for(self, text: str, count: int = 1) -> None:
-        """Wait until the log has a text so often."""
+        """Wait until the log contains a text *count* times."""
         self.wait_until(lambda: self.log.count(text) >= count)
 
 
 class Start(Protocol):
-    """What starts ``COMMAND stompkit ARGUMENTS``."""
+    """Starts ``COMMAND stompkit ARGUMENTS``."""
 
     def __call__(self, command: list[str], *arguments: str, path: str = "") -> Process:
-        """Start it; ``path`` as for :class:`Process`."""
+        """Start the process; ``path`` is that of :class:`Process`."""
 
 
 @contextmanager
 def processes(directory: Path) -> Iterator[Start]:
-    """Start commands in a directory, and end all that still run."""
+    """Yield a function that starts commands in a directory; end all that still run."""
     started: list[Process] = []
 
     def start(command: list[str], *arguments: str, path: str = "") -> Process:
@@ -123,7 +123,7 @@ def processes(directory: Path) -> Iterator[Start]:
 
 
 def announced(process: Process, path: Path) -> list[dict[str, Any]]:
-    """The endpoints that a process says in a file to listen on, once it does."""
+    """Return the announced endpoints of a process when its file exists."""
     process.wait_until(path.exists)
     document = json.loads(path.read_text(encoding="utf-8"))
     assert document["pid"] == process.popen.pid
@@ -132,7 +132,7 @@ def announced(process: Process, path: Path) -> list[dict[str, Any]]:
 
 
 def talk(where: socket.socket, data: bytes) -> bytes:
-    """Send octets and read all that comes until the end."""
+    """Send bytes and return all bytes until the end."""
     with where:
         where.settimeout(DEADLINE_S)
         where.sendall(data)
@@ -143,7 +143,7 @@ def talk(where: socket.socket, data: bytes) -> bytes:
 
 
 def tcp(endpoint: dict[str, Any]) -> socket.socket:
-    """A connection to an endpoint that was announced."""
+    """Return a connection to an announced endpoint."""
     return socket.create_connection((endpoint["host"], endpoint["port"]), DEADLINE_S)
 
 
@@ -165,12 +165,12 @@ class Client:
         self._socket.close()
 
     def ask(self, frame: bytes) -> bytes:
-        """Send a frame and give what comes next."""
+        """Send a frame and return the next one."""
         self._socket.sendall(frame)
         return self.receive()
 
     def receive(self) -> bytes:
-        """The next frame, without its NUL; nothing at the end of the stream."""
+        """Return the next frame without its NUL, or nothing at the end of the stream."""
         while b"\0" not in self._received:
             piece = self._socket.recv(65_536)
             if not piece:
@@ -180,11 +180,11 @@ class Client:
         return frame.lstrip(b"\n")
 
     def send(self, destination: str, body: str = "") -> bytes:
-        """Send a message and give the answer to it, a RECEIPT one hopes."""
+        """Send a message with a receipt and return the reply."""
         head = f"SEND\ndestination:{destination}\nreceipt:r\n\n{body}\0"
         return self.ask(head.encode())
 
     def subscribe(self, destination: str) -> bytes:
-        """Subscribe, with acknowledgements of single messages, and give what comes next."""
+        """Subscribe in the mode "client-individual", and return the next frame."""
         head = f"SUBSCRIBE\nid:1\ndestination:{destination}\nack:client-individual\n\n\0"
         return self.ask(head.encode())

@@ -1,4 +1,4 @@
-"""A broker that speaks TLS, by a certificate that nobody knows who is not told."""
+"""A broker with TLS, whose certificate is only trusted if its authority is given."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Secured", "secured"]
 
 
 class Secured(NamedTuple):
-    """Where it is, and who has signed its certificate: a file, and a directory with that file.
+    """Address of the broker, and the authority of its certificate: a file, and its directory.
 
     ``client`` is a file with a certificate for clients, and its key.
     """
@@ -28,7 +28,7 @@ class Secured(NamedTuple):
 
 @contextmanager
 def secured(folder: Path, *, asks_for_certificates: bool = False) -> Iterator[Secured]:
-    """Start one, which works with files in an empty folder."""
+    """Start a broker with its files in an empty folder."""
     authorities, keys, run = (folder / name for name in ("authorities", "keys", "run"))
     for each in (authorities, keys, run):
         each.mkdir()

@@ -1,4 +1,4 @@
-"""Clients of STOMP over WebSocket in memory: wsproto's side of a client, and the broker's port."""
+"""In-memory clients of STOMP over WebSocket: wsproto for the client, and the broker's port."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ _PORT = 15_674
 
 
 class Transport(MemoryTransport):
-    """The broker's end of a client's stream, at an address of the test's choice."""
+    """The broker's end of a client's stream, at an address chosen by the test."""
 
     host = "127.0.0.1"
 
     def getHost(self) -> IPv4Address:
-        """The address that the client has connected to."""
+        """Return the address that the client has connected to."""
         return IPv4Address("TCP", self.host, _PORT)
 
 
 class WebSocketBroker:
-    """A broker with one port, on a clock that stands still."""
+    """A broker with one port; its clock advances on request only."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class WebSocketBroker:
         authenticator: Authenticator | None = None,
         **listener: object,
     ) -> None:
-        """Make it; ``listener`` are settings of :class:`WebSocketListener`."""
+        """Create the broker; ``listener`` are settings of :class:`WebSocketListener`."""
         self.clock = Clock()
         clock = cast("IReactorTime", self.clock)
         self.factory = BrokerFactory(config, clock, authenticator=authenticator)
@@ -66,7 +66,7 @@ class WebSocketBroker:
         self._last_port = 50_000
 
     def stream(self, *, at: str = "127.0.0.1") -> Transport:
-        """A stream on which nothing has been sent; ``at`` is the broker's address."""
+        """Return a stream without any data; ``at`` is the broker's address."""
         self._last_port += 1
         peer = IPv4Address("TCP", "127.0.0.1", self._last_port)
         transport = Transport(self.clock, peer)
@@ -75,13 +75,13 @@ class WebSocketBroker:
         return transport
 
     def connect(self, subprotocols: Sequence[str] = SUBPROTOCOLS) -> WebSocketClient:
-        """A WebSocket on which nothing has been sent."""
+        """Return a WebSocket without any messages."""
         client = WebSocketClient(self, self.stream())
         client.ask(subprotocols)
         return client
 
     def client(self, connect: str | bytes = CONNECT) -> WebSocketClient:
-        """A client that has logged in, by a message that is text or octets."""
+        """Return a client that has logged in, with a text or binary message."""
         client = self.connect()
         client.send(connect)
         [connected] = client.take()
@@ -90,17 +90,17 @@ class WebSocketBroker:
 
 
 class WebSocketClient:
-    """A client: what it sends, and all that has come."""
+    """A client, with everything that it has received."""
 
     def __init__(self, broker: WebSocketBroker, transport: Transport) -> None:
-        """Take a stream."""
+        """Store the stream."""
         self.transport = transport
         self.broker = broker
         self._connection = WSConnection(ConnectionType.CLIENT)
         self._decoder = FrameDecoder("1.2", limits=AFTER_LOGIN, tolerance=Tolerance.RAW_COLON)
         self._frames: list[Frame] = []
         self._given = 0
-        #: The messages that have come, whole.
+        #: The messages received, complete.
         self.messages: list[str | bytes] = []
         self._partial: list[str | bytes] = []
         self.accepted: AcceptConnection | None = None
@@ -109,10 +109,10 @@ class WebSocketClient:
         self.closed: CloseConnection | None = None
         self.pings: list[Ping] = []
         self.pongs: list[Pong] = []
-        #: Whether it answers what has to be answered.
+        #: True if the client replies to pings and closes.
         self.is_polite = True
 
-    # What it sends.
+    # Sending.
 
     def ask(
         self,
@@ -123,7 +123,7 @@ class WebSocketClient:
         headers: Iterable[tuple[bytes, bytes]] = (),
         origin: str | None = None,
     ) -> None:
-        """Send the request."""
+        """Send the upgrade request."""
         extra = list(headers)
         if origin is not None:
             extra.append((b"Origin", origin.encode()))
@@ -132,11 +132,11 @@ class WebSocketClient:
         )
 
     def event(self, event: Event) -> None:
-        """Send something of wsproto's."""
+        """Send an event of wsproto."""
         self.raw(self._connection.send(event))
 
     def raw(self, data: bytes) -> None:
-        """Send octets, and look at what comes."""
+        """Send bytes, and process the replies."""
         self.transport.deliver(data)
         self.look()
 
@@ -145,21 +145,21 @@ class WebSocketClient:
         self.event(message(data, is_last=is_last))
 
     def octets(self, data: str | bytes, *, is_last: bool = True) -> bytes:
-        """A message, or a fragment of one, as it would be sent."""
+        """Return a message, or a fragment of one, as sent on the wire."""
         return self._connection.send(message(data, is_last=is_last))
 
     def close_octets(self, code: int) -> bytes:
-        """A close, as it would be sent."""
+        """Return a close frame, as sent on the wire."""
         return self._connection.send(CloseConnection(code))
 
     def subscribe(self, destination: str = "/queue/a", ack: str = "auto") -> None:
-        """Subscribe, by the kind of message that it has used last."""
+        """Subscribe with a binary message."""
         self.send(f"SUBSCRIBE\nid:0\ndestination:{destination}\nack:{ack}\n\n\0".encode())
 
-    # What has come.
+    # Receiving.
 
     def look(self) -> None:
-        """Take what has come, and answer as a client does."""
+        """Process received data, and reply as a client does."""
         data = self.transport.take()
         if data:
             self._connection.receive_data(data)
@@ -167,20 +167,20 @@ class WebSocketClient:
             self._take(event)
 
     def take(self, command: str | None = None) -> list[Frame]:
-        """The frames since the last call, or those of one command."""
+        """Return the frames since the last call, or only those of one command."""
         self.look()
         new = self._frames[self._given :]
         self._given = len(self._frames)
         return [frame for frame in new if command is None or frame.command == command]
 
     def code(self) -> int | None:
-        """What it was closed with; ``None`` if it was not."""
+        """Return the close code, or ``None`` if the connection is not closed."""
         self.look()
         return None if self.closed is None else int(self.closed.code)
 
     @property
     def lost(self) -> bool:
-        """Whether the connection is gone, without the broker having waited for anything."""
+        """True if the connection ended without a timeout."""
         self.broker.clock.advance(0)
         return self.transport.lost
 
@@ -218,7 +218,7 @@ class WebSocketClient:
 
 
 def message(data: str | bytes, *, is_last: bool = True) -> Event:
-    """A message of wsproto's."""
+    """Return a message event of wsproto."""
     if isinstance(data, str):
         return TextMessage(data, message_finished=is_last)
     return BytesMessage(data, message_finished=is_last)

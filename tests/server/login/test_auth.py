@@ -1,4 +1,4 @@
-"""Who a client is: checkers, password files, certificates, and what becomes of failures."""
+"""Authentication: checkers, password files, certificates, and handling of failures."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ from stompkit.server.login.password_files import (
 )
 from stompkit.server.login.scrypt import Scrypt
 
-#: As little work as scrypt can do.
+#: The lowest cost of scrypt.
 CHEAP = Cost(log2_n=1, r=1, p=1)
-#: The hash of "x" with a salt of "0123456789abcdef", as hashlib alone computes it.
+#: The hash of "x" with a salt of "0123456789abcdef", as computed by hashlib alone.
 GOOD = "scrypt$ln=1,r=1,p=1$MDEyMzQ1Njc4OWFiY2RlZg$YdoiefAjF/ZEafb3bpa3Z/pqkNXoq7t7x9b3HJo93yU"
 SALT, KEY = GOOD.split("$")[2:]
 ALICE = User("alice")
 SECRET = "open sesame"
 Logged = Callable[[], list[str]]
 Test = Callable[[Path], Coroutine[Any, Any, None]]
-#: For tests that wait for something that the reactor does.
+#: For tests that wait for the reactor.
 in_reactor: Callable[[Test], Test] = ensureDeferred
 
 
 @pytest.fixture
 def logged() -> Iterator[Logged]:
-    """What was logged so far in a test, as lines."""
+    """The lines logged so far in a test."""
     with capturedLogs() as events:
         yield lambda: [formatEvent(event) for event in events]
 
@@ -65,14 +65,14 @@ def credentials(
 
 
 def ask(authenticator: CredAuthenticator, asked: Credentials) -> list[User | None]:
-    """What has been answered, in a list that later answers are added to."""
+    """Return the answers received, in a list to which later answers are added."""
     answers: list[User | None] = []
     authenticator.authenticate(asked, answers.append)
     return answers
 
 
 async def wait(authenticator: CredAuthenticator, login: str, passcode: str) -> User | None:
-    """The answer, when it comes."""
+    """Return the answer when it arrives."""
     answer: Deferred[User | None] = Deferred()
     authenticator.authenticate(credentials(login, passcode), answer.callback)
     return await answer
@@ -85,17 +85,17 @@ def memory(**users: bytes) -> ICredentialsChecker:
 
 @implementer(ICredentialsChecker)
 class Checker:
-    """Gives or raises something, and keeps what it was asked."""
+    """Returns or raises a given result, and records its calls."""
 
     credentialInterfaces: Sequence[Any] = (IUsernamePassword,)
 
     def __init__(self, result: object) -> None:
-        """Say what to give, or to raise."""
+        """Set the result, which is raised if it is an exception."""
         self.result = result
         self.asked: list[Any] = []
 
     def requestAvatarId(self, credentials: Any) -> Any:
-        """Give it."""
+        """Return the result."""
         self.asked.append(credentials)
         if isinstance(self.result, Exception):
             raise self.result
@@ -104,12 +104,12 @@ class Checker:
 
 @implementer(ICredentialsChecker)
 class HashedOnly(Checker):
-    """Knows passcodes in clear, and has the credentials compare them."""
+    """A checker that knows passwords in clear text, and lets the credentials compare them."""
 
     credentialInterfaces = (IUsernameHashedPassword,)
 
     def requestAvatarId(self, credentials: Any) -> Any:
-        """Let everybody in whose passcode is "right"."""
+        """Accept every user whose passcode is "right"."""
         assert IUsernameHashedPassword in providedBy(credentials)
         if credentials.checkPassword(b"right"):
             return succeed(credentials.username)
@@ -254,7 +254,7 @@ def test_a_checker_of_something_else_is_refused() -> None:
         CredAuthenticator([Keys(b"")])
 
 
-# Nobody.
+# Anonymous users.
 
 
 @pytest.mark.parametrize(("login", "passcode"), [(None, None), ("", ""), ("", None), (None, "")])
@@ -393,7 +393,7 @@ def test_a_mistaken_description_is_told_without_what_it_holds(
 
 
 def written(path: Path, text: str) -> None:
-    """Replace a file, as an editor does, so that no two versions look the same."""
+    """Replace a file atomically; each version has another size."""
     partial = path.with_name("partial")
     partial.write_text(text + "#" * path.stat().st_size if path.exists() else text)
     partial.replace(path)
@@ -505,20 +505,20 @@ def test_a_broken_edit_is_logged_once_and_changes_nothing(tmp_path: Path, logged
 
 
 class Slow:
-    """Runs work when told to."""
+    """Runs work on request."""
 
     def __init__(self) -> None:
-        """Begin with nothing to do."""
+        """Start without work."""
         self.waiting: list[Callable[[], None]] = []
 
     def __call__(self, work: Scrypt) -> Deferred[bytes]:
-        """Note what to do."""
+        """Record the work."""
         done: Deferred[bytes] = Deferred()
         self.waiting.append(lambda: done.callback(work()))
         return done
 
     def finish(self) -> None:
-        """Do what was asked for first."""
+        """Do the oldest work."""
         self.waiting.pop(0)()
 
 
@@ -541,7 +541,7 @@ def test_only_so_many_passcodes_are_checked_at_a_time(tmp_path: Path) -> None:
     checker = HashedPasswordFile(path, max_concurrent=2, max_waiting=1, compute=slow)
     authenticator = CredAuthenticator([checker])
     answers = [ask(authenticator, credentials("alice", "x")) for _ in range(4)]
-    # Two are being checked, one waits, and for the last there is no room.
+    # Two are being checked, one waits, and the last one exceeds the limit.
     assert answers == [[], [], [], [None]]
     assert len(slow.waiting) == 2
     slow.finish()

@@ -1,4 +1,4 @@
-"""Decisions of an HTTP service: a real one on loopback; whatever is no answer is a no."""
+"""Decisions of an HTTP service: a real one on loopback; every invalid reply denies."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ NO = Decision(False)
 YES = Decision(True)
 
 Test = Callable[..., Coroutine[Any, Any, None]]
-#: For tests that wait for something that the reactor does.
+#: For tests that wait for the reactor.
 in_reactor: Callable[[Test], Test] = ensureDeferred
 
 
 class Service(Resource):
-    """An HTTP service that gives prepared answers and keeps the questions."""
+    """An HTTP service that gives prepared replies and records the requests."""
 
     isLeaf = True
 
     def __init__(self) -> None:
-        """Say yes until told otherwise."""
+        """Allow everything at first."""
         super().__init__()  # type: ignore[no-untyped-call]  # Twisted's
         self.answers: list[object] = []
         self.questions: list[dict[str, Any]] = []
@@ -57,7 +57,7 @@ class Service(Resource):
         self._arrivals: list[tuple[int, Deferred[None]]] = []
 
     def render_POST(self, request: HttpRequest) -> bytes | int:
-        """Answer, or hold the request."""
+        """Reply, or hold the request."""
         assert request.content is not None
         self.questions.append(json.loads(request.content.read()))
         self.headers.append(
@@ -70,7 +70,7 @@ class Service(Resource):
         self.clients.add(client.port)
         for number, arrived in self._arrivals:
             if number == len(self.questions):
-                # Later, so that the test does not go on within this request.
+                # Later, so that the test does not continue within this request.
                 cast("IReactorTime", reactor).callLater(0, arrived.callback, None)
         if self.holds:
             self.held.append(request)
@@ -80,23 +80,23 @@ class Service(Resource):
         return answer if isinstance(answer, bytes) else json.dumps(answer).encode()
 
     def release(self, answer: object) -> None:
-        """Answer the request that has been held for longest."""
+        """Reply to the oldest held request."""
         request = self.held.pop(0)
         request.write(json.dumps(answer).encode())  # type: ignore[no-untyped-call]  # Twisted's
         request.finish()  # type: ignore[no-untyped-call]  # Twisted's
 
     def arrival(self, number: int) -> Deferred[None]:
-        """When the question of this number is there."""
+        """Return a Deferred that fires when the request of this number arrives."""
         arrived: Deferred[None] = Deferred()
         self._arrivals.append((number, arrived))
         return arrived
 
 
 class Running:
-    """A service that listens, and settings that name it."""
+    """A listening service, with settings for its clients."""
 
     def __init__(self, service: Service, port: IListeningPort, scheme: str) -> None:
-        """Keep both."""
+        """Store the service and its port."""
         self.service = service
         self.port = port
         host = port.getHost()
@@ -104,12 +104,12 @@ class Running:
         self.url = f"{scheme}://127.0.0.1:{host.port}/decide"
 
     def settings(self, **others: Any) -> HttpService:
-        """The settings of a client of this service."""
+        """Return the settings of a client of this service."""
         return HttpService(url=self.url, **others)
 
 
 async def started(factory: Any = None, tls: TlsServer | None = None) -> Running:
-    """A service, or something else that listens in its place."""
+    """Start a service, or listen with another factory."""
     service = Service()
     if factory is None:
         factory = Site(service)  # type: ignore[no-untyped-call]  # Twisted's
@@ -125,7 +125,7 @@ async def started(factory: Any = None, tls: TlsServer | None = None) -> Running:
 
 
 async def ended(running: Running, *clients: HttpAuthoriser | HttpAuthenticator) -> None:
-    """Close everything, so that nothing is left in the reactor."""
+    """Close everything, so that no calls or sockets are left in the reactor."""
     for client in clients:
         await client.close()
     stopped = running.port.stopListening()
@@ -145,7 +145,7 @@ def request(
 
 
 def asked(authoriser: Authoriser, question: Request) -> Deferred[Decision]:
-    """What is decided, when it is; a second decision is an error."""
+    """Return a Deferred with the decision; a second decision is an error."""
     decision: Deferred[Decision] = Deferred()
     authoriser.authorise(question, decision.callback)
     return decision
@@ -202,7 +202,7 @@ async def test_a_login_that_is_not_allowed_is_turned_away() -> None:
 
 @in_reactor
 async def test_a_login_that_is_no_text_is_turned_away_without_a_question() -> None:
-    """JSON has no octets: what a frame has that is no UTF-8 can't be asked about."""
+    """JSON has no bytes, so frames with invalid UTF-8 cannot be sent to the service."""
     running = await started()
     authenticator = HttpAuthenticator(running.settings())
     odd = "al\udcffice"
@@ -239,7 +239,7 @@ async def test_logins_are_never_remembered() -> None:
     await ended(running, authenticator)
 
 
-# What users do.
+# Actions of users.
 
 
 @in_reactor
@@ -333,7 +333,7 @@ async def test_what_the_service_is_not_asked_about_is_decided_without_it() -> No
     await ended(running, alone, before)
 
 
-# Remembering.
+# Caching.
 
 
 @in_reactor
@@ -428,7 +428,7 @@ async def test_the_answer_used_longest_ago_is_forgotten_first() -> None:
     await ended(running, authoriser)
 
 
-# What is no answer.
+# Invalid replies.
 
 
 @pytest.mark.parametrize(
@@ -521,34 +521,34 @@ async def test_a_service_that_takes_too_long_is_a_no() -> None:
     gone = running.service.held[0].notifyFinish()
     clock.advance(0.1)
     assert await decision == NO
-    # The connection is closed, so that a service in trouble is not left with it.
+    # The connection is closed, to free resources of an overloaded service.
     gone.addErrback(lambda failure: None)
     await gone
     await ended(running, authoriser)
 
 
 class Stalls(Protocol):
-    """Begins to answer each request, and does not go on."""
+    """Sends the beginning of a reply to each request, but never completes it."""
 
     def dataReceived(self, data: bytes) -> None:
-        """Send half of an answer."""
+        """Send half of a reply."""
         assert self.transport is not None
         self.transport.write(b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"allow": true')
         cast("StallsFactory", self.factory).started.callback(None)
 
     def connectionLost(self, reason: object = None) -> None:
-        """Tell."""
+        """Fire the Deferred of the factory."""
         cast("StallsFactory", self.factory).lost.callback(None)
 
 
 class StallsFactory(Factory):
-    """Knows what has become of its only connection."""
+    """Reports the start and the end of its only connection."""
 
     protocol = Stalls
     noisy = False
 
     def __init__(self) -> None:
-        """Begin without one."""
+        """Start without a connection."""
         self.started: Deferred[None] = Deferred()
         self.lost: Deferred[None] = Deferred()
 
@@ -613,12 +613,12 @@ async def test_one_connection_serves_many_questions() -> None:
 
 
 class Closes(Protocol):
-    """Answers the first request of its connection, and closes at the second."""
+    """Replies to the first request of a connection, and closes at the second."""
 
     answered = False
 
     def dataReceived(self, data: bytes) -> None:
-        """Answer or close."""
+        """Reply or close."""
         assert self.transport is not None
         cast("ClosesFactory", self.factory).requests += 1
         if self.answered:
@@ -668,19 +668,19 @@ async def test_a_question_is_asked_no_more_than_twice() -> None:
 
 
 class WithoutLength(Protocol):
-    """Answers as HTTP/1.0 does: the end of the connection ends the answer."""
+    """Replies like HTTP/1.0: the end of the connection is the end of the reply."""
 
     answer = b'{"allow": true}'
 
     def dataReceived(self, data: bytes) -> None:
-        """Answer."""
+        """Reply."""
         assert self.transport is not None
         self.transport.write(b"HTTP/1.0 200 OK\r\n\r\n" + self.answer)
         self.transport.loseConnection()
 
 
 class HalfWithoutLength(WithoutLength):
-    """The same, cut off."""
+    """The same, with an incomplete reply."""
 
     answer = b'{"allow": true'
 
@@ -696,7 +696,7 @@ async def test_an_answer_without_length_ends_with_its_connection(
     await ended(running, authoriser)
 
 
-# Whom to trust.
+# Trusted certificates.
 
 
 @in_reactor

@@ -1,4 +1,4 @@
-"""Who may do what: rules add up, patterns cover, and names of users widen nothing."""
+"""Permissions: rules add up, patterns cover, and names of users widen no rule."""
 
 from __future__ import annotations
 
@@ -222,11 +222,11 @@ def test_a_holder_is_a_whole_level_or_refused(destination: str) -> None:
         of(Rights(destination=destination, allow=("read",)))
 
 
-# Memory.
+# Caching.
 
 
 def test_the_answer_does_not_depend_on_what_was_asked_before() -> None:
-    # Room for two answers, so that most are found again and some are not.
+    # Room for two decisions, so that many are cached and some are not.
     authoriser = RightsAuthoriser(
         [
             Rights(destination=HOME, allow=("read",), hosts=("one",)),

@@ -1,4 +1,4 @@
-"""scrypt beside the broker: processes that come after it, and what becomes of them."""
+"""scrypt beside the broker: worker processes with low priority, and their failures."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from twisted.logger import LogEvent, capturedLogs, formatEvent
 from stompkit.server.login import scrypt as _scrypt
 from stompkit.server.login.scrypt import Scrypt, compute_beside
 
-#: Takes some 50 ms.
+#: Takes about 50 ms.
 WORK = Scrypt(b"sesame", b"salt and pepper", 14, 8, 1, 32)
 LONG_S = 60.0
-#: Patience with a process of the idle class, which gets hardly any time on a busy machine.
+#: Timeout in seconds for an idle-class process, which hardly runs on a busy machine.
 VERY_LONG_S = 600.0
 linux = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
 
 Test = Callable[..., Coroutine[Any, Any, None]]
-#: For tests that wait for something that the reactor does.
+#: For tests that wait for the reactor.
 in_reactor: Callable[[Test], Test] = ensureDeferred
 
 
 @pytest.fixture
 def logged() -> Iterator[Sequence[LogEvent]]:
-    """What is logged meanwhile."""
+    """The events that are logged meanwhile."""
     with capturedLogs() as events:
         yield events
 
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Processes of the test alone, for which there is time enough, however busy the machine is."""
+    """Use new worker processes for each test, with long timeouts for busy machines."""
     _scrypt.end_all()
     monkeypatch.setattr(_scrypt, "_PATIENCE_S", VERY_LONG_S)
     yield
@@ -45,7 +45,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def workers() -> set[int]:
-    """The processes of this one that compute."""
+    """Return the ids of the worker processes of this process."""
     found = set()
     for children in Path("/proc/self/task").glob("*/children"):
         for pid in map(int, children.read_text(encoding="ascii").split()):
@@ -72,7 +72,7 @@ async def test_one_that_gets_no_time_is_replaced_by_one_that_is_only_nice(
     await compute_beside(WORK)
     idle = workers()
     for pid in idle:
-        # It gets no turn at all.
+        # A stopped process gets no processor time.
         os.kill(pid, signal.SIGSTOP)
     monkeypatch.setattr(_scrypt, "_PATIENCE_S", 0.01)
     monkeypatch.setattr(_scrypt, "_NICE_S", LONG_S)
@@ -117,7 +117,7 @@ async def test_a_process_that_was_killed_is_replaced() -> None:
     killed = workers()
     for pid in killed:
         os.kill(pid, signal.SIGKILL)
-    # Each of them may be seen to have ended before it is asked, or not.
+    # The death of each may be noticed before its next request, or only then.
     for _ in range(len(killed) + 1):
         try:
             assert await compute_beside(WORK) == WORK()

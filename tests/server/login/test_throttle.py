@@ -1,4 +1,4 @@
-"""Wrong passcodes, and how often they may be: by address, by user, and by both."""
+"""Limits on wrong passcodes: by address, by user, and by both."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ REFUSED = {
 
 
 class Guesses:
-    """A broker that counts, with one user for each name, whose passcode is ``right``."""
+    """A broker with a login limiter; every user exists, with the passcode ``right``."""
 
     def __init__(self, *, slowly: bool = False, **settings: object) -> None:
-        """Make it; ``slowly`` has it answer when it is told to."""
+        """Create the broker; with ``slowly``, logins are decided on request."""
         self.clock = Clock()
         self.waiting: list[Callable[[], None]] = []
         self.looked_at: list[tuple[str | None, str | None]] = []
@@ -57,7 +57,7 @@ class Guesses:
         self.broker = MemoryBroker(clock=self.clock, authenticator=self.authenticator)
 
     def decide(self, credentials: Credentials, answer: Callable[[Decided], None]) -> None:
-        """Find the user, as the broker wants it."""
+        """Decide a login; the login limiter calls this."""
         self.looked_at.append((credentials.login, credentials.passcode))
         is_right = credentials.passcode == "right"
         user = User(credentials.login or "") if is_right and not self.is_broken else None
@@ -75,18 +75,18 @@ class Guesses:
         return client
 
     def is_let_in(self, login: str, passcode: str, address: str = HOME) -> bool:
-        """Whether a login succeeds, however long that takes."""
+        """Return True if a login succeeds, even with a delay."""
         client = self.connect(login, passcode, address)
         self.clock.advance(LOGIN_TIMEOUT_S / 2)
         return client.version is not None
 
     def guess(self, login: str, count: int, address: str = HOME, first: int = 0) -> None:
-        """Be wrong, each time with another passcode."""
+        """Send wrong passcodes, each time another one."""
         for number in range(first, first + count):
             assert not self.is_let_in(login, f"guess {number}", address)
 
     def count(self, outcome: Outcome) -> int:
-        """How many logins came to that."""
+        """Return the number of logins with this outcome."""
         return self.authenticator.throttle.outcomes[outcome]
 
 
@@ -165,7 +165,7 @@ def test_who_repeats_itself_counts_once() -> None:
     for _ in range(100):
         broker.connect("job", "of last year")
         broker.clock.advance(1)
-    # Looked at again every few seconds, lest a passcode that has become right stays wrong.
+    # The passcode is checked again every few seconds, because it may have become valid.
     assert 10 <= len(broker.looked_at) <= 25
     assert broker.is_let_in("alice", "right")
 
@@ -235,7 +235,7 @@ def test_a_user_whom_many_guess_at_can_still_come_from_anywhere() -> None:
     before = len(broker.looked_at)
     for number in range(20, 30):
         broker.guess("alice", 3, f"203.0.113.{number}", 3 * number)
-    # One try for each address, where there were three.
+    # One attempt for each address, where there were three.
     assert len(broker.looked_at) == before + 10
     assert broker.is_let_in("alice", "right", AWAY)
     assert broker.is_let_in("alice", "right", AWAY)
@@ -252,7 +252,7 @@ def test_others_are_as_before() -> None:
     assert broker.is_let_in("bob", "right", AWAY)
 
 
-# What a client is told.
+# Replies to the client.
 
 
 def test_the_answer_is_that_to_any_wrong_passcode_but_late() -> None:
@@ -307,7 +307,7 @@ def test_over_websocket_it_is_the_same() -> None:
     assert refused.command == "ERROR" and REFUSED.items() <= refused.headers.items()
 
 
-# Who is not counted.
+# Logins that do not count.
 
 
 def test_where_it_can_not_be_found_out_nobody_has_guessed() -> None:
@@ -331,7 +331,7 @@ def test_who_sends_no_login_guesses_nothing() -> None:
 def test_a_checker_that_has_no_time_has_found_nothing_out(tmp_path: Path) -> None:
     file = tmp_path / "users"
     file.write_text(f"alice:{hash_passcode('right', CHEAP)}\n")
-    # What nobody holds any more would be over.
+    # A reference is kept: otherwise the Deferred would be deleted.
     held: list[Deferred[bytes]] = []
 
     def never(_: object) -> Deferred[bytes]:
@@ -353,7 +353,7 @@ def test_it_can_be_switched_off() -> None:
     assert broker.count(Outcome.WRONG) == 20
 
 
-# Several at a time.
+# Concurrent logins.
 
 
 def test_no_more_are_looked_at_at_a_time_than_may_be_wrong() -> None:
@@ -418,7 +418,7 @@ def test_guesses_are_looked_at_one_at_a_time_and_in_a_quarter_of_the_time() -> N
     assert len(broker.looked_at) == 3
     broker.clock.advance(0.25)
     assert len(broker.looked_at) == 4
-    # However long one has taken the next is not far, and others don't wait for it.
+    # Even after a slow check, the next one is soon, and others do not wait for it.
     broker.clock.advance(2.0)
     broker.waiting.pop()()
     stranger = broker.connect("carol", "right", "203.0.113.1")
@@ -438,7 +438,7 @@ def test_while_most_strangers_are_wrong_all_are_looked_at_as_guesses_are() -> No
     assert len(broker.waiting) == 20
     while broker.waiting:
         broker.waiting.pop()()
-    # A passcode for each address, and no count is high anywhere.
+    # Another address for each passcode, so no single count is high.
     for number in range(50, 60):
         broker.connect("alice", "a guess", f"203.0.113.{number}")
     assert len(broker.waiting) == 1
@@ -446,13 +446,13 @@ def test_while_most_strangers_are_wrong_all_are_looked_at_as_guesses_are() -> No
     broker.waiting.pop()()
     broker.clock.advance(0.5)
     assert not broker.waiting
-    # Who was there before does not go by that.
+    # Addresses with an earlier successful login are exempt.
     friend = broker.connect("dave", "right", "192.0.2.200")
     broker.waiting.pop()()
     assert friend.version
     broker.clock.advance(0.25)
     assert len(broker.waiting) == 1
-    # Nor does anybody once most are right.
+    # The limit ends when most logins are right again.
     crowd = [broker.connect("bob", "right", f"192.0.2.{number}") for number in range(40)]
     while len(broker.waiting) == 1:
         broker.waiting.pop()()
@@ -469,7 +469,7 @@ def test_who_had_lined_up_before_it_was_wrong_waits_with_the_others() -> None:
     ]
     wrong = [broker.connect("alice", f"guess {number}") for number in range(3)]
     strangers = [broker.connect("bob", "right", f"203.0.113.{number}") for number in range(50, 70)]
-    # The first guess of all is known to be wrong by now, and two of the same address have lined up.
+    # The first guess is known to be wrong by now; two of the same address wait.
     broker.clock.advance(0.25)
     broker.waiting.pop(19)()
     while broker.waiting:
@@ -527,10 +527,10 @@ def test_what_breaks_while_it_looks_leaves_nothing_open() -> None:
     broker = Guesses(wrong_passcodes=1, forgiven_after_s=1000)
 
     class Breaks:
-        """Breaks at the first login."""
+        """A checker that fails at each login."""
 
         def decide(self, credentials: Credentials, answer: Callable[[Decided], None]) -> None:
-            """Raise what nobody has thought of."""
+            """Raise an unexpected exception."""
             raise RuntimeError
 
     clock = cast("DomainClock", broker.clock)
@@ -544,7 +544,7 @@ def test_what_breaks_while_it_looks_leaves_nothing_open() -> None:
     assert len(events) == 3
 
 
-# Memory and time.
+# Memory and expiry.
 
 
 def test_what_is_remembered_is_bounded() -> None:
@@ -584,7 +584,7 @@ def test_networks_that_are_none_are_told() -> None:
         parse_settings('[auth.throttle]\nexempt = ["somewhere"]\n', "x.toml")
 
 
-# The real thing.
+# Real processes.
 
 
 def test_a_real_broker_counts_logins_and_tokens(tmp_path: Path) -> None:
@@ -618,7 +618,7 @@ def test_a_real_broker_counts_logins_and_tokens(tmp_path: Path) -> None:
         ask = Asker(f"http://{admin['host']}:{admin['port']}")
         right = {"authorization": f"Bearer {token.read_text()}"}
         for _ in range(5):
-            # One that asks again and again with an old token locks nobody out.
+            # A program that keeps using an old token locks no one out.
             assert_unauthorised(ask, "old-token")
         page = ask.request("GET", "/metrics", headers=right)
         assert page.status == 200

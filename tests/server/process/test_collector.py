@@ -1,4 +1,4 @@
-"""The collector of cycles looks less often while a broker serves, and is as before afterwards."""
+"""Garbage collection is less frequent while a broker runs, and is restored afterwards."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_it_looks_less_often_and_not_at_what_was_there(collector: CollectorSetti
 
 def test_what_is_left_in_cycles_is_still_found(collector: CollectorSettings) -> None:
     class Left:
-        """Something that points to itself."""
+        """An object that refers to itself."""
 
         count = 0
 

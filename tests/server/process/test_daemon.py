@@ -1,4 +1,4 @@
-"""``twistd stompkit`` as a daemon: how its start goes is said on the terminal, at once."""
+"""``twistd stompkit`` as a daemon: the terminal shows at once if the start fails."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ DAEMON = [word for word in TWISTD if word != "--nodaemon"]
 
 
 class Started:
-    """What came of starting a daemon in a directory."""
+    """The result of starting a daemon in a directory."""
 
     def __init__(self, directory: Path, *arguments: str) -> None:
-        """Start it, and wait until the terminal has its prompt again."""
+        """Start the daemon, and wait until the command returns."""
         self.pid_file, self.log_file = directory / "broker.pid", directory / "broker.log"
         files = ("--pidfile", str(self.pid_file), "--logfile", str(self.log_file))
         done = subprocess.run(
             [*DAEMON, *files, "stompkit", *arguments],
             cwd=directory,
-            # A daemon that keeps them open would keep this waiting.
+            # A daemon that keeps them open would block this call.
             capture_output=True,
             text=True,
             timeout=DEADLINE_S,
@@ -36,11 +36,11 @@ class Started:
 
     @property
     def log(self) -> str:
-        """What it has logged."""
+        """The log of the daemon."""
         return self.log_file.read_text(encoding="utf-8") if self.log_file.exists() else ""
 
     def assert_failed(self, reason: str) -> None:
-        """It says why it did not start, and left nothing that looks like a running broker."""
+        """Check that the daemon reports why it did not start, and leaves no pid file."""
         assert self.status == 1
         assert not self.pid_file.exists()
         first, *_ = self.complaint.splitlines()
@@ -62,7 +62,7 @@ def test_a_port_in_use_is_said_where_the_data_is_fine(tmp_path: Path) -> None:
         taken = f"tcp:{other.getsockname()[1]}:interface=127.0.0.1"
         started = Started(tmp_path, "--endpoint", taken, "--data", "data")
     started.assert_failed(f"can't listen on {taken}")
-    # The data is free for the next one.
+    # The data directory can be used by the next broker.
     assert (tmp_path / "data" / "lock").read_bytes() == b""
 
 
@@ -108,7 +108,7 @@ def test_a_mistake_on_the_command_line_makes_no_daemon(tmp_path: Path) -> None:
 
 
 def test_a_daemon_that_works_says_nothing_and_lets_go_of_the_terminal(tmp_path: Path) -> None:
-    """It would have been waited for otherwise."""
+    """Otherwise the start would have waited for the daemon."""
     announce = tmp_path / "announce"
     started = Started(tmp_path, "--endpoint", LOOPBACK, "--announce", str(announce))
     number = int(started.pid_file.read_text())

@@ -1,4 +1,4 @@
-"""Parts of a broker that a program which embeds it can replace."""
+"""Parts of a broker that an embedding program can replace."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ CONNECT = {"accept-version": "1.2", "host": "x"}
 
 
 def on_send(connection: Connection, frame: Frame) -> None:
-    """Take what ordinary brokers take, but nothing secret."""
+    """Accept the same frames as ordinary brokers, except for secret messages."""
     if frame.headers["destination"] == "/queue/secret":
         raise Refused("secret", "no-secrets")
     Connection.handlers["SEND"](connection, frame)
 
 
 class Discreet(Connection):
-    """A connection on which nothing secret can be sent."""
+    """A connection that refuses secret messages."""
 
     handlers: ClassVar[Mapping[str, Handler]] = {**Connection.handlers, "SEND": on_send}
 
 
 def client_of(factory: BrokerFactory, clock: Clock) -> MemoryClient:
-    """A client that has logged in."""
+    """Return a client that has logged in."""
     peer = IPv4Address("TCP", "127.0.0.1", 50_000)
     client = MemoryClient(factory.buildProtocol(peer), MemoryTransport(clock, peer))
     client.send("CONNECT", CONNECT)
@@ -63,7 +63,7 @@ def test_closing_goes_by_a_clock_of_its_own() -> None:
     client = client_of(factory, clock)
     client.stop_reading()
     factory.disconnect_all("enough", "enough")
-    # That the broker's time is moved on gives nobody less time to read what was written.
+    # An advance of the broker's clock does not shorten the time for reading the last frames.
     clock.advance(100.0)
     assert not client.lost
     closing.advance(5.0)

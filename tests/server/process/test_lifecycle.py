@@ -1,4 +1,4 @@
-"""The life of the broker's process: data that survives, standing by, other settings, logs, end."""
+"""The life cycle of the process: durable data, standby, reloading settings, logs, shutdown."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ both = pytest.mark.parametrize("command", [TWIST, TWISTD], ids=["twist", "twistd
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start commands, and end all that still run."""
+    """Starts commands, and ends all that still run."""
     with processes(tmp_path) as start:
         yield start
 
 
 class Brokers:
-    """Brokers that share a directory of data and a file of settings."""
+    """Brokers that share a data directory and a file of settings."""
 
     def __init__(self, start: Start, directory: Path) -> None:
-        """Begin with settings that say nothing."""
+        """Start with empty settings."""
         self._start = start
         self._count = 0
         self.data = directory / "data"
@@ -51,11 +51,11 @@ class Brokers:
         self.configure("")
 
     def configure(self, text: str) -> None:
-        """Have the file say something."""
+        """Write the file of settings."""
         self.file.write_text(text, encoding="utf-8")
 
     def start(self, *arguments: str, command: list[str] = TWISTD) -> tuple[Process, Path]:
-        """Start a broker; gives it, and the file in which it announces itself."""
+        """Start a broker; return it, and its announce file."""
         self._count += 1
         announce = self.file.with_name(f"announce.{self._count}")
         # twistd refuses to start beside another in the same directory.
@@ -67,13 +67,13 @@ class Brokers:
     def running(
         self, *arguments: str, command: list[str] = TWISTD
     ) -> tuple[Process, dict[str, Any]]:
-        """Start a broker and wait until it listens; gives it and where."""
+        """Start a broker and wait until it listens; return it, and its endpoint."""
         process, announce = self.start("--endpoint", LOOPBACK, *arguments, command=command)
         [where] = announced(process, announce)
         return process, where
 
     def reload(self, process: Process, text: str, *, expect: str = "was read again") -> None:
-        """Change the file and have it read; wait until the log says what came of it."""
+        """Change the file and reload it; wait until the log has the result."""
         count = process.log.count(expect)
         self.configure(text)
         process.popen.send_signal(signal.SIGHUP)
@@ -82,7 +82,7 @@ class Brokers:
 
 @pytest.fixture
 def brokers(start: Start, tmp_path: Path) -> Brokers:
-    """Brokers in a directory of their own."""
+    """Brokers in a temporary directory."""
     return Brokers(start, tmp_path)
 
 
@@ -130,7 +130,7 @@ def test_a_broker_without_memory_ends_at_once_and_the_next_has_what_was_confirme
         bound = pages * resource.getpagesize() + (1 << 20)
         resource.prlimit(pid, resource.RLIMIT_AS, (bound, resource.RLIM_INFINITY))
         with suppress(OSError):
-            # The broker may be gone before it has all of it.
+            # The broker may end before it has the whole message.
             client.send("/queue/a", "x" * (32 << 20))
         assert process.ended() == 1
     assert "no memory is left" in process.log
@@ -219,7 +219,7 @@ def test_a_broker_that_can_not_listen_lets_go_of_its_data(
         taken = f"tcp:{other.getsockname()[1]}:interface=127.0.0.1"
         data = ["--data", str(brokers.data)]
         process, _ = brokers.start("--endpoint", taken, *data, command=command)
-        # Also the thread of the store has to end.
+        # The thread of the store has to end, too.
         assert process.ended() == 1
     assert f"can't listen on {taken}" in process.log
     assert (brokers.data / "lock").read_bytes() == b""
@@ -255,7 +255,7 @@ def test_a_daemon_works_with_its_data(brokers: Brokers, tmp_path: Path) -> None:
         assert client.subscribe("/queue/a").endswith(b"hello")
 
 
-# Standing by.
+# Standby.
 
 
 @both
@@ -304,7 +304,7 @@ def test_a_broker_that_stands_by_can_be_stopped(brokers: Brokers, command: list[
     first, where = brokers.running("--data", str(brokers.data))
     second, announce = brokers.start("--data", str(brokers.data), command=command)
     second.wait_for("waiting for")
-    # The signal does no more than end the process before the reactor handles it.
+    # Before the reactor handles it, the signal just ends the process.
     second.wait_until(lambda: "Starting reactor" in second.log or command is TWISTD)
     assert second.terminate() in (0, -signal.SIGTERM)
     assert not announce.exists()
@@ -343,7 +343,7 @@ def test_what_goes_wrong_after_the_wait_ends_the_process_with_the_reason(brokers
     assert where
 
 
-# Other settings.
+# Reloading settings.
 
 
 @both
@@ -373,7 +373,7 @@ def test_sighup_changes_who_is_let_in_and_what_they_may_do(
         assert client.first.startswith(b"CONNECTED\n")
         rights = '[[rights]]\ndestination = ">"\nallow = ["read", "create"]'
         brokers.reload(process, f'[auth]\ncheckers = ["file:{users}"]\n{rights}')
-        # Who is in stays in, with the new rights.
+        # A connected client stays connected, with the new rights.
         assert client.send("/queue/a").startswith(b"ERROR\n")
     with Client(where) as stranger, Client(where, login="joe:secret") as joe:
         assert stranger.first.startswith(b"ERROR\n")
@@ -457,7 +457,7 @@ def test_the_command_line_stands_over_the_file_also_when_it_is_read_again(
 
 
 def entries(process: Process) -> list[dict[str, Any]]:
-    """The events of a log in JSON, once all lines are."""
+    """Return the events of a JSON log when all lines are complete."""
     lines = process.log.splitlines()
     return [json.loads(line) for line in lines]
 
@@ -545,7 +545,7 @@ def test_headers_cannot_begin_a_line_of_the_log(brokers: Brokers) -> None:
     assert [line for line in process.log.splitlines() if line.startswith("2026 forged")] == []
 
 
-# Whom it is open to.
+# Open brokers.
 
 
 @pytest.mark.parametrize(

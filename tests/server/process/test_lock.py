@@ -17,7 +17,7 @@ from stompkit.server.process.lock import DirectoryLock
 
 DEADLINE_S = 20.0
 
-#: Takes the lock of a directory, says so, and keeps it until it is ended.
+#: Takes the lock of a directory, prints that, and holds it until the process ends.
 HOLDER = """
 import sys
 from pathlib import Path
@@ -31,13 +31,13 @@ sys.stdin.read()
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A directory that is not there yet."""
+    """A directory that does not exist yet."""
     return tmp_path / "some" / "data"
 
 
 @pytest.fixture
 def holder(directory: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that has the lock."""
+    """Another process that holds the lock."""
     command = [sys.executable, "-c", HOLDER, str(directory)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with process:
@@ -48,20 +48,20 @@ def holder(directory: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 class Waiting:
-    """What came of a wait."""
+    """The result of waiting for the lock."""
 
     def __init__(self, lock: DirectoryLock) -> None:
-        """Begin to wait."""
+        """Start waiting."""
         self._said: queue.SimpleQueue[object] = queue.SimpleQueue()
         lock.wait(lambda: self._said.put("acquired"), self._said.put)
 
     def result(self) -> object:
-        """What was said, once it is."""
+        """Wait for the result and return it."""
         return self._said.get(timeout=DEADLINE_S)
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing was said."""
+        """True if there is no result yet."""
         return self._said.empty()
 
 
@@ -170,7 +170,7 @@ def test_who_no_longer_waits_does_not_get_the_lock(directory: Path) -> None:
     given_up = Waiting(second)
     second.release()
     first.release()
-    # Its thread may have the lock for a moment, and lets go of it.
+    # Its thread may get the lock for a moment, and releases it.
     waiting = Waiting(third)
     assert waiting.result() == "acquired"
     assert given_up.is_silent

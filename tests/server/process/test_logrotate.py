@@ -1,4 +1,4 @@
-"""A log of the broker's own: moved away, copied and cut, by hand and by logrotate."""
+"""A separate log file: moved, or copied and truncated, by hand and by logrotate."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ both = pytest.mark.parametrize("command", [TWIST, TWISTD], ids=["twist", "twistd
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start commands, and end all that still run."""
+    """Starts commands, and ends all that still run."""
     (tmp_path / "run").mkdir()
     with processes(tmp_path / "run") as start:
         yield start
 
 
 class Logging:
-    """A broker that logs each frame to a file, and a client that has frames logged."""
+    """A broker that logs each frame to a file, with a client that sends frames."""
 
     def __init__(self, start: Start, directory: Path, command: list[str]) -> None:
-        """Start it."""
+        """Start the broker."""
         self.log = directory / "logs" / "stompkit.log"
         self.log.parent.mkdir(mode=0o755)
         settings, announce = directory / "f.toml", directory / "announce"
@@ -54,19 +54,19 @@ class Logging:
         self._count = 0
 
     def work(self) -> None:
-        """Have ten frames logged, each with a number."""
+        """Send ten numbered frames, which are logged."""
         with Client(self._where) as client:
             for _ in range(10):
                 client.send(f"/queue/n{self._count}")
                 self._count += 1
 
     def signal(self) -> None:
-        """Have the file opened anew, and wait for that."""
+        """Send the signal to reopen the file, and wait for the new file."""
         self.process.popen.send_signal(signal.SIGUSR1)
         self.process.wait_until(self.log.exists)
 
     def check(self, *names: str) -> None:
-        """Every frame is logged once, in order, in those files together."""
+        """Check that every frame is logged once, in order, in these files together."""
         self.process.terminate()
         lines = "".join(self.log.with_name(name).read_text() for name in names).splitlines()
         texts = [str(entry(line).get("text", "")) for line in lines]
@@ -137,7 +137,7 @@ def test_the_configuration_says_how_the_settings_have_to_be() -> None:
 
 
 def test_logrotate_loses_no_line(start: Start, tmp_path: Path) -> None:
-    """The file that is installed, with the log and the signal of this broker."""
+    """The test uses the installed configuration, with the log and the signal of this broker."""
     logrotate = shutil.which("logrotate", path=f"{os.environ['PATH']}:/usr/sbin")
     if logrotate is None:
         if os.environ.get("STOMPKIT_MQ_MISSING") == "fail":

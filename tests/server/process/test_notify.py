@@ -1,4 +1,4 @@
-"""What systemd is told, and the sockets that it hands over: real processes, and its units."""
+"""Notifications to systemd, and its socket activation: real processes, and the units."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ both = pytest.mark.parametrize("command", [TWIST, TWISTD], ids=["twist", "twistd
 
 
 class Manager:
-    """The end of systemd: a socket, and what came."""
+    """The notification socket of systemd."""
 
     def __init__(self, address: str) -> None:
-        """Listen; ``address`` begins with ``@`` where it is in no file system."""
+        """Bind the socket; an ``address`` that begins with ``@`` is abstract."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(address.replace("@", "\0", 1))
         self._socket.settimeout(DEADLINE_S)
 
     def receive(self) -> dict[str, str]:
-        """The next message, by its names."""
+        """Return the next message, as a dictionary."""
         lines = self._socket.recv(65_536).decode().split("\n")
         return dict(line.split("=", 1) for line in lines)
 
     def until(self, name: str) -> dict[str, str]:
-        """The next message with a name in it."""
+        """Return the next message that contains a name."""
         while name not in (message := self.receive()):
             pass
         return message
 
     def is_silent(self) -> bool:
-        """Whether nothing has come that was not received."""
+        """Return True if no further message has arrived."""
         self._socket.setblocking(False)
         try:
             self._socket.recv(65_536)
@@ -69,13 +69,13 @@ class Manager:
         return False
 
     def close(self) -> None:
-        """Listen no more."""
+        """Close the socket."""
         self._socket.close()
 
 
 @pytest.fixture(params=["a path", "an abstract name"])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where systemd listens."""
+    """Address of the notification socket."""
     if request.param == "a path":
         return str(tmp_path / "notify")
     return f"@stompkit-test-{os.getpid()}-{tmp_path.name}"
@@ -83,7 +83,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def manager(address: str) -> Iterator[Manager]:
-    """What processes that are started can talk to."""
+    """The notification socket for started processes."""
     manager = Manager(address)
     yield manager
     manager.close()
@@ -91,7 +91,7 @@ def manager(address: str) -> Iterator[Manager]:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start commands, and end all that still run."""
+    """Starts commands, and ends all that still run."""
     (tmp_path / "run").mkdir()
     with processes(tmp_path / "run") as start:
         yield start
@@ -203,7 +203,7 @@ def test_a_broker_does_its_work_where_nobody_listens(
     assert process.terminate() in (0, -signal.SIGTERM)
 
 
-# What is told.
+# Messages.
 
 
 def told(manager: Manager, address: str, **environment: str) -> tuple[Notifier, Clock]:
@@ -273,9 +273,9 @@ def test_nobody_is_told_at_an_address_of_another_kind(name: str) -> None:
     notifier.close()
 
 
-# Sockets that are handed over.
+# Socket activation.
 
-#: Does what systemd does before it runs a service: its first argument is a listening socket.
+#: Prepares a service like systemd; its first argument is a listening socket.
 LAUNCHER = """
 import os, sys
 os.dup2(int(sys.argv[1]), 3)
@@ -285,10 +285,10 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 class Activated:
-    """A socket that listens all the time, and brokers that get it."""
+    """A listening socket, and brokers that inherit it."""
 
     def __init__(self, listener: socket.socket, directory: Path) -> None:
-        """Begin without a broker."""
+        """Start without a broker."""
         self._listener = listener
         self._directory = directory
         self.started: list[Process] = []
@@ -296,7 +296,7 @@ class Activated:
         self.where = {"host": host, "port": port}
 
     def start(self, command: list[str], endpoint: str) -> tuple[Process, Path]:
-        """Start a broker with it; gives it, and its announce file."""
+        """Start a broker with the socket; return it, and its announce file."""
         announce = self._directory / f"announce.{len(self.started)}"
         descriptor = self._listener.fileno()
         launched = [sys.executable, "-c", LAUNCHER, str(descriptor), *command, "stompkit"]
@@ -317,7 +317,7 @@ class Activated:
 
 @pytest.fixture
 def activated(tmp_path: Path) -> Iterator[Activated]:
-    """A socket that listens, and no broker yet."""
+    """A listening socket without a broker."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         activated = Activated(listener, tmp_path)
         yield activated
@@ -365,21 +365,21 @@ def test_a_socket_that_systemd_has_not_handed_over_is_told(
 
 
 class Unit(configparser.RawConfigParser):
-    """A unit, whose names can be repeated; their case matters."""
+    """A parser for units: names can be repeated, and their case matters."""
 
     def __init__(self, path: Path) -> None:
-        """Read it."""
+        """Read the unit."""
         super().__init__(strict=False, delimiters=("=",), comment_prefixes=("#",))
         self.read_string(path.read_text(encoding="utf-8"))
 
     def optionxform(self, optionstr: str) -> str:
-        """Leave a name as it is."""
+        """Return a name unchanged."""
         return optionstr
 
 
 @pytest.mark.parametrize("name", ["stompkit.service", "stompkit.socket"])
 def test_systemd_has_nothing_against_a_unit(name: str, tmp_path: Path) -> None:
-    """With programs in the place of those that are installed later."""
+    """Placeholders replace the programs that a user installs later."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for program in ("twistd", "stompkit"):

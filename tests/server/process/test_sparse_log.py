@@ -1,4 +1,4 @@
-"""Log lines that strangers cause: so many in a second, and a count of all others."""
+"""Rate-limited log lines that clients can cause: a maximum per second, and a count of the rest."""
 
 from __future__ import annotations
 

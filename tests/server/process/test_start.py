@@ -1,4 +1,4 @@
-"""The start of the broker: what it does not import, and who may wait while it does not accept."""
+"""The start of the broker: unused modules are not imported, and early clients can wait."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from tests.server.processes import (
 
 both = pytest.mark.parametrize("command", [TWIST, TWISTD], ids=["twist", "twistd"])
 
-#: What costs time or memory, and a broker without the settings for it does not need. OpenSSL is
-#: not here: Twisted's sockets import it wherever it is installed. Neither is Trial: Twisted's list
-#: of all plug-ins imports the interfaces of those that are Trial's.
+#: Modules that cost time or memory, and are not needed without settings for them. OpenSSL is not
+#: among them: Twisted's sockets import it if it is installed. Trial is not either: Twisted's list
+#: of plug-ins imports the interfaces of Trial's plug-ins.
 UNUSED = {
     "_pytest",
     "h11",
@@ -61,19 +61,19 @@ UNUSED = {
     "twisted.web",
     "wsproto",
 }
-#: Clients that connect at the same time, more than Twisted's own backlog takes.
+#: Clients that connect at the same time, more than Twisted's default backlog.
 CLIENTS = 200
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start commands, and end all that still run."""
+    """Starts commands, and ends all that still run."""
     with processes(tmp_path) as start:
         yield start
 
 
 def imported(process: Process) -> set[str]:
-    """The modules that a process run with ``-v`` has imported so far."""
+    """Return the modules that a process run with ``-v`` has imported so far."""
     return set(re.findall(r"^import '(\S+)' # ", process.log, re.MULTILINE))
 
 
@@ -118,14 +118,14 @@ def test_many_clients_can_connect_before_the_first_is_accepted(
     process = start(command, "--endpoint", LOOPBACK, "--announce", str(announce))
     [where] = announced(process, announce)
     with ExitStack() as stack:
-        # A process that has stopped accepts nobody: all have to fit among those who wait.
+        # A stopped process accepts no connections: all have to fit into the backlog.
         process.popen.send_signal(signal.SIGSTOP)
         clients = [stack.enter_context(socket.socket()) for _ in range(CLIENTS)]
         for client in clients:
             client.setblocking(False)
             client.connect_ex((where["host"], where["port"]))
         for client in clients:
-            # Not select, which knows no numbers above 1,023: others have files open, too.
+            # Not select: other tests have files open, and it fails for descriptors above 1,023.
             ready = select.poll()
             ready.register(client, select.POLLOUT)
             assert ready.poll(DEADLINE_S * 1_000), "one does not get in"

@@ -221,7 +221,7 @@ def test_the_plug_in_is_found() -> None:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start commands, and end all that still run."""
+    """Starts commands, and ends all that still run."""
     with processes(tmp_path) as start:
         yield start
 
@@ -355,7 +355,7 @@ def test_help_tells_every_option_and_its_default(start: Start, command: list[str
     assert "/queue/NAME" in text
 
 
-#: An endpoint that takes its time to find out that it can't listen, or that it can.
+#: An endpoint that succeeds or fails to listen after a delay.
 LATE_PLUG_IN = """
 from twisted.internet import endpoints, interfaces, reactor, task
 from twisted.plugin import IPlugin
@@ -387,7 +387,7 @@ parser = Parser()
 
 @pytest.fixture
 def late(tmp_path: Path) -> str:
-    """A directory with the plug-in in it."""
+    """A directory with the plug-in."""
     plug_ins = tmp_path / "path" / "twisted" / "plugins"
     plug_ins.mkdir(parents=True)
     (plug_ins / "late.py").write_text(LATE_PLUG_IN, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Message selectors: what each operator gives with three values, and what is no selector."""
+"""Message selectors: the three-valued result of each operator, and invalid selectors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from stompkit.server.selectors import Selector, SelectorError
 
-#: What a condition is for a message: true, false or unknown.
+#: Result of a condition for a message: true, false or unknown.
 Verdict: TypeAlias = bool | None
 TRUE: Final = True
 FALSE: Final = False
@@ -21,7 +21,7 @@ UNKNOWN: Final = None
 
 
 def value(text: str, headers: Mapping[str, str]) -> Verdict:
-    """The truth of a condition, by whether it and its opposite take a message."""
+    """Return the result of a condition: evaluate it and its negation."""
     taken = Selector(text).takes(headers)
     refused = Selector(f"NOT ({text})").takes(headers)
     assert not (taken and refused)
@@ -29,7 +29,7 @@ def value(text: str, headers: Mapping[str, str]) -> Verdict:
 
 
 def error_of(text: str) -> SelectorError:
-    """Why a text is no selector."""
+    """Return the error of an invalid selector."""
     with pytest.raises(SelectorError) as caught:
         Selector(text)
     return caught.value
@@ -392,7 +392,7 @@ def test_only_the_priority_and_the_delivery_mode_are_never_null() -> None:
         assert Selector(f"{name} IS NULL").takes({})
 
 
-# What is no selector.
+# Invalid selectors.
 
 
 @pytest.mark.parametrize(
@@ -556,10 +556,10 @@ def test_patterns_that_nearly_match_end(pattern: str) -> None:
     assert not Selector(f"a LIKE '{pattern}'").takes({"a": "ab" * 30_000})
 
 
-# What holds for every selector and message.
+# Properties of every selector and message.
 
 any_text = st.text(st.characters(exclude_categories=[]), max_size=30)
-#: Text of words that selectors are made of, in any order.
+#: Texts of words that selectors consist of, in any order.
 word_soup = st.lists(
     st.one_of(
         st.sampled_from("AND BETWEEN ESCAPE FALSE IN IS LIKE NOT NULL OR TRUE".split()),
@@ -590,7 +590,7 @@ def test_a_text_is_refused_with_a_place_in_it_or_takes_messages_or_not(
 
 
 def like(text: str, pattern: str, escape: str | None) -> bool:
-    """Whether text is like a pattern, by the ends of what each part of the pattern can match."""
+    """Return True if text matches a pattern, by the possible ends of each part of the pattern."""
     ends = {0}
     rest = iter(pattern)
     for wanted in rest:
@@ -607,7 +607,7 @@ def like(text: str, pattern: str, escape: str | None) -> bool:
 
 
 def quoted(text: str) -> str:
-    """A string as a selector has it."""
+    """Return a string as a literal in a selector."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -626,7 +626,7 @@ def test_like_agrees_with_a_reference(text: str, pattern: str, escape: str | Non
         assert value(condition, {"a": text}) is expected
 
 
-# Generated conditions, and an evaluator that goes by the letter of the specification.
+# Generated conditions, and an evaluator that follows the specification literally.
 
 
 @dataclass(frozen=True)
@@ -648,7 +648,7 @@ COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge,
 }
 ARITHMETIC: Final = ("+", "-", "*", "/")
-#: How tightly what an operator makes binds; all others are leaves.
+#: Precedence of operators; all other nodes are leaves.
 BINDING: Final = {
     **{"OR": 0, "AND": 1, "NOT": 2, "IN": 3, "LIKE": 3, "IS": 3, "BETWEEN": 3},
     **dict.fromkeys(COMPARISONS, 3),
@@ -707,7 +707,7 @@ messages = st.dictionaries(
 
 
 def rendered(tree: Tree, *, full: bool) -> str:
-    """The text of a condition, with no more parentheses than it needs or with all."""
+    """Return the text of a condition, with all or only the necessary parentheses."""
 
     def part(index: int, least: int) -> str:
         operand = tree.parts[index]
@@ -742,14 +742,14 @@ def rendered(tree: Tree, *, full: bool) -> str:
 
 
 def kind_of(tree: Tree) -> str:
-    """What a tree is, by itself: a name may be read as anything."""
+    """Return the type of a tree: a name can be read as any type."""
     if tree.op in ("name", "string", "number"):
         return tree.op
     return "number" if tree.op in (*ARITHMETIC, "sign") else "truth"
 
 
 def read(tree: Tree, kind: str, headers: Mapping[str, str]) -> Any:
-    """The value of a tree as one kind; ``None`` where it has none."""
+    """Return the value of a tree as one type, or ``None`` if it has none."""
     if kind_of(tree) != "name":
         return evaluated(tree, headers) if kind_of(tree) == kind else None
     text = headers.get(tree.value)
@@ -766,7 +766,7 @@ def read(tree: Tree, kind: str, headers: Mapping[str, str]) -> Any:
 
 
 def compared(mark: str, left: Tree, right: Tree, headers: Mapping[str, str]) -> Verdict:
-    """A comparison: numbers where one is, or where it is of order; then truths; then strings."""
+    """Compare as numbers for an order or with a number; else as truth values; else as strings."""
     kinds = {kind_of(left), kind_of(right)}
     kind = "string"
     if mark not in ("=", "<>") or "number" in kinds:
@@ -778,17 +778,17 @@ def compared(mark: str, left: Tree, right: Tree, headers: Mapping[str, str]) -> 
 
 
 def least(*truths: Verdict) -> Verdict:
-    """AND, where unknown is between false and true."""
+    """Return AND of truth values, where unknown is between false and true."""
     return min(truths, key=(False, None, True).index)
 
 
 def opposite(truth: Verdict) -> Verdict:
-    """NOT."""
+    """Return NOT of a truth value."""
     return None if truth is None else not truth
 
 
 def evaluated(tree: Tree, headers: Mapping[str, str]) -> Any:
-    """The value of a tree, by the definitions: BETWEEN is two comparisons, IN is one for each."""
+    """Return the value of a tree, by the definitions: BETWEEN and IN consist of comparisons."""
     op, parts = tree.op, tree.parts
     result: Verdict
     if not parts:
@@ -821,7 +821,7 @@ def evaluated(tree: Tree, headers: Mapping[str, str]) -> Any:
 
 
 def calculated(tree: Tree, a: float, b: float = 0) -> float | None:
-    """Arithmetic of known numbers; integers have an integer quotient, rounded towards zero."""
+    """Calculate with known numbers; a quotient of integers is rounded towards zero."""
     if tree.op == "sign":
         return -a if tree.value == "-" else a
     if tree.op == "/":

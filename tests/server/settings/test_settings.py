@@ -1,4 +1,4 @@
-"""The file of settings: what it says, what is wrong with it, and what is printed of it."""
+"""The file of settings: its contents, the errors in it, and the printed settings."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def problems(text: str) -> list[str]:
     return caught.value.problems
 
 
-# What a file says.
+# Contents of a file.
 
 
 def test_an_empty_file_is_the_default_broker() -> None:
@@ -192,7 +192,7 @@ def test_a_store_of_the_command_line_makes_persistent_queues_possible() -> None:
     assert problems(text)
 
 
-# What is wrong with a file.
+# Errors in a file.
 
 MISTAKES = {
     "a key with a letter missing": (
@@ -598,7 +598,7 @@ def test_a_mistake_is_told_with_its_place_and_its_remedy(text: str, problem: str
     expected = ("f.toml, " if problem.startswith("line") else "f.toml: ") + problem
     begin, has_kinds, _ = expected.partition("{kinds}")
     if has_kinds:
-        # What plug-ins there are depends on what is installed.
+        # The available plug-ins depend on the installation.
         assert told.startswith(begin)
         assert {"memory", "file", "stompkit"} <= set(told.removeprefix(begin).split(", "))
     else:
@@ -670,7 +670,7 @@ def test_a_number_of_very_many_digits_is_told() -> None:
 
 def test_a_long_list_is_not_read_again_and_again() -> None:
     def calls(lines: int) -> int:
-        """The calls that it takes to say where the mistake behind a list of so many lines is."""
+        """Return the number of calls to locate an error after a list of *lines* lines."""
         text = "[broker]\nhosts = [\n" + '"x",\n' * lines + "]\nwrong = 1"
         made = 0
 
@@ -722,7 +722,7 @@ def test_an_endpoint_of_systemd_is_not_looked_into() -> None:
     assert parsed(text).endpoints == (Endpoint(endpoint="systemd:domain=INET:index=0"),)
 
 
-# What is printed.
+# Printed settings.
 
 
 def test_what_is_printed_of_the_defaults_gives_the_defaults() -> None:
@@ -748,7 +748,7 @@ def test_what_is_printed_sets_nothing_that_is_the_default() -> None:
 
 
 def other(hint: Any, value: Any) -> Any:
-    """A value of the type that is not the one given."""
+    """Return another value of the same type."""
     hint = present(hint)
     if get_origin(hint) is not None and get_origin(hint) not in (Literal, tuple, dict):
         hint = get_args(hint)[0]
@@ -770,7 +770,7 @@ def other(hint: Any, value: Any) -> Any:
 
 
 def all_other(cls: type, base: object = None) -> Any:
-    """A struct of which every attribute is another than the default."""
+    """Return a struct with other values than the defaults in all attributes."""
     values = {}
     for each in fields(cls):
         default = each.default if base is None else getattr(base, each.attribute)
@@ -789,7 +789,7 @@ def test_what_is_printed_says_every_setting_that_is_another() -> None:
     made: Settings = all_other(Settings)
     settings = structs.replace(made, broker=made.broker.changed(destinations=()))
     document = parse(settings_text(settings), "printed")
-    # Such values don't go together, so that only the reading of them is looked at.
+    # These values contradict each other, so only parsing is tested.
     assert Decoder(document, owners={}, elsewhere={}).table(Settings) == settings
     assert document.problems == []
 
@@ -804,7 +804,7 @@ def test_what_is_printed_of_several_tables_says_their_meaning_once() -> None:
 
 
 def every_table() -> list[type]:
-    """The classes of all tables."""
+    """Return the classes of all tables."""
 
     def within(cls: type) -> list[type]:
         inner = [table_of(each.hint) or tables_of(each.hint) for each in fields(cls)]
@@ -842,7 +842,7 @@ def test_a_reference_that_is_not_of_the_structs_is_told(
 def test_the_example_is_right(tmp_path: Path) -> None:
     text = (DOCS / "examples" / "stompkit.toml").read_text(encoding="utf-8")
     (tmp_path / "users").write_text(f"alice:{hash_passcode('secret')}:ops\n")
-    # The certificate is another matter.
+    # The test has no certificate.
     text = text.replace("/etc/stompkit/users", str(tmp_path / "users"))
     endpoint = "stomps:61614:certificate=/etc/stompkit/broker.pem"
     settings = parsed(text.replace(endpoint, "tcp:61614"))

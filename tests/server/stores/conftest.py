@@ -1,4 +1,4 @@
-"""Stores of every kind, to be asked the same."""
+"""Fixtures with stores of every kind, for common tests."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ KINDS = ("memory", "lmdb", "sqlite", "postgresql", "mariadb")
 
 
 class Place:
-    """Where a store is: several objects, one after the other, can open the same store."""
+    """The location of a store: several objects, one after the other, can open the same store."""
 
     def __init__(self, kind: str, directory: Path, url: str) -> None:
-        """Describe a place without a store."""
+        """Describe a location without a store."""
         self.kind = kind
         self._directory = directory
         self.url = url
         self._memory = MemoryStore()
 
     def store(self, *, synchronous: bool = True) -> MessageStore:
-        """What can open the store."""
+        """Return an object that can open the store."""
         if self.kind == "memory":
             return self._memory
         if self.kind == "lmdb":
@@ -40,7 +40,7 @@ class Place:
 
 @pytest.fixture(scope="session")
 def database() -> Callable[[SqlServer], str]:
-    """Gives the URL of one database of a server, without tables."""
+    """Returns the URL of one database of a server, without tables."""
     urls: dict[SqlServer, str] = {}
 
     def give(server: SqlServer) -> str:
@@ -58,7 +58,7 @@ def database() -> Callable[[SqlServer], str]:
 def place(
     request: pytest.FixtureRequest, tmp_path: Path, database: Callable[[SqlServer], str]
 ) -> Place:
-    """A place for a store of each kind."""
+    """A location for a store of each kind."""
     url = f"sqlite:///{tmp_path / 'messages.sqlite'}"
     if request.param in ("postgresql", "mariadb"):
         url = database(request.getfixturevalue(request.param))

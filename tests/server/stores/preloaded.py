@@ -1,4 +1,4 @@
-"""Libraries that are preloaded into programs, so that what they ask of the system fails."""
+"""Preloaded libraries that make system calls of programs fail."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ __all__ = ["preload"]
 
 
 def preload(source: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have programs that are started from now on go by a source in C, compiled in a directory.
+    """Compile a C source in a directory, and preload it into programs started from now on.
 
-    ``STOMPKIT_FAIL`` in their environment is the path of a file there, which is not made.
+    Their environment variable ``STOMPKIT_FAIL`` is the path of a file there, which does not exist
+    yet.
     """
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:

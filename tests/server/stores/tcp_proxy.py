@@ -1,4 +1,4 @@
-"""A way to a server that can be cut, also in the middle of what is said."""
+"""A TCP proxy that can cut connections to a server, even within a request."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _LONG_S = 20.0
 
 
 class Cut(Enum):
-    """When a connection is cut that says a certain word."""
+    """The moment at which a connection is cut that sends a certain word."""
 
     BEFORE = "the server does not hear it"
     AFTER = "the server's answer is not heard"
 
 
 class Proxy:
-    """Listens on a TCP port of loopback, and leads to a Unix socket."""
+    """Listens on a TCP port of loopback, and forwards to a Unix socket."""
 
     def __init__(self, target: Path) -> None:
-        """Begin to listen."""
+        """Start listening."""
         self._target = target
         self._word: bytes | None = None
         self._cut = Cut.BEFORE
@@ -36,13 +36,13 @@ class Proxy:
         self.open()
 
     def open(self) -> None:
-        """Listen, always at the same port."""
+        """Listen, always on the same port."""
         self._listener = socket.create_server(self.address)
         self.address = self._listener.getsockname()
         self._start(self._accept)
 
     def close(self) -> None:
-        """Cut all connections, and take no more."""
+        """Cut all connections, and stop listening."""
         self._shut_all()
         while self._threads:
             self._threads.pop().join(_LONG_S)
@@ -51,12 +51,12 @@ class Proxy:
         self._listener.close()
 
     def cut(self) -> None:
-        """Cut all connections; new ones are taken."""
+        """Cut all connections; new ones are accepted."""
         for each in self._sockets:
             _shut(each)
 
     def cut_at(self, word: bytes, cut: Cut, *, stays_open: bool = True) -> None:
-        """Cut the connection that says ``word`` next, and take new ones if it ``stays_open``."""
+        """Cut the next connection that sends ``word``; accept new ones if ``stays_open``."""
         self._word, self._cut, self._stays_open = word, cut, stays_open
 
     def _start(self, work: Callable[[], None]) -> None:
@@ -69,7 +69,7 @@ class Proxy:
             _shut(each)
 
     def _accept(self) -> None:
-        """Take clients, until the listening socket is shut."""
+        """Accept clients until the listening socket is shut down."""
         while True:
             try:
                 client, _ = self._listener.accept()
@@ -82,10 +82,10 @@ class Proxy:
 
 
 class _Connection:
-    """One client's."""
+    """A connection of one client."""
 
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
-        """Begin to pass on what is said."""
+        """Start forwarding data."""
         self._proxy = proxy
         self._client = client
         self._server = server
@@ -119,6 +119,6 @@ class _Connection:
 
 
 def _shut(each: socket.socket) -> None:
-    """End a connection, also for who waits for it in another thread."""
+    """Shut a socket down, which also wakes other threads that wait for it."""
     with contextlib.suppress(OSError):
         each.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""Every store does what the one in memory does, whatever it is asked."""
+"""Every store has the same results as the one in memory, for any operations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from stompkit.server.stores import MemoryStore
 from tests.effort import drawn
 from tests.server.stores.conftest import KINDS, Place
 
-#: Stands for closing the store and opening it again.
+#: Closes the store and opens it again.
 REOPEN: Final = "reopen"
 ALL: Final = 1_000_000_000
 
@@ -54,10 +54,10 @@ operations = st.one_of(
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[Operation]:
-    """A batch, some of which are not possible."""
+    """Draw a batch; some batches contain impossible operations."""
     batch: list[Operation] = draw(st.lists(operations, max_size=12))
     if draw(st.booleans()):
-        # Few others would be possible, because messages need lanes.
+        # Without this, few others would be possible, because messages need lanes.
         made = [CreateLane(number, "/queue/a", number) for number in (1, 2, 3)]
         batch = [*(DropLane(lane.lane) for lane in made), *made, *batch]
     return batch
@@ -70,7 +70,7 @@ bounds = st.tuples(lanes, st.integers(0, 12), st.integers(0, 6), st.integers(0, 
 def contents(
     store: MessageStore,
 ) -> tuple[list[LaneState], dict[str, bytes], dict[int, list[StoredMessage]]]:
-    """All that a store tells."""
+    """Return the whole contents of a store."""
     messages = {lane: list(store.read(lane, 0, ALL, ALL)) for lane in (1, 2, 3)}
     return sorted(store.lanes()), dict(store.records()), messages
 
@@ -90,8 +90,8 @@ def empty(store: MessageStore) -> None:
 
 @pytest.mark.parametrize("place", [kind for kind in KINDS if kind != "memory"], indirect=True)
 def test_stores_agree(place: Place) -> None:
-    # The examples are made in here because pytest-twisted can't call a test with parameters of
-    # its own that Hypothesis makes examples for.
+    # The examples are drawn in here, because pytest-twisted cannot call a test with both parameters
+    # and arguments from Hypothesis.
     examples = 40 if place.kind in ("lmdb", "sqlite") else 15
 
     @settings(

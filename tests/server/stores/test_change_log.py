@@ -1,4 +1,4 @@
-"""The log of an LMDB store: what is in it and not in the database yet is not lost."""
+"""The change log of an LMDB store: changes that are not in the database yet are not lost."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def places(store: MessageStore) -> list[int]:
 
 
 def killed(directory: Path, target: Path) -> Path:
-    """What a kill would leave of the store that is open in a directory."""
+    """Copy the open store of a directory, as a kill would leave it."""
     shutil.copytree(directory / "messages.lmdb", target / "messages.lmdb")
     return target
 
@@ -67,7 +67,7 @@ def log(directory: Path) -> Path:
 
 
 def has_all(directory: Path) -> bool:
-    """Whether the database has everything: the log is not needed."""
+    """Return True if the database has all messages without the log."""
     copy = killed(directory, directory / "without")
     log(copy).unlink()
     with_log, without = opened(directory), opened(copy)
@@ -81,7 +81,7 @@ def has_all(directory: Path) -> bool:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A broker's directory of data."""
+    """A broker's data directory."""
     return tmp_path / "data"
 
 
@@ -95,13 +95,13 @@ def store(data: Path) -> Iterator[LmdbStore]:
 
 
 def damage(path: Path, at: int) -> None:
-    """Turn one octet of a file round."""
+    """Invert one byte of a file."""
     octets = bytearray(path.read_bytes())
     octets[at] ^= 0xFF
     path.write_bytes(octets)
 
 
-# What is in the log.
+# Contents of the log.
 
 
 def test_small_changes_are_in_the_log_first_and_survive(
@@ -217,7 +217,7 @@ def test_what_is_brief_is_told(store: LmdbStore) -> None:
     assert not store.is_brief([])
     assert not store.is_brief([put(place) for place in range(1, 100)])
     assert not store.is_brief([put(1, bytes(MIB))])
-    # The turn of the database comes: that takes longer.
+    # A checkpoint to the database is due, which takes longer.
     place = 0
     while store.is_brief([put(1)]):
         place += 1
@@ -227,7 +227,7 @@ def test_what_is_brief_is_told(store: LmdbStore) -> None:
     assert store.is_brief([put(1)])
 
 
-# How long it is used.
+# Life cycle of the log.
 
 
 def test_a_store_that_does_not_sync_takes_in_what_another_left(
@@ -279,7 +279,7 @@ def test_a_store_of_the_version_before_the_log_is_taken_over(tmp_path: Path) -> 
 
 
 def records(data: Path) -> list[int]:
-    """Where the records in a log begin."""
+    """Return the offsets of the records in a log."""
     octets = log(data).read_bytes()
     found = [octets.find(b"\xabskl")]
     while found[-1] >= 0:
@@ -315,7 +315,7 @@ def test_what_follows_a_damaged_record_is_not_lost_in_silence(
             opened(copy)
     (problem,) = check_store(copy, lambda done, total: None)
     assert "changes.log is damaged" in problem
-    # Who wants what is left gets it.
+    # The operator can choose to use the rest.
     log(copy).unlink()
     again = opened(copy)
     assert places(again) == []
@@ -329,7 +329,7 @@ def test_what_the_database_has_of_a_log_is_passed_over(
         store.apply([put(place)])
     store.apply([Remove(1, 1)])
     copy = killed(data, tmp_path / "killed")
-    # As a commit leaves it that the disk has, although it said that it had failed.
+    # This is the state after a commit that reached the disk, but was reported as failed.
     environment = Environment(copy, max_octets=MIB)
     environment.open()
     with environment.transaction(write=True) as (txn, databases):
@@ -399,9 +399,9 @@ def test_a_change_that_is_no_longer_possible_is_not_in_the_way_of_others(
     again.close()
 
 
-# No room.
+# Full disks.
 
-#: Lets files grow no further than the log is long, with some room in it, for a time.
+#: Limits the size of files to a little more than the log, for a time.
 FILE_LIMIT = """
 import resource, signal, sys
 from pathlib import Path
@@ -498,10 +498,10 @@ def test_a_full_store_refuses_single_messages_too(tmp_path: Path) -> None:
     store.close()
 
 
-# What fails on the way to the disk.
+# Failures of writes.
 
-#: To be preloaded: while there is a certain file writes to the log fail, or with "lost" in it
-#: seem to fail, and reach the disk. With "all" in it those to the database fail, too.
+#: A library to preload. While the file exists, writes to the log fail. With "lost" in it, they
+#: reach the disk but seem to fail. With "all" in it, those to the database fail, too.
 FAILING_WRITES = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -554,7 +554,7 @@ ssize_t pwrite(int fd, const void *data, size_t size, off_t offset)
 }
 """
 
-#: Applies batches while the log can't be written, and dies after one that has failed.
+#: Applies batches while the log cannot be written, and dies after one that has failed.
 APPLY_IN_SPITE = """
 import os, sys
 from pathlib import Path
@@ -596,7 +596,7 @@ def test_what_the_log_does_not_take_goes_to_the_database(
     store.close()
 
 
-#: Applies a batch that nothing takes, and dies.
+#: Applies a batch that fails everywhere, and dies.
 REFUSED = """
 import os, sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The LMDB store: its files, its limits, and what survives when something fails."""
+"""The LMDB store: its files, its limits, and its durability when something fails."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def counted(store: LmdbStore) -> tuple[int, int]:
 
 
 def opened(directory: Path, max_octets: int = 64 * MIB) -> LmdbStore:
-    # Nothing here needs the disk, and many small batches would wait for it.
+    # These tests do not need the disk, and many small batches would wait for it.
     store = LmdbStore(directory, synchronous=False, max_octets=max_octets)
     store.open()
     return store
 
 
 def edit(directory: Path, change: Callable[[lmdb.Transaction, lmdb.Environment], object]) -> None:
-    """Change a store as nobody should."""
+    """Change a store directly, to damage it."""
     env = lmdb.open(str(directory / "messages.lmdb"), max_dbs=8)
     with env.begin(write=True) as txn:
         change(txn, env)
@@ -106,7 +106,7 @@ def test_the_file_is_only_as_long_as_what_has_been_written(tmp_path: Path) -> No
 
 
 def test_room_of_what_was_removed_is_used_again(store: LmdbStore) -> None:
-    # Ten times as much goes through the store as it may hold.
+    # Ten times the capacity passes through the store.
     for place in range(1, 20_000, 100):
         store.apply([put(number) for number in range(place, place + 100)])
         store.apply([Remove(1, number) for number in range(place, place + 100)])
@@ -177,7 +177,7 @@ def test_a_full_store_can_be_emptied_by_one_batch(store: LmdbStore, step: int) -
     gone = range(1, first, step)
     store.apply([Remove(1, place) for place in gone])
     assert places(store) == sorted(set(range(1, first)) - set(gone))
-    # At once, although LMDB does not use what a commit has freed in the next one.
+    # At once, although LMDB does not reuse pages in the commit after the one that freed them.
     store.apply([put(first)])
     assert places(store)[-1] == first
 
@@ -206,9 +206,9 @@ def test_a_store_that_has_outgrown_its_limit_can_be_read_and_emptied(tmp_path: P
     store.close()
 
 
-# What fails on the way to the disk.
+# Failures of writes.
 
-#: Lets files grow no further at some time, as a disk that is full does, then further again.
+#: Limits the size of files at some time, like a full disk, then raises the limit.
 FILE_LIMIT = """
 import resource, signal, sys
 from pathlib import Path
@@ -253,7 +253,7 @@ def test_a_store_goes_on_when_there_is_room_again(tmp_path: Path) -> None:
     store.close()
 
 
-#: To be preloaded: lets no write of LMDB's first two pages succeed while there is a certain file.
+#: A library to preload: while the file exists, writes to LMDB's first two pages fail.
 FAILING_WRITES = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -277,7 +277,7 @@ ssize_t pwrite(int fd, const void *data, size_t size, off_t offset)
 }
 """
 
-#: Applies batches, some of them while nothing can be committed.
+#: Applies batches, some of them while no commit succeeds.
 APPLY_IN_SPITE = """
 import os, sys
 from pathlib import Path
@@ -310,7 +310,7 @@ def test_a_store_goes_on_after_a_commit_that_failed(
     store.close()
 
 
-#: Applies one batch after the other and tells of each.
+#: Applies batches endlessly, and prints a line after each.
 APPLY_FOR_EVER = """
 import itertools, sys
 from pathlib import Path
@@ -338,13 +338,13 @@ def test_what_was_applied_survives_the_death_of_the_process(tmp_path: Path) -> N
     store = opened(tmp_path)
     left = places(store)
     assert left[: len(told)] == told
-    # There may be a batch more than was told of, and one that has not been removed: whole ones.
+    # There may be a further batch that was not printed, or not removed: both are complete.
     assert len(left) - len(told) in (0, 1, 50)
     assert counted(store)[0] == len(left)
     store.close()
 
 
-#: Reads everything there is, and changes it.
+#: Reads all contents, and changes them.
 USE = """
 import sys
 from pathlib import Path
@@ -382,7 +382,7 @@ def test_a_file_that_was_cut_off_does_not_kill_the_process(tmp_path: Path, part:
 
 
 def run(script: str, directory: Path) -> subprocess.CompletedProcess[str]:
-    """Run a script on a store, in a process that may die of it."""
+    """Run a script on a store, in a process that may crash."""
     return subprocess.run(
         [sys.executable, "-c", script, str(directory)],
         capture_output=True,
@@ -404,7 +404,7 @@ def test_a_value_that_can_not_be_is_told_as_damage(store: LmdbStore, tmp_path: P
     for call in calls:
         with pytest.raises(StoreError, match="something that can't be"):
             call()
-    # What is not damaged can still be used.
+    # The undamaged part can still be used.
     store.apply([put(2)])
     assert [message.place for message in store.read(1, 1, 10, 1_000)] == [2]
 

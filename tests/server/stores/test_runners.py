@@ -1,4 +1,4 @@
-"""The runners that make the calls of a store."""
+"""Runners, which make the calls of a store."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ LONG_S = 20.0
 
 
 class Broker:
-    """The broker's thread: does what it is told from other threads, one after the other."""
+    """The broker's thread: makes the calls that other threads request, in order."""
 
     def __init__(self) -> None:
-        """Begin with nothing to do."""
+        """Start without calls."""
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
     def call_from_thread(self, call: Callable[[], None]) -> None:
-        """Have something called later."""
+        """Schedule a call."""
         self._calls.put(call)
 
     def turn(self, number: int = 1) -> None:
@@ -36,7 +36,7 @@ class Broker:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is to be called."""
+        """True if no calls are scheduled."""
         return self._calls.empty()
 
 
@@ -56,13 +56,13 @@ both = pytest.mark.parametrize("kind", [inline, threaded])
 
 @pytest.fixture
 def broker() -> Broker:
-    """A broker's thread: that of the test."""
+    """The broker's thread, which is the thread of the test."""
     return Broker()
 
 
 @pytest.fixture
 def logged() -> Iterator[Sequence[LogEvent]]:
-    """What is logged meanwhile."""
+    """The events that are logged meanwhile."""
     with capturedLogs() as events:
         yield events
 
@@ -75,7 +75,7 @@ def failing(error: Exception) -> Callable[[], object]:
 
 
 def outcome(kind: Kind, broker: Broker, work: Callable[[], object]) -> list[tuple[str, object]]:
-    """What a runner tells of one call."""
+    """Return the results that a runner reports for one call."""
     told: list[tuple[str, object]] = []
     runner = kind(broker)
     runner.run(
@@ -206,7 +206,7 @@ def test_stopping_waits_for_everything_that_was_asked_for(broker: Broker) -> Non
     assert broker.is_idle
 
 
-#: Asks for something, and ends by an exception that nobody catches.
+#: Requests a call, and ends by an uncaught exception.
 DIES = """
 from stompkit.server.stores import ThreadRunner
 
@@ -228,7 +228,7 @@ def test_the_thread_does_not_outlive_a_broker_that_has_died() -> None:
     assert "MemoryError" in result.stderr
 
 
-#: Has no room for the stack of a thread, and has it again.
+#: Has too little memory for the stack of a thread, then enough again.
 CRAMPED = """
 import resource
 from pathlib import Path
@@ -260,26 +260,26 @@ def test_a_call_fails_where_there_can_be_no_thread_for_it() -> None:
     assert made == "made"
 
 
-# What is brief.
+# Brief calls.
 
 
 class Disk:
-    """Calls that take as long as they are said to."""
+    """A simulated disk: its calls take a given time."""
 
     def __init__(self, broker: Broker) -> None:
-        """Begin with a disk that takes no time."""
+        """Start with a disk that takes no time."""
         self.now = 1_000.0
         self.takes_s = 0.0
         self.threads: list[object] = []
         self.runner = ThreadRunner(broker.call_from_thread, lambda: self.now)
 
     def work(self) -> object:
-        """Take time."""
+        """Advance the time; return the current thread."""
         self.now += self.takes_s
         return threading.current_thread()
 
     def is_here(self, broker: Broker) -> bool:
-        """Make a brief call; say whether it was made in this thread."""
+        """Make a brief call; return True if it ran in this thread."""
         threads: list[object] = []
         self.runner.run_brief(self.work, threads.append, threads.append)
         if not threads:
@@ -289,7 +289,7 @@ class Disk:
 
 @pytest.fixture
 def disk(broker: Broker) -> Iterator[Disk]:
-    """A runner with calls to make."""
+    """A runner with a simulated disk."""
     disk = Disk(broker)
     yield disk
     disk.runner.stop()
@@ -317,7 +317,7 @@ def test_a_slow_disk_is_left_to_the_other_thread_for_longer_and_longer(
     began = 0.0
     for rest in (None, 8, 16, 32, 64):
         if rest is not None:
-            # What the other thread does says nothing.
+            # Calls in the other thread do not count.
             disk.takes_s = 0.0
             disk.now = began + rest * 0.01 - 0.001
             assert not disk.is_here(broker)
@@ -328,7 +328,7 @@ def test_a_slow_disk_is_left_to_the_other_thread_for_longer_and_longer(
     disk.now += LONG_S
     disk.takes_s = 0.0001
     assert all(disk.is_here(broker) for _ in range(5))
-    # It was fast in between: as the first time.
+    # The disk was fast in between, so the back-off starts again.
     began = disk.now
     disk.takes_s = 0.01
     assert disk.is_here(broker)

@@ -1,4 +1,4 @@
-"""The store in an SQL database: connections that are lost, others at work, secrets."""
+"""The store in an SQL database: lost connections, concurrent changes, secrets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def opened(url: str, *, synchronous: bool = True) -> SqlAlchemyStore:
 
 
 def execute(url: str, *statements: str) -> object:
-    """Do something to a database behind a store's back; return what the last statement gives."""
+    """Execute statements directly in the database; return the result of the last one."""
     engine = create_engine(url)
     with engine.begin() as connection:
         for statement in statements:
@@ -51,7 +51,7 @@ def execute(url: str, *statements: str) -> object:
 
 
 def told(error: BaseException) -> str:
-    """All that a log could show of an error."""
+    """Return everything that a log could show of an error."""
     return "".join(traceback.format_exception(error))
 
 
@@ -81,7 +81,7 @@ def test_a_database_that_nobody_knows_is_refused() -> None:
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql", "mariadb"])
 def test_a_server_that_is_not_there_is_told_without_secrets(scheme: str) -> None:
-    # Nobody can listen at port 0.
+    # No server can listen on port 0.
     store = SqlAlchemyStore(f"{scheme}://user:{SECRET}@127.0.0.1:0/database")
     with pytest.raises(StoreError, match=r"user:\*\*\*@127\.0\.0\.1") as caught:
         store.open()
@@ -136,7 +136,7 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
         opened(f"sqlite:///{tmp_path / 'file'}")
 
 
-#: Lets files grow no further at some time, then further again.
+#: Limits the size of files at some time, then raises the limit.
 FILE_LIMIT = """
 import resource, signal, sys
 from stompkit.server.stores.sqlalchemy import SqlAlchemyStore
@@ -178,7 +178,7 @@ def test_a_store_goes_on_when_there_is_room_again(tmp_path: Path) -> None:
     assert held == ["True", "True"]
 
 
-# What somebody else has done.
+# Concurrent changes.
 
 
 @every_database
@@ -229,7 +229,8 @@ def test_reading_a_store_does_not_stop_the_broker_that_uses_it(place: Place) -> 
     broker.close()
 
 
-#: What makes a database refuse messages of 100 octets and more, and quote them if it likes to.
+#: Statements that make a database refuse messages of 100 bytes or more, with an error that may
+#: quote them.
 REFUSE = {
     "sqlite": [
         "CREATE TRIGGER refuse BEFORE INSERT ON stompkit_messages WHEN NEW.size >= 100"
@@ -256,7 +257,7 @@ def test_what_clients_sent_is_in_no_message(place: Place) -> None:
     store.close()
 
 
-#: What makes a server say that there is no room, as it does when there is none.
+#: Statements that make a server report a full disk.
 FULL = {
     "postgresql": [
         "CREATE FUNCTION refuse() RETURNS trigger AS $$"
@@ -281,14 +282,14 @@ def test_a_server_without_room_is_a_store_that_is_full(place: Place) -> None:
     store.close()
 
 
-# Connections that are lost.
+# Lost connections.
 
 
 class Line:
-    """A store in a database that is reached through a proxy."""
+    """A store in a database behind a proxy."""
 
     def __init__(self, proxy: Proxy, url: str) -> None:
-        """Open the store and make a lane with a message."""
+        """Open the store and create a lane with a message."""
         self.proxy = proxy
         self.store = opened(url)
         self.store.apply([CreateLane(1, "/queue/a", 4), put(1)])
@@ -296,7 +297,7 @@ class Line:
 
 @pytest.fixture(params=SERVERS)
 def line(request: pytest.FixtureRequest, database: Callable[[SqlServer], str]) -> Iterator[Line]:
-    """A store that can be cut off from its server."""
+    """A store that can be disconnected from its server."""
     server: SqlServer = request.getfixturevalue(request.param)
     name = database(server).partition("?")[0].rpartition("/")[2]
     proxy = Proxy(server.socket)
@@ -368,7 +369,7 @@ def test_a_commit_that_can_not_be_found_out_about_is_told(
     assert places(line.store) == left
 
 
-# Synchronous or not.
+# Synchronous commits.
 
 
 @pytest.mark.parametrize("place", ["postgresql"], indirect=True)

@@ -1,4 +1,4 @@
-"""Checking and compacting stores, and taking their contents elsewhere."""
+"""Checking, compacting, exporting and importing stores."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def put(lane: int, place: int, body: bytes = b"body") -> Put:
     return Put(lane, place, len(body) + 10, place, 2 * place, f"id-{place}", b"a:b\n", body)
 
 
-#: A store with everything that there can be.
+#: Contents of every kind.
 CONTENTS: list[Operation] = [
     CreateLane(1, "/queue/a", 4),
     *(put(1, place) for place in range(2, MANY)),
@@ -62,7 +62,7 @@ CONTENTS: list[Operation] = [
 
 
 def ignore(done: int, total: int) -> None:
-    """Take no notice of the progress."""
+    """Ignore the progress."""
 
 
 def contents(store: MessageStore) -> tuple[object, object, list[Sequence[StoredMessage]]]:
@@ -72,7 +72,7 @@ def contents(store: MessageStore) -> tuple[object, object, list[Sequence[StoredM
 
 
 def model() -> MemoryStore:
-    """A store with everything, in memory."""
+    """Return an in-memory store with contents of every kind."""
     store = MemoryStore()
     store.open()
     store.apply(CONTENTS)
@@ -80,7 +80,7 @@ def model() -> MemoryStore:
 
 
 def exported(store: MessageStore) -> list[bytes]:
-    """The lines of an export."""
+    """Return the lines of an export."""
     file = io.BytesIO()
     export_store(store, file, ignore)
     return file.getvalue().splitlines(keepends=True)
@@ -181,13 +181,13 @@ Lines = list[bytes]
 
 
 def changed(line: bytes, **changes: object) -> bytes:
-    """A line with other values; ``None`` takes one away."""
+    """Return a line with other values; ``None`` removes one."""
     values = {**json.loads(line), **changes}
     return json.dumps({k: v for k, v in values.items() if v is not None}).encode() + b"\n"
 
 
 def with_line(number: int, **changes: object) -> Callable[[Lines], Lines]:
-    """Changes one line of an export; negative numbers count from its end."""
+    """Return a function that changes one line of an export; negative numbers count from the end."""
 
     def change(lines: Lines) -> Lines:
         return [*lines[:number], changed(lines[number], **changes), *lines[number:][1:]]
@@ -195,8 +195,8 @@ def with_line(number: int, **changes: object) -> Callable[[Lines], Lines]:
     return change
 
 
-#: What can be wrong with an export, and what is to be said of it. Its second line is lane 1, and
-#: its third the message at place 2.
+#: Faults of an export, with the expected error messages. Its second line is lane 1, and its third
+#: the message at place 2.
 FAULTS: dict[str, tuple[Callable[[Lines], Lines], str]] = {
     "empty": (lambda lines: [], "cut off after line 0"),
     "no end": (lambda lines: lines[:-1], "cut off after line"),
@@ -261,15 +261,15 @@ def test_an_import_that_does_not_fit_leaves_nothing_behind(tmp_path: Path) -> No
 
 
 class BreaksDown(MemoryStore):
-    """A store that takes so many batches, and no more."""
+    """A store that accepts a limited number of batches."""
 
     def __init__(self, batches: int) -> None:
-        """Take ``batches`` batches."""
+        """Accept ``batches`` batches."""
         super().__init__()
         self._batches = batches
 
     def apply(self, operations: Sequence[Operation]) -> None:
-        """Do as all stores do, or fail."""
+        """Apply a batch, or fail."""
         self._batches -= 1
         if self._batches < 0:
             raise StoreError("broken down")
@@ -299,7 +299,7 @@ def test_an_import_that_is_interrupted_leaves_nothing_behind() -> None:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A broker's directory of data with an LMDB store that has everything."""
+    """A broker's data directory, with an LMDB store of contents of every kind."""
     store = LmdbStore(tmp_path)
     store.open()
     store.apply(CONTENTS)
@@ -308,7 +308,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def edit(directory: Path, database: bytes, key: bytes, value: bytes | None) -> None:
-    """Change a store as nobody should."""
+    """Change a store directly, to damage it."""
     env = lmdb.open(str(directory / "messages.lmdb"), max_dbs=8)
     with env.begin(write=True) as txn:
         handle = env.open_db(database, txn=txn)
@@ -341,7 +341,7 @@ print(check(Path(sys.argv[1]), lambda done, total: None))
 def test_a_store_that_a_broker_uses_can_be_checked(directory: Path) -> None:
     store = LmdbStore(directory)
     store.open()
-    # One process can't open the same file twice.
+    # One process cannot open the same file twice.
     result = subprocess.run(
         [sys.executable, "-c", CHECK, str(directory)], capture_output=True, text=True, check=True
     )
@@ -437,7 +437,7 @@ def overwrite(directory: Path, first: float, last: float) -> None:
 
 
 def test_damaged_pages_are_a_problem(directory: Path) -> None:
-    # Neither those of the first transaction, nor those of the last, which lead to the others.
+    # Neither the pages of the first transaction, nor those of the last, which refer to the others.
     overwrite(directory, 0.25, 0.5)
     (problem,) = check(directory, ignore)
     assert problem.startswith(f"not everything can be read: the store {directory}")
@@ -459,7 +459,7 @@ def test_a_directory_without_a_store_is_refused(
 
 
 def thinned(directory: Path) -> tuple[Any, ...]:
-    """Remove nearly everything from a store; return what is left."""
+    """Remove nearly all messages from a store; return the contents left."""
     store = LmdbStore(directory)
     store.open()
     store.apply([Remove(1, place) for place in range(2, MANY - 10)])

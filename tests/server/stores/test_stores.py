@@ -1,4 +1,4 @@
-"""What every store has to do."""
+"""Requirements on every store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from stompkit.server.interfaces import (
 from tests.server.stores.conftest import Place
 
 ALL_OCTETS = bytes(range(256))
-#: What a client sent that was no UTF-8, and what some databases take for no text.
+#: Characters that are invalid UTF-8 on the wire, or invalid text for some databases.
 ODD_TEXT = "caf\udce9 \0 \U0001f600 \\ ' \" %s {x} \n"
 MANY = 1_300
 
@@ -339,7 +339,7 @@ def test_names_of_records_differ_by_case_and_by_spaces(store: MessageStore) -> N
     assert store.records() == records
 
 
-# All or nothing.
+# Atomicity.
 
 
 @pytest.mark.parametrize("fault", [put(1, lane=9), CreateLane(1, "/queue/a", 4)])

@@ -1,4 +1,4 @@
-"""Stores that other versions have made."""
+"""Stores written by other versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Browsers: to look at a queue and take nothing."""
+"""Browsers: they show the messages of a queue without removing any."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_subscriptions_of_browsers_are_counted_until_they_unsubscribe() -> None:
     assert refusal(client) == "too-many-subscriptions"
 
 
-# Of what is in the store, the window is shown.
+# Of a queue in the store, browsers show the window.
 
 
 def test_after_a_restart_there_is_as_much_to_see() -> None:

@@ -26,7 +26,7 @@ REQUEST = (
 
 
 def http(octets: bytes, path: str = "/") -> tuple[int, str, str]:
-    """Status, headers and body of what is answered to octets, whose client is closed then."""
+    """Send bytes and check that the connection ends; return status, headers and body."""
     broker = WebSocketBroker(path=path)
     stream = broker.stream()
     stream.deliver(octets)
@@ -181,7 +181,7 @@ def test_the_log_says_who_gets_none_and_why() -> None:
         ((), "http://[::1]:8000", "[::1]:15674", "127.0.0.1", True),
         ((), "http://localhost:8000", "127.0.0.1:15674", "127.0.0.1", False),
         ((), "http://evil.example", "127.0.0.1:15674", "127.0.0.1", False),
-        # A name that somebody has had point to this machine.
+        # An attacker's name that resolves to this machine.
         ((), "http://evil.example:15674", "evil.example:15674", "127.0.0.1", False),
         ((), "https://mq.example", "mq.example:15674", "192.0.2.1", True),
         ((), "https://MQ.example", "mq.Example", "192.0.2.1", True),
@@ -226,7 +226,7 @@ def test_pages_of_other_origins_are_refused(
         (None, "mq.example", "192.0.2.1", True),
         (None, "MQ.example.:15674", "192.0.2.1", True),
         ("https://mq.example", "mq.example", "192.0.2.1", True),
-        # A name that somebody has had point to the broker.
+        # An attacker's name that resolves to the broker.
         ("http://evil.example", "evil.example", "192.0.2.1", False),
         (None, "evil.example", "192.0.2.1", False),
         (None, "x@mq.example", "192.0.2.1", False),
@@ -311,7 +311,7 @@ def test_a_message_holds_no_more_frames_than_the_limit_allows() -> None:
     for size in sizes:
         client.send(b"SEND\ndestination:/queue/a\n\n" + b"x" * size + b"\0")
     client.subscribe()
-    # Together they are far more, and all are there at once.
+    # Together they exceed the limit by far, and all are delivered at once.
     assert [len(frame.body) for frame in client.take("MESSAGE")] == sizes
     lengths = []
     for message in client.messages[1:]:
@@ -320,7 +320,7 @@ def test_a_message_holds_no_more_frames_than_the_limit_allows() -> None:
         assert b"".join(frames) == message, "a message ends with a frame"
         lengths.append([len(frame) for frame in frames])
     assert all(sum(each) <= limit or len(each) == 1 for each in lengths)
-    # None of them could have had the first frame of the next one as well.
+    # The first frame of the next message would never have fitted in, too.
     for each, following in itertools.pairwise(lengths):
         assert sum(each) + following[0] > limit
 
@@ -625,7 +625,7 @@ def test_a_close_right_behind_what_ends_the_session_is_answered(frame: str) -> N
     assert broker.factory.broker.connections == set()
     broker.clock.advance(60)
     assert broker.clock.getDelayedCalls() == []
-    # What came before has been done.
+    # Earlier frames have been processed.
     other = broker.client()
     other.subscribe()
     assert [each.body for each in other.take("MESSAGE")] == [b"body 1"]
@@ -677,12 +677,12 @@ def test_what_is_wrong_is_told_by_error_and_close(frame: str, code: int) -> None
     ("octets", "code"),
     [
         (b"\x81\x05hello", 1002),  # not masked
-        (b"\x83\x80abcd", 1002),  # a kind of message that there is not
-        (b"\xc1\x80abcd", 1002),  # an extension that was not agreed on
-        (b"\x80\x80abcd", 1002),  # goes on with nothing
+        (b"\x83\x80abcd", 1002),  # an unknown opcode
+        (b"\xc1\x80abcd", 1002),  # an extension that was not negotiated
+        (b"\x80\x80abcd", 1002),  # continues no message
         (b"\x81\x81\0\0\0\0\xff", 1007),  # text that is not UTF-8
         (b"\x89\xfe\x00\x7e\0\0\0\0", 1002),  # a ping that is too long
-        (b"\x88\x81\0\0\0\0x", 1002),  # half a code to close with
+        (b"\x88\x81\0\0\0\0x", 1002),  # half a close code
     ],
 )
 def test_what_is_no_websocket_is_told_by_error_and_close(octets: bytes, code: int) -> None:

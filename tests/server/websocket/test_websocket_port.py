@@ -1,4 +1,4 @@
-"""Ports for WebSocket of real processes: options, settings, and what is said of wrong ones."""
+"""WebSocket ports of real processes: options, settings, and messages about wrong ones."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ GET = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start brokers, and end them."""
+    """Starts brokers, and ends them."""
     with processes(tmp_path) as start:
         yield start
 
 
 def websockets(process: Process, path: Path) -> list[dict[str, object]]:
-    """Where a process says that its ports for WebSocket are."""
+    """Return the WebSocket ports that a process has announced."""
     process.wait_until(path.exists)
     document = json.loads(path.read_text(encoding="utf-8"))
     found: list[dict[str, object]] = document.get("websocket", [])
@@ -137,7 +137,7 @@ def test_settings_that_are_wrong(lines: str, words: str) -> None:
     assert "x.toml, line" in str(caught.value)
 
 
-# What tests launch.
+# Brokers launched by tests.
 
 
 def test_a_broker_has_the_port_that_was_asked_for() -> None:

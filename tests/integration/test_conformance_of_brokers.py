@@ -1,7 +1,7 @@
-"""The conformance suite on real brokers: it finds what is known of each, and nothing else.
+"""The conformance suite on real brokers finds exactly the known deviations of each.
 
-What is known stands in ``conformance/brokers/``, with a reason for each deviation. A broker that
-shares a busy machine with other tests has more time for each answer than by default.
+They are listed in ``conformance/brokers/``, with a reason for each. A broker that shares a busy
+machine with other tests has more time for each answer than by default.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from stompkit.testing import RunningBroker
 from tests.effort import in_matrix, selected
 
-#: The runs mostly wait, so they are made side by side; the first to be asked for starts all.
+#: The runs mostly wait, so they are concurrent; the first request starts all.
 BROKERS = [
     in_matrix("coilmq"),
     in_matrix("rabbitmq"),
@@ -26,8 +26,8 @@ BROKERS = [
     in_matrix("artemis"),
 ]
 LIMIT_S = 900.0
-#: How long to wait for an answer, and before nothing counts as nothing, in seconds. RabbitMQ closes
-#: a rejected connection after ten, which is known as too late.
+#: Timeouts of an answer, and of its absence, in seconds. RabbitMQ closes a rejected connection
+#: after ten, which is a known delay.
 ANSWER_S = "8"
 QUIET_S = "1"
 
@@ -35,9 +35,9 @@ Run = Callable[[str], tuple[int, str]]
 
 
 def command(broker: RunningBroker) -> list[str]:
-    """The command that tests a broker against what is known of it."""
+    """Return the command that tests a broker against its known deviations."""
     options = {"login": broker.login, "passcode": broker.passcode, "vhost": broker.vhost}
-    # Of the version that really runs: what is installed may be another than here.
+    # Use the version that runs: the installed one may be another than here.
     known = f"{broker.name}:{broker.version}" if broker.version else broker.name
     return [
         # Cases mostly wait.
@@ -60,7 +60,7 @@ def run(
     stomp_broker_factory: Callable[..., RunningBroker],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Run]:
-    """Yield what gives exit status and output of the suite on a broker, by its name."""
+    """Yield a function that returns exit status and output of the suite on a broker, by name."""
     folder = tmp_path_factory.mktemp("runs")
     runs: dict[str, subprocess.Popen[bytes]] = {}
     missing: dict[str, BaseException] = {}

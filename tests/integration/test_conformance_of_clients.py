@@ -1,6 +1,6 @@
-"""The conformance suite on real clients: it finds what is known of each, and nothing else.
+"""The conformance suite on real clients finds exactly the known deviations of each.
 
-What is known stands in ``conformance/clients/``, with a reason for each deviation.
+They are listed in ``conformance/clients/``, with a reason for each.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tests.integration.clients.driver import LIBRARIES, LibraryMissing
 
 AGENTS = ROOT / "conformance" / "clients" / "agents"
 LIMIT_S = 300.0
-#: How long a client may take for an answer, in seconds: it shares a busy machine with other tests.
+#: Timeout of a client's answer, in seconds: it shares a busy machine with other tests.
 ANSWER_S = "8"
 
 
 class Client(NamedTuple):
-    """A client library, the agent on it, and the name of the list of what is known."""
+    """A client library, its agent, and the name of the list of its known deviations."""
 
     library: str
     agent: str
@@ -40,7 +40,7 @@ FOREIGN = (
 
 
 def suite(agent: list[str], *arguments: str, cwd: Path) -> tuple[int, str]:
-    """Run the suite on an agent, in a folder; gives exit status and output."""
+    """Run the suite on an agent, in a folder; return exit status and output."""
     command = shlex.join([*agent, "{host}", "{port}", "{case}"])
     options = ("--exec", command, "--timeout", ANSWER_S, *arguments)
     done = subprocess.run(
@@ -66,7 +66,7 @@ def test_what_is_known_of_a_client_of_another_language_is_found(
         outcome = pytest.fail if settings_of(pytestconfig).missing == "fail" else pytest.skip
         outcome(f"{client.library} is not installed: {missing}")
     agent = [interpreter, str(AGENTS / client.agent)]
-    # Where the library was installed, if it had to be.
+    # The folder where the library was installed, if needed.
     folder = Path(program).parent
     status, output = suite(agent, "--strict", "--expect", client.known, cwd=folder)
     assert status == 0, output

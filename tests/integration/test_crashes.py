@@ -1,4 +1,4 @@
-"""What a broker has confirmed survives its death, and that of the machine."""
+"""All confirmed data survives the end of a broker, and a power failure of its machine."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.campaign.disk import Disk, NoCompiler, built
 from tests.effort import effort, in_matrix
 from tests.integration.crashes.load import Account, Load, drain
 
-#: A failing round is run again with the number that its test shows.
+#: A test shows its number; a failing round can be repeated with it.
 SEEDS = effort((1,), (1, 2, 3, 4))
-#: How often the broker is killed, and its machine loses power: a few times in the quick lane.
+#: Number of kills and power failures of the broker: a few in the quick lane.
 KILLS = (10, in_matrix(50))
 POWER_LOSSES = (4, in_matrix(15))
 LONGEST_ROUND_S = 0.15
@@ -28,7 +28,7 @@ def started(directory: Path, sync: str = "always") -> RunningBroker:
 
 
 def check(account: Account, there: list[int]) -> None:
-    """Compare what was promised with what a queue had in the end."""
+    """Compare the confirmations with the final contents of a queue."""
     missing = account.missing(set(there))
     assert not missing, f"{len(missing)} confirmed messages are lost: {sorted(missing)[:10]}"
     assert not account.undone, f"{len(account.undone)} confirmed acknowledgements were undone"
@@ -57,7 +57,7 @@ def test_a_broker_that_is_killed_has_lost_nothing_that_it_confirmed(
 
 @pytest.fixture
 def disk(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
-    """Have brokers started with a disk whose power can fail."""
+    """Start brokers with a disk that simulates power failures."""
     try:
         library = built(tmp_path_factory.getbasetemp())
     except NoCompiler as error:
@@ -90,13 +90,13 @@ def test_a_machine_that_loses_its_power_has_lost_nothing_that_was_confirmed(
 
 
 def contents(directory: Path) -> dict[Path, bytes]:
-    """All files of a store but locks."""
+    """Return all files of a store except locks."""
     files = directory.rglob("*")
     return {path: path.read_bytes() for path in files if path.is_file() and "lock" not in path.name}
 
 
 def test_without_syncing_the_power_takes_messages_along(tmp_path: Path, disk: Disk) -> None:
-    """Show that the disk of these tests forgets what was not synced."""
+    """The disk of these tests loses unsynced data."""
     account = Account()
     with started(tmp_path, sync="never") as broker:
         load = Load(broker.port, account, random.Random(0))

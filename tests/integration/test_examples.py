@@ -1,4 +1,4 @@
-"""The examples of the guide to testing: they run, everywhere, and are what the guide shows."""
+"""The examples of the guide to testing pass on all brokers, and equal those in the guide."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_LINES = 20
 
 
 def run(*arguments: str) -> str:
-    """Run the examples as a user would, and return what pytest says; all have to pass."""
+    """Run the examples as a user would; return the output of pytest; all have to pass."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("STOMPKIT_MQ")
     }

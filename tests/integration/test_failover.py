@@ -1,4 +1,4 @@
-"""A standby takes over from a broker that is killed, and nothing that was confirmed is lost."""
+"""A standby takes over from a broker that is killed, without loss of confirmed messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytest.importorskip("pytest_twisted")
 DEADLINE_S = 120.0
 QUEUE = "/queue/orders"
 COUNT = 6_000
-#: Confirmed messages after which each of the brokers but the last is killed.
+#: Numbers of confirmed messages after which the active broker is killed.
 KILLED_AFTER = (1_000, 3_000)
 QUICK = ReconnectPolicy(max_s=0.3)
 
@@ -33,7 +33,7 @@ def ports() -> Iterator[list[int]]:
 
 
 def start(port: int, directory: Path, data: Path) -> RunningBroker:
-    """Launch a broker; returns when it answers, which a standby does when its turn has come."""
+    """Launch a broker; return when it answers, which a standby does after its takeover."""
     return launch(
         LaunchConfig(
             port=port,
@@ -72,7 +72,7 @@ async def _take_over(tmp_path: Path, ports: list[int]) -> None:
     def note(_: None, number: int) -> None:
         confirmed.append(number)
         due = sum(len(confirmed) >= each for each in KILLED_AFTER)
-        # Clients may be with a standby before whoever has launched it knows that it answers.
+        # Clients may be connected to a standby before its launcher has noticed the takeover.
         if len(killed) < min(due, len(running)):
             killed.append(running[len(killed)])
             killed[-1].kill()

@@ -16,7 +16,7 @@ from tests.optional import report_missing
 ALL_OCTETS = bytes(range(256))
 ESCAPED = {"a:b": "a\\cb", "a\nb": "a\\nb", "\\": "\\\\", "\\:\n:\\": "\\\\\\c\\n\\c\\\\"}
 
-#: What makes a difference to the other side.
+#: Values that may be encoded differently.
 DIFFERENT = [
     name for name, library in LIBRARIES.items() if library.websocket not in ("binary", "split")
 ]
@@ -25,7 +25,7 @@ Commands = Callable[[str], tuple[str, ...]]
 Connect = Callable[..., ForeignClient]
 
 every_library = pytest.mark.parametrize("library", LIBRARIES)
-#: What a version changes is told by the codec's tests; that a library has it, by the matrix.
+#: Tests of the codec cover the differences of versions; the matrix covers them for libraries.
 every_version = pytest.mark.parametrize("version", [*map(in_matrix, VERSIONS[:-1]), VERSIONS[-1]])
 #: Each library sends once and receives once.
 PAIRS = [
@@ -39,7 +39,7 @@ PAIRS = [
 
 @pytest.fixture(scope="session")
 def commands(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Commands:
-    """Gives the command that runs a library's program, installed when it is first asked for.
+    """A function that returns the command of a library's program, installed on first use.
 
     A missing library skips the test, or fails it, as a missing broker does, if CI installs it.
     """
@@ -72,7 +72,7 @@ def broker() -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def connect(broker: RunningBroker, commands: Commands) -> Iterator[Connect]:
-    """Connect clients, and end those that are left."""
+    """A function that connects clients, and ends those that are left."""
     with ExitStack() as clients:
 
         def connect(name: str, version: str, heart_beat: str = "0,0") -> ForeignClient:
@@ -85,7 +85,7 @@ def connect(broker: RunningBroker, commands: Commands) -> Iterator[Connect]:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A name for destinations that no other test uses."""
+    """A unique name for destinations."""
     return str(request.node.name).replace(":", ".")  # not every client can escape
 
 
@@ -149,7 +149,7 @@ def test_header_values_survive_escaping(
     plain.subscribe(f"/topic/{name}")
     values = ESCAPED | ({"\r\n": "\\r\\n"} if version == "1.2" else {})
     for value, escaped in values.items():
-        # Whoever escapes reads what was meant, whoever does not reads what was on the wire.
+        # A library with escaping reads the original value, one without reads the bytes on the wire.
         client.send(f"/topic/{name}", "x", {"x": value})
         assert client.receive().headers["x"] == value
         assert plain.receive().headers["x"] == escaped
@@ -197,7 +197,7 @@ def test_what_was_not_acknowledged_comes_again(
     again = [other.receive() for _ in wanted]
     assert [message.body for message in again] == wanted
     assert all(message.headers["redelivered"] == "true" for message in again)
-    # Another one would have come before this, which keeps its place behind those.
+    # Another message would have arrived before this one, which keeps its place at the end.
     other.send(f"/queue/{name}", "last")
     assert other.bodies(1) == [b"last"]
 
@@ -263,8 +263,8 @@ def test_a_subscription_ends(connect: Connect, library: str, version: str, name:
 @pytest.mark.parametrize("library", ["ruby-stomp", "go-stomp", "stomp.js", "stomp.js-text"])
 def test_heart_beats_keep_idle_connections(connect: Connect, library: str, name: str) -> None:
     clients = [connect(library, version, "500,500") for version in ("1.1", "1.2")]
-    # Beats come every second: the broker offers no more. Without the client's own it would have
-    # been given up before the last.
+    # Beats are sent every second, the broker's minimum. Without the client's own ones the broker
+    # would have closed the connection before the last.
     for client in clients:
         assert client.connected.headers["heart-beat"] == "1000,1000"
         for _ in range(5):

@@ -1,4 +1,4 @@
-"""What docs/guarantees.rst promises of a broker that is killed, full, stopped or waiting."""
+"""The guarantees in docs/guarantees.rst for a broker that is killed, full, stopped or waiting."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DURABLY = {"durable": "true", "auto-delete": "false", "x-queue-name": "news"}
 
 
 def started(directory: Path, sync: str = "always", octets: int = 1 << 30) -> RunningBroker:
-    """Launch a broker that goes on with what is in ``directory``."""
+    """Launch a broker on the data in ``directory``."""
     directory.mkdir(exist_ok=True)
     settings = directory / "settings.toml"
     settings.write_text(SETTINGS.format(data=directory / "data", sync=sync, octets=octets))
@@ -50,7 +50,7 @@ def started(directory: Path, sync: str = "always", octets: int = 1 << 30) -> Run
 
 
 def drained(client: StompClient, queue: str) -> list[Frame]:
-    """All that is in a queue that nobody else reads; the last one is sent to tell the end."""
+    """Return all messages of a queue without consumers; a last one is sent to mark the end."""
     client.send(queue, b"end", receipt=True)
     client.subscribe(queue, id=queue)
     messages = []
@@ -104,7 +104,7 @@ def test_a_delivery_that_was_followed_by_a_commit_is_known_after_a_crash(tmp_pat
             client.subscribe("/queue/a", ack="client")
             first = client.receive()
             assert first.body == b"delivered"
-            # What was delivered is noted with the next commit.
+            # Deliveries are recorded with the next commit.
             client.send("/queue/b", b"another", receipt=True)
             broker.kill()
     with started(tmp_path) as broker, broker.client() as client:
@@ -193,7 +193,7 @@ def test_a_full_store_refuses_what_it_can_not_keep_and_goes_on_with_all_else(
 
 
 def test_a_client_that_is_gone_in_any_way_gives_back_what_it_had(tmp_path: Path) -> None:
-    """Each way in turn, with the same messages; their order never changes."""
+    """Each way in turn, with the same messages, which keep their order."""
     with started(tmp_path) as broker, broker.client() as producer:
         for number in range(10):
             producer.send("/queue/a", b"%d" % number, receipt=True)
@@ -213,7 +213,7 @@ def test_a_client_that_is_gone_in_any_way_gives_back_what_it_had(tmp_path: Path)
 
 
 def test_memory_does_not_grow_with_the_backlog(tmp_path: Path) -> None:
-    """Of 40 MiB more in a queue hardly any are in memory; the window has up to 4."""
+    """Of 40 MiB more in a queue hardly any are in memory; the window has up to 4 MiB."""
     with started(tmp_path) as broker:
         sender = Sender(broker.port).log_in()
         fill(sender, "/queue/a", 5_000, 1_024, 500)
@@ -227,12 +227,12 @@ def test_memory_does_not_grow_with_the_backlog(tmp_path: Path) -> None:
             assert int(client.receive().body[:8]) == 0
 
 
-# Standing by.
+# Standby brokers.
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start commands, and end all that still run."""
+    """A function that starts commands, and ends all that still run."""
     with processes(tmp_path) as start:
         yield start
 
@@ -240,7 +240,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def test_a_broker_that_is_stopped_keeps_the_lock_and_one_that_is_killed_does_not(
     start: Start, tmp_path: Path
 ) -> None:
-    """A standby takes over from a process that has ended, and from no other."""
+    """A standby takes over only from a process that has ended."""
     arguments = ("--data", str(tmp_path / "data"), "--endpoint", LOOPBACK)
     announces = [tmp_path / name for name in ("first", "second")]
     first = start([*TWISTD, "--pidfile", "1"], *arguments, "--announce", str(announces[0]))
@@ -250,7 +250,7 @@ def test_a_broker_that_is_stopped_keeps_the_lock_and_one_that_is_killed_does_not
     with Client(where) as client:
         assert client.send("/queue/a", "confirmed").startswith(b"RECEIPT\n")
     first.popen.send_signal(signal.SIGSTOP)
-    # However short that is, a standby that does as it should passes.
+    # A correct standby passes, however short the time is.
     assert not wait_until(lambda: "taking over" in second.log, 1.0)
     assert not announces[1].exists()
     first.popen.send_signal(signal.SIGKILL)

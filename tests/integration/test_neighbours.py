@@ -1,4 +1,4 @@
-"""Small projects run beside other plug-ins of pytest and in other test runners, from a wheel."""
+"""Small projects run beside other pytest plug-ins and in other test runners, from a wheel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PROJECTS = Path(__file__).with_name("neighbours")
 LONG_S = 600.0
-#: Packages that the extra ``dev`` has as well.
+#: Packages that are also in the extra ``dev``.
 USUAL = ("pytest-asyncio", "pytest-twisted", "pytest-xdist", "stomp.py")
 #: Packages that only these tests use.
 OTHERS = (
@@ -50,7 +50,7 @@ class Run:
         return " ".join(filter(None, (self.project, runner, self.arguments)))
 
 
-#: pytest-randomly and pytest-django take part where a run asks for them.
+#: pytest-randomly and pytest-django are active if a run selects them.
 RUNS = (
     Run("scopes", 8),
     Run("scopes", 8, "-p no:twisted -p no:asyncio -p no:anyio"),
@@ -76,12 +76,12 @@ RUNS = (
     Run("fastapi_shop", 4),
     Run("fastapi_shop", 4, f"{SHUFFLED} {PARALLEL}"),
 )
-#: Runs for which the environment of these tests has all that they use.
+#: Runs whose packages are all in the environment of these tests.
 HERE = (Run("asyncio_strict", 6, PARALLEL),)
 
 
 def give_up(reason: str, *, is_optional: bool) -> NoReturn:
-    """End a test that can't be run; only what is optional may be missing in CI."""
+    """Skip a test that cannot run; in CI only optional parts may be missing."""
     if not is_optional and os.environ.get("STOMPKIT_MQ_MISSING") == "fail":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
@@ -100,7 +100,7 @@ def clean_environment() -> dict[str, str]:
 def execute(
     command: Sequence[str | Path], cwd: Path = PROJECTS, **more: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command in the environment above; output and errors come together."""
+    """Run a command in the environment above, with output and errors in one stream."""
     return subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
@@ -115,7 +115,7 @@ def execute(
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the wheel; built from a copy, since other tests may build in the checkout."""
+    """Return the wheel, built from a copy, as other tests may build in the checkout."""
     folder = tmp_path_factory.mktemp("neighbours-wheel")
     left_out = shutil.ignore_patterns(".*", "*.egg-info", "build", "docs", "report", "tests")
     shutil.copytree(ROOT, folder / "source", ignore=left_out)
@@ -170,7 +170,7 @@ def passed(run: Run, python: Path, folder: Path) -> int:
         **settings,
     )
     assert result.returncode == 0, result.stdout
-    # Not a broker's folder stays, nor a warning that a test left a broker in disorder.
+    # No broker's folder remains, and no warning about a faulty broker.
     left = [path.name for path in temporary.iterdir() if path.name.startswith("stompkit")]
     assert not left, left
     assert "StompBrokerWarning" not in result.stdout

@@ -1,7 +1,7 @@
-"""PHP's extension ``stomp`` against the broker: what it reads is complete.
+"""PHP's extension ``stomp`` reads complete messages from the broker.
 
-It speaks 1.0 only, and reads whatever follows a frame as a part of the next one: without the line
-feed behind the NUL it loses messages, and says nothing.
+It supports 1.0 only, and reads all data after a frame as a part of the next one. Without the line
+feed after the NUL it loses messages silently.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ BURST: Final = tuple(n * 37 % 5_000 for n in range(500))
 
 
 def line(size: int) -> str:
-    """What the program prints of a body of that size."""
+    """Return the line that the program prints for a body of that size."""
     body = (bytes(range(256)) * (size // 256 + 1))[:size]
     return f"{size} {hashlib.md5(body, usedforsecurity=False).hexdigest()}"
 
 
 @pytest.fixture(scope="session")
 def php(pytestconfig: pytest.Config) -> str:
-    """The interpreter, which has the extension."""
+    """The interpreter with the extension."""
     path = shutil.which("php")
     if path is None:
         report_missing(pytestconfig, "PHP is missing: apt-get install php-cli", "php-cli")

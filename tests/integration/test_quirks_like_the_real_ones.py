@@ -1,6 +1,6 @@
-"""Quirk mode against the brokers that it plays: the same octets have the same outcome on both.
+"""Quirk mode against the emulated brokers: the same bytes have the same result on both.
 
-MorbidQ is among them where a Python 2.7 has it: see ``STOMPKIT_MORBIDQ_PYTHON``.
+MorbidQ is included if a Python 2.7 has it: see ``STOMPKIT_MORBIDQ_PYTHON``.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from tests.integration.quirks import messages, morbidq, sessions
 from tests.integration.quirks.peer import Site
 from tests.integration.quirks.scripts import SCRIPTS, Script
 
-#: The modules whose scripts are run; importing them has put these into the list.
+#: The modules whose scripts are run; importing them registers the scripts.
 MODULES: Final = (sessions, messages, morbidq)
 BROKERS: Final = ("activemq", "artemis", "rabbitmq", "coilmq", "morbidq")
-#: Those that take long to start are compared in the matrix lane.
+#: Brokers with a slow start, which are compared in the matrix lane.
 IN_MATRIX: Final = frozenset({"activemq", "artemis", "rabbitmq"})
 RUNNING: Final = [name for name in BROKERS if name != "morbidq" or morbidq_python()]
-#: Rules that no script shows, and why.
+#: Rules without a script, and the reasons.
 UNSEEN: Final = {"Q12": "no release of MorbidQ can be told about logins and rights"}
 
-#: How long to look for what may still come, in seconds. A busy machine is given another chance:
-#: a message that is late is not one that does not come.
+#: Times in seconds to wait for further frames. On a busy machine the longer ones distinguish a late
+#: message from a missing one.
 QUIET_S: Final = (0.15, 1.0, 4.0)
 
 Pair = tuple[Site, Site]
@@ -37,7 +37,7 @@ Pair = tuple[Site, Site]
 
 @pytest.fixture(scope="module")
 def pair(stomp_broker_factory: Callable[..., RunningBroker]) -> Iterator[Callable[[str], Pair]]:
-    """Gives a broker and its double, by the broker's name."""
+    """A function that returns a broker and its emulation, by the broker's name."""
     pairs: dict[str, Pair] = {}
     with ExitStack() as stack:
 

@@ -1,4 +1,4 @@
-"""The tutorial of docs/replication-replicas.rst, done as it says: two laptops and one broker."""
+"""The tutorial of docs/replication-replicas.rst, followed literally: two laptops and one broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEADLINE_S = 90.0
 
 @dataclass
 class Step:
-    """A command of somebody's laptop, and what it prints."""
+    """A command on one of the laptops, and its output."""
 
     who: str
     command: str
@@ -30,7 +30,7 @@ class Step:
 
 
 def steps() -> list[Step]:
-    """What the guide has in its first section."""
+    """Return the steps of the guide's first section."""
     found: list[Step] = []
     section = _GUIDE.read_text("utf-8").partition("Two laptops\n---")[2]
     section = section.partition("An application of your own\n---")[0]
@@ -44,14 +44,14 @@ def steps() -> list[Step]:
 
 
 def settings() -> str:
-    """The file of settings that it has."""
+    """Return the file of settings of the guide."""
     lines = re.search(r"::\n\n((?:    \w+ = .*\n)+)", _GUIDE.read_text("utf-8"))
     assert lines is not None
     return re.sub("^    ", "", lines[1], flags=re.MULTILINE)
 
 
 def plain(text: str) -> list[str]:
-    """What is printed, without what is another each time."""
+    """Return the lines of an output, with the varying parts replaced."""
     text = re.sub(r"~[0-9a-f]{8}", "~ORIGIN", text)
     text = re.sub(r"\b[0-9a-f]{12}\b", "ID", text)
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME", text)
@@ -59,10 +59,10 @@ def plain(text: str) -> list[str]:
 
 
 class Laptops:
-    """Two directories with settings, and what runs there in the background."""
+    """Two directories with settings, and their background processes."""
 
     def __init__(self, directory: Path, broker: RunningBroker) -> None:
-        """Make them; nothing runs yet."""
+        """Create them; nothing runs yet."""
         self._running: dict[str, subprocess.Popen[str]] = {}
         self._places = {name: directory / name for name in ("ada", "bob")}
         for name, place in self._places.items():
@@ -73,7 +73,7 @@ class Laptops:
             )
 
     def do(self, step: Step) -> str:
-        """Run a command; gives what it prints."""
+        """Run a command; return its output."""
         words = shlex.split(step.command)
         if words == ["kill", "%1"]:
             self.end(step.who)
@@ -107,7 +107,7 @@ class Laptops:
             time.sleep(0.05)
 
     def end(self, who: str) -> None:
-        """Have what runs in the background end as by ``kill``."""
+        """Terminate the background process as by ``kill``."""
         process = self._running.pop(who)
         process.send_signal(signal.SIGTERM)
         assert process.wait(_DEADLINE_S) == 0

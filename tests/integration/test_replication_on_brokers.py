@@ -1,8 +1,8 @@
-"""Replication over brokers that others have made: tests of ``tests/replication/broker`` on them.
+"""Replication over other brokers: tests of ``tests/replication/broker`` on them.
 
-What is run here is a part of them, one test or two for each promise: order, repeats, split and
-large changesets, poison, a consumer that is killed, failover, partitions; and of replicas, in
-processes that are killed, offline, late, or have another broker. All of them, by hand:
+This file runs a part of them, one test or two for each guarantee: order, repeats, split and large
+changesets, poison, a consumer that is killed, failover, partitions; and of replicas, in processes
+that are killed, offline, late, or have another broker. All of them, by hand:
 
     pytest tests/replication/broker --mq-broker activemq
     pytest tests/replication/broker --mq-broker rabbitmq:4
@@ -33,7 +33,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 TESTS: Final = Path("tests", "replication", "broker")
 LONG_S: Final = 600.0
 
-#: The promise, and the tests of it, by module and name.
+#: The guarantee, and its tests, by module and name.
 CHOSEN: Final = {
     "order": [
         "test_end_to_end.py::test_what_a_publisher_publishes_is_applied_in_order",
@@ -71,11 +71,11 @@ CHOSEN: Final = {
     ],
 }
 
-#: What takes a second broker on the first one's store, which has to be started for it.
+#: Tests that need a second broker on the first one's store.
 ANOTHER: Final = {"test_who_goes_on_with_a_broker_on_the_same_store_loses_and_doubles_nothing"}
-#: What takes two brokers, whatever they can do.
+#: Tests that need two brokers, whatever their capabilities.
 TWO: Final = {"test_a_broker_that_is_killed_may_be_replaced_by_an_empty_one"}
-#: What a broker without acknowledgements can't be asked: there is nothing that comes again.
+#: Tests that need redelivery, and so acknowledgements.
 NOT_AGAIN: Final = {
     "test_acknowledgements_that_are_lost_double_nothing",
     "test_a_consumer_that_is_killed_has_its_effect_once[before the commit]",
@@ -83,14 +83,14 @@ NOT_AGAIN: Final = {
     "test_a_consumer_that_is_killed_has_its_effect_once[behind the acknowledgement]",
     *ANOTHER,
 }
-#: What one without receipts can't be asked.
+#: Tests that need receipts.
 NO_RECEIPT: Final = {
     "test_receipts_that_are_lost_have_frames_sent_again_and_double_nothing",
 }
 
 
 def skipped(directory: Path, *arguments: str) -> set[str]:
-    """Run what was chosen; all has to pass but what is skipped, whose names are returned."""
+    """Run the chosen tests; all have to pass except skipped ones, whose names are returned."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("STOMPKIT_MQ")
     }
@@ -111,7 +111,7 @@ def skipped(directory: Path, *arguments: str) -> set[str]:
     )
     assert result.returncode == 0, result.stdout
     cases = list(ElementTree.parse(report).iter("testcase"))
-    # Of a test with parameters there is one for each.
+    # A test with parameters appears once for each.
     ran = {case.attrib["name"].partition("[")[0] for case in cases}
     assert ran == {test.partition("::")[2] for test in tests}, result.stdout
     return {case.attrib["name"] for case in cases if case.find("skipped") is not None}
@@ -132,7 +132,7 @@ def test_replication_keeps_all_promises_on(name: str, tmp_path: Path) -> None:
 
 
 def test_replication_keeps_what_can_be_kept_on_a_broker_like_morbidq(tmp_path: Path) -> None:
-    """It forgets a message once it has sent it, and confirms nothing."""
+    """The emulated broker forgets a sent message, and confirms nothing."""
     assert skipped(tmp_path, "--mq-quirk", "morbidq") == NOT_AGAIN | NO_RECEIPT
 
 

@@ -1,4 +1,4 @@
-"""Databases that ``make servers`` fetches: they run like those that are installed."""
+"""Databases that ``make servers`` downloads run like installed ones."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ pytestmark = pytest.mark.matrix
 
 @pytest.fixture(params=KINDS)
 def name(request: pytest.FixtureRequest) -> str:
-    """A server of today, by its name."""
+    """Name of a current server."""
     found: str = request.param
     return found
 
 
 @pytest.fixture
 def server(name: str) -> Iterator[SqlServer]:
-    """The server, which has been started."""
+    """The running server."""
     kind = KINDS[name]
     release = next((each for each in fetched(kind.kind) if each.name == name), None)
     if release is None:
@@ -52,7 +52,7 @@ def server(name: str) -> Iterator[SqlServer]:
 
 
 def value(server: SqlServer, database: str, *statements: str) -> str:
-    """What the last of some statements gives."""
+    """Return the result of the last statement."""
     engine = create_engine(server.url(database), isolation_level="AUTOCOMMIT")
     try:
         with engine.connect() as connection:

@@ -2,7 +2,7 @@
 
 The application is in ``spring``, with the pages that talk to it; docs/spring.rst has the table of
 these scenarios. All tests share two Java virtual machines, each with an instance of the
-application, and one broker. Tests that break a broker or need other settings have their own.
+application, and one broker. Tests that break a broker or need other settings use separate ones.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from tests.server.certificates import Authority
 
 pytestmark = pytest.mark.matrix
 
-#: Names of RabbitMQ, which most such applications are written for, are understood as well.
+#: RabbitMQ's names, for which most such applications are written, are also supported.
 SETTINGS = '[broker]\ndialect = "rabbitmq"\n'
-#: An application that may do everything, and pages that may subscribe to topics.
+#: An application with all rights, and pages that may subscribe to topics.
 RIGHTS = """
 [[rights]]
 destination = ">"
@@ -48,7 +48,7 @@ destination = "/topic/>"
 users = ["pages"]
 allow = ["create", "read"]
 """
-#: A text that is cut in the middle of characters wherever it is cut.
+#: A text that any split cuts within a character.
 LARGE = "ä€\U0001f680" * 60_000
 
 Brokers = Callable[..., RunningBroker]
@@ -59,10 +59,7 @@ Connect = Callable[..., SpringClient]
 
 @pytest.fixture(scope="module")
 def archive(pytestconfig: pytest.Config) -> Path:
-    """The application's archive.
-
-    Without Maven, Java or Maven's packages the tests are skipped.
-    """
+    """The application's archive. The tests are skipped without Maven, Java or Maven's packages."""
     try:
         return build()
     except BuildMissing as missing:
@@ -94,7 +91,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 @pytest.fixture(scope="module")
 def instances(machines: list[SpringProcess], broker: RunningBroker) -> list[Instance]:
-    """Two instances of the application behind that broker."""
+    """Two instances of the application with that broker."""
     instances = [process.start("shared", broker) for process in machines]
     for instance in instances:
         instance.wait_for_broker()
@@ -115,7 +112,7 @@ def two(instances: list[Instance]) -> Instance:
 
 @pytest.fixture
 def start(machines: list[SpringProcess]) -> Iterator[Start]:
-    """Start instances for one test, in the virtual machines in turn."""
+    """A function that starts instances for one test, alternating between the virtual machines."""
     numbers = count()
     with ExitStack() as stack:
 
@@ -131,7 +128,7 @@ def start(machines: list[SpringProcess]) -> Iterator[Start]:
 
 @pytest.fixture
 def brokers(tmp_path: Path) -> Iterator[Brokers]:
-    """Launch brokers for one test."""
+    """A function that launches brokers for one test."""
     numbers = count()
     with ExitStack() as stack:
 
@@ -148,7 +145,7 @@ def brokers(tmp_path: Path) -> Iterator[Brokers]:
 
 @pytest.fixture
 def page() -> Iterator[Pages]:
-    """Connect pages to an instance, and close those that are left."""
+    """A function that connects pages to an instance, and closes those that are left."""
     with ExitStack() as stack:
 
         def connect(instance: Instance, user: str | None = None, **options: str) -> Browser:
@@ -161,7 +158,7 @@ def page() -> Iterator[Pages]:
 
 @pytest.fixture
 def client(machines: list[SpringProcess]) -> Iterator[Connect]:
-    """Connect Spring's clients, and disconnect them."""
+    """A function that connects Spring's clients, and disconnects them."""
     numbers = count()
     with ExitStack() as stack:
 
@@ -176,7 +173,7 @@ def client(machines: list[SpringProcess]) -> Iterator[Connect]:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A name for destinations and users that no other test uses."""
+    """A unique name for destinations and users."""
     return str(request.node.name).translate(str.maketrans("[-", "__", "]"))
 
 
@@ -185,13 +182,13 @@ def eventually(condition: Callable[[], object]) -> None:
 
 
 def wait_for_sessions(broker: RunningBroker, expected: int) -> None:
-    """Wait until the broker has that many sessions; those of pages that were cut end later."""
+    """Wait until the broker has this many sessions; those of cut pages end later."""
     found = wait_until(lambda: len(broker.sessions()) == expected, DEADLINE_S)
     assert found, broker.sessions()
 
 
 def refused(port: int, user: str | None = None) -> Frame:
-    """The ERROR that a page gets for its CONNECT, with which its connection ends."""
+    """Return the ERROR that a page receives for its CONNECT, before its connection ends."""
     browser = Browser(port, user)
     [error] = browser.wait_for_end()
     assert error.command == "ERROR"
@@ -206,8 +203,8 @@ def refused(port: int, user: str | None = None) -> Frame:
 def test_a_page_gets_what_another_page_sends_to_a_topic(
     one: Instance, two: Instance, page: Pages, name: str, transport: str
 ) -> None:
-    # Where the broker offers heart-beats Spring switches SockJS's own off. Without any, it would
-    # not notice the end of a stream.
+    # If the broker offers heart-beats, Spring disables SockJS's own. Without any, it would not
+    # notice the end of a stream.
     options = {"transport": transport, "heart_beat": "0,1000"}
     here, there = page(one, **options), page(two, **options)
     for each in (here, there):
@@ -269,7 +266,7 @@ def test_pages_of_two_instances_share_the_work_of_a_queue(
     here.ask("ACK", {"id": mine.headers["ack"]})
     there.ask("NACK", {"id": theirs.headers["ack"]})
     again = {here, there}
-    # The message that was refused comes again, to either page.
+    # The rejected message is redelivered, to either page.
     eventually(lambda: any(each.has_frame() for each in again))
     [last] = [each for each in again if each.has_frame()]
     message = last.receive()
@@ -377,7 +374,7 @@ def test_an_answer_goes_to_all_sessions_of_the_user_or_to_one(
         assert message.body == f'{{"text":"{name}: hello"}}'.encode()
     second.send("/app/answer.one", "hello")
     assert second.text() == "only you: hello"
-    # Neither of the others has got anything else.
+    # Neither of the others has received anything else.
     for each in (first, other):
         each.send("/app/answer.one", "and me")
         assert each.text() == "only you: and me"
@@ -413,7 +410,7 @@ def test_a_user_of_another_instance_is_reached_once(
     message = browser.receive()
     assert message.headers["destination"] == "/user/queue/notes"
     assert message.body == b'{"text":"from the other instance"}'
-    # A message for nobody is dropped, and the relay goes on.
+    # A message to an unknown user is dropped, and the relay continues.
     one.send_to_user(f"nobody of {name}", "/queue/notes", "lost")
     one.send_to_user(name, "/queue/notes", "second")
     assert browser.text() == "second"
@@ -456,7 +453,7 @@ def test_the_queue_of_a_user_is_gone_with_the_session(
     assert browser.text() == "read"
     browser.cut()
     eventually(lambda: not queues())
-    # The session is known to be gone, so that this makes no queue that nobody reads.
+    # The end of the session is known, so that this creates no queue without a consumer.
     eventually(lambda: name in one.disconnected)
     one.send_to_user(name, f"/queue/{name}", "too late")
     other = page(one)
@@ -470,7 +467,7 @@ def test_the_queue_of_a_user_is_gone_with_the_session(
 def test_a_page_may_not_listen_to_the_queue_of_another_user(
     one: Instance, page: Pages, name: str, destination: str
 ) -> None:
-    """The broker would allow it: to it all sessions are those of the relay."""
+    """The broker would allow it: all sessions are those of the relay."""
     browser = page(one, name)
     browser.subscribe("/user/queue/notes")
     spy = page(one)
@@ -487,7 +484,7 @@ def test_names_of_rabbitmq_are_understood(one: Instance, page: Pages, name: str)
     one.send_to_user(name, "/exchange/amq.direct/notes", "a note")
     message = browser.receive()
     assert message.headers["destination"] == "/user/exchange/amq.direct/notes"
-    # What is sent to a topic stays nowhere, so that users' topics leave nothing behind.
+    # A topic stores no messages, so that users' topics leave no rest.
     browser.subscribe("/user/topic/notes", "3")
     one.send_to_user(name, "/topic/notes", "another note")
     assert browser.text() == "another note"
@@ -519,7 +516,7 @@ def test_heart_beats_go_from_page_to_broker_and_back(one: Instance, page: Pages,
     browser = page(one, heart_beat="1000,1000")
     assert browser.connected.headers["heart-beat"] == "1000,1000"
     for _ in range(5):
-        # Without its own the page would have been given up before the last.
+        # Without its own heart-beats the page would have been disconnected before the last.
         browser.wait_for_beat()
         browser.beat()
     browser.subscribe(f"/topic/{name}")
@@ -538,7 +535,7 @@ def test_a_page_that_is_silent_in_spite_of_its_promise_is_given_up(
 def test_messages_to_the_application_keep_the_connection_of_the_relay(
     one: Instance, page: Pages, name: str
 ) -> None:
-    """A client that sends a message need not send a heart-beat, but the broker gets neither."""
+    """A client that sends messages need not send heart-beats, but the broker receives neither."""
     browser = page(one, heart_beat="6000,1000")
     for _ in range(15):
         browser.wait_for_beat()
@@ -563,7 +560,7 @@ def test_the_system_connection_notices_that_the_broker_is_silent(
     assert browser.text() == "again"
 
 
-# A broker that ends, and others.
+# The end of a broker, and other brokers.
 
 
 def test_the_relay_reconnects_after_the_broker_has_been_restarted(
@@ -590,7 +587,7 @@ def test_the_relay_reconnects_after_the_broker_has_been_restarted(
     browser = page(two, "joe")
     browser.subscribe("/queue/orders")
     assert browser.text() == "kept"
-    # The relay has made its own subscriptions anew.
+    # The relay has renewed its own subscriptions.
     browser.subscribe("/user/queue/notes", "1")
     one.send_to_user("joe", "/queue/notes", "a note")
     assert browser.text() == "a note"
@@ -619,7 +616,7 @@ def test_the_relay_goes_on_to_another_broker(start: Start, brokers: Brokers, pag
     eventually(lambda: instance.availability == [True, False, True])
 
     def connected() -> Browser | None:
-        # Each connection is to the next of the two brokers.
+        # Each connection uses the next of the two brokers.
         browser = Browser(instance.port)
         if browser.frame().command == "CONNECTED":
             return browser
@@ -641,7 +638,7 @@ def test_the_login_of_the_relay_is_the_only_one(
     instance = start(broker, login="relay", passcode="secret")
     wrong = start(broker, login="relay", passcode="wrong")
     instance.wait_for_broker()
-    # Whatever a page says, to the broker it is the relay.
+    # For the broker the client is the relay, whatever a page sends.
     browser = page(instance, "joe")
     assert browser.connected.headers["user-name"] == "joe"
     browser.subscribe("/topic/news")
@@ -726,7 +723,7 @@ def test_an_instance_that_ends_leaves_nothing_in_the_broker(
 def connect(
     request: pytest.FixtureRequest, client: Connect, broker: RunningBroker
 ) -> Callable[..., SpringClient]:
-    """Connect Spring's client to the broker, by TCP or WebSocket."""
+    """A function that connects Spring's client to the broker, by TCP or WebSocket."""
 
     def connect(to: RunningBroker = broker, **options: object) -> SpringClient:
         if request.param == "tcp":
@@ -758,7 +755,7 @@ def test_a_spring_client_keeps_its_connection_by_heart_beats(
     client = connect(heart_beat=(1000, 1000))
     beating = broker.client(version="1.2", heart_beat="1000,1000")
     with beating:
-        # Another session waits for as long as the client would be given.
+        # Another session waits for as long as the client could take.
         for _ in range(5):
             beating.wait_for_beat()
     assert client.is_connected
@@ -768,7 +765,7 @@ def test_a_spring_client_keeps_its_connection_by_heart_beats(
 def test_a_spring_client_gets_many_messages_at_once(
     connect: Connect, one: Instance, broker: RunningBroker, name: str
 ) -> None:
-    """Together they are more than a message of Tomcat's WebSocket may be, each is less."""
+    """Together they exceed Tomcat's limit of a WebSocket message, but each is smaller."""
     with broker.client() as sender:
         for number in range(200):
             sender.send(f"/queue/{name}", b"%03d" % number * 100)

@@ -21,16 +21,16 @@ CONNECTIONS = {
     "1.1": stomp.StompConnection11,
     "1.2": stomp.StompConnection12,
 }
-#: Options of stomp.py: bodies as they are, and no second try.
+#: Options of stomp.py: undecoded bodies, and no second attempt.
 OPTIONS = {"auto_decode": False, "reconnect_attempts_max": 1}
 ALL_OCTETS = bytes(range(256))
 
 
 class Listener:
-    """Keeps what stomp.py's thread reports, for the test's thread to wait for."""
+    """Stores the events of stomp.py's thread, for the test's thread."""
 
     def __init__(self) -> None:
-        """Begin with nothing reported."""
+        """Start empty."""
         self.messages: queue.Queue[Any] = queue.Queue()
         self.receipts: queue.Queue[str] = queue.Queue()
         self.errors: queue.Queue[Any] = queue.Queue()
@@ -39,32 +39,32 @@ class Listener:
         self.timed_out = False
 
     def on_message(self, frame: Any) -> None:
-        """A MESSAGE frame."""
+        """Store a MESSAGE frame."""
         self.messages.put(frame)
 
     def on_receipt(self, frame: Any) -> None:
-        """A RECEIPT frame."""
+        """Store a RECEIPT frame."""
         self.receipts.put(frame.headers["receipt-id"])
 
     def on_error(self, frame: Any) -> None:
-        """An ERROR frame."""
+        """Store an ERROR frame."""
         self.errors.put(frame)
 
     def on_heartbeat(self) -> None:
-        """A line end."""
+        """Count a heart-beat."""
         self.beats.put(None)
 
     def on_heartbeat_timeout(self) -> None:
-        """None for too long."""
+        """Record the timeout."""
         self.timed_out = True
 
     def on_disconnected(self) -> None:
-        """The end."""
+        """Record the end."""
         self.disconnected.set()
 
 
 class Client:
-    """A connection of stomp.py, with calls that wait."""
+    """A connection of stomp.py, with calls that wait for receipts."""
 
     def __init__(self, broker: RunningBroker, version: str, **options: Any) -> None:
         """Connect and log in."""
@@ -78,22 +78,22 @@ class Client:
         self._asked = 0
 
     def ask(self, method: str, *arguments: Any, **headers: Any) -> None:
-        """Call a method of stomp.py's, and wait for the receipt."""
+        """Call a method of stomp.py, and wait for the receipt."""
         self._asked += 1
-        receipt = f"receipt:{self._asked}"  # escaped, where there are escapes
+        receipt = f"receipt:{self._asked}"  # escaped, if the version has escapes
         getattr(self.stomp, method)(*arguments, receipt=receipt, **headers)
         assert self.listener.receipts.get(timeout=DEADLINE_S) == receipt
 
     def receive(self, count: int) -> list[Any]:
-        """Wait for that many messages."""
+        """Wait for this many messages."""
         return [self.listener.messages.get(timeout=DEADLINE_S) for _ in range(count)]
 
     def bodies(self, count: int) -> list[bytes]:
-        """Wait for that many messages, and return their bodies."""
+        """Wait for this many messages, and return their bodies."""
         return [frame.body for frame in self.receive(count)]
 
     def answer(self, verb: str, message: Any, **headers: Any) -> None:
-        """Send ACK or NACK as the version wants it."""
+        """Send ACK or NACK with the headers of the version."""
         if self.version == "1.2":
             names = [message.headers["ack"]]
         elif self.version == "1.1":
@@ -103,7 +103,7 @@ class Client:
         self.ask(verb, *names, **headers)
 
     def has_no_more(self) -> bool:
-        """Whether nothing has come that was not waited for; the broker is asked first."""
+        """Return True if no other message has arrived, after a round trip to the broker."""
         self.ask("begin", "none")
         self.ask("abort", "none")
         return self.listener.messages.empty()
@@ -134,7 +134,7 @@ Connect = Callable[..., Client]
 
 @pytest.fixture
 def connect(broker: RunningBroker) -> Iterator[Connect]:
-    """Connect clients, and end those that are left."""
+    """A function that connects clients, and ends those that are left."""
     clients: list[Client] = []
 
     def connect(version: str, **options: Any) -> Client:
@@ -148,7 +148,7 @@ def connect(broker: RunningBroker) -> Iterator[Connect]:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A name for destinations that no other test uses."""
+    """A unique name for destinations."""
     return str(request.node.name)
 
 
@@ -286,8 +286,8 @@ def test_disconnect_is_answered_before_the_end(connect: Connect, name: str, vers
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_error_is_read_before_the_end(connect: Connect, name: str, version: str) -> None:
     client = connect(version)
-    # Unread octets behind the mistake must not reset the connection before ERROR is read. When
-    # it has been, stomp.py closes the socket, perhaps before all is sent.
+    # Unread bytes after the error must not reset the connection before ERROR is read. After a
+    # reset, stomp.py closes the socket, perhaps before all is sent.
     with contextlib.suppress(OSError, stomp.exception.NotConnectedException):
         for _ in range(100):
             client.stomp.send("nowhere", "x" * 1_000, receipt="mistake")
@@ -301,8 +301,8 @@ def test_an_error_is_read_before_the_end(connect: Connect, name: str, version: s
 def test_heart_beats_keep_an_idle_connection(connect: Connect, name: str, version: str) -> None:
     client = connect(version, heartbeats=(100, 100))
     idle = connect(version, heartbeats=(0, 0))
-    # Beats come every second: the broker offers no more. Without the client's own it would have
-    # been given up before the last.
+    # Beats are sent every second, the broker's minimum. Without the client's own ones the broker
+    # would have closed the connection before the last.
     for _ in range(5):
         client.listener.beats.get(timeout=DEADLINE_S)
     assert client.has_no_more()

@@ -1,4 +1,4 @@
-"""The project of a stranger passes on all brokers, in any order, with several processes."""
+"""An independent project passes on all brokers, in any order, with several processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests.effort import in_matrix
 
 PROJECT = Path(__file__).with_name("stranger")
-#: Tests of it that a broker can't be asked for, by its name.
+#: Number of its tests that a broker cannot run, by the broker's name.
 SKIPPED = {"morbidq": 4, "coilmq": 1}
 TESTS = 18
 LONG_S = 300.0

@@ -1,4 +1,4 @@
-"""STOMP over WebSocket by stomp.js, in Node.js and in pages of a browser, from the broker."""
+"""STOMP over WebSocket by stomp.js, in Node.js and in pages of a browser."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from tests.server.processes import DEADLINE_S, LOOPBACK, TWIST, Client, Process,
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "websocket"
 ORDERS = "/queue/orders"
-#: Runs the example in Node.js, up to its version 21 without a WebSocket of its own.
+#: Runs the example in Node.js, whose versions up to 21 have no WebSocket.
 NODE = """
 import WebSocket from 'ws';
 globalThis.WebSocket = WebSocket;
 const {orders} = await import(process.cwd() + '/orders.mjs');
 orders(...process.argv.slice(1), text => console.log(text));
 """
-#: What has come in the example's page.
+#: The items that the example's page has received.
 ITEMS = "[...document.querySelectorAll('li')].map(item => item.textContent)"
-#: Sends octets and text of a page to itself; how many have come back as they were.
+#: Sends bytes and text of a page to itself; returns the number of unchanged ones.
 ECHO = """
 (async () => {
   const {Client} = await import('@stomp/stompjs');
@@ -71,7 +71,7 @@ ECHO = """
   });
 })()
 """
-#: The protocol that a WebSocket was opened with, or what it was closed with.
+#: The protocol of an open WebSocket, or the code of its end.
 OPEN = """
 new Promise(resolve => {
   const socket = new WebSocket(WHERE, ['v11.stomp', 'v12.stomp']);
@@ -97,12 +97,12 @@ def folder(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *arguments: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")
 def site(folder: Path) -> Iterator[int]:
-    """The port at which the example is on the web."""
+    """Port of the web server with the example."""
     handler = functools.partial(_Quiet, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -114,7 +114,7 @@ def site(folder: Path) -> Iterator[int]:
 
 @pytest.fixture
 def broker() -> Iterator[RunningBroker]:
-    """A broker that wants a login."""
+    """A broker that requires a login."""
     config = LaunchConfig(websocket=True, login="alice", passcode="secret")
     with launch(config) as running:
         yield running
@@ -123,7 +123,7 @@ def broker() -> Iterator[RunningBroker]:
 
 @contextmanager
 def in_node(folder: Path, *arguments: str, **environment: str) -> Iterator[list[str]]:
-    """Run the example in Node.js; what it has shown so far."""
+    """Run the example in Node.js; return its output so far."""
     shown: list[str] = []
     process = subprocess.Popen(
         ["node", "--input-type=module", "-e", NODE, *arguments],
@@ -151,14 +151,14 @@ def place(broker: RunningBroker, order: str) -> None:
 
 
 def ask(browser: Chromium, expression: str, **values: object) -> Any:
-    """Ask the page, with values in place of names."""
+    """Evaluate code in the page, with values in place of names."""
     for name, value in values.items():
         expression = expression.replace(name, json.dumps(value))
     return browser.ask(expression)
 
 
 def announced(process: Process, path: Path) -> tuple[dict[str, Any], int]:
-    """Where a process says that it listens: for STOMP, and the port for WebSockets."""
+    """Return the announced STOMP endpoint of a process, and its port for WebSockets."""
     process.wait_until(path.exists)
     document = json.loads(path.read_text(encoding="utf-8"))
     return document["endpoints"][0], document["websocket"][0]["port"]

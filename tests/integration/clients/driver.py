@@ -44,19 +44,19 @@ from stompkit.testing import RunningBroker
 
 __all__ = ["DEADLINE_S", "LIBRARIES", "ForeignClient", "Library", "LibraryMissing"]
 
-#: How long one answer may take, in seconds.
+#: Timeout of one answer, in seconds.
 DEADLINE_S: Final = 30.0
-#: How long npm or go may take, in seconds.
+#: Timeout of npm or go, in seconds.
 _INSTALL_S: Final = 300.0
 _PROGRAMS: Final = Path(__file__).parent
-#: Installs what the lock file says, from npm's own cache where that has it.
+#: Installs the packages of the lock file, if possible from npm's cache.
 _NPM_CI: Final = (
     *("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"),
-    # Not a minute, where there is no network.
+    # Limit the retries to less than a minute without a network.
     *("--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000"),
     "--loglevel=error",
 )
-#: How many lines of an error say what is wrong; a traceback of npm's own follows.
+#: Lines of an error that explain it; npm's traceback follows.
 _REASON_LINES: Final = 4
 
 
@@ -73,20 +73,20 @@ class Library:
     program: str
     """The program, relative to this directory."""
     probe: tuple[str, ...]
-    """What the interpreter is told to find out whether the library is there; nothing to Go."""
+    """Arguments of the interpreter that test for the library; none for Go."""
     remedy: str
-    """How to get what is missing."""
+    """Instruction to get the missing part."""
     package: str
-    """Debian's package without which nothing of it can be there."""
+    """The Debian package without which the library is unavailable."""
     escaping: tuple[str, ...]
-    """The versions in which it escapes the values of headers, and undoes that."""
+    """The versions in which it escapes the values of headers, and unescapes them."""
     websocket: str | None = None
-    """How it uses WebSockets: ``text``, ``binary``, or ``split`` for frames in small messages."""
+    """Its use of WebSockets: ``text``, ``binary``, or ``split`` for frames in small messages."""
     transaction_receipts: bool = True
-    """Whether BEGIN, COMMIT and ABORT can have a receipt."""
+    """True if BEGIN, COMMIT and ABORT can have a receipt."""
 
     def install(self, directory: Path) -> tuple[str, ...]:
-        """Return the command to run; what is to be installed for it goes to ``directory``.
+        """Return the command to run; its packages are installed in ``directory``.
 
         Raises LibraryMissing.
         """
@@ -107,7 +107,7 @@ class Library:
 
 
 def _npm_install(program: Path, directory: Path, remedy: str) -> Path:
-    """Copy a program and get its packages beside the copy, as its lock file says."""
+    """Copy a program and install the packages of its lock file beside the copy."""
     if shutil.which("npm") is None:
         raise LibraryMissing(f"no program 'npm' on PATH. {remedy}")
     copy = shutil.copytree(program.parent, directory / program.parent.name)
@@ -130,10 +130,10 @@ def _npm_install(program: Path, directory: Path, remedy: str) -> Path:
 
 
 def _go_build(program: Path, directory: Path, remedy: str) -> str:
-    """Compile a program with its modules, as their sums say; return the path of the result."""
+    """Compile a program with its modules, verified by their sums; return the path of the result."""
     result = directory / program.parent.name
     build = ["go", "build", "-mod=readonly", "-o", str(result), "."]
-    # Neither a workspace nor flags of the user's.
+    # Ignore workspace and flags of the user.
     environment = {**os.environ, "GOFLAGS": "", "GOWORK": "off"}
     where = program.parent
     download = ["go", "mod", "download", *_modules(where / "go.mod")]
@@ -160,7 +160,7 @@ def _go_build(program: Path, directory: Path, remedy: str) -> str:
 
 
 def _modules(path: Path) -> list[str]:
-    """The modules that a go.mod requires."""
+    """Return the modules that a go.mod requires."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return [line.split()[1] for line in lines if line.startswith("require ")]
 
@@ -215,7 +215,7 @@ LIBRARIES: Final = {
 
 
 class ForeignClient:
-    """A connection of one of these libraries, with calls that wait."""
+    """A connection of one of these libraries, with calls that wait for the answer."""
 
     def __init__(
         self,
@@ -225,7 +225,7 @@ class ForeignClient:
         version: str,
         heart_beat: str,
     ) -> None:
-        """Run the program; ``connected`` is the frame that it got."""
+        """Run the program; ``connected`` is the CONNECTED frame that it received."""
         self.library = library
         arguments = [broker.host, str(broker.port), version, heart_beat]
         if library.websocket is not None:
@@ -244,7 +244,7 @@ class ForeignClient:
             raise
 
     def call(self, name: str, headers: dict[str, str] | None = None, **arguments: str) -> Any:
-        """Have the program do something; returns its answer, a Frame if it is one."""
+        """Call a function of the program; return its answer, a Frame if it is one."""
         call = {"call": name, "headers": headers or {}, **arguments}
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(call).encode() + b"\n")
@@ -252,7 +252,7 @@ class ForeignClient:
         return self._answer()
 
     def ask(self, name: str, headers: dict[str, str] | None = None, **arguments: str) -> None:
-        """Have the program do something, and check that it got the receipt."""
+        """Call a function of the program, and check that it received the receipt."""
         self._asked += 1
         receipt = f"receipt-{self._asked}"
         answer = self.call(name, {**(headers or {}), "receipt": receipt}, **arguments)
@@ -261,7 +261,7 @@ class ForeignClient:
     def send(
         self, destination: str, body: str | bytes, headers: dict[str, str] | None = None
     ) -> None:
-        """Send a text or octets, and wait for the receipt."""
+        """Send a text or bytes, and wait for the receipt."""
         content = (
             {"text": body}
             if isinstance(body, str)
@@ -281,7 +281,7 @@ class ForeignClient:
         return message
 
     def bodies(self, count: int) -> list[bytes]:
-        """Wait for that many messages, and return their bodies."""
+        """Wait for this many messages, and return their bodies."""
         return [self.receive().body for _ in range(count)]
 
     def answer(self, verb: str, message: Frame, headers: dict[str, str] | None = None) -> None:
@@ -289,16 +289,16 @@ class ForeignClient:
         self.ask(verb, headers, message=message.headers["message-id"])
 
     def transaction(self, verb: str, name: str) -> None:
-        """Send BEGIN, COMMIT or ABORT, and wait for the receipt if there can be one."""
+        """Send BEGIN, COMMIT or ABORT, and wait for the receipt if the library supports one."""
         if self.library.transaction_receipts:
             self.ask(verb, {"transaction": name})
         else:
             assert self.call(verb, {"transaction": name}) is None
 
     def leave(self) -> None:
-        """Have the program disconnect, if it has not, and check that it ends well.
+        """Disconnect the program, if it still runs, and check its exit status.
 
-        Nothing happens when it was killed.
+        Do nothing if it was killed.
         """
         assert self._process.stdin is not None
         if self._process.stdin.closed:
@@ -310,7 +310,7 @@ class ForeignClient:
             self.kill()
 
     def kill(self) -> None:
-        """End the program at once: the connection ends without DISCONNECT."""
+        """Kill the program: the connection ends without DISCONNECT."""
         self._process.kill()
         self._process.wait()
         self._reader.join()
@@ -319,14 +319,14 @@ class ForeignClient:
             pipe.close()
 
     def _read(self) -> None:
-        """Take the program's lines, in a thread of its own; an empty one is the end."""
+        """Read the program's lines in a separate thread; an empty one is the end."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._lines.put(line)
         self._lines.put(b"")
 
     def _answer(self) -> Any:
-        """Wait for a line, and read it."""
+        """Wait for a line, and decode it."""
         line = self._lines.get(timeout=DEADLINE_S)
         assert line, f"{self.library.program} has ended"
         answer = json.loads(line)

@@ -1,8 +1,8 @@
-"""Load on a broker that will be killed, and an account of what it has promised.
+"""Load on a broker that will be killed, and an account of its confirmations.
 
 One connection sends numbered messages to a queue, each with a receipt; another receives them and
-acknowledges some, each with a receipt. When the broker is gone, the account says which messages
-must be there and which must not.
+acknowledges some, each with a receipt. After the broker has ended, the account determines which
+messages must exist and which must not.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ _TIMEOUT_S = 30.0
 
 
 class Account:
-    """What was sent, promised, delivered and acknowledged, by the numbers of the messages."""
+    """Sent, confirmed, delivered and acknowledged messages, by number."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self.last_sent = 0
-        #: SENDs whose receipt came, and ACKs that were sent and whose receipt came.
+        #: SENDs whose receipt arrived, and ACKs that were sent and whose receipt arrived.
         self.promised: set[int] = set()
         self.ack_sent: set[int] = set()
         self.settled: set[int] = set()
-        #: Messages that came although their acknowledgement had been confirmed.
+        #: Messages that were delivered after the confirmation of their acknowledgement.
         self.undone: set[int] = set()
 
     def received(self, number: int) -> None:
-        """Note a delivery."""
+        """Record a delivery."""
         if number in self.settled:
             self.undone.add(number)
 
     def missing(self, there: set[int]) -> set[int]:
-        """Promised messages that nobody acknowledged and that are not there."""
+        """Return confirmed messages that were not acknowledged and are missing."""
         return self.promised - self.ack_sent - there
 
 
 class Peer:
-    """A client's end of one connection, without any blocking but in connecting."""
+    """A client's end of one connection, non-blocking except for connecting."""
 
     def __init__(self, port: int) -> None:
         """Connect and log in."""
@@ -65,11 +65,11 @@ class Peer:
         self.socket.setblocking(False)
 
     def send(self, command: str, headers: dict[str, str], body: bytes = b"") -> None:
-        """Have a frame written when there is room."""
+        """Queue a frame for writing."""
         self.out += encode(Frame(command, headers, body), "1.2")
 
     def write(self) -> None:
-        """Write what the socket takes."""
+        """Write as much as the socket takes."""
         try:
             while self.out:
                 del self.out[: self.socket.send(self.out)]
@@ -79,7 +79,7 @@ class Peer:
             self.out.clear()
 
     def read(self) -> None:
-        """Read what is there, or note the end."""
+        """Read the available data, or note the end."""
         try:
             data = self.socket.recv(1 << 18)
         except BlockingIOError:
@@ -107,7 +107,7 @@ class _Client(Protocol):
     peer: Peer
 
     def work(self) -> None:
-        """Look at what has come, and have written what follows."""
+        """Process the received frames, and write the next ones."""
 
 
 class _Producer:
@@ -156,7 +156,7 @@ class _Consumer:
         self.peer.send("SUBSCRIBE", headers | {"prefetch-count": "200"})
 
     def work(self) -> None:
-        """Count receipts, and acknowledge most of what has come."""
+        """Count receipts, and acknowledge most of the received messages."""
         account = self._account
         for frame in _new_frames(self.peer):
             if frame.command == "RECEIPT":
@@ -165,7 +165,7 @@ class _Consumer:
             assert frame.command == "MESSAGE", frame
             number = int(frame.body)
             account.received(number)
-            # Some are kept, so that there is always something to be given back.
+            # Keep some, so that there are always messages to redeliver.
             if self._chance.random() < 0.8:
                 account.ack_sent.add(number)
                 self.peer.send("ACK", {"id": frame.headers["ack"], "receipt": str(number)})
@@ -195,7 +195,7 @@ class Load:
                 key.data.peer.read()
 
     def collect(self) -> None:
-        """Read what the broker had written before it was killed, and close."""
+        """Read the data that the broker had sent before it was killed, and close."""
         for client in self._clients:
             client.peer.socket.settimeout(_TIMEOUT_S)
             while not client.peer.is_over:
@@ -207,7 +207,7 @@ class Load:
 
 
 def drain(port: int, account: Account) -> list[int]:
-    """Take everything out of the queue; gives the numbers in the order in which they came."""
+    """Empty the queue; return the numbers in the order of delivery."""
     peer = Peer(port)
     peer.socket.settimeout(_TIMEOUT_S)
     peer.send("SEND", {"destination": QUEUE}, b"0")

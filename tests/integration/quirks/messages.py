@@ -1,4 +1,4 @@
-"""Scripts about messages: how they are acknowledged, and what is in their headers."""
+"""Scripts about messages: their acknowledgement and their headers."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ NO_PREFETCH = {"activemq.prefetchSize": "0"}
 
 
 def mode(site: Site) -> str:
-    """The ack mode in which one message is settled at a time."""
+    """Return the ack mode in which messages are acknowledged individually."""
     return "client" if site.name == "coilmq" else "client-individual"
 
 
 def named(message: Frame) -> dict[str, str]:
-    """The headers by which ACK names a message on 1.1, as they stand on the wire."""
+    """Return the headers by which ACK identifies a message on 1.1, in wire format."""
     escaped = message.headers["message-id"].replace("\\", "\\\\").replace(":", "\\c")
     return {"message_id": escaped, "subscription": message.headers["subscription"]}
 
 
 def left(site: Site, destination: str, number: int) -> list[bytes]:
-    """What the next consumer of a queue gets."""
+    """Return the bodies that the next consumer of a queue receives."""
     with site.peer() as peer:
         peer.subscribe(destination=destination, id="left")
         return [*peer.messages(number), *(frame.body for frame in peer.rest())]
 
 
 def dead(site: Site, body: bytes) -> list[bytes]:
-    """The bodies among ActiveMQ's dead letters that are ours."""
+    """Return our bodies among ActiveMQ's dead letters."""
     with site.peer() as peer:
         frames = peer.call("SUBSCRIBE", destination=DEAD_LETTERS, id="dead")
         return [frame.body for frame in [*frames, *peer.rest()] if frame.body == body]
 
 
 def filled(site: Site, *bodies: bytes, **headers: str) -> str:
-    """A queue with messages."""
+    """Return a queue with messages."""
     queue = site.queue()
     with site.peer() as peer:
         for body in bodies:
@@ -45,14 +45,14 @@ def filled(site: Site, *bodies: bytes, **headers: str) -> str:
 
 
 def one(site: Site, peer: Peer, body: bytes, **headers: str) -> tuple[str, Frame]:
-    """A queue with one message, which a peer has got and not acknowledged."""
+    """Return a queue with one message, which a peer has received and not acknowledged."""
     queue = filled(site, body, **headers)
     peer.subscribe(destination=queue, id="s", ack=mode(site))
     return queue, peer.message()
 
 
 def nacked(site: Site, *, requeue: dict[str, str] | None = None, **headers: str) -> object:
-    """What becomes of a message that was not acknowledged."""
+    """Return the answer to NACK, the redelivery and the number of dead letters."""
     body = site.queue().encode()
     with site.peer() as peer:
         _, message = one(site, peer, body, **headers)
@@ -199,7 +199,7 @@ def redelivery_after_a_lost_connection(site: Site) -> object:
         peer.subscribe(destination=queue, id="s", ack=mode(site))
         first = peer.message()
         peer.rest()
-        # CoilMQ gives back what it had delivered, but not to a subscription that is there already.
+        # CoilMQ redelivers messages, but not to a subscription that already exists.
         peer.leave()
     with site.peer() as peer:
         peer.subscribe(destination=queue, id="s")
@@ -219,7 +219,7 @@ def message_ids(site: Site) -> object:
 
 
 def delivered(site: Site, **headers: str) -> int:
-    """How many of five messages come before one is acknowledged."""
+    """Return the number of deliveries, of five messages, before an acknowledgement."""
     queue = filled(site, *(b"%d" % number for number in range(5)))
     with site.peer() as peer:
         frames = peer.call("SUBSCRIBE", destination=queue, id="s", ack="client", **headers)
@@ -249,7 +249,7 @@ def prefetch_of_nothing(site: Site) -> object:
 
 
 def within(site: Site, ack: str, **headers: str) -> list[int]:
-    """How many of ten messages of 200 octets come, then after each of two ACKs."""
+    """Return the number of deliveries of ten messages of 200 bytes, then after each of two ACKs."""
     queue = filled(site, *[b"x" * 200] * 10)
     with site.peer() as peer:
         frames = peer.call("SUBSCRIBE", destination=queue, id="s", ack=ack, **headers)
@@ -263,7 +263,7 @@ def within(site: Site, ack: str, **headers: str) -> list[int]:
 
 @script("prefetch-in-bytes", brokers="artemis")
 def prefetch_in_octets(site: Site) -> object:
-    """Windows of less than a message, and of all: what a message has besides its body differs."""
+    """Prefetch of less than a message, and of all: the overhead of a message differs."""
     return (
         within(site, "client-individual", consumer_window_size="1"),
         within(site, "client-individual", consumer_window_size="-1"),
@@ -353,7 +353,7 @@ def content_length(site: Site) -> object:
 
 
 def declared(site: Site, first: dict[str, str], second: dict[str, str]) -> object:
-    """What becomes of a second connection that says other things of a queue than the first."""
+    """Return the results of a second connection that declares a queue with other arguments."""
     queue = site.queue()
     with site.peer() as one, site.peer() as other:
         one.call("SEND", b"1", destination=queue, **first)

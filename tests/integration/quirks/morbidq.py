@@ -1,4 +1,4 @@
-"""Scripts for MorbidQ, which answers no receipts: what it does shows in the messages that come."""
+"""Scripts for MorbidQ, which sends no receipts: its actions show in the delivered messages."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from tests.integration.quirks.peer import Fate, Peer, Site
 from tests.integration.quirks.scripts import script
 
 MORBIDQ = "morbidq"
-#: How long a broker may be mute that is expected to say nothing, in seconds.
+#: Time in seconds without output after which a broker counts as silent.
 DEAF_S = 1.0
 
 
 def seen(frame: Frame, *names: str) -> object:
-    """A frame with the names of this run taken out of its headers."""
+    """Return a frame without the names of this run in its headers."""
     headers = {key: value for key, value in frame.headers.items() if key != "session"}
     for number, name in enumerate(names):
         headers = {key: value.replace(name, f"NAME{number}") for key, value in headers.items()}
@@ -20,7 +20,7 @@ def seen(frame: Frame, *names: str) -> object:
 
 
 def told(peer: Peer, *names: str) -> tuple[list[object], Fate]:
-    """What a peer has heard, and whether the connection lives."""
+    """Return the frames that a peer has received, and the state of the connection."""
     frames, fate = peer.fate()
     return [seen(frame, *names) for frame in frames], fate
 
@@ -125,7 +125,7 @@ def octets(site: Site) -> object:
 
 
 def bodies(site: Site, *writes: bytes) -> object:
-    """What comes of octets in which QUEUE stands for a queue."""
+    """Return the results of bytes in which QUEUE stands for a queue."""
     queue = site.queue()
     with site.peer("1.0") as peer:
         peer.send("SUBSCRIBE", destination=queue)

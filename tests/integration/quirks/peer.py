@@ -1,4 +1,4 @@
-"""One end of a STOMP connection that says what it is told to, and takes whatever comes."""
+"""One end of a STOMP connection that sends arbitrary frames, and accepts any answer."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from stompkit.testing import RunningBroker
 
 __all__ = ["Fate", "Peer", "Shown", "Site", "shown"]
 
-#: What has become of a connection: it answers, it has been closed, or neither.
+#: The state of a connection: it answers, it has been closed, or neither.
 Fate = Literal["open", "closed", "silent"]
 
-#: How long anything may take that has to come, in seconds.
+#: Timeout of an expected answer, in seconds.
 _PATIENCE_S: Final = 10.0
 
 Shown = tuple[str, dict[str, str], bytes]
 
 
 def shown(frame: Frame, *headers: str) -> Shown:
-    """What of a frame two brokers can have in common: command, some headers, and the body."""
+    """Return the comparable parts of a frame: command, some headers, and the body."""
     body = frame.body if frame.command == "MESSAGE" else b""
     some = {name: frame.headers[name] for name in headers if name in frame.headers}
     return frame.command, some, body
@@ -34,33 +34,33 @@ def shown(frame: Frame, *headers: str) -> Shown:
 
 @dataclass
 class Site:
-    """A broker to talk to, and the name of the one that it is or plays."""
+    """A broker, and the name of the one that it is or emulates."""
 
     broker: RunningBroker
     name: str
     quiet_s: float = 0.15
-    """How long to look for what may still come when the broker has answered, in seconds."""
+    """Time in seconds to wait for further frames after an answer of the broker."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     @property
     def is_morbidq(self) -> bool:
-        """Whether it knows no receipts."""
+        """True if it does not support receipts."""
         return self.name == "morbidq"
 
     def queue(self) -> str:
-        """A queue that nobody else uses."""
+        """Return a new queue."""
         return f"/queue/quirks-{time.time_ns():x}-{next(self._numbers)}"
 
     def topic(self) -> str:
-        """A topic that nobody else uses."""
+        """Return a new topic."""
         return self.queue().replace("/queue/", "/topic/")
 
     def raw(self) -> Peer:
-        """A connection on which nothing has been sent."""
+        """Return a connection on which nothing has been sent."""
         return Peer(self)
 
     def peer(self, version: Version | None = "1.1", **headers: str) -> Peer:
-        """A connection that has logged in; ``None``: without accept-version."""
+        """Return a connection that has logged in; ``None``: without accept-version."""
         peer = Peer(self)
         peer.connect(version, **headers)
         connected = peer.frame()
@@ -69,7 +69,7 @@ class Site:
 
 
 class Peer:
-    """A client of which nothing is expected; context manager."""
+    """A client without expectations; context manager."""
 
     def __init__(self, site: Site) -> None:
         """Connect."""
@@ -77,11 +77,11 @@ class Peer:
         broker = site.broker
         self._socket = socket.create_connection((broker.host, broker.port), _PATIENCE_S)
         self._pending = b""
-        #: Frames that have been looked at, and are still to be given.
+        #: Frames that have been read ahead, and are returned next.
         self._early: deque[Frame] = deque()
         self._version: Version = "1.0"
         self._fences = count(1)
-        #: All that has come.
+        #: All received bytes.
         self.octets = b""
         self.is_closed = False
 
@@ -92,24 +92,24 @@ class Peer:
         self.close()
 
     def close(self) -> None:
-        """Close, without a word."""
+        """Close without DISCONNECT."""
         self._socket.close()
 
     def leave(self) -> None:
-        """Say no more, and wait until the broker has closed: then it knows of that."""
+        """Stop sending, and wait until the broker has closed its side."""
         self._socket.shutdown(socket.SHUT_WR)
         while not self.is_closed:
             self._read(_PATIENCE_S)
 
-    # Saying something.
+    # Sending.
 
     def write(self, octets: bytes) -> None:
-        """Send octets."""
+        """Send bytes."""
         with suppress(OSError):
             self._socket.sendall(octets)
 
     def send(self, command: str, body: bytes = b"", /, **headers: str) -> None:
-        """Send a frame; header values are on the wire as they are here, names with - for _."""
+        """Send a frame; header values are sent unescaped, names with - for _."""
         entries = {name.replace("_", "-"): value for name, value in headers.items()}
         if body:
             entries.setdefault("content-length", str(len(body)))
@@ -117,7 +117,7 @@ class Peer:
         self.write(f"{command}\n{lines}\n".encode() + body + b"\0")
 
     def connect(self, version: Version | None = "1.1", /, **headers: str) -> None:
-        """Send CONNECT; the answer is not read."""
+        """Send CONNECT without reading the answer."""
         broker = self._site.broker
         own = {"host": broker.vhost}
         if version is not None:
@@ -127,7 +127,7 @@ class Peer:
         self.send("CONNECT", **own | headers)
 
     def call(self, command: str, body: bytes = b"", /, **headers: str) -> list[Frame]:
-        """Send a frame with a receipt, and give what comes, up to its RECEIPT or an ERROR."""
+        """Send a frame with a receipt; return all frames up to its RECEIPT or an ERROR."""
         receipt = f"call-{next(self._fences)}"
         self.send(command, body, receipt=receipt, **headers)
         frames = []
@@ -138,15 +138,15 @@ class Peer:
         return frames
 
     def subscribe(self, **headers: str) -> None:
-        """Subscribe; messages that come before the RECEIPT are given as if they came behind it."""
+        """Subscribe; messages that arrive before the RECEIPT are returned later."""
         frames = self.call("SUBSCRIBE", **headers)
         assert frames[-1].command == "RECEIPT", frames
         self._early.extend(frames[:-1])
 
-    # Hearing something.
+    # Receiving.
 
     def frame(self, patience_s: float = _PATIENCE_S) -> Frame | None:
-        """The next frame; ``None`` where the end came first. Raises TimeoutError."""
+        """Return the next frame; ``None`` after the end. Raise TimeoutError."""
         if self._early:
             return self._early.popleft()
         deadline = time.monotonic() + patience_s
@@ -157,18 +157,18 @@ class Peer:
             self._read(deadline - time.monotonic())
 
     def message(self) -> Frame:
-        """The next MESSAGE; other frames are passed over."""
+        """Return the next MESSAGE; skip other frames."""
         while frame := self.frame():
             if frame.command == "MESSAGE":
                 return frame
         raise AssertionError("the connection was closed")
 
     def messages(self, number: int) -> list[bytes]:
-        """The bodies of the next MESSAGE frames."""
+        """Return the bodies of the next MESSAGE frames."""
         return [self.message().body for _ in range(number)]
 
     def rest(self) -> list[Frame]:
-        """What comes before the broker has nothing more to say."""
+        """Return all frames until the broker is silent."""
         frames, fate = self.fate()
         if fate == "open":
             with suppress(TimeoutError):
@@ -177,10 +177,10 @@ class Peer:
         return frames
 
     def fate(self, patience_s: float = _PATIENCE_S) -> tuple[list[Frame], Fate]:
-        """Have the broker answer something; gives what came before that, and whether it did."""
+        """Make the broker answer; return the frames before the answer, and the state."""
         name = self._site.queue().rpartition("/")[2]
         if self._site.is_morbidq:
-            # It would lose this together with what it does not understand, if it came with that.
+            # It would discard this together with unknown data if they arrived together.
             for _ in range(2):
                 self._site.peer("1.0").close()
             self.send("SUBSCRIBE", destination=f"/topic/{name}")
@@ -208,7 +208,7 @@ class Peer:
         self.is_closed = not data
 
     def _taken(self) -> Frame | None:
-        """The frame that the octets begin with that have come."""
+        """Return the first complete frame of the received bytes."""
         pending = self._pending.lstrip(b"\r\n")
         head, gap, rest = pending.partition(b"\n\n")
         if not gap:
@@ -220,7 +220,7 @@ class Peer:
             if self._version != "1.0":
                 value = unescape(value, "1.2", keep_unknown=True)
             headers.setdefault(name, value)
-        # Whatever the header says, where MorbidQ wrote it.
+        # MorbidQ may send a wrong length in the header.
         end = rest.find(b"\0")
         if not self._site.is_morbidq and "content-length" in headers:
             end = int(headers["content-length"])

@@ -1,4 +1,4 @@
-"""Raw frames by which brokers differ, said to any of them; each gives what came of it."""
+"""Raw frames by which brokers differ, sent to any of them; each script returns the result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Run = Callable[[Site], object]
 
 @dataclass(frozen=True)
 class Script:
-    """What to say, to which brokers, and the rules that the outcome shows."""
+    """A script, its brokers, and the rules that its result shows."""
 
     run: Run
     rules: frozenset[str]
@@ -23,7 +23,7 @@ class Script:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Name of the script."""
         return self.run.__name__
 
 
@@ -31,7 +31,7 @@ SCRIPTS: Final[list[Script]] = []
 
 
 def script(*rules: str, brokers: str = "activemq artemis rabbitmq coilmq") -> Callable[[Run], Run]:
-    """Say that a function is a script, which shows these rules in these brokers."""
+    """Return a decorator that registers a script for these rules and brokers."""
 
     def add(run: Run) -> Run:
         SCRIPTS.append(Script(run, frozenset(rules), frozenset(brokers.split())))

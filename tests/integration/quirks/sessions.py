@@ -1,4 +1,4 @@
-"""Scripts about sessions: how they begin and end, receipts, errors, transactions, octets."""
+"""Scripts about sessions: their start and end, receipts, errors, transactions, bytes."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from stompkit.frames import VERSIONS, Frame
 from tests.integration.quirks.peer import Peer, Shown, Site, shown
 from tests.integration.quirks.scripts import script
 
-#: How long a broker may be mute that is expected to be deaf, in seconds.
+#: Time in seconds without output after which a broker counts as silent.
 DEAF_S = 1.5
-#: How long anything may take that has to come, in seconds, and what comes after a minute.
+#: Timeout of an expected answer in seconds, and of one that takes up to a minute.
 PATIENCE_S = 10.0
 MINUTE_S = 100.0
 
 
 def told(peer: Peer, *headers: str) -> object:
-    """What a peer has heard, and whether the connection lives."""
+    """Return the frames that a peer has received, and the state of the connection."""
     frames, fate = peer.fate()
     return [shown(frame, *headers) for frame in frames], fate
 
 
 def end(peer: Peer) -> list[Shown]:
-    """What comes up to the end of the connection."""
+    """Return the frames up to the end of the connection."""
     frames: list[Shown] = []
     while frame := peer.frame():
         frames.append(shown(frame))
@@ -33,7 +33,7 @@ def end(peer: Peer) -> list[Shown]:
 
 
 def answer(site: Site, version: Literal["1.0", "1.1", "1.2"] | None, **headers: str) -> object:
-    """What CONNECT is answered by, and a second one if it failed."""
+    """Return the answer to CONNECT, and to a second CONNECT after an ERROR."""
     with site.raw() as peer:
         peer.connect(version, **headers)
         answers = [peer.frame()]
@@ -103,7 +103,7 @@ def second_connect(site: Site) -> object:
 
 
 def heard(peer: Peer, patience_s: float = DEAF_S) -> str:
-    """The command of the next frame, or the end, or that there is neither."""
+    """Return the command of the next frame, or a word for the end or for silence."""
     try:
         frame = peer.frame(patience_s)
     except TimeoutError:
@@ -149,7 +149,7 @@ def disconnect(site: Site) -> object:
     with site.peer() as peer:
         answers = [shown(frame) for frame in peer.call("DISCONNECT")]
         peer.send("SEND", b"late", destination=site.queue(), receipt="late")
-        # ActiveMQ may be so late in closing that it has an ERROR for what comes in between.
+        # ActiveMQ may close so late that it sends an ERROR for later frames.
         late = [frame for frame in end(peer) if frame[0] == "RECEIPT" or site.name != "activemq"]
         return answers, late
 
@@ -192,7 +192,7 @@ def errors(site: Site) -> object:
 
 @script("error-stays-open", "error-stays-open-before-1.2", brokers="activemq artemis rabbitmq")
 def errors_by_version(site: Site) -> object:
-    """On a newer version than that which other scripts speak."""
+    """Errors of the newer versions, which other scripts do not use."""
     outcome: list[object] = []
     for version in VERSIONS:
         for command, headers in (("SEND", {}), ("UNSUBSCRIBE", {"id": "nothing"})):
@@ -214,7 +214,7 @@ def bad_content_length(site: Site) -> object:
 
 
 def both(site: Site, first: str, second: str) -> object:
-    """What two subscriptions with one id get, and what is left of them by UNSUBSCRIBE."""
+    """Return the deliveries of two subscriptions with one id, before and after UNSUBSCRIBE."""
     with site.peer() as peer:
         frames = peer.call("SUBSCRIBE", destination=first, id="s")
         frames += peer.call("SUBSCRIBE", destination=second, id="s")
@@ -322,7 +322,7 @@ def ack_mode_of_another_subscription(site: Site) -> object:
 
 
 def receipts(frames: list[Frame]) -> list[str]:
-    """What the frames are answers to, but for the bare mark of the end."""
+    """Return the receipt ids of the frames."""
     return [frame.headers["receipt-id"] for frame in frames if frame.command == "RECEIPT"]
 
 
@@ -380,7 +380,7 @@ def transaction_that_nobody_began(site: Site) -> object:
         return [frame.command for frame in answers], before, [each.body for each in other.rest()]
 
 
-# Octets.
+# Bytes.
 
 
 @script("frames-end-with-nul")
@@ -453,7 +453,7 @@ def octet_behind_the_body(site: Site) -> object:
 
 @script("split-frame-closes", brokers="coilmq")
 def split_frames(site: Site) -> object:
-    """Everything in one write that is more than one read for CoilMQ."""
+    """One write that is more than one read of CoilMQ."""
     head = b"SEND\ndestination:/topic/x\nreceipt:r\n"
     outcome = []
     for octets in (

@@ -1,4 +1,4 @@
-"""A chain from a database to others, of which everything is killed in its turn."""
+"""A chain from a database to others, each part of which is killed in turn."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ __all__ = [
     "url_of",
 ]
 
-#: A failing round is run again with the number that its test shows.
+#: A test shows its number; a failing round can be repeated with it.
 SEED: Final = 6
 CHANGES: Final = effort(4_000, 100_000)
-#: After each of so many parts of the workload something is killed.
+#: Number of parts of the workload, after each of which something is killed.
 _PARTS: Final = 16
 _LONG_S: Final = 600.0
 
@@ -42,7 +42,7 @@ def url_of(engine: Engine) -> str:
 
 
 def tables_of(source: Engine) -> tuple[str, ...]:
-    """The options that name the workload's tables, and not those of other tests."""
+    """Return the options that select the workload's tables, and not those of other tests."""
     has_schemas = source.dialect.name == "postgresql"
     schema = "public" if has_schemas else source.url.database
     return ("--tables", f"{schema}.orders", "--tables", f"{schema}.items")
@@ -50,13 +50,13 @@ def tables_of(source: Engine) -> tuple[str, ...]:
 
 def check(source: Engine, target: Engine) -> None:
     """Compare a source with a target, row by row."""
-    # Before it is worth looking at the rest.
+    # A cheap check before the expensive comparison.
     assert _has_ended(target)
     check_contents(contents(source), contents(target))
 
 
 def check_contents(wanted: Contents, found: Contents) -> None:
-    """Compare what a source has with what a target has."""
+    """Compare the contents of a source with those of a target."""
     wrong = []
     for table, rows in wanted.items():
         missing, extra = set(rows) - set(found[table]), set(found[table]) - set(rows)
@@ -70,7 +70,7 @@ def check_contents(wanted: Contents, found: Contents) -> None:
 
 
 def _has_ended(engine: Engine) -> bool:
-    """Whether the last row has come."""
+    """Return True if the last row has arrived."""
     try:
         with engine.connect() as connection:
             found = connection.execute(text("SELECT COUNT(*) FROM items WHERE id = -1"))
@@ -80,7 +80,7 @@ def _has_ended(engine: Engine) -> bool:
 
 
 class Chain:
-    """A publisher, a broker and consumers, each of which is killed in its turn."""
+    """A publisher, a broker and consumers, each of which is killed in turn."""
 
     def __init__(
         self,
@@ -91,18 +91,18 @@ class Chain:
         others: Sequence[Callable[[], None]] = (),
         seed: int = SEED,
     ) -> None:
-        """Take what is running, and what kills ``others``."""
+        """Set the running processes, and the functions that kill ``others``."""
         self._workload = workload
         self._processes = [publisher, *consumers]
         self._seed = seed
         kills = [process.kill for process in self._processes]
         self._kills: list[Callable[[], None]] = [*kills, partial(broker.restart, kill=True)]
         self._kills += others
-        #: How often each has been killed.
+        #: Number of kills of each.
         self._killed = [0] * len(self._kills)
 
     def run(self, changes: int, *, parts: int = _PARTS) -> None:
-        """Work, kill something, work, kill something else; in each round everything once."""
+        """Work, kill something, work, kill something else; in each round each process once."""
         chance = random.Random(self._seed)
         round_: list[int] = []
         for part in range(parts):
@@ -120,10 +120,10 @@ class Chain:
             self._killed[number] += 1
 
     def wait(self, check: Callable[[], None], *, changes: int = CHANGES, kills: int = 3) -> None:
-        """Wait until ``check`` has nothing to say; each was killed at least so many times.
+        """Wait until ``check`` passes; each process was killed at least ``kills`` times.
 
-        The last row may come long before that: a snapshot that was interrupted has it, and then the
-        log is read from where the snapshot began.
+        The last row may arrive much earlier: an interrupted snapshot contains it, and then the log
+        is read from the start of the snapshot.
         """
         wrong: list[AssertionError] = []
 
@@ -145,7 +145,7 @@ class Chain:
         assert self._workload.taken_back > changes // 100
 
     def stop(self) -> None:
-        """End all of it in order."""
+        """Stop all processes gracefully."""
         for process in reversed(self._processes):
             assert process.stop() == 0, process.log
 

@@ -1,4 +1,4 @@
-"""What these tests share."""
+"""Fixtures for these tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Open", "broker", "database", "mariadb", "postgresql", "redis", "redi
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[RunningBroker]:
-    """A broker that keeps its messages when it is killed."""
+    """A broker whose messages survive a kill."""
     directory = tmp_path / "broker"
     directory.mkdir()
     arguments = ("--data", str(directory / "data"))
@@ -30,7 +30,7 @@ Open = Callable[[str], Engine]
 
 @pytest.fixture
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
-    """A function that makes a database of a kind."""
+    """A function that creates a database of a kind."""
     with ExitStack() as stack:
 
         def make(kind: str) -> Engine:

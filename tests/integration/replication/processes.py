@@ -1,4 +1,4 @@
-"""Processes of stompkit's commands that are killed, and started again."""
+"""Processes of stompkit's commands that are killed and restarted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Running", "replicating"]
 
 
 class Running:
-    """A command of stompkit's in a process, which goes on where it was killed."""
+    """A command of stompkit in a process that resumes where it was killed."""
 
     def __init__(self, name: str, directory: Path, *command: str) -> None:
         """Start it."""
@@ -24,7 +24,7 @@ class Running:
         self.start()
 
     def start(self) -> None:
-        """Start it, again."""
+        """Start it, for the first time or again."""
         with open(self._log, "ab") as log:
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ
@@ -40,22 +40,22 @@ class Running:
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """The process id."""
         assert self._process is not None
         return self._process.pid
 
     def check(self) -> None:
-        """Fail where it has ended by itself."""
+        """Fail if it has ended by itself."""
         assert self._process is not None
         assert self._process.poll() is None, f"{self.name} has ended:\n{self.log}"
 
     @property
     def log(self) -> str:
-        """What it has said, the last of it."""
+        """The end of its output."""
         return self._log.read_text(encoding="utf-8", errors="replace")[-10_000:]
 
     def stop(self) -> int:
-        """Have it stop in order; gives its exit status."""
+        """Stop it gracefully; return its exit status."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         try:
@@ -65,17 +65,17 @@ class Running:
             raise
 
     def __enter__(self) -> Self:
-        """Return it."""
+        """Return the process."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave nothing behind."""
+        """Kill it if it still runs."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
 
 
 def replicating(name: str, directory: Path, *arguments: str) -> Running:
-    """``stompkit replicate``."""
+    """Return the command ``stompkit replicate``."""
     state = str(directory / "state")
     return Running(name, directory, "replicate", "--name", name, "--state-dir", state, *arguments)

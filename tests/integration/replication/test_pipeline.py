@@ -37,10 +37,10 @@ pytestmark = pytest.mark.matrix
 CHANGES: Final = effort(2_100, 100_000)
 #: One of them is run each time, and all of them in a campaign.
 SEEDS: Final = effort([3], list(range(20)))
-#: After each of so many parts of the workload something is killed.
+#: Number of parts of the workload, after each of which something is killed.
 PARTS: Final = effort(7, 21)
 LONG_S: Final = 600.0
-#: What an executor is called among processes.
+#: Name of an executor's process.
 EXECUTOR: Final = b"CoarseGrainedExecutorBackend"
 FILE: Final = """
 name = "shop"
@@ -72,7 +72,7 @@ master = "local-cluster[1,2,1024]"
 
 @pytest.fixture
 def target_server() -> Iterator[PostgreSql]:
-    """A server of our own, which can be killed."""
+    """A separate server, which can be killed."""
     try:
         server = PostgreSql()
     except ServerMissing as missing:
@@ -85,7 +85,7 @@ def target_server() -> Iterator[PostgreSql]:
 
 
 def children(process: int) -> Iterator[int]:
-    """A process and all that it has started, directly or not."""
+    """Return a process and all its descendants."""
     yield process
     with suppress(OSError):
         tasks = Path(f"/proc/{process}/task")
@@ -95,7 +95,7 @@ def children(process: int) -> Iterator[int]:
 
 
 def executors(process: int) -> list[int]:
-    """The executors of a driver."""
+    """Return the executors of a driver."""
     found = []
     for child in children(process):
         with suppress(OSError):
@@ -105,7 +105,7 @@ def executors(process: int) -> list[int]:
 
 
 class Job(Running):
-    """A job of a pipeline, in a driver of its own."""
+    """A job of a pipeline, in a separate driver."""
 
     def __init__(self, name: JobName, folder: Path, file: Path) -> None:
         """Start it."""
@@ -115,20 +115,20 @@ class Job(Running):
         super().__init__(name, folder, "pipeline", "run", name, "--config", str(file), "--quiet")
 
     def done(self) -> int:
-        """How many messages the target has."""
+        """Number of messages that the target has."""
         try:
             return sum(place.next for place in look(load(self._file), self._job).places)
         except Exception:
-            return 0  # the spool, or the target, is being made, or is not there just now
+            return 0  # the spool or the target is being created, or is down
 
     def kill(self) -> None:
-        """Kill it in the midst of its work: when it has done something since it was started."""
+        """Kill it during its work: after some progress since its start."""
         self._wait_for(lambda: self.done() > self._before)
         super().kill()
         self._before = self.done()
 
     def kill_executor(self) -> None:
-        """Kill a process that does the work for it."""
+        """Kill one of its executors."""
         found: list[int] = []
 
         def look() -> bool:
@@ -205,6 +205,6 @@ def test_a_replica_and_an_event_store_are_right_in_the_end_whatever_is_killed(
     )
     assert set(numbers.values()) == {1}
     assert len({origin for origin, _ in numbers}) == 1
-    # Of the changeset without changes that ends the snapshot the store has nothing.
+    # The store records no changeset for the empty one that ends the snapshot.
     stored = {number for _, number in numbers}
     assert len(set(range(1, max(stored) + 1)) - stored) == 1

@@ -31,7 +31,7 @@ from tests.servers import RedisServer
 def test_postgresql_sqlite_and_redis_are_equal_in_the_end_whatever_is_killed(
     database: Open, broker: RunningBroker, redis: RedisServer, tmp_path: Path
 ) -> None:
-    """Over a topic, with two durable subscriptions."""
+    """They use a topic with two durable subscriptions."""
     source, target = database("postgresql"), database("sqlite")
     workload = Workload(source, SEED)
     workload.run(CHANGES // 10)
@@ -59,7 +59,7 @@ def test_postgresql_sqlite_and_redis_are_equal_in_the_end_whatever_is_killed(
             assert cache.exists(last)
             check(source, target)
             wanted, found = contents(source), cached(cache)
-            # Rows of a table that has got a column are not cached any more, unless they change.
+            # Rows of a table with a new column are cached again only when they change.
             is_cached = set(found["orders"]).__contains__
             assert len(found["orders"]) > CHANGES // 20
             orders = list(filter(is_cached, wanted["orders"]))

@@ -1,4 +1,4 @@
-"""Random transactions on a database, and what the database has in the end."""
+"""Random transactions on a database, and its final contents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stompkit.replication.values import row_from_json
 
 __all__ = ["Contents", "Workload", "cached", "contents"]
 
-#: What databases call octets, and a time without a zone.
+#: Types of databases for bytes and for a time without a zone.
 _TYPES: Final = {"postgresql": ("BYTEA", "TIMESTAMP"), "sqlite": ("BLOB", "DATETIME")}
 _OTHER_TYPES: Final = ("VARBINARY(200)", "DATETIME")
 _BEGINNING: Final = datetime(2026, 1, 1)
@@ -27,7 +27,7 @@ _WORDS: Final = ("", "a", "NULL", "naïve", "日本", "quote ' and \\", "tab\the
 
 @dataclass(slots=True)
 class _Rows:
-    """The keys that are there, as a transaction sees them."""
+    """The existing keys, as a transaction sees them."""
 
     orders: dict[tuple[int, int], None] = field(default_factory=dict)
     items: dict[int, None] = field(default_factory=dict)
@@ -39,18 +39,18 @@ class _Rows:
 class Workload:
     """Makes transactions of inserts, updates, key changes and deletes on two tables.
 
-    Some are rolled back, some have savepoints of which some are rolled back, and in the middle one
-    of the tables gets another column.
+    Some are rolled back, some have savepoints of which some are rolled back. In the middle one of
+    the tables gets another column.
     """
 
     def __init__(self, engine: Engine, seed: int) -> None:
-        """Make the tables."""
+        """Create the tables."""
         self._engine = engine
         self._chance = random.Random(seed)
         self._rows = _Rows()
         self._has_note = False
         self._next = 0
-        #: Changes of rows that were committed, and those that were taken back.
+        #: Numbers of row changes that were committed, and of those that were rolled back.
         self.changes = self.taken_back = 0
         with engine.begin() as connection:
             for statement in self._definitions():
@@ -66,20 +66,20 @@ class Workload:
         ]
 
     def run(self, changes: int) -> None:
-        """Make transactions until that many more changes are committed."""
+        """Run transactions until this many more changes are committed."""
         goal = self.changes + changes
         with self._engine.connect() as connection:
             while self.changes < goal:
                 self._transaction(connection)
 
     def alter(self) -> None:
-        """Give a table another column."""
+        """Add a column to a table."""
         with self._engine.begin() as connection:
             connection.execute(text("ALTER TABLE orders ADD COLUMN note VARCHAR(50)"))
         self._has_note = True
 
     def finish(self) -> None:
-        """Insert the last row, which tells that all has arrived."""
+        """Insert the last row, which shows that all has arrived."""
         with self._engine.begin() as connection:
             connection.execute(text("INSERT INTO items (id, title) VALUES (-1, 'the end')"))
 
@@ -232,7 +232,7 @@ class Workload:
         return self._chance.choice((1, 1, 1, 2, 5))
 
     def _pick(self, keys: dict[Any, None]) -> Any:
-        """One of the keys, one that is not among the oldest as a rule."""
+        """Return one of the keys, mostly one of the newer ones."""
         if not keys:
             return None
         listed = list(keys) if len(keys) < 50 else self._sample(keys)
@@ -270,7 +270,7 @@ Contents = dict[str, list[tuple[str, ...]]]
 
 
 def contents(engine: Engine) -> Contents:
-    """All rows of both tables, by their keys, in a form that does not depend on the database."""
+    """Return all rows of both tables, by key, in a form independent of the database."""
     with engine.connect() as connection:
         return {
             table: sorted(
@@ -282,7 +282,7 @@ def contents(engine: Engine) -> Contents:
 
 
 def cached(client: Redis) -> Contents:
-    """The same of rows that are cached."""
+    """Return the cached rows in the same form."""
     found: Contents = {table: [] for table in _FORMS}
     keys = [key for key in client.scan_iter(f"{NAMESPACE}:*:*", count=1000)]
     for begin in range(0, len(keys), 1000):
@@ -304,7 +304,7 @@ def _or_null(plain: Callable[[Any], str]) -> Callable[[Any], str]:
     return lambda value: "NULL" if value is None else plain(value)
 
 
-#: How values are made comparable: SQLite has neither decimals nor times.
+#: Conversions that make values comparable: SQLite has neither decimals nor times.
 _FORMS: Final = {
     "orders": {
         "number": _or_null(lambda value: f"{value:09}"),

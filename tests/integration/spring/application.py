@@ -47,12 +47,12 @@ from stompkit.testing._launching.polling import wait_until
 
 __all__ = ["DEADLINE_S", "BuildMissing", "Instance", "SpringClient", "SpringProcess", "build"]
 
-#: How long one answer may take, in seconds: the start of a Java virtual machine is in some.
+#: Timeout of one answer, in seconds: it may include the start of a Java virtual machine.
 DEADLINE_S: Final = 120.0
-#: How long Maven may take, in seconds; the first time it gets all packages.
+#: Timeout of Maven, in seconds; the first run downloads all packages.
 _BUILD_S: Final = 540.0
 _SOURCES: Final = Path(__file__).parent
-#: What Maven says if it cannot get a package.
+#: Maven's messages if it cannot download a package.
 _UNREACHABLE: Final = (
     "Could not transfer",
     "Could not resolve",
@@ -60,9 +60,9 @@ _UNREACHABLE: Final = (
     "could not be resolved",
     "or one of its dependencies",
 )
-#: How many lines of Maven's errors are shown.
+#: Lines of Maven's errors that are shown.
 _MAVEN_LINES: Final = 4
-#: How many lines of the application's log an error shows.
+#: Lines of the application's log that an error shows.
 _LOG_LINES: Final = 30
 
 
@@ -75,7 +75,7 @@ class SpringError(Exception):
 
 
 def build() -> Path:
-    """Return the application's archive, built unless these very sources were built before.
+    """Return the application's archive, built unless these sources were built before.
 
     Raises BuildMissing.
     """
@@ -86,7 +86,7 @@ def build() -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     archive = folder / "application.jar"
     with (folder / "lock").open("w") as lock:
-        # Another worker may be at it.
+        # Another worker may be building it.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not archive.exists():
             _build(archive)
@@ -112,7 +112,7 @@ def _digest() -> str:
 
 
 def _build(archive: Path) -> None:
-    """Build in a temporary folder beside the archive, and put it in place when it is whole."""
+    """Build in a temporary folder beside the archive, and rename the complete archive."""
     with tempfile.TemporaryDirectory(dir=archive.parent) as name:
         folder = Path(name)
         for path in _source_files():
@@ -149,7 +149,7 @@ class SpringProcess:
         self._log = log
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
-                # Fast to start rather than fast for long.
+                # Optimised for a fast start.
                 ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-jar", str(archive)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -161,7 +161,7 @@ class SpringProcess:
 
     @property
     def log(self) -> str:
-        """The last lines that it has logged."""
+        """Return the last lines of its log."""
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(lines[-_LOG_LINES:])
 
@@ -179,7 +179,7 @@ class SpringProcess:
         return answer["result"]
 
     def start(self, name: str, *brokers: RunningBroker, **settings: object) -> Instance:
-        """Start an instance whose relay connects to these brokers, in turn.
+        """Start an instance whose relay tries these brokers in turn.
 
         ``settings`` are those of ``Relay.java``, with ``_`` for ``-``.
         """
@@ -207,7 +207,7 @@ class SpringProcess:
         self._pipe(self._process.stdout).close()
 
     def _read(self) -> None:
-        """Take lines, in a thread of its own; an empty one is the end."""
+        """Read lines in a separate thread; an empty one is the end."""
         for line in self._pipe(self._process.stdout):
             self._lines.put(line)
         self._lines.put(b"")
@@ -265,7 +265,7 @@ class Instance:
         return int(self._call("connections"))
 
     def wait_for_broker(self, *, is_available: bool = True) -> None:
-        """Wait until the last BrokerAvailabilityEvent says so."""
+        """Wait for a BrokerAvailabilityEvent with this value."""
         found = wait_until(lambda: self.availability[-1:] == [is_available], DEADLINE_S)
         assert found, f"{self.availability}\n{self._process.log}"
 
@@ -293,7 +293,7 @@ class SpringClient:
     ) -> None:
         """Connect to a broker by TCP, or to the URL of its WebSocket.
 
-        ``limit`` is how large a message of the WebSocket may be, in bytes; 0 leaves the container's
+        ``limit`` is the maximum size of a WebSocket message, in bytes; 0 leaves the container's
         default, 8 KiB. Raises SpringError.
         """
         self._process = process
@@ -326,7 +326,7 @@ class SpringClient:
         return Frame("MESSAGE", message["headers"], base64.b64decode(message["body"]))
 
     def end(self) -> dict[str, Any]:
-        """Wait for the end: the headers of ERROR, or ``lost`` or ``exception`` with its text."""
+        """Wait for the end; return headers of ERROR, ``lost``, or ``exception`` with its text."""
         end = self._call("client-end")
         assert end is not None, self._process.log
         found: dict[str, Any] = end.get("headers", end)
@@ -334,7 +334,7 @@ class SpringClient:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the session is open."""
+        """True if the session is open."""
         return bool(self._call("client-is-connected"))
 
     def close(self) -> None:
@@ -346,5 +346,5 @@ class SpringClient:
 
 
 def _named(**headers: str) -> dict[str, str]:
-    """Headers with hyphens in their names."""
+    """Return headers with hyphens in their names."""
     return {name.replace("_", "-"): value for name, value in headers.items()}

@@ -1,8 +1,8 @@
-"""STOMP as a page in a browser speaks it to a Spring application.
+"""STOMP between a page in a browser and a Spring application.
 
-Each kind of connection carries text: one message of a WebSocket; the same in SockJS's frames; or
-SockJS's fallback without WebSocket, a response that goes on and on beside a request for each
-message that is sent.
+There are three kinds of connections: WebSocket messages; the same with SockJS's frames; and
+SockJS's fallback without WebSocket. The latter is an endless response, and a request for each sent
+message.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from stompkit.frames import Frame, FrameDecoder, encode
 
 __all__ = ["TRANSPORTS", "Browser"]
 
-#: How long a frame may take, in seconds.
+#: Timeout of a frame, in seconds.
 DEADLINE_S: Final = 120.0
-#: How much of a frame one message of a WebSocket holds, as stomp.js splits.
+#: Size in bytes of the pieces into which stomp.js splits a frame for WebSocket messages.
 _PIECE: Final = 8 * 1024
 _sessions: Final = count(1)
 
@@ -46,10 +46,10 @@ class Transport(ABC):
     def __init__(self, port: int) -> None:
         """Connect to an instance's web server."""
         self._port = port
-        #: What has come: octets, or ``None`` at the end.
+        #: Received data: bytes, or ``None`` at the end.
         self.received: queue.Queue[bytes | None] = queue.Queue()
         self.code: int | None = None
-        """What a WebSocket was closed with."""
+        """Code with which the WebSocket was closed."""
 
     @abstractmethod
     def send(self, data: bytes) -> None:
@@ -57,7 +57,7 @@ class Transport(ABC):
 
     @abstractmethod
     def cut(self) -> None:
-        """Close the connection without a word, as when a laptop's lid is closed."""
+        """Close the connection abruptly, as when a laptop is closed."""
 
 
 class WebSocket(Transport):
@@ -66,7 +66,7 @@ class WebSocket(Transport):
     path = "/websocket"
 
     def __init__(self, port: int) -> None:
-        """Connect, and wait until the server agrees."""
+        """Connect, and wait for the handshake."""
         super().__init__(port)
         self._connection = WSConnection(ConnectionType.CLIENT)
         self._lock = threading.Lock()
@@ -155,7 +155,7 @@ class SockJsWebSocket(WebSocket):
             try:
                 texts = json.loads(kind[1:])
             except ValueError:
-                # A large message may come in several parts.
+                # A large message may arrive in several parts.
                 self._parts = kind
                 return
             for text in texts:
@@ -167,10 +167,10 @@ class SockJsWebSocket(WebSocket):
 
 
 class SockJsStreaming(Transport):
-    """SockJS where WebSockets do not get through: ``xhr_streaming`` and ``xhr_send``."""
+    """SockJS without WebSocket: ``xhr_streaming`` and ``xhr_send``."""
 
     def __init__(self, port: int) -> None:
-        """Ask for the stream, and wait until SockJS has opened its session."""
+        """Request the stream, and wait until SockJS has opened its session."""
         super().__init__(port)
         self._base = f"/sockjs/000/session{next(_sessions)}"
         self._opened = threading.Event()
@@ -181,7 +181,7 @@ class SockJsStreaming(Transport):
         assert self._opened.wait(DEADLINE_S), "SockJS did not open a session"
 
     def send(self, data: bytes) -> None:
-        """Send the stream by a request of its own."""
+        """Send the stream by a separate request."""
         request = http.client.HTTPConnection("127.0.0.1", self._port, timeout=DEADLINE_S)
         headers = {"Content-Type": "application/json"}
         try:
@@ -219,12 +219,12 @@ class SockJsStreaming(Transport):
 
 
 def _shut_down(stream: socket.socket) -> None:
-    """End a stream, whose reader notices it, unless the server has."""
+    """Shut down a stream, so that its reader notices the end, unless the server has ended it."""
     with suppress(OSError):
         stream.shutdown(socket.SHUT_RDWR)
 
 
-#: The ways in which a page gets at the application.
+#: The ways in which a page connects to the application.
 TRANSPORTS: Final[dict[str, Callable[[int], Transport]]] = {
     "websocket": WebSocket,
     "sockjs-websocket": SockJsWebSocket,
@@ -233,7 +233,7 @@ TRANSPORTS: Final[dict[str, Callable[[int], Transport]]] = {
 
 
 class Browser:
-    """A page with a STOMP client: a session in the application, and one of the relay's behind."""
+    """A page with a STOMP client: a session of the application, with its relay connection."""
 
     def __init__(
         self,
@@ -244,14 +244,14 @@ class Browser:
         heart_beat: str = "0,0",
         version: str = "1.2",
     ) -> None:
-        """Connect to an instance and send CONNECT; :meth:`frame` has the answer."""
+        """Connect to an instance and send CONNECT; :meth:`frame` returns the answer."""
         self._transport = TRANSPORTS[transport](port)
         self._decoder = FrameDecoder("1.2")
         self._frames: list[Frame] = []
         self._numbers = count(1)
         self._is_cut = False
         self.beats = 0
-        """The number of heart-beats that have come."""
+        """Number of received heart-beats."""
         headers = {"accept-version": version, "host": "example", "heart-beat": heart_beat}
         if user is not None:
             headers["login"] = user
@@ -278,7 +278,7 @@ class Browser:
 
     @property
     def code(self) -> int | None:
-        """What the WebSocket or SockJS's session was closed with."""
+        """Code with which the WebSocket or SockJS's session was closed."""
         return self._transport.code
 
     def write(self, command: str, headers: dict[str, str], body: bytes = b"") -> None:
@@ -290,7 +290,7 @@ class Browser:
         self._transport.send(b"\n")
 
     def ask(self, command: str, headers: dict[str, str], body: bytes = b"") -> None:
-        """Send a frame, and wait for its receipt, behind which nothing else may have come."""
+        """Send a frame, and wait for its receipt, after which no other frame may follow."""
         receipt = f"receipt-{next(self._numbers)}"
         self.write(command, {**headers, "receipt": receipt}, body)
         answer = self.frame()
@@ -309,7 +309,7 @@ class Browser:
         self.write("SEND", sent, body)
 
     def has_frame(self) -> bool:
-        """Whether a frame has come."""
+        """Return True if a frame has arrived."""
         while not self._frames and not self._transport.received.empty():
             if not self._take():
                 break
@@ -332,14 +332,14 @@ class Browser:
         return str(json.loads(self.receive().body)["text"])
 
     def wait_for_beat(self) -> None:
-        """Wait for a heart-beat; no frame may come first."""
+        """Wait for a heart-beat; no frame may arrive before."""
         seen = self.beats
         while self.beats == seen:
             assert self._take(), f"the connection has ended with {self.code}"
             assert not self._frames, self._frames
 
     def wait_for_end(self) -> list[Frame]:
-        """Wait for the end of the connection; the frames that have come before."""
+        """Wait for the end of the connection; return the frames before it."""
         frames = []
         while (frame := self._next()) is not None:
             frames.append(frame)
@@ -350,7 +350,7 @@ class Browser:
         self.ask("DISCONNECT", {})
 
     def cut(self) -> None:
-        """Close the connection without DISCONNECT; nothing happens the second time."""
+        """Close the connection without DISCONNECT; do nothing the second time."""
         if not self._is_cut:
             self._is_cut = True
             self._transport.cut()
@@ -362,10 +362,10 @@ class Browser:
         return self._frames.pop(0)
 
     def _take(self) -> bool:
-        """Wait for a part of the stream; whether there was one."""
+        """Wait for a part of the stream; return False at its end."""
         data = self._transport.received.get(timeout=DEADLINE_S)
         if data is None:
-            # Whoever asks again gets the same answer.
+            # A later call returns the same.
             self._transport.received.put(None)
             return False
         if data == b"\n":

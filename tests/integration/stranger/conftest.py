@@ -1,4 +1,4 @@
-"""What the tests of the service share, and an order of the tests that is another each time."""
+"""Fixtures for the tests of the service, and a random order of the tests."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ SOON_S = 20.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Have an option for the order of the tests."""
+    """Add an option for the order of the tests."""
     parser.addoption("--order", type=int, default=0, help="seed of the order of the tests")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run the tests in an order that is drawn: nothing may depend on it."""
+    """Run the tests in a random order: none may depend on another."""
     random.Random(config.getoption("--order")).shuffle(items)
 
 
 class Customer(stomp.ConnectionListener):
-    """Somebody who orders, and reads what comes."""
+    """A client that orders, and reads the answers."""
 
     def __init__(self, places: Places, *, has_receipts: bool) -> None:
         """Connect."""
@@ -39,15 +39,15 @@ class Customer(stomp.ConnectionListener):
         self.connection.connect(places.login, places.passcode, wait=True)
 
     def on_message(self, frame: Frame) -> None:
-        """Keep it."""
+        """Store it."""
         self._frames.put(frame)
 
     def on_receipt(self, frame: Frame) -> None:
-        """Note that the broker has done what was asked for."""
+        """Record that the broker has processed the request."""
         self._receipts.set()
 
     def listen(self, destination: str) -> None:
-        """Subscribe; a broker that sends receipts has done it when this returns."""
+        """Subscribe; wait for the receipt if the broker sends receipts."""
         self.connection.subscribe(destination, id="1", receipt="listens")
         if self._has_receipts:
             assert self._receipts.wait(SOON_S)
@@ -65,12 +65,12 @@ class Customer(stomp.ConnectionListener):
 
 @pytest.fixture
 def places(stomp_broker) -> Places:
-    """Destinations of this test alone, on the broker of all."""
+    """Destinations of this test only, on the shared broker."""
     return places_on(stomp_broker)
 
 
 def places_on(broker) -> Places:
-    """Where everything is on a broker."""
+    """Return the destinations on a broker."""
     return Places(
         broker.host,
         broker.port,
@@ -86,7 +86,7 @@ def places_on(broker) -> Places:
 
 @pytest.fixture
 def service(stomp_broker) -> Iterator[Callable[..., Orders]]:
-    """Services that are stopped after the test; they acknowledge where the broker can that."""
+    """A factory of services, stopped after the test; they acknowledge if the broker supports it."""
     begun: list[Orders] = []
 
     def start(places: Places, **options: object) -> Orders:
@@ -104,7 +104,7 @@ def service(stomp_broker) -> Iterator[Callable[..., Orders]]:
 
 @pytest.fixture
 def customer(stomp_broker) -> Iterator[Callable[[Places], Customer]]:
-    """Customers who leave after the test."""
+    """A factory of customers, who disconnect after the test."""
     there: list[Customer] = []
 
     def come(places: Places) -> Customer:

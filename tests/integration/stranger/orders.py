@@ -1,4 +1,4 @@
-"""A service as people write them on stomp.py: it takes orders, answers them and tells of them."""
+"""A typical service on stomp.py: it accepts orders, answers them and publishes events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PRICES = {"pizza": 8, "soup": 5, "crème brûlée": 6}
 
 @dataclass(frozen=True)
 class Places:
-    """Where the service is, and what its destinations are called."""
+    """The address of the broker, and the destinations of the service."""
 
     host: str
     port: int
@@ -30,7 +30,7 @@ class Places:
 
 
 def connection_to(places: Places, **options: object) -> stomp.Connection12 | stomp.Connection10:
-    """Return what speaks the version of the broker; it is not connected yet."""
+    """Return a connection for the broker's version; it is not connected yet."""
     addresses = [(places.host, places.port)]
     if places.version == "1.0":
         return stomp.Connection10(addresses, **options)
@@ -38,7 +38,7 @@ def connection_to(places: Places, **options: object) -> stomp.Connection12 | sto
 
 
 class Orders(stomp.ConnectionListener):
-    """Answers orders until it is stopped; connects anew when its broker was away."""
+    """Answers orders until it is stopped; reconnects after its broker was down."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Orders(stomp.ConnectionListener):
         in_transactions: bool = True,
         before_answer: Callable[[dict[str, object]], None] = lambda order: None,
     ) -> None:
-        """Do nothing yet; ``before_answer`` is called with each order that makes sense."""
+        """Store the settings; ``before_answer`` is called with each valid order."""
         self._places = places
         self._ack = ack
         self._in_transactions = in_transactions
@@ -76,20 +76,20 @@ class Orders(stomp.ConnectionListener):
             connection.subscribe(places.orders, id="orders", ack=self._ack)
 
     def stop(self) -> None:
-        """Disconnect, in good order."""
+        """Disconnect gracefully."""
         self._is_stopping = True
         if self._connection.is_connected():
             self._connection.disconnect()
 
     def die(self) -> None:
-        """Be gone without a word."""
+        """Close the connection abruptly."""
         self._is_stopping = True
         self._connection.transport.disconnect_socket()
 
-    # What stomp.py calls.
+    # Callbacks of stomp.py.
 
     def on_disconnected(self) -> None:
-        """Come back, unless that is the end."""
+        """Reconnect, unless the service was stopped."""
         if not self._is_stopping:
             threading.Thread(target=self._come_back, daemon=True).start()
 
@@ -129,7 +129,7 @@ class Orders(stomp.ConnectionListener):
         self, connection: stomp.Connection12 | stomp.Connection10, headers: dict[str, str]
     ) -> None:
         if self._ack != "auto":
-            # Not every broker of today has the header of today.
+            # Not every current broker sends the header of version 1.2.
             name = headers["message-id"]
             if isinstance(connection, stomp.Connection12):
                 ids = {"id": headers.get("ack", name), "message-id": name}

@@ -1,4 +1,4 @@
-"""Fifteen tests of the service, on whatever broker pytest is told to take."""
+"""Fifteen tests of the service, on the broker selected by pytest's options."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_orders_are_answered_in_their_order(places, service, customer, stomp_bro
     service(places)
     ann = customer(places)
     ann.listen(answers := stomp_broker.queue("answers"))
-    # CoilMQ can't read frames that come in more than 4,096 octets at a time.
+    # CoilMQ cannot read frames that arrive in more than 4,096 bytes at a time.
     for count in range(1, 7):
         ann.order(places, {"dish": "soup", "count": count}, reply_to=answers)
     prices = [json.loads(ann.next().body)["price"] for _ in range(6)]
@@ -146,7 +146,7 @@ def test_the_service_comes_back_where_the_network_cuts_it_off(
     answer = None
     with stomp_proxy.reset("MESSAGE", times=1) as fault:
         while answer is None:
-            # Some brokers lose what was on its way; Ann orders again where nothing comes.
+            # Some brokers lose messages in flight; Ann orders again if no answer arrives.
             ann.order(places, PIZZA, reply_to=answers)
             with suppress(queue.Empty):
                 answer = ann.next(timeout_s=3.0)

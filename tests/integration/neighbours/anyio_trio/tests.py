@@ -18,7 +18,7 @@ def anyio_backend(request):
 
 @pytest.fixture(scope="module")
 async def stream(anyio_backend, stomp_broker):
-    """A connection of all tests of the module."""
+    """A connection for all tests of the module."""
     async with await anyio.connect_tcp(stomp_broker.host, stomp_broker.port) as stream:
         login = {"accept-version": "1.2", "host": stomp_broker.vhost}
         await stream.send(encode(Frame("CONNECT", login)))

@@ -1,4 +1,4 @@
-"""Tests of pytest-asyncio in its auto mode, on one loop for all: none of them has a mark."""
+"""Tests of pytest-asyncio in its auto mode, on one loop for all, without marks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_reconnects(client, orders, stomp_broker):
 
 
 class TestMethods:
-    """Methods are awaited as well."""
+    """Asynchronous methods."""
 
     async def test_proxy(self, stomp_proxy, stomp_broker):
         awaited = AsyncBroker(stomp_broker)

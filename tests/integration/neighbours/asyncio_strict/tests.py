@@ -17,7 +17,7 @@ async def client(stomp_broker):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(stomp_broker):
-    """A client of all tests of the module, and a broker whose methods can be awaited."""
+    """A client for all tests of the module, and a broker with asynchronous methods."""
     async with Client(stomp_broker.url) as client:
         yield client, AsyncBroker(stomp_broker)
 

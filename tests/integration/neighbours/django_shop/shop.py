@@ -12,7 +12,7 @@ ALLOWED_HOSTS = ["*"]
 ROOT_URLCONF = "shop"
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
 STATIC_URL = "/static/"
-#: Where the broker is, and where orders go; tests say it.
+#: Address of the broker, and destination of orders; tests set them.
 STOMP_ADDRESS = ("localhost", 61613)
 ORDERS = "/queue/orders"
 

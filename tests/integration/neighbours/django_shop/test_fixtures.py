@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(stomp_broker):
-    """A broker before there is a database."""
+    """Start a broker before the database is created."""
     assert stomp_broker.is_running
 
 

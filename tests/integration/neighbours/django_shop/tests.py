@@ -21,7 +21,7 @@ class Orders(StompBrokerMixin):
 
 
 class TestView(Orders, SimpleTestCase):
-    """Without a database."""
+    """Tests without a database."""
 
     def test_order(self):
         answer = self.client.post("/orders", "one pizza", content_type="text/plain")
@@ -30,7 +30,7 @@ class TestView(Orders, SimpleTestCase):
 
 
 class TestDatabase(Orders, TestCase):
-    """In a transaction of the database."""
+    """Tests in a transaction of the database."""
 
     def test_order(self):
         self.client.post("/orders", "another pizza", content_type="text/plain")
@@ -38,7 +38,7 @@ class TestDatabase(Orders, TestCase):
 
 
 class TestServer(Orders, LiveServerTestCase):
-    """With a server in a thread."""
+    """Tests with a server in a thread."""
 
     def test_order(self):
         urllib.request.urlopen(f"{self.live_server_url}/orders", b"a third one").read()

@@ -1,4 +1,4 @@
-"""A FastAPI application that sends orders, by a client of asyncio and by one that blocks."""
+"""A FastAPI application that sends orders, by an asyncio client and by a blocking one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stompkit.link import Link
 
 
 def application(address: str, orders: str) -> FastAPI:
-    """Return the application; its clients live as long as it does."""
+    """Return the application, which opens and closes its clients."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -1,4 +1,4 @@
-"""Tests that kill the shared broker, away from those of clients that are connected for longer."""
+"""Tests that kill the shared broker, separate from those of long-lived clients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_killed(stomp_broker):
 
 
 class TestKilled:
-    """It stays away between these tests."""
+    """The broker stays down between these tests."""
 
     def test_one(self, killed):
         assert not killed.is_running

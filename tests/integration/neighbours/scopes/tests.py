@@ -1,4 +1,4 @@
-"""Fixtures at each scope ask for a broker, in any order, repeated and in several processes."""
+"""Fixtures of each scope request a broker, in any order, repeatedly and in several processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def archive(stomp_broker_factory):
-    """A broker of the project's own, for all tests."""
+    """A separate broker of the project, for all tests."""
     return stomp_broker_factory(persistent=True)
 
 

@@ -1,4 +1,4 @@
-"""Tests of pytest-twisted: it runs the reactor, in one greenlet beside that of the tests."""
+"""Tests of pytest-twisted: it runs the reactor in one greenlet beside that of the tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test cases of unittest that take the broker from pytest's fixtures."""
+"""Test cases of unittest that use the broker of pytest's fixtures."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from stompkit.testing.unittest import StompBrokerMixin
 
 
 class TestPlain(StompBrokerMixin, unittest.TestCase):
-    """The mixin in test cases that block."""
+    """The mixin in synchronous test cases."""
 
     def test_sends(self):
         orders = self.stomp_broker.queue("orders")
@@ -29,7 +29,7 @@ class TestPlain(StompBrokerMixin, unittest.TestCase):
 
 
 class TestAwaited(StompBrokerMixin, unittest.IsolatedAsyncioTestCase):
-    """The mixin in test cases of asyncio."""
+    """The mixin in asyncio test cases."""
 
     async def asyncSetUp(self):
         self.client = await self.enterAsyncContext(Client(self.stomp_broker.url))

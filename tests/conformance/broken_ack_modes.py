@@ -1,4 +1,4 @@
-"""Servers that break one rule about what an ACK or a NACK is for."""
+"""Servers that break one rule about the messages that an ACK or a NACK covers."""
 
 # ruff: noqa: D102 (a method does what the docstring of its class says)
 
@@ -12,10 +12,10 @@ from tests.conformance.scripted import Line
 
 
 class Ledger(Fault):
-    """Knows the messages of a connection that are not settled yet; may settle others as well."""
+    """Records the unacknowledged messages of a connection; subclasses may settle others as well."""
 
     def __init__(self, line: Line) -> None:
-        """Begin with nothing received."""
+        """Start without messages."""
         super().__init__(line)
         self.modes: dict[str | None, str | None] = {}
         self.unsettled: list[Raw] = []
@@ -45,26 +45,26 @@ class Ledger(Fault):
         yield frame
 
     def subscribes(self, frame: Raw) -> None:
-        """See a SUBSCRIBE, and perhaps change it."""
+        """Examine a SUBSCRIBE, and optionally change it."""
 
     def also(self, command: bytes, message: Raw) -> Iterable[Raw]:
-        """Other messages that this server settles by an ACK or NACK of this one."""
+        """Return further messages that this server settles on an ACK or NACK of this one."""
         return ()
 
     def name(self, message: Raw) -> str | None:
-        """What an ACK or NACK calls a message."""
+        """Return the name of a message in an ACK or NACK."""
         return message.get("ack" if self.version == "1.2" else "message-id")
 
     def mode(self, message: Raw) -> str | None:
-        """The mode of the subscription that a message came for."""
+        """Return the acknowledgement mode of a message's subscription."""
         return self.modes.get(message.get("subscription"))
 
     def before(self, message: Raw) -> list[Raw]:
-        """Messages that came before and are not settled, of any subscription."""
+        """Return the earlier unacknowledged messages of all subscriptions."""
         return self.unsettled[: self.unsettled.index(message)]
 
     def settling(self, message: Raw, frame: Raw) -> Raw:
-        """The frame that does to a message what this one does to another."""
+        """Return a frame that settles a message in the same way as *frame* does another."""
         copy = Raw(frame.command, list(frame.lines))
         copy.drop("receipt", "id", "message-id", "subscription")
         if self.version == "1.2":
@@ -76,7 +76,7 @@ class Ledger(Fault):
 
 
 class AckForAllSubscriptions(Ledger):
-    """Takes a cumulative ACK for one of messages of other subscriptions, too."""
+    """Applies a cumulative ACK to earlier messages of other subscriptions, too."""
 
     found_by = in_versions(NEW, "ack-mode/cumulative-per-subscription")
 
@@ -90,7 +90,7 @@ class AckForAllSubscriptions(Ledger):
 
 
 class AckForTheNext(Ledger):
-    """Takes an ACK in the mode client-individual for one of the message behind, too."""
+    """Acknowledges the following message, too, on an ACK in the mode client-individual."""
 
     found_by = in_versions(NEW, "ack-mode/individual-like-client")
 
@@ -102,7 +102,7 @@ class AckForTheNext(Ledger):
 
 
 class NackForAllBefore(Ledger):
-    """Takes NACK for one of all messages before, in the mode client-individual."""
+    """Applies a NACK in the mode client-individual to all earlier messages."""
 
     found_by = in_versions(NEW, "nack/individual-single")
 
@@ -113,7 +113,7 @@ class NackForAllBefore(Ledger):
 
 
 class NackForOne(Ledger):
-    """Takes NACK for one of a single message, in the mode client."""
+    """Applies a NACK in the mode client to a single message."""
 
     found_by = in_versions(NEW, "nack/client-cumulative")
 
@@ -132,6 +132,6 @@ class NackForOne(Ledger):
 
 @requests("NACK", *in_versions(NEW, "nack/headers-like-ack"))
 def nack_of_nothing(frame: Raw) -> None:
-    """Takes a NACK that does not say of which message."""
+    """Accepts a NACK that names no message."""
     if frame.get("id") is None and frame.get("message-id") is None:
         make_harmless(frame)

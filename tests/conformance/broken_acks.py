@@ -13,7 +13,7 @@ _MOST_UNACKNOWLEDGED = 250
 
 
 class AckOfTheLast(Fault):
-    """Takes an ACK that names no message for that of the last one."""
+    """Applies an ACK that names no message to the last message."""
 
     found_by = (*in_versions("1.0 1.1", "ack/message-id-required"), "1.2/ack/id-required")
     last: Raw | None = None
@@ -32,7 +32,7 @@ class AckOfTheLast(Fault):
 
 
 class AckNeedsNoSubscription(AckOfTheLast):
-    """Takes an ACK of 1.1 that does not say which subscription is meant."""
+    """Accepts an ACK of 1.1 that names no subscription."""
 
     found_by = ("1.1/ack/subscription-required",)
 
@@ -44,7 +44,7 @@ class AckNeedsNoSubscription(AckOfTheLast):
 
 
 class AutoNeedsAck(Fault):
-    """Stops after 250 messages that were not acknowledged, whatever the mode."""
+    """Stops after 250 unacknowledged messages, whatever the mode."""
 
     found_by = in_versions(NEW, "ack-mode/auto-no-ack-needed")
     unacknowledged = 0
@@ -66,6 +66,6 @@ class AutoNeedsAck(Fault):
     *in_versions(NEW, "ack-mode/values", "ack-mode/auto-no-ack-needed"),
 )
 def auto_not_by_name(subscribe: Raw) -> None:
-    """Knows the mode auto only as what it is when ack is left out."""
+    """Refuses the explicit mode auto, although it is the default."""
     if subscribe.get("ack") == "auto":
         refuse(subscribe)

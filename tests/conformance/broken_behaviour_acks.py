@@ -1,4 +1,4 @@
-"""Servers that break one rule about acknowledgement, as the behaviour chapter goes into it."""
+"""Servers that break one rule about acknowledgement that the behaviour chapter covers."""
 
 # ruff: noqa: D102 (a method does what the docstring of its class says)
 
@@ -11,12 +11,12 @@ from tests.conformance.proxy import make_harmless, requests
 from tests.conformance.raw import Raw
 from tests.conformance.scripted import Line
 
-#: More than any case leaves unacknowledged.
+#: More messages than any case leaves unacknowledged.
 _LARGE_WINDOW = 10_000
 
 
 def in_behaviour(versions: str, *names: str) -> tuple[str, ...]:
-    """Ids of trials of the chapter that several versions have."""
+    """Return the ids of trials of the chapter that several versions have."""
     return tuple(f"behaviour/{version}/{name}" for version in versions.split() for name in names)
 
 
@@ -25,31 +25,31 @@ NEW = "1.1 1.2"
 
 
 def rename(ledger: Ledger, frame: Raw, message: Raw) -> None:
-    """Have an ACK or NACK that names a message name this one."""
+    """Make an ACK or NACK name this message instead of another."""
     name = "id" if ledger.version == "1.2" else "message-id"
     if frame.get(name) is not None:
         frame.put(name, ledger.name(message) or "")
 
 
-# How far an ACK reaches.
+# Messages covered by an ACK.
 
 
 class CumulativeOnce(Ledger):
-    """Takes only the first ACK of a subscription for a cumulative one."""
+    """Treats only the first ACK of a subscription as cumulative."""
 
     found_by = in_behaviour(NEW, "ack/cumulative-again")
 
     def __init__(self, line: Line) -> None:
-        """Begin without subscriptions."""
+        """Start without subscriptions."""
         super().__init__(line)
-        #: Those whose first ACK has not come.
+        #: Subscriptions without an ACK so far.
         self.fresh: set[str | None] = set()
 
     def subscribes(self, frame: Raw) -> None:
         if frame.get("ack") == "client":
             frame.put("ack", "client-individual")
             self.fresh.add(frame.get("id"))
-            # What an earlier one of that name has left is nothing that this one got.
+            # Messages of an earlier subscription with this id do not belong to the new one.
             left = [each for each in self.unsettled if each.get("subscription") == frame.get("id")]
             for each in left:
                 self.unsettled.remove(each)
@@ -63,7 +63,7 @@ class CumulativeOnce(Ledger):
 
 
 class AckForAllReceived(Ledger):
-    """Takes an ACK in the mode client for one of the last message that was delivered."""
+    """Treats an ACK in the mode client as one of the last delivered message."""
 
     found_by = (
         "behaviour/ack/cumulative-order-of-delivery",
@@ -79,7 +79,7 @@ class AckForAllReceived(Ledger):
 
 
 class AckForFormerSubscription(Ledger):
-    """Takes a cumulative ACK for one of an earlier subscription with the same id, too."""
+    """Applies a cumulative ACK to messages of an earlier subscription with the same id, too."""
 
     found_by = ("behaviour/ack/cumulative-reused-id",)
 
@@ -91,7 +91,7 @@ class AckForFormerSubscription(Ledger):
 
 
 class OldestFirst(Ledger):
-    """Takes any ACK in the mode client-individual for one of the oldest message."""
+    """Treats any ACK in the mode client-individual as one of the oldest message."""
 
     found_by = in_behaviour(NEW, "ack/any-order", "ack/repeated", "redelivery/rest-after-reset")
 
@@ -103,7 +103,7 @@ class OldestFirst(Ledger):
 
 
 class AckOfNothing(Ledger):
-    """Takes an ACK or NACK of what does not wait for an ACK of the oldest message that does."""
+    """Treats an ACK or NACK of an unknown message as an ACK of the oldest unacknowledged one."""
 
     found_by = (
         *in_behaviour(ALL, "ack/unknown"),
@@ -121,12 +121,12 @@ class AckOfNothing(Ledger):
 
 
 class AnybodyAcknowledges(Ledger):
-    """Takes an ACK for one of another connection's message, and drops that when it comes back."""
+    """Accepts an ACK of another connection's message, and drops that message on redelivery."""
 
     found_by = in_behaviour(NEW, "ack/foreign", "ack/former-connection")
 
     def __init__(self, line: Line) -> None:
-        """Begin with nothing received, here or elsewhere."""
+        """Start without messages, on this connection and on others."""
         super().__init__(line)
         self.dropped: set[str | None] = set()
         self.has_received = False
@@ -149,7 +149,7 @@ class AnybodyAcknowledges(Ledger):
 
 
 class AckAfterUnsubscribeIgnored(Ledger):
-    """Answers an ACK after UNSUBSCRIBE, and does nothing else."""
+    """Confirms an ACK after UNSUBSCRIBE, but ignores it."""
 
     found_by = in_behaviour(NEW, "ack/after-unsubscribe")
 
@@ -163,21 +163,21 @@ class AckAfterUnsubscribeIgnored(Ledger):
 
 @requests("ACK", "behaviour/1.2/ack/id-alone-counts")
 def message_id_counts(ack: Raw) -> None:
-    """Goes by the message-id of an ACK, where there is one, and not by its id."""
+    """Uses the message-id of an ACK, if there is one, instead of its id."""
     if ack.get("id") is not None and ack.get("message-id") is not None:
         ack.put("id", ack.get("message-id") or "")
 
 
 @requests("ACK", "behaviour/1.2/ack/ack-header-is-no-id")
 def ack_header_counts(ack: Raw) -> None:
-    """Takes the header ack of an ACK for its id."""
+    """Uses the header ack of an ACK as its id."""
     if ack.get("id") is None and ack.get("ack") is not None:
         ack.put("id", ack.get("ack") or "")
 
 
 @requests("SUBSCRIBE", "behaviour/ack/auto-is-final")
 def auto_waits(subscribe: Raw) -> None:
-    """Takes the mode auto for client, and holds nothing back."""
+    """Treats the mode auto as client, with an unlimited window."""
     if subscribe.get("ack") == "auto":
         subscribe.put("ack", "client")
         subscribe.put("prefetch-count", str(_LARGE_WINDOW))
@@ -187,12 +187,12 @@ def auto_waits(subscribe: Raw) -> None:
 
 
 class NackBringsBack(Ledger):
-    """Delivers a message again that was acknowledged, once it is refused."""
+    """Redelivers a message that was acknowledged and then refused."""
 
     found_by = ("behaviour/nack/after-ack",)
 
     def __init__(self, line: Line) -> None:
-        """Begin with nothing acknowledged."""
+        """Start without acknowledged messages."""
         super().__init__(line)
         self.acknowledged: list[Raw] = []
 
@@ -211,5 +211,5 @@ class NackBringsBack(Ledger):
 
 @requests("NACK", *in_behaviour(NEW, "nack/in-transaction"), "behaviour/transaction/nack-unknown")
 def nacks_at_once(nack: Raw) -> None:
-    """Leaves NACK out of transactions."""
+    """Executes a NACK immediately instead of in its transaction."""
     nack.drop("transaction")

@@ -12,11 +12,11 @@ from tests.conformance.proxy import Fault
 from tests.conformance.raw import Raw
 from tests.conformance.scripted import Line
 
-# What comes again.
+# Redelivery.
 
 
 class LeavingSettles(Ledger):
-    """Takes DISCONNECT for an ACK of all that waits for one."""
+    """Acknowledges all pending messages on DISCONNECT."""
 
     found_by = in_behaviour(ALL, "redelivery/after-disconnect")
 
@@ -29,7 +29,7 @@ class LeavingSettles(Ledger):
 
 
 class UnsubscribingSettles(Ledger):
-    """Takes UNSUBSCRIBE for an ACK of all that the subscription has left."""
+    """Acknowledges all pending messages of a subscription on UNSUBSCRIBE."""
 
     found_by = (
         *in_behaviour(NEW, "redelivery/after-unsubscribe"),
@@ -45,7 +45,7 @@ class UnsubscribingSettles(Ledger):
 
 
 class WaitingInVain(Ledger):
-    """Keeps what comes back from subscribers that would acknowledge it."""
+    """Does not redeliver returned messages to subscribers in the mode client."""
 
     found_by = in_behaviour(NEW, "redelivery/to-waiting-subscriber")
 
@@ -56,7 +56,7 @@ class WaitingInVain(Ledger):
 
 
 class TwoConsumersTwoCopies(Fault):
-    """Makes two of a message that is sent to a queue with more than one consumer."""
+    """Duplicates a message that is sent to a queue with more than one consumer."""
 
     found_by = ("behaviour/order/shared-queue", "behaviour/redelivery/consumer-dies")
     destination: str | None = None
@@ -75,12 +75,12 @@ class TwoConsumersTwoCopies(Fault):
 
 
 class Overtaking(Fault):
-    """Puts the fifth of messages that are sent in a row behind the sixth."""
+    """Swaps the fifth and the sixth of consecutive messages."""
 
     found_by = ("behaviour/order/per-sender",)
 
     def __init__(self, line: Line) -> None:
-        """Begin with nothing sent."""
+        """Start without messages."""
         super().__init__(line)
         self.in_a_row = 0
         self.late: list[Raw] = []
@@ -100,7 +100,7 @@ class Overtaking(Fault):
 
 
 class WindowStays(Fault):
-    """Delivers as many messages as the window that was asked for has room for, and then none."""
+    """Delivers as many messages as the prefetch window allows, but none after acknowledgements."""
 
     found_by = (
         *in_behaviour(NEW, "prefetch/next-after-ack"),
@@ -109,7 +109,7 @@ class WindowStays(Fault):
     )
 
     def __init__(self, line: Line) -> None:
-        """Begin without subscriptions."""
+        """Start without subscriptions."""
         super().__init__(line)
         self.room: dict[str | None, int] = {}
 
@@ -128,7 +128,7 @@ class WindowStays(Fault):
 
 
 class FirstComeOnlyServed(Fault):
-    """Lets nobody have what the window of another, who came before, has no room for."""
+    """Does not deliver messages beyond the window of the first subscriber to others."""
 
     found_by = ("behaviour/prefetch/others-go-on",)
     destination: str | None = None

@@ -12,7 +12,7 @@ from tests.conformance.proxy import Fault, answers, make_harmless, requests
 from tests.conformance.raw import Raw
 from tests.conformance.scripted import Line
 
-#: Held while two threads must not both be the first.
+#: Lock, so that no two threads are both the first.
 _LOCK = Lock()
 
 # Selectors.
@@ -36,31 +36,31 @@ def selectors(case: str) -> Callable[[Callable[[str], str]], type[Fault]]:
 
 @selectors("equality")
 def letters_are_alike(selector: str) -> str:
-    """Compares texts without regard to upper and lower case."""
+    """Compares strings case-insensitively."""
     return selector.replace("'Red'", "'red'")
 
 
 @selectors("order")
 def between_is_exclusive(selector: str) -> str:
-    """Leaves out the upper limit of BETWEEN."""
+    """Excludes the upper limit of BETWEEN."""
     return re.sub(r"BETWEEN (\d) AND 5", r"BETWEEN \1 AND 4", selector)
 
 
 @selectors("logic")
 def left_to_right(selector: str) -> str:
-    """Combines what stands first, be it by OR or by AND."""
+    """Evaluates OR and AND from left to right."""
     return re.sub(r"^\(([a-z]+ = '\w+' OR [a-z]+ = '\w+') AND", r"((\1) AND", selector)
 
 
 @selectors("sets")
 def in_takes_the_first(selector: str) -> str:
-    """Looks at the first text behind IN only."""
+    """Compares only with the first string after IN."""
     return re.sub(r"IN \(('\w+'), [^)]*\)", r"IN (\1)", selector)
 
 
 @selectors("like")
 def no_escape(selector: str) -> str:
-    """Takes the ESCAPE character of LIKE for a character."""
+    """Treats the ESCAPE character of LIKE as an ordinary character."""
     return re.sub(r" ESCAPE '[^']*'", "", selector)
 
 
@@ -72,19 +72,19 @@ def sums_first(selector: str) -> str:
 
 @selectors("quoting")
 def apostrophes_are_lost(selector: str) -> str:
-    """Drops two apostrophes in a text."""
+    """Drops doubled apostrophes in a string."""
     return re.sub(r"(?<=\w)''(?=\w)", "", selector)
 
 
 @selectors("missing-header")
 def missing_is_different(selector: str) -> str:
-    """Takes a header that is missing for one that is different."""
+    """Treats a missing header as a different value."""
     return re.sub(r"(\w+) <> ('\w+')", r"(\1 <> \2 OR \1 IS NULL)", selector)
 
 
 @requests("SUBSCRIBE", "behaviour/selector/invalid")
 def invalid_is_none(frame: Raw) -> None:
-    """Takes a selector that is not complete for none."""
+    """Treats an incomplete selector as no selector."""
     selector = frame.get("selector") or "''"
     is_balanced = selector.count("(") == selector.count(")") and selector.count("'") % 2 == 0
     if not is_balanced or not selector.endswith("'"):
@@ -92,12 +92,12 @@ def invalid_is_none(frame: Raw) -> None:
 
 
 class SelectorsThrowAway(Fault):
-    """Throws away what the selector of a queue's subscriber rules out."""
+    """Discards messages of a queue that do not match a subscriber's selector."""
 
     found_by = ("behaviour/selector/others-stay",)
 
     def __init__(self, line: Line) -> None:
-        """Begin without subscriptions."""
+        """Start without subscriptions."""
         super().__init__(line)
         self.red: set[str | None] = set()
 
@@ -113,33 +113,33 @@ class SelectorsThrowAway(Fault):
             yield frame
 
 
-# Temporary queues. To everybody but their owners, ours are called /temp-queue/SECRET/NAME.
+# Temporary queues. Other clients see ours as /temp-queue/SECRET/NAME.
 
 
 def is_address(destination: str | None) -> bool:
-    """Whether it is the name of a temporary queue that means the same to everybody."""
+    """Return True for the global name of a temporary queue."""
     return (destination or "").startswith("/temp-queue/") and (destination or "").count("/") == 3
 
 
 @answers("MESSAGE", "behaviour/temporary/reply", "behaviour/temporary/ordinary-reply-to")
 def no_reply_to(frame: Raw) -> None:
-    """Does not pass reply-to on."""
+    """Drops reply-to."""
     frame.drop("reply-to")
 
 
 @answers("MESSAGE", "behaviour/temporary/ordinary-reply-to")
 def reply_to_renamed(frame: Raw) -> None:
-    """Passes reply-to on by a name that only it knows."""
+    """Translates reply-to to a private name."""
     reply_to = frame.get("reply-to")
     if reply_to is not None and reply_to.startswith("/queue/"):
         frame.put("reply-to", reply_to.replace("/queue/", "/reply-queue/"))
 
 
 class EverybodyReadsReplies(Fault):
-    """Lets everybody subscribe to a temporary queue; who does gets a copy of all replies."""
+    """Allows every client to subscribe to a temporary queue, and copies all replies to it."""
 
     found_by = ("behaviour/temporary/private",)
-    #: The temporary queue that this connection has subscribed to and does not own.
+    #: The temporary queue of another client to which this connection has subscribed.
     address: str | None = None
 
     def from_client(self, frame: Raw) -> Iterable[Raw]:
@@ -157,10 +157,10 @@ class EverybodyReadsReplies(Fault):
 
 
 class OneOwnerForAll(Fault):
-    """Takes the name of a temporary queue for that of whoever has used it first."""
+    """Maps a temporary queue to that of the first client with this name."""
 
     found_by = ("behaviour/temporary/same-name",)
-    #: What this connection has been told first.
+    #: The first name that this connection has received.
     address = ""
 
     def from_server(self, frame: Raw) -> Iterable[Raw]:
@@ -174,7 +174,7 @@ class OneOwnerForAll(Fault):
 
 
 class LateRepliesAreKept(Fault):
-    """Keeps what is sent to a client that is gone, for whoever asks for it."""
+    """Keeps messages to a client that is gone for later subscribers."""
 
     found_by = ("behaviour/temporary/gone",)
 
@@ -192,7 +192,7 @@ class OneSubscriberOfATopic(Fault):
     """Delivers a message of a topic to one connection only."""
 
     found_by = ("behaviour/destination/topic-to-all", "1.2/subscribe/id-scope-connection")
-    #: The messages of topics that this connection has got.
+    #: The messages of topics that this connection has received.
     names: frozenset[str | None] = frozenset()
 
     def from_server(self, frame: Raw) -> Iterable[Raw]:
@@ -206,12 +206,12 @@ class OneSubscriberOfATopic(Fault):
 
 
 class TopicsKeepTheLast(Fault):
-    """Keeps what was sent to a topic without subscribers for the first one."""
+    """Keeps messages to a topic without subscribers for the first subscriber."""
 
     found_by = ("behaviour/destination/topic-to-nobody",)
 
     def __init__(self, line: Line) -> None:
-        """Begin with nothing kept."""
+        """Start without messages."""
         super().__init__(line)
         self.kept: dict[str, Raw] = {}
 
@@ -228,12 +228,12 @@ class TopicsKeepTheLast(Fault):
 
 
 class QueuesCopy(Fault):
-    """Delivers a message of a queue to each of its subscriptions of one connection."""
+    """Delivers a message of a queue to each subscription of a connection."""
 
     found_by = ("behaviour/destination/two-subscriptions",)
 
     def __init__(self, line: Line) -> None:
-        """Begin without subscriptions."""
+        """Start without subscriptions."""
         super().__init__(line)
         self.ids: dict[str, list[str]] = {}
 
@@ -254,10 +254,10 @@ class QueuesCopy(Fault):
 
 
 class NamesWithoutKinds(Fault):
-    """Takes a topic for the queue of its name, where there is one."""
+    """Treats a topic as the queue of the same name, if that exists."""
 
     found_by = ("behaviour/destination/kinds-apart",)
-    #: The queues that this connection has named.
+    #: The queues that this connection has used.
     queues: frozenset[str] = frozenset()
 
     def from_client(self, frame: Raw) -> Iterable[Raw]:

@@ -1,4 +1,4 @@
-"""Servers that break one rule about heart-beats over time, which our broker has every second."""
+"""Servers that break one rule about heart-beats over time; our broker sends one every second."""
 
 # ruff: noqa: D102 (a method does what the docstring of its class says)
 
@@ -23,7 +23,7 @@ class BeatsEnd(Fault):
 
 
 class NoBeatsForBusyClients(Fault):
-    """Sends no heart-beat as long as the client has said something that was not answered."""
+    """Sends no heart-beat while a frame of the client has no reply."""
 
     found_by = ("behaviour/heartbeat/while-receiving",)
     is_busy = False
@@ -40,7 +40,7 @@ class NoBeatsForBusyClients(Fault):
 
 
 class OneSideBeats(Fault):
-    """Sends no heart-beat to a client that sends its own."""
+    """Sends no heart-beat to a client that sends heart-beats."""
 
     found_by = ("behaviour/heartbeat/both-ways",)
     has_heard_one = False
@@ -56,7 +56,7 @@ class OneSideBeats(Fault):
 
 @requests("CONNECT", "behaviour/heartbeat/slower-side-decides")
 def faster_side_decides(frame: Raw) -> None:
-    """Expects a beat each second, also of a client that can send fewer."""
+    """Expects a heart-beat every second, even from a client that offers fewer."""
     can_ms, comma, wants_ms = (frame.get("heart-beat") or "").partition(",")
     if comma and int(can_ms) > 1_000:
         frame.put("heart-beat", f"1000,{wants_ms}")
@@ -71,6 +71,6 @@ def beats_for_everybody(frame: Raw) -> None:
 
 @requests("CONNECT", "behaviour/heartbeat/zero-disables")
 def beats_of_everybody(frame: Raw) -> None:
-    """Gives up a client that has promised no heart-beats and sends none."""
+    """Disconnects a client that sends no heart-beats, although it offered none."""
     if frame.get("heart-beat") == "0,0":
         frame.put("heart-beat", "1000,0")

@@ -1,4 +1,4 @@
-"""Servers that break one rule about durable subscriptions, or about the time of messages."""
+"""Servers that break one rule about durable subscriptions, or about the expiry of messages."""
 
 # ruff: noqa: D102 (a method does what the docstring of its class says)
 
@@ -10,24 +10,24 @@ from collections.abc import Iterable
 from tests.conformance.proxy import Fault, make_harmless, requests
 from tests.conformance.raw import Raw
 
-#: The headers of a durable subscription that name it.
+#: Headers with the name of a durable subscription.
 NAMES = ("activemq.subscriptionName", "durable-subscriber-name", "durable-subscription-name")
 
-#: What a message may take at most on its way to the fault, in seconds.
+#: Maximum delay of a message on its way to the fault, in seconds.
 LATE_S = 60.0
 
 
 def is_durable(frame: Raw) -> bool:
-    """Whether a frame speaks of a durable subscription."""
+    """Return True if a frame refers to a durable subscription."""
     return frame.get("durable") == "true"
 
 
 class ForgetsTheSecond(Fault):
-    """Forgets the second message for a durable subscriber that is away."""
+    """Loses the second message for a disconnected durable subscriber."""
 
     found_by = ("behaviour/durable/in-order", "behaviour/durable/independent")
-    #: The topic of this connection's durable subscription, and how many messages of it have come
-    #: since the client has left.
+    #: The topic of this connection's durable subscription, and the number of its messages since the
+    #: client disconnected.
     topic: str | None = None
     missed: int | None = None
 
@@ -50,7 +50,7 @@ class ForgetsTheSecond(Fault):
 
 
 class ForgetsAcknowledgements(Fault):
-    """Answers the ACK of a durable subscription's message, and delivers the message again."""
+    """Confirms the ACK of a durable subscription's message, but redelivers the message."""
 
     found_by = ("behaviour/durable/acknowledged",)
     is_durable = False
@@ -65,13 +65,13 @@ class ForgetsAcknowledgements(Fault):
 
 @requests("UNSUBSCRIBE", "behaviour/durable/unsubscribe")
 def never_ends(frame: Raw) -> None:
-    """Goes on collecting after UNSUBSCRIBE, whatever that says."""
+    """Keeps the durable subscription after UNSUBSCRIBE, whatever its headers."""
     frame.drop("durable", "auto-delete", *NAMES)
 
 
 @requests("SUBSCRIBE", "behaviour/durable/independent")
 def one_for_all(frame: Raw) -> None:
-    """Has one durable subscription of a topic, for all clients together."""
+    """Shares one durable subscription of a topic among all clients."""
     if is_durable(frame):
         frame.drop(*NAMES)
         frame.put("x-queue-name", frame.get("destination") or "")
@@ -79,14 +79,14 @@ def one_for_all(frame: Raw) -> None:
 
 @requests("SEND", "behaviour/expiry/in-time")
 def ten_minutes_are_too_long(frame: Raw) -> None:
-    """Takes a message that has ten minutes for one that has none."""
+    """Treats a message that lives for ten minutes as expired."""
     if int(frame.get("expiration") or 0) > 60_000:
         frame.put("expires", "1000")
 
 
 @requests("SEND", "behaviour/expiry/waiting")
 def looks_once(frame: Raw) -> None:
-    """Looks at the time of a message only when it arrives."""
-    # What has come late, since the machine is busy, was not too late when it was sent.
+    """Checks the expiry of a message only on arrival."""
+    # A message that is late because the machine is busy had not expired when it was sent.
     if int(frame.get("expires") or 0) > (time.time() - LATE_S) * 1_000:
         frame.drop("expires", "expiration")

@@ -1,4 +1,4 @@
-"""Servers that break one rule about receipts, as the behaviour chapter goes into it."""
+"""Servers that break one rule about receipts that the behaviour chapter covers."""
 
 # ruff: noqa: D102 (a method does what the docstring of its class says)
 
@@ -12,18 +12,18 @@ from tests.conformance.proxy import Fault, make_harmless, requests
 from tests.conformance.raw import Raw
 from tests.conformance.scripted import Line
 
-#: Which SEND of a connection is the first that is confirmed too early: few cases have so many.
+#: Number of the first SEND of a connection that is confirmed too early; few cases send as many.
 _CONFIRMED_EARLY: Final = 15
-#: Which SEND has its RECEIPT held back, and which RECEIPT is lost; the same holds.
+#: Numbers of the SEND whose RECEIPT is delayed, and of the RECEIPT that is lost.
 _LATE: Final = 25
 _LOST: Final = 55
 
 
 class Early(Fault):
-    """Answers some frames at once, and works on them when the next one comes."""
+    """Confirms some frames immediately, but processes them when the next one arrives."""
 
     def __init__(self, line: Line) -> None:
-        """Begin with nothing to work on."""
+        """Start without pending frames."""
         super().__init__(line)
         self.put_off: list[Raw] = []
 
@@ -39,12 +39,12 @@ class Early(Fault):
         self.to_client(Raw(b"RECEIPT", [f"receipt-id:{receipt}".encode()]))
 
     def is_put_off(self, frame: Raw) -> bool:
-        """Whether a frame is one of these."""
+        """Return True if a frame is confirmed early."""
         return False
 
 
 class ConfirmsBeforeSending(Early):
-    """Answers SEND before it has looked at it, from the fifteenth of a connection on."""
+    """Confirms SEND before processing it, from the fifteenth SEND of a connection on."""
 
     found_by = ("behaviour/receipt/send-survives-sender",)
     sent = 0
@@ -55,7 +55,7 @@ class ConfirmsBeforeSending(Early):
 
 
 class ConfirmsBeforeSubscribing(Early):
-    """Answers SUBSCRIBE to a topic before it has looked at it."""
+    """Confirms SUBSCRIBE to a topic before processing it."""
 
     found_by = ("behaviour/receipt/subscribe-in-force", "1.2/subscribe/id-scope-connection")
 
@@ -64,7 +64,7 @@ class ConfirmsBeforeSubscribing(Early):
 
 
 class ConfirmsBeforeUnsubscribing(Early):
-    """Answers UNSUBSCRIBE from a topic before it has looked at it."""
+    """Confirms UNSUBSCRIBE from a topic before processing it."""
 
     found_by = ("behaviour/receipt/unsubscribe-in-force",)
 
@@ -73,7 +73,7 @@ class ConfirmsBeforeUnsubscribing(Early):
 
 
 def is_of_topic(frame: Raw) -> bool:
-    """Whether a frame is about a topic."""
+    """Return True if a frame refers to a topic."""
     return (frame.get("destination") or "").startswith("/topic/")
 
 
@@ -83,7 +83,7 @@ def is_of_topic(frame: Raw) -> bool:
     *in_behaviour(NEW, "receipt/disconnect-covers-earlier"),
 )
 def unconfirmed_acks_are_lost(ack: Raw) -> None:
-    """Loses an ACK that asks for no receipt."""
+    """Loses an ACK without a receipt."""
     if ack.get("receipt") is None:
         make_harmless(ack)
 
@@ -94,7 +94,7 @@ class OneComesLate(Fault):
     found_by = ("behaviour/receipt/disconnect-comes-last",)
 
     def __init__(self, line: Line) -> None:
-        """Begin with nothing sent."""
+        """Start without messages."""
         super().__init__(line)
         self.sent: list[str | None] = []
         self.late: list[Raw] = []
@@ -126,12 +126,12 @@ class OneGetsLost(Fault):
 
 
 class EachReceiptOnce(Fault):
-    """Answers a receipt once for each connection, however often it is asked for."""
+    """Confirms each receipt id only once for each connection."""
 
     found_by = ("behaviour/receipt/same-id-again", "behaviour/receipt/same-id-twice")
 
     def __init__(self, line: Line) -> None:
-        """Begin with none answered."""
+        """Start without receipts."""
         super().__init__(line)
         self.answered: set[str | None] = set()
 
@@ -145,19 +145,19 @@ class EachReceiptOnce(Fault):
 
 @requests("BEGIN SEND", *in_behaviour(NEW, "receipt/unusual-ids"))
 def receipts_without_blanks(frame: Raw) -> None:
-    """Takes blanks off the ends of a receipt."""
+    """Strips blanks from receipt ids."""
     receipt = frame.get("receipt")
     if receipt is not None:
         frame.put("receipt", receipt.strip())
 
 
 class WantsToBeWaitedFor(Fault):
-    """Refuses UNSUBSCRIBE where SUBSCRIBE has not asked for a receipt."""
+    """Refuses UNSUBSCRIBE if SUBSCRIBE had no receipt."""
 
     found_by = ("behaviour/receipt/no-need-to-wait",)
 
     def __init__(self, line: Line) -> None:
-        """Begin without subscriptions."""
+        """Start without subscriptions."""
         super().__init__(line)
         self.hasty: set[str | None] = set()
 

@@ -1,4 +1,4 @@
-"""Servers that break one rule about transactions, as the behaviour chapter goes into it."""
+"""Servers that break one rule about transactions that the behaviour chapter covers."""
 
 # ruff: noqa: D102 (a method does what the docstring of its class says)
 
@@ -12,15 +12,15 @@ from tests.conformance.proxy import Fault, make_harmless, refuse
 from tests.conformance.raw import Raw
 from tests.conformance.scripted import Line
 
-#: Messages of a transaction that is not large.
+#: Maximum number of messages in a small transaction.
 _MOST_SENDS: Final = 100
 
 
 class Transactions(Fault):
-    """Knows the frames of each open transaction."""
+    """Records the frames of each open transaction."""
 
     def __init__(self, line: Line) -> None:
-        """Begin without transactions."""
+        """Start without transactions."""
         super().__init__(line)
         self.open: dict[str | None, list[Raw]] = {}
 
@@ -43,35 +43,35 @@ class Transactions(Fault):
             yield from self.others(frame)
 
     def begins(self, frame: Raw) -> Iterable[Raw]:
-        """What the broker gets for BEGIN."""
+        """Yield the frames that the broker gets for BEGIN."""
         yield frame
 
     def adds(self, frame: Raw) -> Iterable[Raw]:
-        """What it gets for a frame of an open transaction."""
+        """Yield the frames that the broker gets for a frame of an open transaction."""
         yield frame
 
     def commits(self, frame: Raw, frames: list[Raw]) -> Iterable[Raw]:
-        """What it gets for COMMIT, and what the transaction had."""
+        """Yield the frames that the broker gets for COMMIT of a transaction with *frames*."""
         yield frame
 
     def aborts(self, frame: Raw, frames: list[Raw]) -> Iterable[Raw]:
-        """What it gets for ABORT."""
+        """Yield the frames that the broker gets for ABORT of a transaction with *frames*."""
         yield frame
 
     def others(self, frame: Raw) -> Iterable[Raw]:
-        """What it gets for any other frame."""
+        """Yield the frames that the broker gets for any other frame."""
         yield frame
 
 
 def outside(frame: Raw) -> Raw:
-    """A frame of a transaction, as if it belonged to none and asked for no receipt."""
+    """Return a copy of a frame without its transaction and receipt."""
     copy = Raw(frame.command, list(frame.lines), frame.body)
     copy.drop("transaction", "receipt")
     return copy
 
 
 class OneTransactionApart(Transactions):
-    """Keeps the messages of one open transaction back, and sends those of others at once."""
+    """Keeps messages of one open transaction only, and sends those of others immediately."""
 
     found_by = ("behaviour/transaction/isolation", "behaviour/transaction/interleaved")
 
@@ -82,7 +82,7 @@ class OneTransactionApart(Transactions):
 
 
 class CommitsBackwards(Transactions):
-    """Sends the messages of a transaction in the reverse order."""
+    """Sends the messages of a transaction in reverse order."""
 
     found_by = (
         "behaviour/transaction/order",
@@ -92,7 +92,7 @@ class CommitsBackwards(Transactions):
 
     def adds(self, frame: Raw) -> Iterable[Raw]:
         if frame.command == b"SEND":
-            # Its turn is at COMMIT.
+            # Sent at COMMIT instead.
             if frame.get("receipt") is None:
                 return
             make_harmless(frame)
@@ -107,7 +107,7 @@ class CommitsBackwards(Transactions):
 
 
 class AbortsInPart(Transactions):
-    """Drops, on ABORT, only what was sent to the first destination."""
+    """On ABORT, drops only the messages to the first destination."""
 
     found_by = ("behaviour/transaction/abort-everywhere",)
 
@@ -120,7 +120,7 @@ class AbortsInPart(Transactions):
 
 
 class CommitsForAll(Transactions):
-    """Takes COMMIT for one of all transactions of that name, whoever has begun them."""
+    """Applies COMMIT to the transactions of this name on all connections."""
 
     found_by = ("behaviour/transaction/two-connections",)
 
@@ -134,12 +134,12 @@ class CommitsForAll(Transactions):
 
 
 class AbortOnlyPauses(Transactions):
-    """Has what was aborted in the next transaction of that name."""
+    """Adds aborted frames to the next transaction of the same name."""
 
     found_by = ("behaviour/transaction/name-again",)
 
     def __init__(self, line: Line) -> None:
-        """Begin with nothing aborted."""
+        """Start without aborted frames."""
         super().__init__(line)
         self.aborted: dict[str | None, list[Raw]] = {}
 
@@ -155,7 +155,7 @@ class AbortOnlyPauses(Transactions):
 
 
 class BeginsByItself(Transactions):
-    """Begins a transaction where a message or acknowledgement is the first to name it."""
+    """Begins a transaction at the first message or acknowledgement that names it."""
 
     found_by = (
         *in_behaviour(NEW, "transaction/send-unknown", "transaction/ack-unknown"),
@@ -183,7 +183,7 @@ class SmallTransactions(Transactions):
 
 
 class ErrorsCommit(Transactions):
-    """Commits a transaction in which a frame is wrong, before it ends the connection."""
+    """On an error in a transaction, commits it before closing the connection."""
 
     found_by = ("behaviour/transaction/error-within",)
     has_received = False
@@ -199,7 +199,7 @@ class ErrorsCommit(Transactions):
 
 
 class AbortKeepsAcks(Transactions):
-    """Undoes, on ABORT, what was sent but not what was acknowledged."""
+    """On ABORT, discards the messages but executes the acknowledgements."""
 
     found_by = (
         *in_behaviour(NEW, "transaction/ack-after-abort"),
@@ -215,7 +215,7 @@ class AbortKeepsAcks(Transactions):
 
 
 class DisconnectKeepsAcks(Transactions):
-    """Undoes, on DISCONNECT, what was sent but not what was acknowledged."""
+    """On DISCONNECT, discards the messages but executes the acknowledgements."""
 
     found_by = in_behaviour(NEW, "transaction/ack-and-disconnect")
 
@@ -230,7 +230,7 @@ class DisconnectKeepsAcks(Transactions):
 
 
 class CommitsMessagesOnly(Transactions):
-    """Forgets, on COMMIT, the acknowledgements of a transaction that has messages as well."""
+    """On COMMIT, drops the acknowledgements of a transaction that also has messages."""
 
     found_by = in_behaviour(NEW, "transaction/move")
 

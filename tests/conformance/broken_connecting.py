@@ -1,4 +1,4 @@
-"""Servers that break one rule about how a connection begins."""
+"""Servers that break one rule about the beginning of a connection."""
 
 # ruff: noqa: D102 (a method does what the docstring of its class says)
 
@@ -12,19 +12,19 @@ from tests.conformance.proxy import NEW, Fault, in_versions, refuse, requests
 from tests.conformance.raw import Raw
 
 _CONNECTS = (b"CONNECT", b"STOMP")
-#: What connections that came earlier may take, in seconds, to be dealt with.
+#: Time in seconds within which the results of earlier connections are known.
 _SETTLED_S = 10.0
 _PAUSE_S = 0.01
 
 
 class ReceiptBeforeConnected(Fault):
-    """Answers CONNECT with a RECEIPT, which nobody has asked for, and then with CONNECTED."""
+    """Replies to CONNECT with an unrequested RECEIPT, and then with CONNECTED."""
 
     found_by = (
         "1.0/connect/always-connected",
         *in_versions(NEW, "connect/connected-on-accept"),
         "1.2/headers/connected",
-        # These look for what has a RECEIPT, or for the first.
+        # These look for any frame with a receipt, or for the first frame.
         "1.0/receipt/server-sends-receipt",
         *in_versions(NEW, "receipt/server-acknowledges", "receipt-frame/after-success"),
         *in_versions(NEW, "encoding/decode-colon", "encoding/never-trim-pad"),
@@ -48,7 +48,7 @@ def no_logins(connect: Raw) -> None:
 
 
 class WornOut(Fault):
-    """After fifty connections without CONNECT refuses the three clients that come behind one."""
+    """Refuses three clients after fifty connections without CONNECT."""
 
     found_by = in_versions(NEW, "lingering/rapid-connect")
     has_spoken = False
@@ -64,9 +64,9 @@ class WornOut(Fault):
         return sum(empty) >= 50 and any(empty[-3:])
 
     def _before(self) -> list[Self]:
-        """All connections that came earlier, as soon as it is known what became of them.
+        """Return all earlier connections when their results are known.
 
-        Each has a thread of its own, which may be late.
+        Each runs in a separate thread, which may be late.
         """
         until = time.monotonic() + _SETTLED_S
         while True:

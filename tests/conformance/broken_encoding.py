@@ -1,4 +1,4 @@
-"""Servers that break one rule about octets: line ends, escapes, bodies and their types."""
+"""Servers that break one rule about bytes: line ends, escapes, bodies and their types."""
 
 # ruff: noqa: D102 (a method does what the docstring of its class says)
 
@@ -15,20 +15,20 @@ from tests.conformance.raw import Raw
 
 
 class WholeFramesOnly(Fault):
-    """Gives up on octets that do not end where a frame does."""
+    """Closes if received bytes do not end at the end of a frame."""
 
     found_by = (*in_versions(NEW, "bnf/stream"), "1.0/bnf/frame-stream")
 
     def octets_from_client(self, octets: bytes) -> Iterable[bytes]:
-        # A long frame comes in several reads; of a short one that does, a part may be missing
-        # although several writes were read at once.
+        # A long frame arrives in several reads. Of a short frame in such a read, a part may be
+        # missing, although several writes were read at once.
         if len(octets) < 4096 and not octets.endswith((b"\0", b"\n")):
             self.line.close()
         yield from super().octets_from_client(octets)
 
 
 class NoCrLfBetween(Fault):
-    """Gives up on a CR LF between frames."""
+    """Closes after a CR LF between frames."""
 
     found_by = ("1.2/frame/eol-cr-optional", "1.2/heartbeat/any-data-counts")
 
@@ -44,7 +44,7 @@ _ESCAPE = re.compile(rb"\\.")
 
 
 class Misread(Fault):
-    """Takes an escape sequence for something else."""
+    """Misreads an escape sequence."""
 
     versions: ClassVar[str] = NEW
     sequence: ClassVar[bytes]
@@ -60,7 +60,7 @@ class Misread(Fault):
 
 
 class NewlineMisread(Misread):
-    r"""Takes \n for the letter."""
+    r"""Reads \n as the letter n."""
 
     found_by = in_versions(
         NEW, "encoding/decode-newline", "encoding/escape-outside-connect", "receipt/arbitrary-value"
@@ -69,7 +69,7 @@ class NewlineMisread(Misread):
 
 
 class CarriageReturnMisread(Misread):
-    r"""Takes \r for the letter."""
+    r"""Reads \r as the letter r."""
 
     found_by = ("1.2/encoding/decode-cr", "1.2/encoding/escape-outside-connect")
     versions = "1.2"
@@ -94,26 +94,26 @@ class DecodedTwice(Fault):
     "1.2/frame/eol-lf-required",
 )
 def carriage_returns_not_escaped(message: Raw) -> None:
-    """Escapes all but carriage returns."""
+    """Does not escape carriage returns."""
     message.lines = [line.replace(rb"\r", b"\r") for line in message.lines]
 
 
 @requests("CONNECT STOMP", *in_versions(NEW, "encoding/no-escape-in-connect"))
 def connect_unescaped(frame: Raw) -> None:
-    r"""Looks for escapes in CONNECT, and refuses \t there."""
+    r"""Unescapes CONNECT, and refuses \t there."""
     if any(rb"\t" in line for line in frame.lines):
         refuse(frame)
 
 
 @answers("CONNECTED", *in_versions(NEW, "encoding/no-escape-in-connect"))
 def connected_escaped(frame: Raw) -> None:
-    r"""Escapes the colon of a session's name."""
+    r"""Escapes the colon in the name of a session."""
     frame.put("session", rf"{frame.get('session')}\c1")
 
 
 @requests("", *in_versions(NEW, "bnf/empty-value"))
 def empty_values_dropped(frame: Raw) -> None:
-    """Forgets headers without a value."""
+    """Drops headers without a value."""
     frame.lines = [line for line in frame.lines if not line.endswith(b":")]
 
 
@@ -122,7 +122,7 @@ def empty_values_dropped(frame: Raw) -> None:
 
 @answers("MESSAGE", "1.0/message/content-length-octets")
 def counts_to_4095(message: Raw) -> None:
-    """Has no more than twelve bits for the length of a body."""
+    """Sends a content-length of at most 4,095, even for larger bodies."""
     if message.get("content-length") is not None:
         message.put("content-length", str(min(len(message.body), 4_095)))
 

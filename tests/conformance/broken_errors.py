@@ -1,4 +1,4 @@
-"""Servers that break one rule about ERROR, or about what has to draw one."""
+"""Servers that break one rule about ERROR, or about frames that must cause one."""
 
 # ruff: noqa: D102 (a method does what the docstring of its class says)
 
@@ -20,13 +20,13 @@ _COMMANDS = frozenset(
     "1.0/bnf/commands-uppercase",
 )
 def unknown_commands(frame: Raw) -> None:
-    """Answers a command that it doesn't know with RECEIPT."""
+    """Replies to unknown commands with RECEIPT."""
     if frame.command and frame.command not in _COMMANDS:
         make_harmless(frame)
 
 
 class ErrorMiscounted(Fault):
-    """Counts characters, not octets, in the content-length of the ERROR about SEND, on 1.0."""
+    """Counts characters instead of bytes in the content-length of the ERROR about SEND, on 1.0."""
 
     found_by = (
         "1.0/error/content-length-octets",

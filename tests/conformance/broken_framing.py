@@ -1,4 +1,4 @@
-"""Servers that break one rule about how frames are cut and written."""
+"""Servers that break one rule about the boundaries and the encoding of frames."""
 
 # ruff: noqa: D102 (a method does what the docstring of its class says)
 
@@ -12,11 +12,11 @@ from tests.conformance.raw import Raw
 
 _HEADER_LINE = re.compile(rb"[\w-]+:[\w-]+")
 
-# What it takes.
+# Reading.
 
 
 class OneFrameEachRead(Fault):
-    """Loses BEGIN right behind BEGIN and SEND right behind SUBSCRIBE, if they come in one read."""
+    """Loses BEGIN after BEGIN and SEND after SUBSCRIBE, if both arrive in one read."""
 
     found_by = (
         "1.0/frame/null-ends-frame",
@@ -42,14 +42,14 @@ class OneFrameEachRead(Fault):
     "1.0/disconnect/graceful",
 )
 def needs_headers(frame: Raw) -> None:
-    """Wants a header in every frame."""
+    """Refuses frames without headers."""
     if not frame.lines:
         refuse(frame)
 
 
 @requests("SEND", *in_versions(NEW, "frame/blank-line"), "1.0/frame/blank-line-ends-headers")
 def headers_in_body(send: Raw) -> None:
-    """Takes a line behind the blank line for a header, if it looks like one."""
+    """Reads the first line of a body as a header, if it looks like one."""
     line, end, rest = send.body.partition(b"\n")
     if end and _HEADER_LINE.fullmatch(line):
         send.lines.append(line)
@@ -63,18 +63,18 @@ def headers_in_body(send: Raw) -> None:
     *in_versions(NEW, "message/content-length-should"),
 )
 def nul_is_body(send: Raw) -> None:
-    """Takes the NUL behind a body that isn't counted for a part of it."""
+    """Includes the final NUL in a body without content-length."""
     if send.body and send.get("content-length") is None:
         send.body += b"\0"
         send.put("content-length", str(len(send.body)))
 
 
-# What it writes.
+# Writing.
 
 
 @answers("MESSAGE", "1.0/bnf/body-optional", "1.0/message/content-length-octets")
 def no_empty_bodies(message: Raw) -> None:
-    """Puts a line end into a body that is empty."""
+    """Replaces an empty body by a line end."""
     if not message.body:
         message.put_body(b"\n")
 
@@ -89,13 +89,13 @@ def no_empty_bodies(message: Raw) -> None:
     *in_versions(NEW, "message/content-type-should", "encoding/utf8-headers"),
 )
 def nuls_not_counted(message: Raw) -> None:
-    """Does not say how long a body is that has NUL in it."""
+    """Sends no content-length for a body with NUL."""
     if b"\0" in message.body:
         message.drop("content-length")
 
 
 def _in_one_write(frame: Raw, octets: bytes) -> Raw:
-    """A frame and what comes right behind it: no client may get the one before the other."""
+    """Return a frame with further bytes, so that a client receives both together."""
     return Raw(b"", body=frame.octets() + octets)
 
 
@@ -115,7 +115,7 @@ class SecondNul(Fault):
 
 
 class BadAfterCommit(Fault):
-    """Base of those that can't be read once they have refused COMMIT without a receipt."""
+    """Base of faults that send an unreadable ERROR for a COMMIT without a receipt."""
 
     last = b""
 
@@ -124,12 +124,12 @@ class BadAfterCommit(Fault):
         yield frame
 
     def is_it(self, frame: Raw) -> bool:
-        """Whether a frame is the ERROR that is meant."""
+        """Return True if a frame is this ERROR."""
         is_error = frame.command == b"ERROR" and frame.get("receipt-id") is None
         return is_error and self.last == b"COMMIT"
 
 
-#: All that send such a COMMIT, and look at what comes.
+#: Cases that send such a COMMIT, and read the reply.
 _REFUSED_COMMIT = (
     *in_versions(ALL, "server-frames/closed-set", "bnf/header-name-chars"),
     "1.0/bnf/header-value-non-empty",
@@ -140,7 +140,7 @@ _REFUSED_COMMIT = (
 
 
 class Goodbye(BadAfterCommit):
-    """Says goodbye in a frame of its own invention after an ERROR about COMMIT."""
+    """Sends a frame with an invented command after an ERROR about COMMIT."""
 
     found_by = _REFUSED_COMMIT
 
@@ -149,7 +149,7 @@ class Goodbye(BadAfterCommit):
 
 
 class NamelessHeader(BadAfterCommit):
-    """Has a header without a name in an ERROR about COMMIT."""
+    """Sends a header without a name in an ERROR about COMMIT."""
 
     found_by = _REFUSED_COMMIT
 
@@ -159,11 +159,11 @@ class NamelessHeader(BadAfterCommit):
         yield frame
 
 
-# What only 1.0 forbids.
+# Rules of 1.0 only.
 
 
 class OldEscapes(Fault):
-    """Escapes headers on 1.0 as later versions do."""
+    """Escapes headers on 1.0 like later versions."""
 
     found_by = ("1.0/bnf/no-escaping", "1.0/bnf/header-value-may-hold-colon")
 
@@ -179,7 +179,7 @@ def _escaped(line: bytes) -> bytes:
 
 
 class EmptyValues(Fault):
-    """Has a header without a value on 1.0."""
+    """Sends a header without a value on 1.0."""
 
     found_by = ("1.0/bnf/header-value-non-empty",)
 
@@ -190,7 +190,7 @@ class EmptyValues(Fault):
 
 
 class OldAccents(Fault):
-    """Has a header in UTF-8 on 1.0, which knows ASCII only."""
+    """Sends a header in UTF-8 on 1.0, which has ASCII only."""
 
     found_by = ("1.0/bnf/ascii-headers",)
 

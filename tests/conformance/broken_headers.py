@@ -1,4 +1,4 @@
-"""Servers that break one rule about headers or heart-beats; and some that break none."""
+"""Servers that break one rule about headers or heart-beats; and some unusual ones that do not."""
 
 # ruff: noqa: D102 (a method does what the docstring of its class says)
 
@@ -19,26 +19,26 @@ from tests.conformance.raw import Raw
     ),
 )
 def colons_not_escaped(frame: Raw) -> None:
-    """Escapes all but colons."""
+    """Does not escape colons."""
     frame.lines = [line.replace(b"\\c", b":") for line in frame.lines]
 
 
 @requests("", *in_versions(NEW, "encoding/never-trim-pad"))
 def trims(frame: Raw) -> None:
-    """Takes spaces away at the end of a header."""
+    """Strips spaces at the end of a header."""
     frame.lines = [line.rstrip(b" ") for line in frame.lines]
 
 
 @requests("", *in_versions(NEW, "encoding/undefined-escape-fatal"))
 def any_escape(frame: Raw) -> None:
-    r"""Takes escapes that there are not, such as \t."""
+    r"""Accepts undefined escapes, such as \t."""
     if frame.command not in (b"CONNECT", b"STOMP"):
         frame.lines = [line.replace(rb"\t", b" ").replace(rb"\r", b" ") for line in frame.lines]
 
 
 @requests("", *in_versions(NEW, "utf8/must-support", "encoding/utf8-headers"))
 def ascii_only(frame: Raw) -> None:
-    """Replaces what is not ASCII in headers."""
+    """Replaces characters in headers that are not ASCII."""
     frame.lines = [
         line.decode("ascii", "replace").replace("\ufffd", "?").encode() for line in frame.lines
     ]
@@ -46,12 +46,12 @@ def ascii_only(frame: Raw) -> None:
 
 @requests("", "1.2/repeated/first-wins-server")
 def last_header_wins(frame: Raw) -> None:
-    """Lets the last of repeated headers count."""
+    """Uses the last of repeated headers."""
     frame.lines.reverse()
 
 
 class NoBeats(Fault):
-    """Promises heart-beats and sends none."""
+    """Offers heart-beats but sends none."""
 
     found_by = in_versions(NEW, "heartbeat/sender-in-time")
 
@@ -60,7 +60,7 @@ class NoBeats(Fault):
             yield frame
 
 
-# Odd, but allowed.
+# Unusual, but permitted.
 
 
 class CrLf(Fault):
@@ -77,7 +77,7 @@ class CrLf(Fault):
 
 
 class LineEndsBetween(Fault):
-    """Has line ends behind every frame."""
+    """Sends line ends after every frame."""
 
     found_by = ()
 
@@ -88,12 +88,12 @@ class LineEndsBetween(Fault):
 
 @answers("")
 def talkative(frame: Raw) -> None:
-    """Adds headers of its own to every frame."""
+    """Adds private headers to every frame."""
     frame.lines += [b"served-by:me", b"weather:fine"]
 
 
 class InPieces(Fault):
-    """Needs a write for every octet."""
+    """Sends every byte in a separate write."""
 
     found_by = ()
 

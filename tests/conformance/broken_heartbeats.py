@@ -12,42 +12,42 @@ from tests.conformance.raw import Raw
 
 
 def offer(frame: Raw) -> tuple[str, str]:
-    """The two parts of a heart-beat header; 0 and 0 where there is none."""
+    """Return the two parts of a heart-beat header; 0 and 0 if there is none."""
     can, _, wants = (frame.get("heart-beat") or "0,0").partition(",")
     return can, wants
 
 
-# Beats of the server's.
+# Heart-beats of the server.
 
 
 @requests("CONNECT STOMP", *in_versions(NEW, "heartbeat/missing-is-0-0"))
 def beats_for_all(frame: Raw) -> None:
-    """Sends beats to clients that have said nothing of them."""
+    """Sends heart-beats to clients without a heart-beat header."""
     if frame.get("heart-beat") is None:
         frame.put("heart-beat", "0,500")
 
 
 @requests("CONNECT STOMP", *in_versions(NEW, "heartbeat/error-margin"))
 def beats_that_nobody_wants(frame: Raw) -> None:
-    """Sends beats to clients that send some and want none."""
+    """Sends heart-beats to clients that send some and want none."""
     can, wants = offer(frame)
     if can != "0" and wants == "0":
         frame.put("heart-beat", f"{can},500")
 
 
-# Beats of the client's.
+# Heart-beats of the client.
 
 
 @requests("CONNECT STOMP", *in_versions(NEW, "heartbeat/missing-is-0-0"))
 def beats_from_all(frame: Raw) -> None:
-    """Ends the sessions of clients that want beats and can't send any."""
+    """Closes sessions of clients that want heart-beats but cannot send any."""
     can, wants = offer(frame)
     if can == "0" and wants != "0":
         frame.put("heart-beat", f"{3 * int(wants)},{wants}")
 
 
 class FramesAreNoBeats(Fault):
-    """Ends sessions with beats where five frames follow each other without a line end between."""
+    """Closes sessions with heart-beats after five frames without a line end between them."""
 
     found_by = in_versions(NEW, "heartbeat/any-data-counts")
     has_beats = False
@@ -63,7 +63,7 @@ class FramesAreNoBeats(Fault):
 
 
 class NoPatience(Fault):
-    """Ends a session as soon as a beat is late."""
+    """Closes a session as soon as a heart-beat is late."""
 
     found_by = in_versions(NEW, "heartbeat/error-margin")
     can_ms = 0
@@ -91,6 +91,6 @@ class NoPatience(Fault):
 
 @requests("CONNECT STOMP", *in_versions(NEW, "connect/heart-beat-optional"))
 def beats_are_required(frame: Raw) -> None:
-    """Refuses clients that say that there shall be no beats."""
+    """Refuses clients that disable heart-beats."""
     if frame.get("heart-beat") == "0,0":
         refuse(frame)

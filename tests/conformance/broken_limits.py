@@ -1,4 +1,4 @@
-"""Servers that have limits, and break the rule about them."""
+"""Servers with limits that break the rule about them."""
 
 # ruff: noqa: D102 (a method does what the docstring of its class says)
 
@@ -14,7 +14,7 @@ _MOST_HEADERS = 500
 
 
 class Limited(Fault):
-    """Refuses frames with many headers; the others may break a rule by that."""
+    """Refuses frames with many headers; subclasses break a rule in doing so."""
 
     def from_client(self, frame: Raw) -> Iterable[Raw]:
         if len(frame.lines) > _MOST_HEADERS:
@@ -24,11 +24,11 @@ class Limited(Fault):
 
     @abstractmethod
     def refuse(self) -> None:
-        """Answer a frame with too many headers."""
+        """Reply to a frame with too many headers."""
 
 
 class LimitWithoutError(Limited):
-    """Closes without ERROR where a frame has too many headers."""
+    """Closes without ERROR after a frame with too many headers."""
 
     found_by = in_versions(NEW, "limits/exceeded-error-and-close")
 
@@ -37,7 +37,7 @@ class LimitWithoutError(Limited):
 
 
 class OpenBeyondLimit(Limited):
-    """Does not close where a frame has too many headers."""
+    """Does not close after a frame with too many headers."""
 
     found_by = in_versions(NEW, "limits/exceeded-error-and-close")
 

@@ -12,7 +12,7 @@ from tests.conformance.raw import Raw
 
 
 def instead(frame: Raw, command: bytes) -> Raw:
-    """A frame that has no effect but its RECEIPT, in place of one with that command."""
+    """Replace a frame with this command by one whose only effect is the RECEIPT."""
     if frame.command != command:
         return frame
     harmless = Raw(b"BEGIN", [f"transaction:{id(frame)}".encode()])
@@ -33,7 +33,7 @@ def instead(frame: Raw, command: bytes) -> Raw:
     ),
 )
 def send_needs_no_destination(frame: Raw) -> None:
-    """Takes SEND without destination."""
+    """Accepts SEND without destination."""
     if frame.get("destination") is None:
         frame.put("destination", "/topic/default")
 
@@ -51,7 +51,7 @@ def no_message_id(message: Raw) -> None:
 
 @answers("MESSAGE", *in_versions(ALL, "message/message-id-unique"))
 def message_ids_repeat(message: Raw) -> None:
-    """Gives all messages one message-id."""
+    """Gives all messages the same message-id."""
     message.put("message-id", "1")
 
 
@@ -69,13 +69,13 @@ def no_destination(message: Raw) -> None:
     ),
 )
 def no_subscription(message: Raw) -> None:
-    """Does not say in MESSAGE which subscription it belongs to."""
+    """Sends MESSAGE without subscription."""
     message.drop("subscription")
 
 
 @answers("MESSAGE", "1.2/message/destination-same-as-send")
 def destination_decoded(message: Raw) -> None:
-    """Takes destinations for URLs."""
+    """Decodes destinations like URLs."""
     message.put("destination", unquote(message.get("destination") or ""))
 
 
@@ -85,7 +85,7 @@ def destination_decoded(message: Raw) -> None:
     "1.2/headers/user-headers-part-of-message",
 )
 def no_user_headers(message: Raw) -> None:
-    """Drops headers that it does not know."""
+    """Drops unknown headers."""
     message.lines = [line for line in message.lines if not line.startswith(b"x-")]
 
 
@@ -95,14 +95,14 @@ def no_user_headers(message: Raw) -> None:
     *in_versions(NEW, "message/content-length-should"),
 )
 def no_content_length(message: Raw) -> None:
-    """Counts a body only where it has to."""
+    """Sends content-length only where it is required."""
     if b"\0" not in message.body:
         message.drop("content-length")
 
 
 @answers("MESSAGE", *in_versions(NEW, "message/content-type-should", "encoding/utf8-headers"))
 def always_text(message: Raw) -> None:
-    """Says of every body that it is text."""
+    """Declares every body to be text."""
     message.put("content-type", "text/plain")
 
 
@@ -126,13 +126,13 @@ class EveryoneHears(Fault):
 
 @requests("SUBSCRIBE", *in_versions(NEW, "subscribe/id-required"))
 def subscribe_needs_no_id(frame: Raw) -> None:
-    """Takes SUBSCRIBE without id."""
+    """Accepts SUBSCRIBE without id."""
     if frame.get("id") is None:
         frame.put("id", "default")
 
 
 class UnsubscribeIgnored(Fault):
-    """Does nothing on UNSUBSCRIBE with an id but answer it."""
+    """Confirms UNSUBSCRIBE with an id, but ignores it."""
 
     found_by = (*in_versions(NEW, "unsubscribe/removes"), "1.0/unsubscribe/stops-delivery")
 
@@ -142,14 +142,14 @@ class UnsubscribeIgnored(Fault):
 
 @requests("SUBSCRIBE", *in_versions(NEW, "ack-mode/individual-not-cumulative"))
 def individual_is_cumulative(frame: Raw) -> None:
-    """Acknowledges all before, in the mode client-individual."""
+    """Acknowledges all earlier messages in the mode client-individual."""
     if frame.get("ack") == "client-individual":
         frame.put("ack", "client")
 
 
 @requests("SUBSCRIBE", *in_versions(NEW, "ack-mode/client-cumulative"))
 def client_is_individual(frame: Raw) -> None:
-    """Acknowledges one message only, in the mode client."""
+    """Acknowledges one message only in the mode client."""
     if frame.get("ack") == "client":
         frame.put("ack", "client-individual")
 
@@ -161,20 +161,20 @@ def client_is_individual(frame: Raw) -> None:
     "1.2/message/ack-header",
 )
 def client_is_auto(frame: Raw) -> None:
-    """Does not wait for ACK."""
+    """Does not wait for ACK in the mode client."""
     if frame.get("ack") == "client":
         frame.put("ack", "auto")
 
 
 @requests("SUBSCRIBE", *in_versions(NEW, "ack-mode/default-auto"), "1.0/subscribe/ack-default-auto")
 def client_is_the_default(frame: Raw) -> None:
-    """Waits for ACK where nobody has said that one comes."""
+    """Waits for ACK in the default mode."""
     if frame.get("ack") is None:
         frame.put("ack", "client")
 
 
 class AckIgnored(Fault):
-    """Does nothing on ACK but answer it."""
+    """Confirms ACK, but ignores it."""
 
     found_by = (
         *in_versions(
@@ -193,7 +193,7 @@ class AckIgnored(Fault):
     *in_versions(NEW, "nack/opposite-of-ack", "nack/transaction-optional", "nack/server-choice"),
 )
 def no_nack(frame: Raw) -> None:
-    """Does not know NACK."""
+    """Refuses NACK as unknown."""
     frame.command = b"NUCK"
 
 
@@ -207,7 +207,7 @@ def no_nack(frame: Raw) -> None:
     "1.0/begin/id-binds-frames",
 )
 def sends_at_once(frame: Raw) -> None:
-    """Does not keep messages of a transaction back."""
+    """Sends messages of a transaction immediately."""
     frame.drop("transaction")
 
 
@@ -230,12 +230,12 @@ def acks_at_once(frame: Raw) -> None:
     "1.0/ack/transaction-makes-ack-transactional",
 )
 def abort_commits(frame: Raw) -> None:
-    """Takes ABORT for COMMIT."""
+    """Treats ABORT as COMMIT."""
     frame.command = b"COMMIT"
 
 
 class DisconnectCommits(Fault):
-    """Commits what is open when DISCONNECT comes."""
+    """Commits open transactions on DISCONNECT."""
 
     found_by = in_versions(NEW, "begin/implicit-abort-disconnect")
     transaction: str | None = None
@@ -249,7 +249,7 @@ class DisconnectCommits(Fault):
 
 
 class TransactionsEverywhere(Fault):
-    """Takes COMMIT and ABORT of a transaction that nobody has begun."""
+    """Accepts COMMIT and ABORT of an unknown transaction."""
 
     found_by = in_versions(
         NEW, "commit/names-transaction", "abort/names-transaction", "receipt-frame/after-success"

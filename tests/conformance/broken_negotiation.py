@@ -22,20 +22,20 @@ CONNECTS = (b"CONNECT", b"STOMP")
     "1.2/headers/connected",
 )
 def no_version(frame: Raw) -> None:
-    """Does not say in CONNECTED which version it has chosen."""
+    """Sends CONNECTED without the chosen version."""
     frame.drop("version")
 
 
 @requests("CONNECT STOMP", *in_versions(NEW, "negotiation/missing-means-1.0"))
 def newest_is_the_default(frame: Raw) -> None:
-    """Takes clients that offer no version for new ones."""
+    """Treats clients that offer no version as clients of the newest."""
     if frame.get("accept-version") is None:
         frame.put("accept-version", "1.2")
 
 
 @answers("ERROR", *in_versions(NEW, "negotiation/error-lists-versions"))
 def versions_are_secret(error: Raw) -> None:
-    """Does not say which versions there are to clients that offer none of them."""
+    """Does not list its versions to clients that offer none of them."""
     if error.get("version") is not None:
         error.drop("version")
         error.put("message", "not this one")
@@ -44,7 +44,7 @@ def versions_are_secret(error: Raw) -> None:
 
 @answers("CONNECTED", "1.2/headers/connected")
 def connected_like_a_message(frame: Raw) -> None:
-    """Sends CONNECTED with a header that is MESSAGE's."""
+    """Sends CONNECTED with a header of MESSAGE."""
     frame.put("message-id", "1")
 
 
@@ -52,7 +52,7 @@ def connected_like_a_message(frame: Raw) -> None:
 
 
 class WrongPasscode(Fault):
-    """Refuses a passcode; the others may break a rule by that."""
+    """Refuses a passcode; subclasses break a rule in doing so."""
 
     def from_client(self, frame: Raw) -> Iterable[Raw]:
         if frame.command in CONNECTS and frame.get("passcode") == "stompkit-wrong":
@@ -62,11 +62,11 @@ class WrongPasscode(Fault):
 
     @abstractmethod
     def reject(self) -> None:
-        """Answer CONNECT."""
+        """Reply to CONNECT."""
 
 
 class RejectsInSilence(WrongPasscode):
-    """Closes without an ERROR where the passcode is wrong."""
+    """Closes without ERROR if the passcode is wrong."""
 
     found_by = in_versions(NEW, "connect/reject-with-error")
 
@@ -75,7 +75,7 @@ class RejectsInSilence(WrongPasscode):
 
 
 class OpenAfterRejection(WrongPasscode):
-    """Does not close where the passcode is wrong."""
+    """Does not close if the passcode is wrong."""
 
     found_by = in_versions(NEW, "connect/reject-then-close")
 
@@ -83,11 +83,11 @@ class OpenAfterRejection(WrongPasscode):
         self.to_client(Raw(b"ERROR", [b"message:wrong passcode"]))
 
 
-# No answer.
+# Missing replies.
 
 
 class Silent(Fault):
-    """Does not answer CONNECT of some kind."""
+    """Does not reply to CONNECT of some kind."""
 
     def from_client(self, frame: Raw) -> Iterable[Raw]:
         if frame.command not in CONNECTS or not self.is_ignored(frame):
@@ -95,11 +95,11 @@ class Silent(Fault):
 
     @abstractmethod
     def is_ignored(self, frame: Raw) -> bool:
-        """Whether a CONNECT gets no answer."""
+        """Return True if a CONNECT gets no reply."""
 
 
 class SilentWithoutHost(Silent):
-    """Does not answer CONNECT without host."""
+    """Does not reply to CONNECT without host."""
 
     found_by = in_versions(NEW, "connect/host-required")
 
@@ -108,7 +108,7 @@ class SilentWithoutHost(Silent):
 
 
 class SilentAboutHosts(Silent):
-    """Does not answer CONNECT with a host that it does not know."""
+    """Does not reply to CONNECT with an unknown host."""
 
     found_by = in_versions(NEW, "connect/unknown-host")
 
@@ -117,7 +117,7 @@ class SilentAboutHosts(Silent):
 
 
 class SilentAboutLists(Silent):
-    """Does not answer CONNECT that offers the newest version first."""
+    """Does not reply to CONNECT that offers the newest version first."""
 
     found_by = in_versions(NEW, "negotiation/accept-version-format")
 

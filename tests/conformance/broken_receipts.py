@@ -32,13 +32,13 @@ def no_receipt_for_unsubscribe(unsubscribe: Raw) -> None:
 
 
 class ReceiptBeforeMessage(Fault):
-    """Answers SEND at once where nobody listens, and works on it when the next frame comes."""
+    """Confirms SEND without listeners immediately, but processes it when the next frame arrives."""
 
     found_by = ("1.2/receipt-frame/means-processed",)
     waiting: Raw | None = None
 
     def __init__(self, line: Line) -> None:
-        """Begin without subscriptions."""
+        """Start without subscriptions."""
         super().__init__(line)
         self.subscribed: set[str | None] = set()
 
@@ -59,7 +59,7 @@ class ReceiptBeforeMessage(Fault):
             self.waiting = None
 
     def _can_wait(self, frame: Raw) -> bool:
-        """Whether there is nothing wrong with a frame, so that the answer is known before."""
+        """Return True if a frame is valid, so that its RECEIPT is known in advance."""
         names = {line.partition(b":")[0] for line in frame.lines}
         is_plain = names == {b"destination", b"content-length", b"receipt"}
         is_sound = is_plain and frame.get("content-length") == str(len(frame.body))
@@ -71,7 +71,7 @@ class ReceiptBeforeMessage(Fault):
 
 
 class LosesOneOfMany(Fault):
-    """Loses one message where 25 come in a row, none of them with a receipt."""
+    """Loses one of 25 consecutive messages without receipts."""
 
     found_by = (
         "1.2/receipt-frame/cumulative-received",

@@ -1,4 +1,4 @@
-"""Servers that one bad client is enough for."""
+"""Servers that a single malicious client can break."""
 
 # ruff: noqa: D102 (a method does what the docstring of its class says)
 
@@ -12,25 +12,25 @@ from tests.conformance.proxy import ALL, NEW, Fault, requests
 from tests.conformance.raw import Raw
 from tests.conformance.scripted import Line
 
-#: What nothing in a test lasts.
+#: Longer than any wait in a test, in seconds.
 _LONG_S = 60.0
 
 
 def robustness(*names: str) -> tuple[str, ...]:
-    """Ids of cases of the chapter."""
+    """Return the ids of cases of the chapter."""
     return tuple(f"robustness/{name}" for name in names)
 
 
 def per_version(versions: str, name: str) -> tuple[str, ...]:
-    """Ids of cases of the chapter that several versions have."""
+    """Return the ids of cases of the chapter that several versions have."""
     return tuple(f"robustness/{version}/{name}" for version in versions.split())
 
 
 class Fragile(Fault):
-    """Ends all sessions when something happens that the others say."""
+    """Ends all sessions on an event that subclasses define."""
 
     def crash(self) -> None:
-        # Those that end take themselves out of the list meanwhile.
+        # Sessions remove themselves from the list when they end.
         for each in list(self.connections):
             each.line.end()
 
@@ -39,7 +39,7 @@ class Fragile(Fault):
 
 
 class PanicsOnError(Fragile):
-    """Ends all sessions where one of them gets an ERROR."""
+    """Ends all sessions when one of them gets an ERROR."""
 
     found_by = (
         *robustness(
@@ -77,14 +77,14 @@ class PanicsOnError(Fragile):
 
 @requests("SEND", *robustness("malformed/content-lengths"))
 def guesses_lengths(frame: Raw) -> None:
-    """Leaves out a content-length that is no number, and takes the frame."""
+    """Ignores a content-length that is not a number, and accepts the frame."""
     length = frame.get("content-length")
     if length is not None and not length.isdecimal():
         frame.drop("content-length")
 
 
 class PanicsOnBodyOfBegin(Fragile):
-    """Ends all sessions where a frame has a body that may have none."""
+    """Ends all sessions when BEGIN has a body."""
 
     found_by = robustness("malformed/bodies")
 
@@ -95,7 +95,7 @@ class PanicsOnBodyOfBegin(Fragile):
 
 
 class PanicsOnMissingOctets(Fragile):
-    """Ends all sessions where a body is not yet as long as its content-length says."""
+    """Ends all sessions when a body is incomplete according to its content-length."""
 
     found_by = robustness("malformed/content-lengths", "parser-faults/past-nul", "slow/sender")
 
@@ -105,11 +105,11 @@ class PanicsOnMissingOctets(Fragile):
             self.crash()
 
 
-# Pieces.
+# Chunks.
 
 
 class WantsWholeFrames(Fault):
-    """Closes where a read does not end at the end of a frame."""
+    """Closes if a read does not end at the end of a frame."""
 
     found_by = robustness(
         "splitting/every-octet", "splitting/octet-by-octet", "slow/sender", "floods/frames"
@@ -123,10 +123,10 @@ class WantsWholeFrames(Fault):
 
 
 class TakingTurns(Fault):
-    """Has all connections wait for one of them; the others say when."""
+    """Makes all connections wait for one of them; subclasses define when."""
 
     def __init__(self, line: Line) -> None:
-        """Begin with a lock; that of the server's first connection is the one that counts."""
+        """Create a lock; all connections use that of the server's first connection."""
         super().__init__(line)
         self._turn = threading.Lock()
 
@@ -136,7 +136,7 @@ class TakingTurns(Fault):
 
 
 class OneAfterTheOther(TakingTurns):
-    """Reads from nobody else while a frame has come in part."""
+    """Reads from no other client while a frame is incomplete."""
 
     found_by = robustness("slow/sender", "slow/half-frames")
     has_turn = False
@@ -156,7 +156,7 @@ class OneAfterTheOther(TakingTurns):
 
 
 class WaitsForReaders(TakingTurns):
-    """Sends nobody anything while somebody does not read what it has for him."""
+    """Sends to no other client while one does not read."""
 
     found_by = robustness("slow/queue-reader", "slow/topic-reader")
 
@@ -166,11 +166,11 @@ class WaitsForReaders(TakingTurns):
         return ()
 
 
-# Much at once.
+# Floods.
 
 
 class FewFramesAtOnce(Fault):
-    """Deals with a hundred frames of a read, and forgets the rest."""
+    """Processes a hundred frames of a read, and drops the rest."""
 
     found_by = robustness("floods/frames")
 
@@ -181,7 +181,7 @@ class FewFramesAtOnce(Fault):
 
 
 class PanicsOnLineEnds(Fragile):
-    """Ends all sessions where somebody sends more than a thousand line ends."""
+    """Ends all sessions when a client sends more than a thousand line ends."""
 
     found_by = robustness("floods/line-ends", "floods/early-line-ends")
 
@@ -192,7 +192,7 @@ class PanicsOnLineEnds(Fragile):
 
 
 class FewConnections(Fault):
-    """Does not answer more than forty clients at a time."""
+    """Does not reply to more than forty clients at a time."""
 
     found_by = robustness("floods/connections", "limits/connections")
 
@@ -203,7 +203,7 @@ class FewConnections(Fault):
 
 
 class SilentWhereItIsTooMuch(Fault):
-    """Takes no body above 100 KiB, and does not say so."""
+    """Drops bodies above 100 KiB without an ERROR."""
 
     found_by = robustness("limits/body")
 
@@ -213,7 +213,7 @@ class SilentWhereItIsTooMuch(Fault):
 
 
 class HoldsWhatComes(Fault):
-    """Keeps whatever comes until there is a NUL, before the login, too."""
+    """Buffers all bytes until a NUL, even before login."""
 
     found_by = robustness(
         "parser-faults/endless-header",
@@ -222,11 +222,11 @@ class HoldsWhatComes(Fault):
     )
 
 
-# Ends.
+# Disconnects.
 
 
 class PanicsOnEnds(Fragile):
-    """Ends all sessions where somebody goes in the middle of a frame."""
+    """Ends all sessions when a client disconnects in the middle of a frame."""
 
     found_by = robustness(
         "closing/reset-in-head", "closing/in-body", "closing/before-nul", "floods/storm", "fuzzing"
@@ -239,21 +239,21 @@ class PanicsOnEnds(Fragile):
 
 
 class PanicsLateOnEnds(Fragile):
-    """Ends all sessions where somebody goes in the middle of a frame, but serves the others once.
+    """Ends all sessions after a disconnect in the middle of a frame, but serves others once.
 
-    So it is where the thread of the connection that has ended gets its turn late.
+    This happens if the thread of the ended connection is scheduled late.
     """
 
     found_by = robustness("closing/in-body", "closing/before-nul")
 
     def __init__(self, line: Line) -> None:
-        """Begin with others that have not been served."""
+        """Start before any other client has been served."""
         super().__init__(line)
         self._have_others_been_served = threading.Event()
 
     def from_server(self, frame: Raw) -> Iterable[Raw]:
         yield frame
-        # The last message that a bystander of a case has before somebody looks again.
+        # The last message of a case's bystander before the next check.
         if frame.command == b"MESSAGE" and frame.body == b"bystander 2":
             for each in list(self.connections):
                 each._have_others_been_served.set()
@@ -265,7 +265,7 @@ class PanicsLateOnEnds(Fragile):
 
 
 class EndsFramesItself(Fault):
-    """Takes what was cut off for a frame."""
+    """Processes a truncated frame."""
 
     found_by = robustness("closing/in-body", "closing/before-nul")
 
@@ -289,5 +289,5 @@ class KeepsHalfClosed(Fault):
 
 @requests("CONNECT", *robustness("closing/half-open"))
 def no_heart_beats_wanted(frame: Raw) -> None:
-    """Does not notice that the heart-beats it was promised do not come."""
+    """Does not notice that negotiated heart-beats are missing."""
     frame.drop("heart-beat")

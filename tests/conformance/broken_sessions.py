@@ -21,37 +21,37 @@ class SpeaksFirst(Fault):
 
 @answers("CONNECTED", *in_versions(ALL, "connected/session-unique"))
 def sessions_repeat(frame: Raw) -> None:
-    """Gives each session the same name."""
+    """Gives each session the same id."""
     frame.put("session", "1")
 
 
 @answers("CONNECTED", "1.0/connected/session-header")
 def no_session_header(frame: Raw) -> None:
-    """Leaves the session header out, which 1.0 wants."""
+    """Omits the session header, which 1.0 requires."""
     frame.drop("session")
 
 
 @requests("STOMP", *in_versions(NEW, "connect/stomp-command"))
 def no_stomp_command(frame: Raw) -> None:
-    """Does not know that STOMP is another word for CONNECT."""
+    """Does not accept STOMP instead of CONNECT."""
     frame.command = b"STAMP"
 
 
 @answers("CONNECTED", *in_versions(NEW, "heartbeat/two-integers", "connected/session-may"))
 def heart_beat_in_words(frame: Raw) -> None:
-    """Answers with a heart-beat header that has no numbers."""
+    """Sends a heart-beat header without numbers."""
     frame.put("heart-beat", "often,seldom")
 
 
 @answers("CONNECTED", *in_versions(NEW, "connected/server-name-required"))
 def nameless_server(frame: Raw) -> None:
-    """Has a server header without a name."""
+    """Sends a server header without a name."""
     frame.put("server", "/1.0")
 
 
 @requests("", *in_versions(NEW, "negotiation/highest-common"))
 def lowest_version(frame: Raw) -> None:
-    """Chooses the lowest version of those that are offered."""
+    """Chooses the lowest offered version."""
     offered = frame.get("accept-version")
     if offered:
         frame.put("accept-version", offered.split(",")[0])
@@ -59,7 +59,7 @@ def lowest_version(frame: Raw) -> None:
 
 @requests("", *in_versions(NEW, "negotiation/no-common-error"), "1.2/negotiation/no-common-close")
 def any_version(frame: Raw) -> None:
-    """Takes clients of which it does not know the version."""
+    """Accepts clients that offer only unknown versions."""
     if frame.get("accept-version") == "9.8,9.9":
         frame.put("accept-version", "1.2")
 
@@ -89,13 +89,13 @@ def no_receipt_for_disconnect(frame: Raw) -> None:
 
 @requests("", *in_versions(NEW, "frame/case-sensitive"), "1.0/bnf/commands-uppercase")
 def lower_case(frame: Raw) -> None:
-    """Takes commands and header names in any case."""
+    """Accepts commands and header names in any case."""
     frame.command = frame.command.upper()
     frame.lines = [line.replace(b"Destination:", b"destination:") for line in frame.lines]
 
 
 class FewLineEnds(Fault):
-    """Gives up where more than ten line ends follow a frame."""
+    """Closes after more than ten line ends after a frame."""
 
     found_by = (
         *in_versions(NEW, "frame/trailing-eols"),
@@ -110,12 +110,12 @@ class FewLineEnds(Fault):
 
 @answers("", *in_versions("1.0 1.1", "server-frames/closed-set"))
 def crlf_in_answers(frame: Raw) -> None:
-    """Ends its lines in CR LF, which only 1.2 knows."""
+    """Ends its lines in CR LF, which only 1.2 permits."""
     frame.eol = b"\r\n"
 
 
 class NoCrLf(Fault):
-    """Does not understand CR LF."""
+    """Does not accept CR LF."""
 
     found_by = ("1.2/overview/crlf-lines",)
 
@@ -152,7 +152,7 @@ def body_ends_at_nul(frame: Raw) -> None:
     "1.0/message/content-length-octets",
 )
 def counts_characters(frame: Raw) -> None:
-    """Counts characters, not octets, in the content-length of MESSAGE."""
+    """Counts characters instead of bytes in the content-length of MESSAGE."""
     frame.put("content-length", str(len(frame.body.decode("utf-8", "ignore"))))
 
 
@@ -160,7 +160,7 @@ def counts_characters(frame: Raw) -> None:
     "", *in_versions(NEW, "content-length/null-still-needed"), "1.0/send/null-after-content-length"
 )
 def body_too_long(frame: Raw) -> None:
-    """Takes a body that is longer than its content-length."""
+    """Accepts a body that is longer than its content-length."""
     frame.put_body(frame.body)
 
 
@@ -191,19 +191,19 @@ class ReceiptsTwice(Fault):
     "SEND", *in_versions(NEW, "receipt/server-acknowledges"), "1.0/receipt/server-sends-receipt"
 )
 def receipts_unasked(frame: Raw) -> None:
-    """Sends RECEIPT to those who did not ask."""
+    """Sends unrequested RECEIPT frames."""
     if frame.get("receipt") is None:
         frame.put("receipt", "unasked")
 
 
 @answers("RECEIPT", *in_versions(ALL, "receipt/arbitrary-value"))
 def receipts_cut_short(frame: Raw) -> None:
-    """Remembers only the beginning of a receipt."""
+    """Truncates receipt ids."""
     frame.lines = [line[:100] for line in frame.lines]
 
 
 class ReceiptBeforeWork(Fault):
-    """Sends the RECEIPT of COMMIT and ABORT before it has looked at them."""
+    """Sends the RECEIPT of COMMIT and ABORT before processing them."""
 
     found_by = in_versions(
         NEW, "receipt-frame/after-success", "commit/names-transaction", "abort/names-transaction"
@@ -239,7 +239,7 @@ def error_says_nothing(error: Raw) -> None:
 
 @answers("ERROR", *in_versions(NEW, "error/identify-frame"))
 def error_of_no_frame(error: Raw) -> None:
-    """Does not say in ERROR which frame is meant."""
+    """Does not name the wrong frame in ERROR."""
     error.drop("receipt-id")
 
 
@@ -249,6 +249,6 @@ def error_of_no_frame(error: Raw) -> None:
     *in_versions(NEW, "error/content-type-should", "error/content-length-should"),
 )
 def error_of_no_type(error: Raw) -> None:
-    """Sends ERROR with a body, and does not say of which type or length it is."""
+    """Sends ERROR with a body, but without its type or length."""
     error.drop("content-type", "content-length")
     error.body = b"more"

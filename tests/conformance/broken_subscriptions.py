@@ -21,7 +21,7 @@ _MOST_SUBSCRIPTIONS = 10
     *in_versions(NEW, "subscribe/failure-error", "subscribe/failure-close"),
 )
 def subscribe_needs_no_destination(subscribe: Raw) -> None:
-    """Takes SUBSCRIBE without destination."""
+    """Accepts SUBSCRIBE without destination."""
     if subscribe.get("destination") is None:
         subscribe.put("destination", "/topic/default")
 
@@ -35,7 +35,7 @@ def no_body_on_subscribe(subscribe: Raw) -> None:
 
 @requests("SUBSCRIBE", "1.0/subscribe/selector-may")
 def selects_nothing(subscribe: Raw) -> None:
-    """Takes every selector for one that takes no message."""
+    """Treats every selector as one that matches no message."""
     if subscribe.get("selector") is not None:
         subscribe.put("selector", "1 = 2")
 
@@ -55,7 +55,7 @@ class FewSubscriptions(Fault):
 
 
 class DeafToStrangers(Fault):
-    """Loses a plain message, without receipt, where only other connections listen."""
+    """Loses a plain message without a receipt if only other connections have subscribed."""
 
     found_by = (
         "1.0/subscribe/registers",
@@ -64,7 +64,7 @@ class DeafToStrangers(Fault):
     )
 
     def __init__(self, line: Line) -> None:
-        """Begin without subscriptions."""
+        """Start without subscriptions."""
         super().__init__(line)
         self.subscribed: set[str | None] = set()
 
@@ -88,7 +88,7 @@ class DeafToStrangers(Fault):
 
 
 class UnsubscribeNeedsNothing(Fault):
-    """Takes UNSUBSCRIBE that does not say of what: without id or, on 1.0, destination."""
+    """Accepts UNSUBSCRIBE without id or, on 1.0, destination."""
 
     found_by = (
         "1.0/unsubscribe/destination-or-id-required",
@@ -103,7 +103,7 @@ class UnsubscribeNeedsNothing(Fault):
 
 
 class UnsubscribesByIdOnly(Fault):
-    """Does nothing on UNSUBSCRIBE by destination, as 1.0 has it, but answer it."""
+    """Confirms UNSUBSCRIBE by destination on 1.0, but ignores it."""
 
     found_by = ("1.0/unsubscribe/by-destination",)
 
@@ -120,7 +120,7 @@ class UnsubscribesAll(Fault):
     found_by = ("1.0/subscribe/id-may", *in_versions(NEW, "subscribe/id-relates-frames"))
 
     def __init__(self, line: Line) -> None:
-        """Begin without subscriptions."""
+        """Start without subscriptions."""
         super().__init__(line)
         self.ids: set[str] = set()
 

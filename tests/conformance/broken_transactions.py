@@ -13,32 +13,32 @@ from tests.conformance.scripted import Line
 
 @requests("BEGIN", *in_versions(ALL, "begin/transaction-required"))
 def begin_needs_no_name(begin: Raw) -> None:
-    """Takes BEGIN without transaction."""
+    """Accepts BEGIN without transaction."""
     if begin.get("transaction") is None:
         make_harmless(begin)
 
 
 @requests("COMMIT", *in_versions(ALL, "commit/transaction-required"))
 def commit_needs_no_name(commit: Raw) -> None:
-    """Takes COMMIT without transaction."""
+    """Accepts COMMIT without transaction."""
     if commit.get("transaction") is None:
         make_harmless(commit)
 
 
 @requests("ABORT", *in_versions(ALL, "abort/transaction-required"))
 def abort_needs_no_name(abort: Raw) -> None:
-    """Takes ABORT without transaction."""
+    """Accepts ABORT without transaction."""
     if abort.get("transaction") is None:
         make_harmless(abort)
 
 
 class NothingToBegin(Fault):
-    """Refuses BEGIN of a client that has sent nothing else, if the name is a single letter."""
+    """Refuses BEGIN with a single-letter name if the client has not sent other frames."""
 
     found_by = (
         "1.0/begin/starts-transaction",
         *in_versions(NEW, "begin/starts"),
-        # All that begin so: with names of one letter only, so that they are not too many.
+        # Cases that begin so; only single-letter names, to limit their number.
         *in_versions(ALL, "commit/commits"),
         *in_versions(ALL, "commit/transaction-required", "abort/transaction-required"),
         *in_versions(NEW, "begin/implicit-abort-disconnect", "heartbeat/any-data-counts"),
@@ -58,12 +58,12 @@ class NothingToBegin(Fault):
 
 
 class SharedTransactions(Fault):
-    """Ends, on ABORT, the transactions that other connections have begun under the same name."""
+    """On ABORT, ends transactions of the same name on other connections."""
 
     found_by = ("1.2/begin/id-scope-connection",)
 
     def __init__(self, line: Line) -> None:
-        """Begin without transactions."""
+        """Start without transactions."""
         super().__init__(line)
         self.begun: set[str | None] = set()
 

@@ -1,7 +1,7 @@
 """Clusters of two nodes: proxies in front of one broker, of which only one serves at a time.
 
-Since both have the broker behind them, what the one has taken is there at the other, and to end a
-node takes no time. A fault spoils what passes through either.
+Both nodes use the same broker, so messages accepted by one exist on the other. Stopping a node
+takes no time. A fault changes the frames that pass through either node.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stompkit.conformance.verdict import Unsupported
 from tests.conformance.proxy import Fault, behind
 from tests.conformance.scripted import Line, ScriptedServer
 
-#: The ids of the chapter's cases.
+#: Ids of the cases of the chapter.
 NODES = (
     "failover/nodes/same-versions",
     "failover/nodes/refused",
@@ -28,7 +28,7 @@ NODES = (
     "failover/nodes/hanging",
 )
 SHARED = "failover/storage/shared"
-#: What is UNSUPPORTED where the nodes have no store in common.
+#: Cases that are UNSUPPORTED if the nodes have no common store.
 STORAGE = tuple(
     f"failover/storage/{name}"
     for name in (
@@ -44,41 +44,41 @@ STORAGE = tuple(
 )
 NAMES = "failover/names/every-address"
 
-#: How long the broker may take to notice that a node has lost all its clients, in seconds.
+#: Time in seconds within which the broker notices that a node has lost all its clients.
 _LONG_S = 30.0
 
 
 class NodeFault(Fault):
-    """A rule that a cluster breaks; one for each connection to either node."""
+    """A rule that a cluster breaks; one object for each connection to either node."""
 
-    #: The node that the connection is to.
+    #: The node of the connection.
     node: ClassVar[Node]
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the node that served first."""
+        """True if this node served first."""
         return self.node.number == 0
 
     @staticmethod
     def wait_for_turn(line: Line) -> None:
-        """What a client gets of a node that does not serve: its connection is reset."""
+        """Handle a client of a node that does not serve: reset its connection."""
         line.reset()
 
     def while_paused(self) -> None:
-        """What a client gets of a node that stands still, every now and then: nothing."""
+        """Act while the node is paused; called repeatedly. By default, do nothing."""
 
     def octets_from_server(self, octets: bytes) -> Iterable[bytes]:
-        """What the client gets, once the node does not stand still any more."""
+        """Pass bytes to the client when the node is no longer paused."""
         while not self.node.is_going.wait(0.1):
             self.while_paused()
         return super().octets_from_server(octets)
 
 
 class Node:
-    """A proxy that can be ended and started again."""
+    """A proxy that can be stopped and started again."""
 
     def __init__(self, number: int, fault: type[NodeFault], broker: tuple[str, int]) -> None:
-        """Listen; nobody is served yet."""
+        """Listen, but do not serve yet."""
         self.number = number
         self.serves = False
         self.is_going = threading.Event()
@@ -105,7 +105,7 @@ class Node:
                 self._changed.notify_all()
 
     def end(self) -> None:
-        """Cut all connections off, and wait until the broker has noticed."""
+        """Close all connections, and wait until the broker has noticed."""
         with self._changed:
             self.serves = False
             for line in self._lines:
@@ -114,7 +114,7 @@ class Node:
 
 
 class Cluster(Nodes):
-    """Two such nodes, with the rest of what the suite wants to know of a target's nodes."""
+    """Two such nodes, with the interface by which the suite controls a target's nodes."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Cluster(Nodes):
         timeout_s: float = 2.0,
         quiet_s: float = 0.3,
     ) -> None:
-        """Start both in front of a broker; the first one serves."""
+        """Start both nodes in front of a broker; the first one serves."""
         self._nodes = [Node(number, fault, broker) for number in range(2)]
         self._nodes[0].serves = True
         ports = [node.server.port for node in self._nodes]
@@ -138,34 +138,34 @@ class Cluster(Nodes):
         super().__init__(address, has_one_store=True)
 
     def end(self, node: int) -> bool:
-        """End one node, and have the other one serve."""
+        """Stop one node; the other one serves then."""
         self._nodes[node].end()
         self._nodes[1 - node].serves = True
         return True
 
     def bring_back(self, node: int) -> None:
-        """Nothing: it is there, and waits for its turn."""
+        """Do nothing: the node exists, and waits until it serves."""
 
     def pause(self, node: int) -> None:
-        """Have it pass on nothing."""
+        """Pause a node, so that it forwards nothing."""
         self._nodes[node].is_going.clear()
 
     def resume(self, node: int) -> None:
-        """Have it pass everything on."""
+        """Resume a node."""
         self._nodes[node].is_going.set()
 
-    # What the runner asks of whoever has a say in the target.
+    # Interface of target controls, for the runner.
 
     def nodes(self) -> Nodes:
-        """These."""
+        """Return the cluster itself."""
         return self
 
     def restart(self) -> None:
-        """Not asked for by any case about nodes."""
+        """Raise Unsupported: no case about nodes calls this."""
         raise Unsupported("a cluster of proxies has nothing to restart")
 
     def __enter__(self) -> Self:
-        """Return it."""
+        """Return the cluster itself."""
         return self
 
     def __exit__(
@@ -182,7 +182,7 @@ class Cluster(Nodes):
 
 
 def verdicts(report: Report) -> dict[str, str]:
-    """What was found, by the ids of the cases; the run has to be complete."""
+    """Return the verdicts by the ids of the cases; fail if the run is incomplete."""
     assert not report.errors, report.errors
     assert report.complete, report.cut_short
     return {each.id: str(each.verdict) for each in report.results}

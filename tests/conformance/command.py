@@ -1,4 +1,4 @@
-"""The command as a process of its own."""
+"""The command in a separate process."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import stompkit
 from stompkit.conformance.report import Report
 
 ROOT = Path(stompkit.__file__).resolve().parents[1]
-#: The bound for "ends by itself", in seconds; ten times what the longest run takes.
+#: Time limit for a run to end, in seconds; ten times the duration of the longest run.
 BOUND_S = 120.0
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that is over."""
+    """A finished run."""
 
     status: int
     out: str
@@ -31,12 +31,12 @@ class Finished:
 
     @property
     def told(self) -> str:
-        """Everything that the user has read."""
+        """Return all output of the run."""
         return f"exit status {self.status}\n{self.out}\n{self.err}"
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """What a checkout that is not installed needs, and nothing of the user's that matters."""
+    """Return the environment for a checkout that is not installed, without the user's settings."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     kept = {name: value for name, value in os.environ.items() if not name.startswith("STOMPKIT_")}
     return {**kept, "PYTHONPATH": path.rstrip(os.pathsep), **extra}
@@ -44,10 +44,10 @@ def environment(**extra: str) -> dict[str, str]:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Have what is started meanwhile take SIGINT for Ctrl-C.
+    """Make processes that are started in the context handle SIGINT.
 
-    Who runs the tests in the background may have them ignore it, and a process that ignores a
-    signal hands that on; one that handles it does not.
+    Tests that run in the background may ignore SIGINT. A process inherits an ignored signal, but
+    not a handled one.
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -73,5 +73,5 @@ def run_command(*arguments: object, cwd: Path, **variables: str) -> Finished:
 
 
 def read_report(path: Path) -> Report:
-    """A JSON report."""
+    """Read a JSON report."""
     return msgspec.json.decode(path.read_bytes(), type=Report)

@@ -21,14 +21,14 @@ Suite = Callable[..., Finished]
 Serve = Callable[..., ScriptedServer]
 Dial = Callable[..., Target]
 
-#: Long enough for an answer on any machine; short enough for what never comes.
+#: Long enough for a reply on any machine; short enough for a reply that never arrives.
 PATIENT_S = 30.0
 IMPATIENT_S = 0.2
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _bytecode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let the many processes share what they compile, whatever this one may write."""
+    """Let the many processes share compiled modules, even if this one writes none."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("bytecode")))
@@ -37,7 +37,7 @@ def _bytecode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def suite(tmp_path: Path) -> Suite:
-    """Run the command in the test's own folder: ``suite(*arguments, **environment)``."""
+    """Run the command in the folder of the test: ``suite(*arguments, **environment)``."""
 
     def run(*arguments: object, **variables: str) -> Finished:
         return run_command(*arguments, cwd=tmp_path, **variables)
@@ -47,7 +47,7 @@ def suite(tmp_path: Path) -> Suite:
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Start servers that behave as a function says, and stop them after the test."""
+    """Starts servers that behave as a function defines, and stops them after the test."""
     with ExitStack() as stack:
 
         def start(behaviour: Behaviour, host: str = "127.0.0.1") -> ScriptedServer:
@@ -58,20 +58,20 @@ def serve() -> Iterator[Serve]:
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[RunningBroker]:
-    """Our broker, which keeps all the rules."""
+    """Our broker, which breaks no rule."""
     with launch(LaunchConfig(name="stompkit")) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def mq(broker: RunningBroker) -> str:
-    """Its address, as --mq takes it."""
+    """The address of our broker, as an argument of --mq."""
     return f"{broker.host}:{broker.port}"
 
 
 @pytest.fixture
 def target(serve: Serve) -> Iterator[Dial]:
-    """A case's view of a server with this behaviour."""
+    """Returns a case's view of a server with this behaviour."""
     made = []
 
     def make(

@@ -1,4 +1,4 @@
-"""Clusters that break one rule about what is the same at all nodes, or whole after a fail-over."""
+"""Clusters that break one rule about the equality of nodes, or about consistency after failover."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STORAGE = "failover/storage/"
 
 
 class SpeaksLess(NodeFault):
-    """The other node has not been brought up to 1.2, unless a client insists on that."""
+    """The other node accepts 1.2 only from clients that insist on it."""
 
     found_by = ("failover/nodes/same-versions",)
 
@@ -25,18 +25,18 @@ class SpeaksLess(NodeFault):
 
 
 class KeepsClientsWaiting(NodeFault):
-    """A node that does not serve takes connections, and clients wait for it."""
+    """A node that does not serve accepts connections, and its clients wait."""
 
     found_by = ("failover/nodes/refused",)
 
     @staticmethod
     def wait_for_turn(line: Line) -> None:
-        """Read, and say nothing."""
+        """Read, but send nothing."""
         line.wait()
 
 
 class MayOnlyBeRead(NodeFault):
-    """The other node takes no messages."""
+    """The other node refuses messages."""
 
     found_by = (
         "failover/nodes/served",
@@ -45,42 +45,42 @@ class MayOnlyBeRead(NodeFault):
     )
 
     def from_client(self, frame: Raw) -> Iterable[Raw]:
-        """Have SEND answered by ERROR."""
+        """Make the broker refuse SEND."""
         if not self.is_first and frame.command == b"SEND":
             refuse(frame)
         yield frame
 
 
 class ForgetsTopics(NodeFault):
-    """The other node takes subscriptions to topics for nothing."""
+    """The other node ignores subscriptions to topics."""
 
     found_by = ("failover/nodes/subscription-resumed",)
 
     def from_client(self, frame: Raw) -> Iterable[Raw]:
-        """Have SUBSCRIBE do nothing."""
+        """Make SUBSCRIBE have no effect."""
         if not self.is_first and frame.command == b"SUBSCRIBE" and frame.get("id") == "topic":
             make_harmless(frame)
         yield frame
 
 
 class BeatsForOthers(NodeFault):
-    """Something in front of the nodes sends heart-beats for one that stands still."""
+    """A proxy in front of the nodes sends heart-beats for a paused one."""
 
     found_by = ("failover/nodes/hanging",)
 
     def while_paused(self) -> None:
-        """Send one."""
+        """Send a heart-beat."""
         self.to_client(Raw(b"", body=b"\n"))
 
 
 class LosesTheTenth(NodeFault):
-    """Of many messages with receipts, one is lost."""
+    """One of many messages with receipts is lost."""
 
     found_by = (f"{STORAGE}receipted",)
     sent = 0
 
     def from_client(self, frame: Raw) -> Iterable[Raw]:
-        """Have the tenth SEND of a connection do nothing."""
+        """Make the tenth SEND of a connection have no effect."""
         self.sent += frame.command == b"SEND"
         if self.sent == 10:
             make_harmless(frame)
@@ -88,14 +88,14 @@ class LosesTheTenth(NodeFault):
 
 
 class ChangesTheOrder(NodeFault):
-    """Messages in queues overtake each other: all but the first of a connection, in pairs."""
+    """Messages in queues are reordered: all but the first of a connection, in pairs."""
 
     found_by = (f"{STORAGE}order",)
     sent = 0
     held: Raw | None = None
 
     def from_client(self, frame: Raw) -> Iterable[Raw]:
-        """Hold every other SEND until the next has passed."""
+        """Hold every other SEND until the next one has passed."""
         is_held = frame.command == b"SEND" and "/queue/" in (frame.get("destination") or "")
         if not self.is_first or not is_held or frame.get("transaction") is not None:
             yield frame
@@ -109,32 +109,32 @@ class ChangesTheOrder(NodeFault):
             self.answer(frame)
 
     def answer(self, request: Raw) -> None:
-        """Send the receipt that a frame asks for, which the broker need not send then."""
+        """Send the receipt that a frame requests, and remove the request."""
         receipt = request.get("receipt")
         if receipt is not None:
             request.drop("receipt")
             self.to_client(Raw.parse(frame("RECEIPT", {"receipt-id": receipt})))
 
     def at_end(self) -> Iterable[Raw]:
-        """What is held."""
+        """Yield the held frame."""
         if self.held is not None:
             yield self.held
         self.held = None
 
 
 class AcknowledgesItself(NodeFault):
-    """What was delivered counts as acknowledged."""
+    """Delivered messages are acknowledged automatically."""
 
     found_by = (f"{STORAGE}unacknowledged",)
 
     def from_client(self, frame: Raw) -> Iterable[Raw]:
-        """Have ACK do nothing: it has been done."""
+        """Make ACK have no effect: the message is already acknowledged."""
         if self.is_first and frame.command == b"ACK":
             make_harmless(frame)
         yield frame
 
     def from_server(self, frame: Raw) -> Iterable[Raw]:
-        """Acknowledge what is delivered."""
+        """Acknowledge delivered messages."""
         name = frame.get("ack")
         if self.is_first and frame.command == b"MESSAGE" and name is not None:
             self.to_broker(Raw(b"ACK", [f"id:{name}".encode()]))
@@ -142,24 +142,24 @@ class AcknowledgesItself(NodeFault):
 
 
 class ForgetsAcks(NodeFault):
-    """Acknowledgements are not written down before they get their receipts."""
+    """Acknowledgements are confirmed but not stored."""
 
     found_by = (f"{STORAGE}acknowledged",)
 
     def from_client(self, frame: Raw) -> Iterable[Raw]:
-        """Have ACK do nothing."""
+        """Make ACK have no effect."""
         if self.is_first and frame.command == b"ACK":
             make_harmless(frame)
         yield frame
 
 
 class TellsNobody(NodeFault):
-    """The old node is not told what was acknowledged while it was away."""
+    """The old node misses the acknowledgements during its absence."""
 
     found_by = (f"{STORAGE}old-node",)
 
     def from_client(self, frame: Raw) -> Iterable[Raw]:
-        """Have ACK do nothing."""
+        """Make ACK have no effect."""
         if not self.is_first and frame.command == b"ACK":
             make_harmless(frame)
         yield frame
@@ -172,7 +172,7 @@ class AppliesHalf(NodeFault):
     sent = 0
 
     def from_client(self, frame: Raw) -> Iterable[Raw]:
-        """Take it out of the transaction."""
+        """Remove the message from the transaction."""
         self.sent += frame.command == b"SEND"
         if frame.command == b"SEND" and self.sent == 2:
             frame.drop("transaction")
@@ -180,17 +180,17 @@ class AppliesHalf(NodeFault):
 
 
 class CommitsWhatIsOpen(NodeFault):
-    """A transaction that is open when its node ends is committed."""
+    """An open transaction is committed when its node stops."""
 
     found_by = (f"{STORAGE}transaction-open",)
 
     def __init__(self, line: Line) -> None:
-        """Begin without any."""
+        """Start without transactions."""
         super().__init__(line)
         self.transactions: set[str] = set()
 
     def from_client(self, frame: Raw) -> Iterable[Raw]:
-        """Take note of what is open."""
+        """Record open transactions."""
         name = frame.get("transaction")
         if frame.command == b"BEGIN" and name is not None:
             self.transactions.add(name)
@@ -199,7 +199,7 @@ class CommitsWhatIsOpen(NodeFault):
         yield frame
 
     def at_end(self) -> Iterable[Raw]:
-        """Commit it."""
+        """Commit the open transactions."""
         return [Raw(b"COMMIT", [f"transaction:{name}".encode()]) for name in self.transactions]
 
 
@@ -210,7 +210,7 @@ class LosesPartOfTransactions(NodeFault):
     sent = 0
 
     def from_client(self, frame: Raw) -> Iterable[Raw]:
-        """Have it do nothing."""
+        """Make the third message have no effect."""
         self.sent += frame.command == b"SEND" and frame.get("transaction") is not None
         if frame.command == b"SEND" and self.sent == 3:
             make_harmless(frame)
@@ -218,19 +218,19 @@ class LosesPartOfTransactions(NodeFault):
 
 
 class ForgetsDurableSubscriptions(NodeFault):
-    """Durable subscriptions are known at the node that they were made at, and not at others."""
+    """Durable subscriptions exist only on the node where they were created."""
 
     found_by = (f"{STORAGE}durable-subscription",)
 
     def from_client(self, frame: Raw) -> Iterable[Raw]:
-        """Have the subscription be a plain one."""
+        """Make the subscription a different one by changing the client-id."""
         if not self.is_first and frame.command == b"CONNECT" and frame.get("client-id"):
             frame.put("client-id", f"another {frame.get('client-id')}")
         yield frame
 
 
 class DeliversTwice(NodeFault):
-    """The other node delivers everything twice."""
+    """The other node delivers every message twice."""
 
     found_by = tuple(
         f"{STORAGE}{name}" for name in ("receipted", "unacknowledged", "transaction-committed")

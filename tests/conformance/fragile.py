@@ -1,7 +1,7 @@
-"""A server that just about works, and dies of a certain input; run as a script with its port.
+"""A simple server that dies of a certain input; run as a script with its port.
 
-It is a process of its own, so that there is something to start again, and needs nothing but the
-standard library, so that this takes no time.
+It runs in a separate process, so that it can be restarted. It uses only the standard library, so
+that it starts fast.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import threading
 from typing import Final
 
-#: What kills it: a length of eighteen digits or more, wherever that stands.
+#: The deadly input: a length of eighteen digits or more, in any place.
 DEADLY: Final = re.compile(rb"content-length:\d{18}")
 _READ_BYTES: Final = 65_536
 
@@ -21,7 +21,7 @@ _READ_BYTES: Final = 65_536
 class Session(socketserver.BaseRequestHandler):
     """One connection: CONNECT, SUBSCRIBE and SEND, without content-length or escapes."""
 
-    #: The subscribers of destinations, each with the name of the subscription.
+    #: Subscribers by destination, each with the id of the subscription.
     subscribers: Final[dict[bytes, list[tuple[Session, bytes]]]] = {}
     lock: Final = threading.Lock()
 
@@ -40,13 +40,13 @@ class Session(socketserver.BaseRequestHandler):
             pass  # the client has gone
 
     def finish(self) -> None:
-        """Forget who is gone."""
+        """Remove the subscriptions of this client."""
         with self.lock:
             for there in self.subscribers.values():
                 there[:] = [each for each in there if each[0] is not self]
 
     def deal_with(self, frame: bytes) -> None:
-        """Do what a frame says, if it makes sense."""
+        """Execute a frame, if it is valid."""
         head, _, body = frame.partition(b"\n\n")
         command, *lines = head.split(b"\n")
         headers = {name: value for name, _, value in (line.partition(b":") for line in lines)}
@@ -66,15 +66,15 @@ class Session(socketserver.BaseRequestHandler):
             self.say(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt)
 
     def say(self, octets: bytes) -> None:
-        """Send to this client, if it is still there."""
+        """Send to this client, if it is still connected."""
         try:
             self.request.sendall(octets)
         except OSError:
-            pass  # the thread that reads from it finds out
+            pass  # the thread that reads from it notices the end
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """Listens where it is told, right after somebody else did so."""
+    """Listens on an address that another process has just used."""
 
     allow_reuse_address = True
     daemon_threads = True

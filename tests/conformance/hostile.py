@@ -1,4 +1,4 @@
-"""Servers that are none, or mad, or ill."""
+"""Servers of other protocols, or with severe faults."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def reads_nothing_more(line: Line) -> None:
 
 
 class Http(BaseHTTPRequestHandler):
-    """A web server, and not a word on stderr."""
+    """A web server that logs nothing to stderr."""
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Say nothing."""
+        """Log nothing."""

@@ -28,7 +28,7 @@ IMPATIENT_S = 0.2
 
 @pytest.fixture(scope="session", autouse=True)
 def _bytecode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let the many processes share compiled modules, even if this one writes none."""
+    """Share the compiled modules of the many processes, even if this one writes none."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("bytecode")))

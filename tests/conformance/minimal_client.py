@@ -1,7 +1,7 @@
-"""A client on a raw socket that keeps all the rules, made to be broken one rule at a time.
+"""A client on a raw socket without faults; subclasses break one rule each.
 
-It does what docs/conformance-clients.rst asks of a program: in a thread, or as
-``python -m tests.conformance.minimal_client HOST PORT CASE``.
+It behaves as docs/conformance-clients.rst requires of a program: in a thread, or as ``python -m
+tests.conformance.minimal_client HOST PORT CASE``.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from tests.conformance.minimal_frames import Frames, Headers, Lost
 __all__ = ["IN", "OUT", "Agent", "ThreadProgram", "thread_launcher"]
 
 IN, OUT = "/queue/in", "/queue/out"
-#: How long the server's answer to DISCONNECT is waited for, in seconds.
+#: Time in seconds to wait for the server's reply to DISCONNECT.
 GOODBYE_S = 1.0
 
 
 class Agent(Frames):
-    """One session after the other, until a message says that this is all."""
+    """A client that runs one session after the other, until a message tells it to quit."""
 
     versions = "1.0,1.1,1.2"
     heart_beat = (500, 500)
 
     def __init__(self, nodes: tuple[tuple[str, int], ...]) -> None:
-        """Make an agent for servers at these addresses."""
+        """Create an agent for servers at these addresses."""
         self.nodes = nodes
         super().__init__()
 
     def begin(self) -> None:
-        """Forget the last session."""
+        """Reset the state of the session."""
         super().begin()
         self.subscriptions: list[str] = []
 
     def run(self) -> int:
-        """Do it all; gives the exit status."""
+        """Run all sessions; return the exit status."""
         for place in count():
             host, port = self.nodes[place % len(self.nodes)]
             try:
@@ -60,17 +60,17 @@ class Agent(Frames):
         raise AssertionError("there is always another place")
 
     def status_after(self, error: Exception) -> int:
-        """The exit status after a session that was lost."""
+        """Return the exit status after a lost session."""
         return 1
 
     def goes_on(self, error: Exception) -> bool:
-        """Whether to go on with the next address, where there is one."""
+        """Return True if the agent continues with the next address, if there is one."""
         return True
 
     # The session.
 
     def connect_headers(self, host: str) -> Headers:
-        """The headers of CONNECT."""
+        """Return the headers of CONNECT."""
         return [
             ("accept-version", self.versions),
             ("host", host),
@@ -80,7 +80,7 @@ class Agent(Frames):
         ]
 
     def log_in(self, host: str) -> None:
-        """Exchange CONNECT for CONNECTED."""
+        """Send CONNECT, and wait for CONNECTED."""
         self.send("CONNECT", self.connect_headers(host))
         command, headers, _ = self.frame()
         if command != "CONNECTED":
@@ -88,32 +88,32 @@ class Agent(Frames):
         self.agree(headers)
 
     def agree(self, connected: dict[str, str]) -> None:
-        """Take what CONNECTED says."""
+        """Store the negotiated values of CONNECTED."""
         self.version = connected.get("version", "1.0")
         if self.version not in self.versions.split(","):
             raise Lost(f"version {self.version}")
         self.agree_beats(connected.get("heart-beat", "0,0"))
 
     def agree_beats(self, heart_beat: str) -> None:
-        """Take the heart-beats that the server can send and wants."""
+        """Store the negotiated heart-beats."""
         can, wants = map(int, heart_beat.split(","))
         own_can, own_wants = self.heart_beat
         self.send_s = max(own_can, wants) / 1000 if own_can and wants else 0.0
         self.receive_s = max(own_wants, can) / 1000 if own_wants and can else 0.0
 
     def subscribe(self, destination: str) -> None:
-        """Subscribe."""
+        """Subscribe to a destination."""
         self.subscriptions.append(self.subscription_id())
         mode = "client" if self.version == "1.0" else "client-individual"
         headers = [("destination", destination), ("id", self.subscriptions[-1]), ("ack", mode)]
         self.ask("SUBSCRIBE", headers)
 
     def subscription_id(self) -> str:
-        """An id for another subscription."""
+        """Return the id of a new subscription."""
         return f"sub-{len(self.subscriptions)}"
 
     def work(self) -> None:
-        """Do what messages say, until one says that this is all."""
+        """Execute messages until one tells the agent to quit."""
         while True:
             command, headers, body = self.frame()
             if command == "ERROR":
@@ -128,13 +128,13 @@ class Agent(Frames):
                 self.receipt_came(headers["receipt-id"])
 
     def check(self, headers: dict[str, str], body: bytes) -> None:
-        """Look at a MESSAGE before anything is done about it."""
+        """Examine a MESSAGE before it is executed."""
 
     def receipt_came(self, receipt: str) -> None:
-        """Take a RECEIPT."""
+        """Handle a RECEIPT."""
 
     def message(self, headers: dict[str, str], body: bytes) -> None:
-        """Answer a message."""
+        """Execute a message, and acknowledge it."""
         own = [(name, value) for name, value in headers.items() if name.startswith("x-")]
         word, _, rest = body.partition(b" ")
         if word == b"nack":
@@ -161,14 +161,14 @@ class Agent(Frames):
         self.ask("SEND", [("destination", OUT), *(headers or [])], body)
 
     def transaction(self, body: bytes, last: str) -> None:
-        """Send a message in a transaction, and end that."""
+        """Send a message in a transaction, and end the transaction."""
         name = ("transaction", self.transaction_name())
         self.ask("BEGIN", [name])
         self.reply(body, [name])
         self.ask(last, [name])
 
     def transaction_name(self) -> str:
-        """A name for another transaction."""
+        """Return the name of a new transaction."""
         return f"t{next(self.numbers)}"
 
     def acknowledge(self, command: str, headers: dict[str, str]) -> None:
@@ -176,7 +176,7 @@ class Agent(Frames):
         self.ask(command, self.names(headers))
 
     def names(self, headers: dict[str, str]) -> Headers:
-        """What ACK and NACK have to name."""
+        """Return the headers of ACK and NACK that name a message."""
         if self.version == "1.2":
             return [("id", headers["ack"])]
         named = [("message-id", headers["message-id"])]
@@ -185,12 +185,12 @@ class Agent(Frames):
         return named
 
     def quit(self) -> None:
-        """Leave in good order."""
+        """Unsubscribe and disconnect."""
         self.ask("UNSUBSCRIBE", [("id", self.subscriptions[0])])
         self.say_goodbye()
 
     def say_goodbye(self) -> None:
-        """Send DISCONNECT, and wait for its RECEIPT, but not for ever."""
+        """Send DISCONNECT, and wait for its RECEIPT until a deadline."""
         receipt = self.ask("DISCONNECT", [])
         until = time.monotonic() + GOODBYE_S
         with contextlib.suppress(Lost, TimeoutError):
@@ -200,20 +200,20 @@ class Agent(Frames):
 
 
 class Runs(Protocol):
-    """What can be run in a thread, and be cut off."""
+    """Interface of an agent that can run in a thread, and be aborted."""
 
     def run(self) -> int:
-        """Do it all; gives the exit status."""
+        """Run all sessions; return the exit status."""
 
     def abort(self) -> None:
-        """Cut the connection off; from any thread."""
+        """Abort the connection; from any thread."""
 
 
 class ThreadProgram:
-    """An agent in a thread, as the program that a case is tried on."""
+    """An agent in a thread, as the program under test of a case."""
 
     def __init__(self, agent: Runs) -> None:
-        """Start."""
+        """Start the thread."""
         self._agent = agent
         self._status: int | None = None
         self._said = ""
@@ -228,24 +228,24 @@ class ThreadProgram:
             self._status = 1
 
     def wait(self, timeout_s: float) -> int | None:
-        """Wait for the end; gives the exit status."""
+        """Wait for the end; return the exit status."""
         self._thread.join(timeout_s)
         return self._status
 
     def stop(self) -> None:
-        """Cut the agent off, by which it ends."""
+        """Abort the agent, and wait for its end."""
         self._agent.abort()
         self._thread.join()
 
     def said(self) -> str:
-        """What went wrong."""
+        """Return the error of the agent, empty if there was none."""
         return self._said
 
 
 def thread_launcher(
     make: Callable[[tuple[tuple[str, int], ...]], Runs],
 ) -> Callable[[Call], ThreadProgram]:
-    """Give what starts an agent for a case."""
+    """Return a function that starts an agent for a case."""
     return lambda call: ThreadProgram(make(call.nodes))
 
 

@@ -1,4 +1,4 @@
-"""Frames of a client on a raw socket that keeps all the rules, out and in."""
+"""Reading and writing frames of a client on a raw socket, without faults."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ Headers = list[tuple[str, str]]
 
 
 class Lost(Exception):
-    """The session is over, and not in good order."""
+    """The session has ended with an error."""
 
 
 class Frames:
-    """One connection after the other, each with the heart-beats that were agreed on."""
+    """One connection after the other, each with its negotiated heart-beats."""
 
     def __init__(self) -> None:
-        """Begin; nothing is connected."""
+        """Start without a connection."""
         self.numbers = count(1)
         self.aborted = threading.Event()
         self.begin()
 
     def begin(self) -> None:
-        """Forget the last connection."""
+        """Reset the state of the connection."""
         self.socket: socket.socket | None = None
         self.pending = b""
         self.version = "1.0"
-        #: Seconds between beats, to the server and from it; 0 where there are none.
+        #: Interval in seconds of heart-beats to the server and from it; 0 for none.
         self.send_s = 0.0
         self.receive_s = 0.0
         self.last_sent = self.last_received = time.monotonic()
 
     def open(self, host: str, port: int) -> None:
-        """Connect."""
+        """Open a connection."""
         self.socket = socket.create_connection((host, port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.aborted.is_set():
@@ -50,22 +50,22 @@ class Frames:
             self.socket.close()
 
     def abort(self) -> None:
-        """Cut the connection off; from any thread."""
+        """Abort the connection; from any thread."""
         self.aborted.set()
         if self.socket is not None:
             with contextlib.suppress(OSError):
                 self.socket.shutdown(socket.SHUT_RDWR)
 
-    # Frames out.
+    # Writing frames.
 
     def ask(self, command: str, headers: Headers, body: bytes = b"") -> str:
-        """Send a frame with a receipt; gives that."""
+        """Send a frame with a receipt; return the receipt."""
         receipt = self.receipt()
         self.send(command, [*headers, ("receipt", receipt)], body)
         return receipt
 
     def receipt(self) -> str:
-        """A receipt that has not been used."""
+        """Return an unused receipt."""
         return f"r{next(self.numbers)}"
 
     def send(self, command: str, headers: Headers, body: bytes = b"") -> None:
@@ -77,17 +77,17 @@ class Frames:
         self.write("\n".join([command, *lines, "", ""]).encode() + body + b"\0")
 
     def length(self, body: bytes) -> int | None:
-        """The content-length of a body."""
+        """Return the content-length of a body."""
         return len(body)
 
     def line(self, command: str, name: str, value: str) -> str:
-        """A header line."""
+        """Return an encoded header line."""
         if command == "CONNECT":
             return f"{name}:{value}"
         return f"{self.escape(name)}:{self.escape(value)}"
 
     def escape(self, text: str) -> str:
-        """Write what can't stand in a header otherwise."""
+        """Escape characters that a header cannot contain."""
         if self.version == "1.0" and "\n" in text:
             raise Lost("1.0 has no line ends in headers")
         if self.version != "1.0":
@@ -95,13 +95,13 @@ class Frames:
         return text.replace("\r", "\\r") if self.version == "1.2" else text
 
     def write(self, octets: bytes) -> None:
-        """Send octets."""
+        """Send bytes."""
         if self.socket is None:
             raise Lost("not connected")
         self.socket.sendall(octets)
         self.last_sent = time.monotonic()
 
-    # Frames in.
+    # Reading frames.
 
     def frame(self, until: float | None = None) -> tuple[str, dict[str, str], bytes]:
         """Wait for the next frame: command, headers and body."""
@@ -124,40 +124,40 @@ class Frames:
         return command, headers, self.body(body)
 
     def skip_line_ends(self, until: float | None) -> None:
-        """Go to the beginning of a frame."""
+        """Skip line ends before a frame."""
         while not self.pending.lstrip(b"\r\n"):
             self.pending = b""
             self.fill(until)
         self.pending = self.pending.lstrip(b"\r\n")
 
     def head_end(self) -> tuple[int, int] | None:
-        """Where the head ends, and where the body begins; ``None`` while that has not come."""
+        """Return the end of the head and the start of the body, ``None`` if incomplete."""
         ends = [(self.pending.find(gap), gap) for gap in (b"\n\n", b"\n\r\n")]
         found = [(place, place + len(gap)) for place, gap in ends if place >= 0]
         return min(found, default=None)
 
     def lines(self, head: bytes) -> list[str]:
-        """The lines of a head."""
+        """Return the lines of a head."""
         lines = self.text(head).split("\n")
         return [each.removesuffix("\r") for each in lines] if self.version == "1.2" else lines
 
     def text(self, octets: bytes) -> str:
-        """The text that octets stand for."""
+        """Return decoded text."""
         return octets.decode()
 
     def headers(self, command: str, lines: list[str]) -> dict[str, str]:
-        """Read header lines; the first of several counts."""
+        """Parse header lines; the first of repeated headers is valid."""
         pairs = [line.partition(":")[::2] for line in lines]
         if self.reads_escapes(command):
             pairs = [(self.unescape(name), self.unescape(value)) for name, value in pairs]
         return dict(reversed(pairs))
 
     def reads_escapes(self, command: str) -> bool:
-        """Whether the headers of a frame are escaped."""
+        """Return True if the headers of a frame are escaped."""
         return command != "CONNECTED" and self.version != "1.0"
 
     def unescape(self, text: str) -> str:
-        """Read what is escaped."""
+        """Unescape a text."""
         known = {"\\": "\\", "n": "\n", "c": ":"} | ({"r": "\r"} if self.version == "1.2" else {})
         first, *rest = text.split("\\")
         read = first
@@ -174,19 +174,19 @@ class Frames:
         return read
 
     def undefined(self, piece: str) -> str:
-        """What a sequence that is not defined stands for, without its backslash."""
+        """Handle an undefined escape sequence, given without its backslash."""
         raise Lost(f"undefined escape \\{piece}")
 
     def body_size(self, headers: dict[str, str]) -> int | None:
-        """How long the body is, if the headers say so."""
+        """Return the size of the body, if the headers have it."""
         return int(headers["content-length"]) if "content-length" in headers else None
 
     def body(self, body: bytes) -> bytes:
-        """Take a body."""
+        """Return the body, which subclasses may change."""
         return body
 
     def fill(self, until: float | None) -> None:
-        """Wait for octets, and keep the heart-beats going meanwhile."""
+        """Wait for bytes, and send heart-beats meanwhile."""
         before = time.monotonic()
         times = [] if until is None else [until]
         if self.send_s:
@@ -211,9 +211,9 @@ class Frames:
             raise TimeoutError
 
     def heard(self, octets: bytes) -> None:
-        """Take it that the server lives."""
+        """Record that the server is alive."""
         self.last_received = time.monotonic()
 
     def end_came(self) -> None:
-        """Take it that the server has closed the connection."""
+        """Handle the end of the connection."""
         raise Lost("closed")

@@ -1,8 +1,8 @@
-"""A server that breaks one rule: our broker behind a proxy that spoils what passes through.
+"""A server that breaks one rule: our broker behind a proxy that changes frames.
 
-A fault is a subclass of :class:`Fault`, or a function that :func:`answers` or :func:`requests`
-makes one of. Each connection has a fault object of its own; those of one server know each other by
-``connections``, so that what they share is the attributes of the others.
+A fault is a subclass of :class:`Fault`, or a function from which :func:`answers` or
+:func:`requests` makes one. Each connection has a separate fault object. Those of one server refer
+to each other by ``connections``, and share data by reading the attributes of the others.
 """
 
 from __future__ import annotations
@@ -20,93 +20,93 @@ from tests.conformance.raw import Raw, Splitter
 from tests.conformance.scripted import Behaviour, Gone, Line
 
 _READ_BYTES = 65_536
-#: What the broker may take, in seconds, to end a connection that the client has ended.
+#: Time in seconds within which the broker ends a connection after its client.
 _PARTING_S = 5.0
 _numbers = itertools.count(1)
 
 
 class Fault:
-    """A rule that is broken, in the words of the class's docstring; one for each connection.
+    """A broken rule, which the docstring of the class describes; one object for each connection.
 
-    Frames of the client's and the broker's pass through in two threads: ``from_client`` is called
+    Frames of the client and of the broker are processed in two threads: ``from_client`` is called
     by one, ``from_server`` by the other.
     """
 
-    #: Ids of the cases that find out, NON-STRICT ones included.
+    #: Ids of the cases that detect the fault, including NON-STRICT ones.
     found_by: ClassVar[tuple[str, ...]]
-    #: What the client gets as soon as it has connected.
+    #: Bytes that the client receives immediately after connecting.
     greeting: ClassVar[bytes] = b""
-    #: The version that CONNECTED has named.
+    #: The version in CONNECTED.
     version = "1.0"
-    #: Whether the client has ended the connection, or got its end.
+    #: True if the client has ended the connection, or it was closed.
     is_over = False
 
     def __init__(self, line: Line) -> None:
-        """Begin with a connection that nothing has passed through."""
+        """Start before any frame has passed."""
         self.line = line
-        #: Whether the client is not told that the broker has closed.
+        #: True to keep the client's connection open after the broker has closed.
         self.keeps_open = False
-        #: All connections of the same server, over or not, this one among them.
+        #: All connections of the same server, including this one and ended ones.
         self.connections: list[Self] = []
         self._upstream: socket.socket | None = None
         self._to_client, self._to_broker = threading.Lock(), threading.Lock()
         self._requests, self._answers = Splitter(), Splitter()
 
-    # What a fault is about: any of these.
+    # Methods that faults override.
 
     def from_client(self, frame: Raw) -> Iterable[Raw]:
-        """What the broker gets instead of a frame of the client's."""
+        """Yield the frames that the broker gets instead of a frame of the client."""
         yield frame
 
     def from_server(self, frame: Raw) -> Iterable[Raw]:
-        """What the client gets instead of a frame of the broker's."""
+        """Yield the frames that the client gets instead of a frame of the broker."""
         yield frame
 
     def at_end(self) -> Iterable[Raw]:
-        """What the broker still gets after the client has ended the connection."""
+        """Return further frames for the broker after the client has ended the connection."""
         return ()
 
     def octets_from_client(self, octets: bytes) -> Iterable[bytes]:
-        """What the broker gets for one read of octets; overridden where frames are too coarse."""
+        """Yield bytes for the broker for each read; overridden by faults that need raw bytes."""
         for frame in self._requests.feed(octets):
             for each in self.from_client(frame):
                 yield each.octets()
 
     def octets_from_server(self, octets: bytes) -> Iterable[bytes]:
-        """What the client gets for one read of octets; overridden where frames are too coarse."""
+        """Yield bytes for the client for each read; overridden by faults that need raw bytes."""
         for frame in self._answers.feed(octets):
             if frame.command == b"CONNECTED":
                 self.version = frame.get("version") or "1.0"
             for each in self.from_server(frame):
                 yield each.octets()
 
-    # What a fault can do at any time, in any thread, on this connection or another.
+    # Methods that faults can call at any time, in any thread, for any connection.
 
     def to_client(self, frame: Raw) -> None:
-        """Send the client a frame that the broker knows nothing of, unless it has gone."""
+        """Send the client a frame that is not from the broker, unless the client has gone."""
         with contextlib.suppress(Gone):
             self.send_client(frame.octets())
 
     def to_broker(self, frame: Raw) -> None:
-        """Send the broker a frame that the client knows nothing of, unless it has closed."""
+        """Send the broker a frame that is not from the client, unless the broker has closed."""
         with contextlib.suppress(OSError):
             self.send_broker(frame.octets())
 
-    # What the proxy does.
+    # Methods that the proxy calls.
 
     def send_client(self, octets: bytes) -> None:
-        """Send octets whole; raises :class:`Gone`."""
+        """Send all bytes; raises :class:`Gone`."""
         with self._to_client:
             self.line.send(octets)
 
     def send_broker(self, octets: bytes) -> None:
-        """Send octets whole; raises ``OSError``."""
+        """Send all bytes; raises ``OSError``."""
         with self._to_broker:
             if self._upstream is not None:
                 self._upstream.sendall(octets)
 
     def join(self, upstream: socket.socket, connections: list[Self]) -> None:
-        """Go between the client and this connection to the broker, one of several of the server."""
+        """Store this connection to the broker, and add the fault to those of the server."""
         self._upstream = upstream
         self.connections = connections
         connections.append(self)
@@ -116,7 +116,7 @@ Spoiler = Callable[[Raw], None]
 
 
 def in_versions(versions: str, *names: str) -> tuple[str, ...]:
-    """Ids of cases that several versions have."""
+    """Return the ids of cases that several versions have."""
     return tuple(f"{version}/{name}" for version in versions.split() for name in names)
 
 
@@ -125,12 +125,12 @@ NEW = "1.1 1.2"
 
 
 def answers(command: str, *found_by: str) -> Callable[[Spoiler], type[Fault]]:
-    """Make a fault of a function that spoils the server's frames with these commands, or all."""
+    """Make a fault of a function that changes the server's frames with these commands, or all."""
     return _making("from_server", command, found_by)
 
 
 def requests(command: str, *found_by: str) -> Callable[[Spoiler], type[Fault]]:
-    """Make a fault of a function that spoils the client's frames with these commands, or all."""
+    """Make a fault of a function that changes the client's frames with these commands, or all."""
     return _making("from_client", command, found_by)
 
 
@@ -157,7 +157,7 @@ def _making(
 
 
 def make_harmless(frame: Raw) -> None:
-    """Turn a frame into one that has no effect but the RECEIPT that it asked for."""
+    """Turn a frame into one whose only effect is the requested RECEIPT."""
     receipt = frame.get("receipt")
     frame.command, frame.body = b"BEGIN", b""
     frame.lines = [b"transaction:harmless-%d" % next(_numbers)]
@@ -166,12 +166,12 @@ def make_harmless(frame: Raw) -> None:
 
 
 def refuse(frame: Raw) -> None:
-    """Turn a frame into one that the broker answers with ERROR."""
+    """Turn a frame into one that the broker refuses with ERROR."""
     frame.command = b"REFUSED"
 
 
 def faults_of(*modules: ModuleType) -> dict[str, type[Fault]]:
-    """All that modules define, by names in one style; raises ``ValueError`` for two of a name."""
+    """Return all faults that modules define, by name; raises ``ValueError`` for a duplicate."""
     faults: dict[str, type[Fault]] = {}
     for module in modules:
         for name, each in vars(module).items():
@@ -184,12 +184,12 @@ def faults_of(*modules: ModuleType) -> dict[str, type[Fault]]:
 
 
 def _is_defined(fault: type[Fault], module: ModuleType) -> bool:
-    """Whether a fault is one of the module's own, and not only a base of such."""
+    """Return True if the module defines the fault, and it is not only a base class."""
     return fault.__module__ == module.__name__ and hasattr(fault, "found_by")
 
 
 def behind(fault: type[Fault], host: str, port: int) -> Behaviour:
-    """The behaviour of a proxy in front of the broker at that address."""
+    """Return the behaviour of a proxy in front of the broker at that address."""
     connections: list[Fault] = []
 
     def behaviour(line: Line) -> None:

@@ -1,4 +1,4 @@
-"""Frames as octets, taken apart and put together without knowing what they mean."""
+"""Frames as bytes, parsed and assembled without interpretation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LENGTH = re.compile(rb"^content-length:(\d+)\r?$", re.MULTILINE)
 
 @dataclass
 class Raw:
-    """A frame, or the line ends between two, which have no command."""
+    """A frame, or the line ends between two frames, which have no command."""
 
     command: bytes
     #: Header lines, still escaped.
@@ -22,7 +22,7 @@ class Raw:
 
     @classmethod
     def parse(cls, octets: bytes) -> Self:
-        """Take apart what :class:`Splitter` gives."""
+        """Parse a piece of the output of :class:`Splitter`."""
         if not octets.endswith(b"\0"):
             return cls(b"", [], octets)
         eol = b"\r\n" if b"\r\n" in octets.partition(b"\n\n")[0] else b"\n"
@@ -31,21 +31,21 @@ class Raw:
         return cls(command, lines, body, eol)
 
     def octets(self) -> bytes:
-        """Put it together."""
+        """Return the encoded frame."""
         if not self.command:
             return self.body
         head = self.eol.join([self.command, *self.lines, b"", b""])
         return head + self.body + b"\0"
 
     def get(self, name: str) -> str | None:
-        """The first value of a header."""
+        """Return the first value of a header."""
         prefix = f"{name}:".encode()
         values = (line[len(prefix) :] for line in self.lines if line.startswith(prefix))
         value = next(values, None)
         return None if value is None else value.decode("utf-8", "surrogateescape")
 
     def drop(self, *names: str) -> None:
-        """Take headers out."""
+        """Remove headers."""
         prefixes = tuple(f"{name}:".encode() for name in names)
         self.lines = [line for line in self.lines if not line.startswith(prefixes)]
 
@@ -62,19 +62,19 @@ class Raw:
 
 
 class Splitter:
-    """Cuts a stream into frames and the line ends between them; loses and adds nothing."""
+    """Splits a stream into frames and the line ends between them, without changes."""
 
     def __init__(self) -> None:
-        """Begin at the beginning of a frame."""
+        """Start at the beginning of a frame."""
         self._pending = b""
 
     @property
     def pending(self) -> bytes:
-        """What is not complete."""
+        """The incomplete rest."""
         return self._pending
 
     def feed(self, octets: bytes) -> list[Raw]:
-        """What is complete with these octets."""
+        """Return the frames that are complete with these bytes."""
         self._pending += octets
         pieces = []
         while end := self._end():
@@ -94,6 +94,6 @@ class Splitter:
         if not gap:
             head, gap, _ = pending[:nul].partition(b"\r\n\r\n")
         length = _LENGTH.search(head)
-        # A body that is longer than it says ends at the next NUL all the same.
+        # A body that is longer than its content-length ends at the next NUL, too.
         end = pending.find(b"\0", len(head + gap) + int(length[1])) if length else nul
         return end + 1

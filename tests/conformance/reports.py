@@ -1,4 +1,4 @@
-"""Reports with results of all kinds, and what tests look at in a page made of them."""
+"""Reports with results of all kinds, and a parser for pages made of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from stompkit.conformance.report import Report, TargetInfo
 from stompkit.conformance.verdict import CaseResult, Ending, Verdict, WireEvent
 
-#: Everything that means something to XML, HTML or a terminal, or can't be in a file of theirs.
+#: Characters with a meaning in XML, HTML or a terminal, or not permitted there.
 HOSTILE = (
     "<script>alert(1)</script> </details> ]]> & \" ' <!-- $name ${style} \\N{} {}"
     "\x00\x01\x08\x0b\x0c\x1b[31m\x7f\x85\u202e\ud800\udcff\ufffe\uffff\r\n\t\U0001f600"
@@ -17,7 +17,7 @@ CLEAN = "a clean text"
 
 
 def result(name: str, verdict: Verdict, text: str = "", **more: Any) -> CaseResult:
-    """A result that has this text in every place that can hold one."""
+    """Return a result with this text in every field for texts."""
     fields: dict[str, Any] = {
         "id": name,
         "version": name.partition("/")[0],
@@ -42,7 +42,7 @@ def result(name: str, verdict: Verdict, text: str = "", **more: Any) -> CaseResu
 
 
 def a_report(text: str) -> Report:
-    """A report with results of all kinds."""
+    """Return a report with results of all kinds."""
     results = [
         result(f"1.{number % 3}/topic/case-{number}", verdict, text, profile={text: text})
         for number, verdict in enumerate(Verdict)
@@ -63,12 +63,12 @@ def a_report(text: str) -> Report:
 
 
 class Page(HTMLParser):
-    """Checks that tags are balanced, and collects texts, attributes and ids."""
+    """Parses a page: checks that tags are balanced, and collects texts, attributes and ids."""
 
     VOID = frozenset({"meta", "br", "input"})
 
     def __init__(self, page: bytes) -> None:
-        """Read a page."""
+        """Parse a page."""
         super().__init__()
         self.open: list[str] = []
         self.text = ""
@@ -79,22 +79,22 @@ class Page(HTMLParser):
         assert not self.open
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note a tag."""
+        """Record a tag."""
         self.tags.add(tag)
         self.attributes += [(name, value or "") for name, value in attrs]
         if tag not in self.VOID:
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        """Match it with its beginning."""
+        """Match an end tag with its start tag."""
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        """Note a text."""
+        """Record a text."""
         self.text += data
 
     def check_self_contained(self, data: bytes) -> list[str]:
-        """Check that the page loads nothing and that its links lead somewhere; gives these."""
+        """Check that the page loads nothing and that its links resolve; return the links."""
         assert not self.tags & {"script", "link", "img", "iframe", "object", "base", "form"}
         assert not [
             value

@@ -1,4 +1,4 @@
-"""TCP servers that do what a function says, to be tested by the suite."""
+"""TCP servers with a scripted behaviour, as targets of the suite."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from typing import Self
 
 _READ_BYTES = 65_536
-#: What no connection of a test lasts: only a bug in a test leaves it to this.
+#: Longer than any connection of a test, in seconds: this ends only tests with a bug.
 _LONG_S = 60.0
 
 Behaviour = Callable[["Line"], None]
 
 
 class Gone(Exception):
-    """The other side has ended the connection."""
+    """The peer has ended the connection."""
 
 
 class Line:
@@ -34,14 +34,14 @@ class Line:
         self._closed = threading.Event()
 
     def send(self, octets: bytes) -> None:
-        """Send octets; raises :class:`Gone` where nobody takes them any more."""
+        """Send bytes; raises :class:`Gone` if the peer has closed."""
         try:
             self._socket.sendall(octets)
         except OSError:
             raise Gone from None
 
     def receive(self) -> bytes:
-        """Some octets; raises :class:`Gone` at the end."""
+        """Return received bytes; raises :class:`Gone` at the end."""
         try:
             octets = self._socket.recv(_READ_BYTES)
         except OSError:
@@ -51,7 +51,7 @@ class Line:
         return octets
 
     def frame(self) -> tuple[str, dict[str, str]]:
-        """Command and headers of the next frame, which has no NUL in its body."""
+        """Return command and headers of the next frame, which has no NUL in its body."""
         while b"\0" not in self._pending:
             self._pending += self.receive()
         octets, _, self._pending = self._pending.partition(b"\0")
@@ -61,35 +61,35 @@ class Line:
         return command, {name: value for name, _, value in pairs}
 
     def frames(self) -> Iterator[tuple[str, dict[str, str]]]:
-        """All frames, to the end of the connection."""
+        """Yield all frames to the end of the connection."""
         while True:
             yield self.frame()
 
     def wait(self) -> None:
-        """Read until the other side ends the connection."""
+        """Read until the peer ends the connection."""
         while True:
             self.receive()
 
     def hold(self) -> None:
-        """Read nothing, until the server is stopped."""
+        """Wait without reading until the server is stopped."""
         self._closed.wait(_LONG_S)
         raise Gone
 
     def reset(self) -> None:
-        """Cut the connection off; for the thread that reads from it only."""
+        """Reset the connection; only for the thread that reads from it."""
         self._closed.set()
         with contextlib.suppress(OSError):
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._socket.close()
 
     def end(self) -> None:
-        """End the connection from any thread; one that waits for octets from it goes on."""
+        """End the connection from any thread; a thread that waits for bytes from it wakes up."""
         self._closed.set()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End the connection and free the socket; for the thread that reads from it only."""
+        """End the connection and free the socket; only for the thread that reads from it."""
         self.end()
         self._socket.close()
 
@@ -97,12 +97,12 @@ class Line:
 class ScriptedServer:
     """Listens on a free port; each connection has a thread that runs the behaviour.
 
-    A connection whose behaviour has returned is closed. What a behaviour raises, but for
-    :class:`Gone`, is raised by :meth:`stop`.
+    A connection is closed when its behaviour returns. :meth:`stop` raises the exceptions of
+    behaviours, except for :class:`Gone`.
     """
 
     def __init__(self, behaviour: Behaviour, host: str = "127.0.0.1") -> None:
-        """Begin to listen."""
+        """Start listening."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, 0), family=family)
         self.port: int = self._listener.getsockname()[1]
@@ -117,11 +117,11 @@ class ScriptedServer:
         self._threads[0].start()
 
     def __enter__(self) -> Self:
-        """Give the server."""
+        """Return the server."""
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Stop it."""
+        """Stop the server."""
         self.stop()
 
     def stop_listening(self) -> None:
@@ -131,7 +131,7 @@ class ScriptedServer:
         self._listener.close()
 
     def stop(self) -> None:
-        """End everything; raises what a behaviour has raised."""
+        """End everything; raises an exception of a behaviour, if there was one."""
         with self._lock:
             self._is_stopped = True
             lines = list(self._lines)
@@ -170,29 +170,29 @@ class ScriptedServer:
             line.close()
 
 
-# Behaviours, and what they are made of.
+# Behaviours, and functions for them.
 
 
 def frame(command: str, headers: dict[str, str], body: bytes = b"") -> bytes:
-    """A frame without escapes."""
+    """Return a frame without escapes."""
     lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
     return f"{command}\n{lines}\n".encode("utf-8", "surrogateescape") + body + b"\0"
 
 
 def connected(line: Line, **extra: str) -> None:
-    """Read CONNECT, and answer it with CONNECTED on the version that it asks for."""
+    """Read CONNECT, and reply with CONNECTED of the version that it requests."""
     _, headers = line.frame()
     line.send(connected_frame(headers, **extra))
 
 
 def connected_frame(headers: dict[str, str], **extra: str) -> bytes:
-    """The CONNECTED that answers a CONNECT with these headers."""
+    """Return the CONNECTED in reply to a CONNECT with these headers."""
     version = headers.get("accept-version", "1.0").split(",")[-1]
     return frame("CONNECTED", {"version": version, "session": secrets.token_hex(4), **extra})
 
 
 def receipts(line: Line) -> None:
-    """A server that takes everything and delivers nothing."""
+    """Confirm all frames, but deliver nothing."""
     connected(line)
     for _, headers in line.frames():
         if "receipt" in headers:

@@ -1,8 +1,8 @@
-"""A STOMP client written from the specifications alone, with switches that break or bend them.
+"""A STOMP client written from the specifications alone, with switches for faults and variants.
 
-It does what ``docs/conformance-clients.rst`` asks of a program, and shares no code with the
-package. ``DEVIATIONS`` are switches that break a statement; ``LIBERTIES`` are those that the
-specifications permit. A client has one switch at most.
+It behaves as ``docs/conformance-clients.rst`` requires of a program, and shares no code with the
+package. ``DEVIATIONS`` are switches that violate a statement; ``LIBERTIES`` are those that the
+specifications permit. A client has at most one switch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Headers = dict[bytes, bytes]
 Pairs = list[tuple[bytes, bytes]]
 Frame = tuple[bytes, Headers, bytes]
 
-#: Switches that break a statement of the specifications.
+#: Switches that violate a statement of the specifications.
 DEVIATIONS: Final = frozenset(
     {
         "acknowledges after DISCONNECT",
@@ -134,7 +134,7 @@ LIBERTIES: Final = frozenset(
     }
 )
 
-#: Escape sequences of each version, and what they stand for.
+#: Escape sequences of each version, with their meaning.
 _SEQUENCES: Final = {
     b"1.0": {},
     b"1.1": {rb"\\": b"\\", rb"\n": b"\n", rb"\c": b":"},
@@ -143,33 +143,33 @@ _SEQUENCES: Final = {
 _VERSIONS: Final = (b"1.0", b"1.1", b"1.2")
 _IN, _OUT = b"/queue/in", b"/queue/out"
 _BEAT_MS: Final = 500
-#: How long the RECEIPT of DISCONNECT is waited for, in seconds.
+#: Time in seconds to wait for the RECEIPT of DISCONNECT.
 _GOODBYE_S: Final = 1.0
 
 
 class Lost(Exception):
-    """The session is over, and not in good order."""
+    """The session has ended with an error."""
 
 
 class Client:
-    """Sessions with one server after the other, until a message says that this is all."""
+    """Runs sessions with one server after the other, until a message tells it to quit."""
 
     connection: socket.socket
 
     def __init__(self, nodes: Sequence[tuple[str, int]], switch: str = "") -> None:
-        """Make a client for servers at these addresses that has this switch on."""
+        """Create a client for servers at these addresses, with a switch."""
         self.nodes = nodes
         self.switch = switch
         self.is_aborted = threading.Event()
         self.numbers = itertools.count(1)
 
     def has(self, switch: str) -> bool:
-        """Whether this is the switch that is on."""
+        """Return True if this switch is on."""
         assert switch in DEVIATIONS or switch in LIBERTIES, switch
         return switch == self.switch
 
     def run(self) -> int:
-        """Do it all; gives the exit status."""
+        """Run all sessions; return the exit status."""
         for host, port in itertools.cycle(self.nodes):
             try:
                 with socket.create_connection((host, port)) as self.connection:
@@ -188,38 +188,38 @@ class Client:
         raise AssertionError("there are no addresses")
 
     def abort(self) -> None:
-        """Cut the connection off; from any thread."""
+        """Abort the connection; from any thread."""
         self.is_aborted.set()
-        with contextlib.suppress(OSError, AttributeError):  # there may be none yet
+        with contextlib.suppress(OSError, AttributeError):  # there may be no connection yet
             self.connection.shutdown(socket.SHUT_RDWR)
 
     def begin(self) -> None:
-        """Forget the last session."""
+        """Reset the state of the session."""
         if self.is_aborted.is_set():
             raise Lost("aborted")
         self.buffer = b""
         self.version = b""
-        #: Frames that were read ahead, and what the last MESSAGE of them was.
+        #: Frames read ahead, and the headers of the last MESSAGE among them.
         self.frames: deque[Frame] = deque()
         self.newest: Headers = {}
         self.subscriptions: dict[bytes, bytes] = {}
         self.transaction_is_over: Pairs = []
         self.messages = 0
-        #: Seconds between heart-beats, to the server and from it; 0 where there are none.
+        #: Interval in seconds of heart-beats to the server and from it; 0 for none.
         self.send_s = self.receive_s = 0.0
         self.last_sent = self.last_heard = time.monotonic()
 
-    # Octets.
+    # Bytes.
 
     def write(self, octets: bytes) -> None:
-        """Send octets."""
+        """Send bytes."""
         size = 3 if self.has("writes in small pieces") else len(octets)
         for place in range(0, len(octets), size):
             self.connection.sendall(octets[place : place + size])
         self.last_sent = time.monotonic()
 
     def fill(self, until: float | None = None) -> None:
-        """Wait for octets, and keep heart-beats going meanwhile."""
+        """Wait for bytes, and send heart-beats meanwhile."""
         pace = 1.6 if self.has("beats 1.6 times late") else 0.5
         if self.has("beats five times as often"):
             pace = 0.2
@@ -227,7 +227,7 @@ class Client:
         if beat is not None and self.has("beats only while it hears nothing"):
             beat = max(beat, self.last_heard + self.send_s * pace)
         patience = 2.0 if self.has("expects beats sooner than agreed") else 4.0
-        # Of short intervals a busy machine alone would make it miss some.
+        # With short intervals, a busy machine would cause missed heart-beats.
         if self.receive_s > 1.0 and self.has("forgives no late beat"):
             patience = 1.0
         dead = self.last_heard + self.receive_s * patience if self.receive_s else None
@@ -252,10 +252,10 @@ class Client:
         if until is not None and now >= until:
             raise TimeoutError
 
-    # Frames in.
+    # Reading frames.
 
     def receive(self, until: float | None = None) -> Frame:
-        """Wait for a frame; the frames behind it that are complete are read as well."""
+        """Wait for a frame; complete frames after it are read as well."""
         while not self.frames:
             self.read_ahead()
             if not self.frames:
@@ -263,7 +263,7 @@ class Client:
         return self.frames.popleft()
 
     def read_ahead(self) -> None:
-        """Read all frames that are complete; before CONNECTED, one."""
+        """Read all complete frames, or only one before CONNECTED."""
         while frame := self.next_frame():
             if self.has("takes only whole frames for signs of life"):
                 self.last_heard = time.monotonic()
@@ -313,7 +313,7 @@ class Client:
         return command, headers, body
 
     def parse(self, command: bytes, lines: list[bytes]) -> Headers:
-        """Make a dictionary of header lines, the first of each name."""
+        """Parse header lines into a dictionary, with the first of repeated headers."""
         headers: Headers = {}
         if len(lines) > 16 and self.has("refuses more than 16 headers"):
             raise Lost("too many headers")
@@ -352,7 +352,7 @@ class Client:
         return headers
 
     def unescape(self, text: bytes) -> bytes:
-        """Undo the escapes of the version."""
+        """Unescape a text by the rules of the version."""
         version = self.version or b"1.2"
         if version == b"1.0" and self.has("unescapes on 1.0"):
             version = b"1.1"
@@ -376,7 +376,7 @@ class Client:
 
         return re.sub(rb"\\.?", one, text, flags=re.DOTALL)
 
-    # Frames out.
+    # Writing frames.
 
     def send(self, command: bytes, headers: Pairs, body: bytes = b"") -> None:
         """Send a frame."""
@@ -408,7 +408,7 @@ class Client:
         self.write(head + body + b"\0" + tail)
 
     def escape(self, text: bytes) -> bytes:
-        """Write the escapes of the version; raises :class:`Lost` where it has none."""
+        """Escape a text by the rules of the version; raises :class:`Lost` if there is no escape."""
         version = self.version or b"1.2"
         if self.has("does not escape"):
             return text
@@ -423,7 +423,7 @@ class Client:
         return b"".join(sequences.get(bytes([octet]), bytes([octet])) for octet in text)
 
     def ask(self, command: bytes, headers: Pairs, body: bytes = b"") -> bytes:
-        """Send a frame that asks for a receipt; gives that."""
+        """Send a frame with a receipt; return the receipt."""
         receipt = b"r%d" % next(self.numbers)
         asks = not self.has("asks for no receipts but that of DISCONNECT")
         if asks or command == b"DISCONNECT":
@@ -434,7 +434,7 @@ class Client:
         return receipt
 
     def wait_for(self, receipt: bytes) -> None:
-        """Wait for a RECEIPT, and leave all else for later."""
+        """Wait for a RECEIPT, and keep other frames for later."""
         earlier: list[Frame] = []
         while (frame := self.receive())[1].get(b"receipt-id") != receipt:
             earlier.append(frame)
@@ -445,7 +445,7 @@ class Client:
     # The session.
 
     def connect(self, host: bytes) -> None:
-        """Exchange CONNECT for CONNECTED."""
+        """Send CONNECT, and wait for CONNECTED."""
         versions = _VERSIONS[1:] if self.has("offers no 1.0") else _VERSIONS
         if self.has("offers versions in falling order"):
             versions = versions[::-1]
@@ -477,7 +477,7 @@ class Client:
         self.agree(connected.get(b"heart-beat"))
 
     def agree(self, beats: bytes | None) -> None:
-        """Take the heart-beats that the server can send and wants."""
+        """Store the negotiated heart-beats."""
         missing = b"500,500" if self.has("takes a missing heart-beat for its own") else b"0,0"
         can, wants = map(int, (beats or missing).split(b","))
         if self.has("swaps the numbers of heart-beat"):
@@ -493,7 +493,7 @@ class Client:
             self.receive_s = (_BEAT_MS if is_hasty else max(_BEAT_MS, can)) / 1000
 
     def subscribe(self, destination: bytes) -> None:
-        """Subscribe."""
+        """Subscribe to a destination."""
         id = b"s%d" % len(self.subscriptions)
         if self.has("makes ids of destinations"):
             id = destination
@@ -508,7 +508,7 @@ class Client:
         self.ask(b"SUBSCRIBE", headers, b"x" if self.has("sends a body with SUBSCRIBE") else b"")
 
     def work(self) -> None:
-        """Do what messages say, until one says that this is all."""
+        """Execute messages until one tells the client to quit."""
         while True:
             command, headers, body = self.receive()
             if command == b"ERROR":
@@ -520,13 +520,13 @@ class Client:
                 self.handle(headers, body)
 
     def is_mine(self, headers: Headers) -> bool:
-        """Whether a message is one for a subscription."""
+        """Return True if a message belongs to a subscription."""
         if not self.has("routes messages by destination"):
             return True
         return headers.get(b"destination") in self.subscriptions.values()
 
     def handle(self, headers: Headers, body: bytes) -> None:
-        """Do what a message says."""
+        """Execute a message, and acknowledge it."""
         own = [(name, value) for name, value in headers.items() if name.startswith(b"x-")]
         word, _, rest = body.partition(b" ")
         if word == b"nack":
@@ -551,7 +551,7 @@ class Client:
         self.acknowledge(b"ACK", headers)
 
     def kept(self, body: bytes, types: Headers) -> bytes:
-        """A body as the application sees it, or as it goes on."""
+        """Return a body as the application processes it."""
         if self.has("strips line feeds at the end of bodies"):
             return body.rstrip(b"\n")
         if self.has("changes CR LF in bodies"):
@@ -570,7 +570,7 @@ class Client:
         self.ask(b"SEND", [(b"destination", _OUT), *headers], body)
 
     def use_transaction(self, last: bytes, body: bytes) -> None:
-        """Send a message in a transaction, and end that."""
+        """Send a message in a transaction, and end the transaction."""
         is_one = self.has("begins all transactions by one name")
         name = (b"transaction", b"t" if is_one else b"t%d" % next(self.numbers))
         self.ask(b"BEGIN", [name])
@@ -601,7 +601,7 @@ class Client:
         self.ask(command, [*named, *self.transaction_is_over])
 
     def quit(self) -> None:
-        """Unsubscribe, disconnect, and wait for the RECEIPT for some time."""
+        """Unsubscribe, disconnect, and wait for the RECEIPT until a deadline."""
         id, destination = next(iter(self.subscriptions.items()))
         named = (b"id", id)
         if self.has("unsubscribes by destination") or self.has("subscribes without id"):

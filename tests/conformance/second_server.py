@@ -1,8 +1,8 @@
-"""A STOMP server written from the specifications alone, with switches that break or bend them.
+"""A STOMP server written from the specifications alone, with switches for faults and variants.
 
-It shares no code with the package, so that a mistake in how the package reads the specifications
-does not appear on both sides. ``DEVIATIONS`` are switches that break a statement; ``LIBERTIES`` are
-those that the specifications permit. A server has one switch at most.
+It shares no code with the package, so that a misinterpretation of the specifications in the package
+does not appear on both sides. ``DEVIATIONS`` are switches that violate a statement; ``LIBERTIES``
+are those that the specifications permit. A server has at most one switch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final, Protocol, cast
 
 Headers = dict[bytes, bytes]
 
-#: Switches that break a statement of the specifications.
+#: Switches that violate a statement of the specifications.
 DEVIATIONS: Final = frozenset(
     {
         "acknowledges by UNSUBSCRIBE",
@@ -81,54 +81,54 @@ LIBERTIES: Final = frozenset(
     }
 )
 
-#: Escape sequences of each version: octets as they are, and what stands for them.
+#: Escape sequences of each version, by the bytes that they represent.
 _ESCAPES: Final = {
     b"1.0": {},
     b"1.1": {b"\\": rb"\\", b"\n": rb"\n", b":": rb"\c"},
     b"1.2": {b"\\": rb"\\", b"\n": rb"\n", b":": rb"\c", b"\r": rb"\r"},
 }
 _VERSIONS: Final = (b"1.0", b"1.1", b"1.2")
-#: Headers of SEND that are about the request, or that MESSAGE has from the server.
+#: Headers of SEND that are about the request, or that the server sets in MESSAGE.
 _NOT_PASSED_ON: Final = (
     *(b"destination", b"receipt", b"transaction", b"content-length"),
     *(b"message-id", b"subscription", b"ack"),
 )
 _MOST_HEADERS, _LONGEST_LINE, _LONGEST_BODY = 1_000, 65_536, 16 * 1024 * 1024
-#: How often the server can send heart-beats and wants them, in seconds.
+#: Interval in seconds of heart-beats that the server offers and wants.
 _BEAT_S = 0.2
-#: How long the client has to close after the server has said that it does, in seconds.
+#: Time in seconds that the client has to close after the end of the server's stream.
 _LINGER_S = 10.0
 
 
 class Refusal(Exception):
-    """A frame that gets an ERROR."""
+    """A frame that is refused with ERROR."""
 
 
 class Handle(Protocol):
-    """A call that has not been made yet."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """Do not make it."""
+        """Cancel the call."""
 
 
 class Clock(Protocol):
     """The part of an event loop that the server needs."""
 
     def time(self) -> float:
-        """Give the time in seconds."""
+        """Return the time in seconds."""
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> Handle:
-        """Call back after that many seconds."""
+        """Schedule a call after *delay* seconds."""
 
 
 class Transport(Protocol):
     """The part of asyncio's transport that the server needs."""
 
     def write(self, octets: bytes) -> None:
-        """Send octets."""
+        """Send bytes."""
 
     def write_eof(self) -> None:
-        """Say that no more come."""
+        """End the stream."""
 
     def abort(self) -> None:
         """Reset the connection."""
@@ -136,7 +136,7 @@ class Transport(Protocol):
 
 @dataclass
 class Message:
-    """What was sent to a destination."""
+    """A message sent to a destination."""
 
     destination: bytes
     headers: Headers
@@ -145,7 +145,7 @@ class Message:
 
 @dataclass(eq=False)
 class Subscription:
-    """A subscription, and what it has received and not acknowledged, by message-id."""
+    """A subscription, with its unacknowledged messages by message-id."""
 
     client: Client
     id: bytes
@@ -160,7 +160,7 @@ class Client(asyncio.Protocol):
     transport: Transport
 
     def __init__(self, server: Server) -> None:
-        """Begin with nothing received."""
+        """Start without data."""
         self.server = server
         self.has = server.has
         self.buffer = b""
@@ -172,15 +172,15 @@ class Client(asyncio.Protocol):
         self.timers: list[Handle] = []
         self.last_heard = 0.0
 
-    # Frames in.
+    # Reading frames.
 
     def connection_made(self, transport: object) -> None:
-        """Take the transport."""
+        """Store the transport."""
         self.transport = cast("Transport", transport)
         self.server.clients.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Let go of all that belongs to the connection."""
+        """Release everything that belongs to the connection."""
         self.is_lost = True
         self.end()
         self.server.clients.discard(self)
@@ -188,7 +188,7 @@ class Client(asyncio.Protocol):
             timer.cancel()
 
     def data_received(self, octets: bytes) -> None:
-        """Handle the frames that are complete."""
+        """Handle the complete frames."""
         self.last_heard = self.server.loop.time()
         if self.is_over:
             return
@@ -235,7 +235,7 @@ class Client(asyncio.Protocol):
         return command, headers, body
 
     def check_head(self, head: bytes) -> None:
-        """Refuse a head that is too large, or no text."""
+        """Refuse a head that is too large, or not valid text."""
         if b"\0" in head:
             raise Refusal("the head of a frame has a NUL")
         lines = head.split(b"\n")
@@ -245,7 +245,7 @@ class Client(asyncio.Protocol):
             raise Refusal("too many headers, or a line that is too long")
 
     def parse_headers(self, command: bytes, lines: list[bytes]) -> Headers:
-        """Make a dictionary of header lines, the first of each name."""
+        """Parse header lines into a dictionary, with the first of repeated headers."""
         headers: Headers = {}
         is_escaped = self.version and command not in (b"CONNECT", b"STOMP")
         for line in lines:
@@ -270,7 +270,7 @@ class Client(asyncio.Protocol):
         return headers
 
     def unescape(self, text: bytes) -> bytes:
-        """Undo the escapes of the version."""
+        """Unescape a text by the rules of the version."""
         plain = {sequence: octet for octet, sequence in _ESCAPES[self.version].items()}
         if not plain:
             return text
@@ -284,7 +284,7 @@ class Client(asyncio.Protocol):
 
         return re.sub(rb"\\.?", one, text, flags=re.DOTALL)
 
-    # Frames out.
+    # Writing frames.
 
     def say(self, command: bytes, headers: list[tuple[bytes, bytes]], body: bytes = b"") -> None:
         """Send a frame."""
@@ -298,7 +298,7 @@ class Client(asyncio.Protocol):
         self.transport.write(b"\n".join([*lines, b"", body]) + b"\0\n")
 
     def escape(self, text: bytes) -> bytes:
-        """Write the escapes of the version."""
+        """Escape a text by the rules of the version."""
         table = _ESCAPES[self.version or b"1.0"]
         pieces = (table.get(bytes([octet]), bytes([octet])) for octet in text)
         return b"".join(pieces) if table else text.replace(b"\n", b" ")
@@ -316,7 +316,7 @@ class Client(asyncio.Protocol):
             self.end()
 
     def end(self) -> None:
-        """Give back what is not acknowledged, say that nothing more comes, and read to the end."""
+        """Requeue unacknowledged messages, end the stream, and read to the end."""
         if self.is_over:
             return
         self.is_over = True
@@ -330,10 +330,10 @@ class Client(asyncio.Protocol):
             self.transport.write_eof()
         self.timers.append(self.server.loop.call_later(_LINGER_S, self.transport.abort))
 
-    # What frames do.
+    # Executing frames.
 
     def handle(self, command: bytes, headers: Headers, body: bytes) -> None:
-        """Do what a frame asks for."""
+        """Execute a frame."""
         kind = command if not self.has("takes commands in lower case") else command.upper()
         if not self.version or kind in (b"CONNECT", b"STOMP"):
             self.connect(kind, headers)
@@ -347,14 +347,14 @@ class Client(asyncio.Protocol):
             self.end()
 
     def answer(self, headers: Headers) -> None:
-        """Send the RECEIPT that was asked for."""
+        """Send the requested RECEIPT."""
         if (receipt := headers.get(b"receipt")) is not None:
             if self.has("lowers receipts"):
                 receipt = receipt.lower()
             self.say(b"RECEIPT", [(b"receipt-id", receipt)])
 
     def connect(self, command: bytes, headers: Headers) -> None:
-        """Begin the session."""
+        """Start the session."""
         if self.version or command not in (b"CONNECT", b"STOMP"):
             raise Refusal("a session begins with CONNECT, and has one")
         if b"client-id" in headers and self.has("refuses client-id"):
@@ -386,7 +386,7 @@ class Client(asyncio.Protocol):
             self.listen((_BEAT_S if is_hasty else max(_BEAT_S, int(can) / 1000)) * 3)
 
     def beat(self, seconds: float) -> None:
-        """Send heart-beats from now on."""
+        """Send heart-beats periodically."""
         if self.is_over:
             return
         self.timers.append(self.server.loop.call_later(seconds, self.beat, seconds))
@@ -403,7 +403,7 @@ class Client(asyncio.Protocol):
             self.timers.append(self.server.loop.call_later(left, self.listen, seconds))
 
     def is_taken(self, name: bytes) -> bool:
-        """Whether a name is in use, for a server that has one list of them; takes it if not."""
+        """Return True if a name is used on any connection; else reserve it. For one switch only."""
         if not self.has("has one list of transactions for all connections"):
             return False
         taken = name in self.server.ids
@@ -411,26 +411,26 @@ class Client(asyncio.Protocol):
         return taken
 
     def need(self, headers: Headers, name: bytes) -> bytes:
-        """Give the value of a header that must be there."""
+        """Return the value of a required header."""
         if not headers.get(name):
             raise Refusal(f"the header {name.decode()} is missing")
         return headers[name]
 
     def do(self, headers: Headers, action: Callable[[], None]) -> None:
-        """Do it at once, or when the transaction is committed that is named."""
+        """Run an action immediately, or at COMMIT of the transaction in the headers."""
         if (name := headers.get(b"transaction")) is None:
             action()
         else:
             self.transaction(name).append(action)
 
     def transaction(self, name: bytes) -> list[Callable[[], None]]:
-        """Give what is to be done in a transaction."""
+        """Return the actions of a transaction."""
         if name not in self.transactions:
             raise Refusal("no such transaction")
         return self.transactions[name]
 
     def send(self, headers: Headers, body: bytes) -> None:
-        """Take a message."""
+        """Handle a SEND."""
         destination = self.need(headers, b"destination")
         if self.has("strips line feeds at the end of bodies"):
             body = body.rstrip(b"\n")
@@ -458,7 +458,7 @@ class Client(asyncio.Protocol):
         self.do(headers, lambda: self.server.publish(message))
 
     def subscribe(self, headers: Headers, body: bytes) -> None:
-        """Make a subscription."""
+        """Create a subscription."""
         destination = self.need(headers, b"destination")
         mode = headers.get(b"ack", b"auto")
         modes = (b"auto", b"client", b"client-individual")
@@ -495,7 +495,7 @@ class Client(asyncio.Protocol):
             self.server.remove(each)
 
     def ack(self, headers: Headers, body: bytes) -> None:
-        """Settle a message, or all up to it."""
+        """Settle a message, or all messages up to it."""
         id = self.need(headers, b"id" if self.version == b"1.2" else b"message-id")
         name = self.need(headers, b"subscription") if self.version == b"1.1" else None
         holding = [
@@ -531,14 +531,14 @@ class Client(asyncio.Protocol):
         self.transactions[name] = []
 
     def commit(self, headers: Headers, body: bytes) -> None:
-        """Do all of a transaction."""
+        """Run the actions of a transaction."""
         actions = self.transaction(self.need(headers, b"transaction"))
         del self.transactions[headers[b"transaction"]]
         for action in reversed(actions) if self.has("commits in reverse order") else actions:
             action()
 
     def abort(self, headers: Headers, body: bytes) -> None:
-        """Undo a transaction."""
+        """Drop the actions of a transaction."""
         actions = self.transaction(self.need(headers, b"transaction"))
         del self.transactions[headers[b"transaction"]]
         if self.has("sends the last message of what is aborted"):
@@ -556,7 +556,7 @@ class Client(asyncio.Protocol):
         b"SUBSCRIBE": subscribe,
         b"UNSUBSCRIBE": unsubscribe,
         b"ACK": ack,
-        b"NACK": ack,  # a message that is refused is discarded
+        b"NACK": ack,  # a refused message is discarded
         b"BEGIN": begin,
         b"COMMIT": commit,
         b"ABORT": abort,
@@ -565,29 +565,29 @@ class Client(asyncio.Protocol):
 
 
 class Server:
-    """Destinations, and the clients that are connected."""
+    """Destinations, and connected clients."""
 
     def __init__(self, clock: Clock, switch: str = "") -> None:
-        """Make a server that has this switch on."""
+        """Create a server with a switch."""
         self.loop = clock
         self.switch = switch
         self.clients: set[Client] = set()
         self.names = (b"n%d" % number for number in itertools.count(1))
         self.numbers: dict[bytes, itertools.count[int]] = {}
-        #: Names that are in use on any connection, for a server that has one list of them.
+        #: Names of transactions on all connections, for one of the switches.
         self.ids: set[bytes] = set()
         self.queues: dict[bytes, deque[Message]] = {}
         self.subscribers: dict[bytes, deque[Subscription]] = {}
 
     def has(self, switch: str) -> bool:
-        """Whether this is the switch that is on."""
+        """Return True if this switch is on."""
         assert switch in DEVIATIONS or switch in LIBERTIES, switch
         return switch == self.switch
 
-    # Destinations: topics go to all subscribers, all else are queues.
+    # Destinations: topics deliver to all subscribers; all others are queues.
 
     def publish(self, message: Message) -> None:
-        """Take a message that was sent."""
+        """Deliver a message, or put it into a queue."""
         if message.destination.startswith(b"/topic/"):
             for subscription in self.subscribers.get(message.destination, ()):
                 self.deliver(subscription, message)
@@ -596,7 +596,7 @@ class Server:
         self.feed(message.destination)
 
     def feed(self, destination: bytes) -> None:
-        """Deliver what waits, to the subscribers in turn."""
+        """Deliver queued messages to the subscribers in turn."""
         waiting, subscribers = self.queues.get(destination), self.subscribers.get(destination)
         while waiting and subscribers:
             subscribers.rotate(-1)
@@ -619,12 +619,12 @@ class Server:
         to.client.say(b"MESSAGE", list({**own, **message.headers}.items()), message.body)
 
     def add(self, subscription: Subscription) -> None:
-        """Begin to deliver."""
+        """Add a subscription, and start delivery."""
         self.subscribers.setdefault(subscription.destination, deque()).append(subscription)
         self.feed(subscription.destination)
 
     def remove(self, subscription: Subscription) -> None:
-        """Give back to the queue, in order, what was not acknowledged."""
+        """Remove a subscription, and requeue its unacknowledged messages in order."""
         here = subscription.destination
         self.subscribers[here].remove(subscription)
         if not here.startswith(b"/topic/"):
@@ -637,7 +637,7 @@ class Server:
 
 @contextmanager
 def listening(switch: str = "") -> Iterator[int]:
-    """A server in a thread, on a free port of 127.0.0.1; gives the port."""
+    """Run a server in a thread, on a free port of 127.0.0.1; yield the port."""
     loop = asyncio.new_event_loop()
     server = Server(loop, switch)
     made = loop.create_server(lambda: Client(server), "127.0.0.1", 0, backlog=200)

@@ -1,4 +1,4 @@
-"""Where the target is."""
+"""Addresses of targets."""
 
 from __future__ import annotations
 

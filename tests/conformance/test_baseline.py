@@ -1,4 +1,4 @@
-"""--update-baseline: what a run changes in a list of known deviations, and what it leaves."""
+"""--update-baseline: changes of a list of known deviations by a run."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ TEXT = HEAD + ONE + TWO + APART + SOMETIMES
 
 
 def found(**verdicts: Verdict) -> list[CaseResult]:
-    """Results of a run; ``one_2`` stands for 1.2/a/one."""
+    """Return results of a run; ``one_2`` stands for 1.2/a/one."""
     names = {f"{each.rpartition('/')[2]}_{each[2]}": each for each in IDS}
     return [
         result(names[name], verdict, detail=f"saw {verdict}" if verdict is not OK else "")
@@ -77,14 +77,14 @@ AS_LISTED = found(
     ],
 )
 def test_list_that_the_run_does_not_contradict_stays_as_it_is(results: list[CaseResult]) -> None:
-    """Not run and UNSUPPORTED say nothing, nor does what shows only sometimes."""
+    """Missing and UNSUPPORTED results change nothing, nor do those of intermittent deviations."""
     done = update(TEXT, results, IDS)
     assert (done.text, done.added, done.dropped) == (TEXT, [], [])
 
 
 @pytest.mark.parametrize("better", [OK, Verdict.INFORMATIONAL])
 def test_case_that_passes_leaves_its_pattern(better: Verdict) -> None:
-    """Only the list of cases is changed."""
+    """Only the list of cases changes."""
     done = update(TEXT, found(one_0=FAILED, one_1=better), IDS)
     assert done.text == TEXT.replace('"1.?/a/one"', '"1.0/a/one", "1.2/a/one"')
     assert (done.added, done.dropped) == ([], ["1.1/a/one"])
@@ -116,7 +116,7 @@ def test_names_in_several_lines_keep_their_comments() -> None:
 
 
 def test_new_deviations_have_what_was_seen_for_a_reason() -> None:
-    """Those with the same verdict and reason share an entry."""
+    """Deviations with the same verdict and reason share an entry."""
     done = update(HEAD + ONE, found(two_1=FAILED, three_2=NON_STRICT, two_2=FAILED), IDS)
     assert done.text == HEAD + ONE + (
         '\n[[deviation]]\ncases = ["1.1/a/two", "1.2/a/two"]\nverdict = "FAILED"\n'
@@ -138,7 +138,7 @@ def test_deviation_with_another_verdict_is_a_new_one(listed: Verdict, now: Verdi
 
 
 def test_what_is_listed_twice_is_dropped_twice() -> None:
-    """Else the second entry would speak for the case as soon as the first is gone."""
+    """Otherwise the second entry would apply to the case after the first one is gone."""
     text = HEAD + ONE + ONE.replace("FAILED", "NON-STRICT")
     done = update(text, found(one_0=OK, one_1=OK, one_2=OK), IDS)
     assert done.text == HEAD
@@ -154,7 +154,7 @@ def test_second_update_changes_nothing_and_the_run_is_as_expected() -> None:
 
 
 def test_new_file_names_the_server() -> None:
-    """Whatever it has said, and whatever was seen, it can be read again."""
+    """Whatever text the server has sent, the new file can be read again."""
     for server, broker, version in (
         ("RabbitMQ/3.10.8", "RabbitMQ", "3.10.8"),
         # A comment may follow the version.
@@ -189,7 +189,7 @@ def test_file_that_can_not_be_kept_as_it_is_written_is_refused(text: str) -> Non
     "path", sorted((cases_folder() / "brokers").glob("*.toml")), ids=lambda path: path.stem
 )
 def test_lists_that_come_with_the_suite_can_be_updated(path: Path) -> None:
-    """Every entry of them can go, and every other then stays."""
+    """Every entry can be dropped, and all others stay then."""
     text = path.read_text("utf-8")
     listed = msgspec.toml.decode(text, type=Expectations).deviation
     names = dict.fromkeys(
@@ -219,7 +219,7 @@ RUN = ("1.2/send/destination-required", "1.2/send/delivers")
 def test_run_is_judged_by_the_list_as_it_was(
     suite: Suite, serve: Serve, broker: RunningBroker, mq: str, tmp_path: Path
 ) -> None:
-    """So a failure that is new is told as one, and so is an unexpected pass."""
+    """The run reports new failures and unexpected passes before the list is updated."""
     careless = serve(behind(send_needs_no_destination, broker.host, broker.port)).address
     path = tmp_path / "known.toml"
 

@@ -24,8 +24,8 @@ FAULTS = faults_of(
         for path in sorted(Path(__file__).parent.glob("broken_*.py"))
     )
 )
-#: Quick cases about all kinds of things. Each server has some of them, since most rules are kept
-#: there; neighbours in the list of faults have others.
+#: Fast cases about various rules. Each server runs some of them, because most rules are kept there;
+#: neighbours in the list of faults run others.
 CONTROL = (
     "1.2/connect/connected-on-accept",
     "1.0/connected/session-header",
@@ -51,7 +51,7 @@ CONTROL = (
     "1.1/bnf/empty-value",
     "1.1/disconnect/receipt-answered",
 )
-#: How many of them a server has; all in a campaign.
+#: Number of these cases for each server; all in a campaign.
 CONTROLS = effort(2, len(CONTROL))
 
 
@@ -62,10 +62,10 @@ def control_of(name: str) -> list[str]:
 
 
 def findings(name: str, host: str, port: int) -> set[str]:
-    """Return the cases that are FAILED or NON-STRICT with a fault before that broker.
+    """Return the cases that are FAILED or NON-STRICT with a fault in front of that broker.
 
-    Of all cases those are run that the fault names, and its controls; in a process of its own,
-    which has the proxy as well: proxies that shared one would be slow, and time decides what comes.
+    Only the cases that the fault names and its controls run. They run in a separate process
+    together with the proxy: a shared proxy process would be slow, and many cases depend on timing.
     """
     fault = FAULTS[name]
     cases = {*fault.found_by, *control_of(name)}
@@ -73,7 +73,7 @@ def findings(name: str, host: str, port: int) -> set[str]:
         address = Address("127.0.0.1", server.port, timeout_s=2.0, quiet_s=0.3)
         report = run(address, probe(address), Selection(tuple(sorted(cases))))
     assert not report.errors, report.errors
-    # An id selects the cases, too, that cover the requirement beside others.
+    # An id also selects the cases that cover the requirement besides others.
     results = [each for each in report.results if each.id in cases]
     assert len(results) == len(cases), report.cut_short
     return {each.id for each in results if each.verdict in ("FAILED", "NON-STRICT")}
@@ -83,9 +83,9 @@ def findings(name: str, host: str, port: int) -> set[str]:
 def found(
     request: pytest.FixtureRequest, broker: RunningBroker
 ) -> Iterator[dict[str, Future[set[str]]]]:
-    """What was found about each server; the runs are made side by side."""
+    """The results for each server; the runs are concurrent."""
     wanted = selected(request, "name")
-    # Each process makes many runs, for it takes longer to start one than to make a run.
+    # Each process makes many runs, because starting a process takes longer than a run.
     with ProcessPoolExecutor(max_workers=6, mp_context=get_context("spawn")) as pool:
         yield {name: pool.submit(findings, name, broker.host, broker.port) for name in wanted}
         pool.shutdown(cancel_futures=True)
@@ -93,5 +93,5 @@ def found(
 
 @pytest.mark.parametrize("name", some(FAULTS, 5))
 def test_broken_rule_is_found(name: str, found: dict[str, Future[set[str]]]) -> None:
-    """No case is missing, and none is there that is about something else."""
+    """All cases about the rule detect it, and no others."""
     assert found[name].result() == set(FAULTS[name].found_by), FAULTS[name].__doc__

@@ -1,4 +1,4 @@
-"""The HTML reports of real runs, as a browser shows them."""
+"""The HTML reports of real runs in a browser."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ from tests.conformance.reports import a_report
 from tests.conformance.scripted import ScriptedServer
 
 PNG = b"\x89PNG"
-#: A telephone, a screen on which the parts of the header have just room beside each other, a desk.
+#: A phone, a screen where the parts of the header just fit beside each other, and a desktop.
 WIDTHS = (400, 721, 1280)
 PAGES = ("single.html", "matrix.html")
-#: Some of each chapter and kind, and of both what is broken and what is not; the last two have a
-#: profile.
+#: Some cases of each chapter and kind, both passing and failing; the last two have a profile.
 CASES = ("1.2/send", "1.2/connect", "behaviour/1.?/ack/unknown", "behaviour/ack/settled-already")
 
-#: Ids of what a table shows at present, of its rows or cells.
+#: Number of rows or cells of a table that are visible at present.
 VISIBLE = """[...document.querySelectorAll('{selector}')]
     .filter(each => each.checkVisibility()).length"""
-#: Whether what the address names is open, on the screen, and not behind the header.
+#: True if the target of the address is open, on the screen, and not behind the header.
 ARRIVED = """(() => {
     const target = document.querySelector(':target');
     const box = target.getBoundingClientRect();
@@ -42,7 +41,7 @@ ARRIVED = """(() => {
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory, broker: RunningBroker) -> list[Report]:
-    """Of a run on our broker, and of one on a broker that breaks a rule."""
+    """Reports of a run on our broker, and of one on a broker that breaks a rule."""
     folder = tmp_path_factory.mktemp("reports")
     made = []
     with ScriptedServer(behind(send_needs_no_destination, broker.host, broker.port)) as careless:
@@ -59,7 +58,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory, broker: RunningBroker) -> 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, reports: list[Report]) -> Path:
-    """A folder with the pages made of them, and with one that says nothing short."""
+    """A folder with the pages of these reports, and with pages of very long texts."""
     path = tmp_path_factory.mktemp("pages")
     (path / "single.html").write_bytes(to_html(reports[1]))
     (path / "matrix.html").write_bytes(to_matrix(reports))
@@ -77,7 +76,7 @@ def _on_a_screen(browser: Chromium) -> Iterator[None]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_page_is_shown_without_a_complaint(page: str, browser: Chromium, folder: Path) -> None:
-    """Light and dark, which look differently."""
+    """Neither the light nor the dark scheme causes messages on the console."""
     shots = []
     for scheme in ("light", "dark"):
         browser.emulate(color_scheme=scheme)
@@ -118,7 +117,7 @@ def test_each_result_has_a_cell_and_details(
 def test_page_is_as_wide_as_the_window(
     page: str, width: int, browser: Chromium, folder: Path
 ) -> None:
-    """Nothing has to be scrolled sideways, also with every case opened."""
+    """The page needs no horizontal scrolling, even with every case opened."""
     browser.open(folder / page, width=width)
     browser.ask("document.querySelectorAll('details').forEach(each => each.open = true)")
     assert browser.ask("innerWidth") == width
@@ -142,7 +141,7 @@ def test_page_is_as_wide_as_the_window(
 def test_cell_leads_to_what_is_behind_it(
     page: str, cell: str, width: int, browser: Chromium, folder: Path
 ) -> None:
-    """It is open then, and can be seen below the header."""
+    """The target of the link is open then, and visible below the header."""
     browser.open(folder / page, width=width)
     closed = "document.querySelectorAll('details[open]').length"
     assert browser.ask(closed) == 0
@@ -152,7 +151,7 @@ def test_cell_leads_to_what_is_behind_it(
 
 
 def test_address_of_a_case_opens_it(browser: Chromium, folder: Path) -> None:
-    """As it would be sent to somebody."""
+    """A link to a case, as sent to other people, opens the case."""
     browser.open(folder / "single.html", "1.2/send/destination-required")
     assert browser.ask(ARRIVED)
     shown = browser.ask("document.querySelector('details[open]').innerText")
@@ -220,7 +219,7 @@ def test_heads_of_columns_stay(browser: Chromium, folder: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_what_is_printed_is_what_is_not_ok(page: str, browser: Chromium, folder: Path) -> None:
-    """Opened, and without what only a screen can use."""
+    """All failures are printed expanded, without elements that only a screen can use."""
     browser.emulate("print")
     browser.open(folder / page, width=800)
     assert browser.ask(VISIBLE.format(selector="header, .log, details.good")) == 0

@@ -1,4 +1,4 @@
-"""The decorator that makes a test function a case."""
+"""The decorator that turns a test function into a case."""
 
 from __future__ import annotations
 

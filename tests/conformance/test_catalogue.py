@@ -1,4 +1,4 @@
-"""The catalogue of requirements against the cases that there are."""
+"""The catalogue of requirements is consistent with the cases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stompkit.conformance.runner import Selection, all_cases
 
 @pytest.fixture(scope="module")
 def covered() -> set[str]:
-    """Ids of all requirements that cases name."""
+    """Return the ids of all requirements that cases name."""
     return {each for case in all_cases(Selection()) for each in case.requirements}
 
 
@@ -34,7 +34,7 @@ def test_only_what_no_client_can_observe_has_no_kind_of_case() -> None:
 
 
 def test_a_requirement_that_another_covers_names_no_case() -> None:
-    """It is named beside that one."""
+    """A case names it besides the other one."""
     names = {case.id for case in all_cases(Selection())}
     assert [
         each.id for each in catalogue().values() if each.kind == "ref" and each.id in names

@@ -24,7 +24,7 @@ for each in sorted(Path(__file__).parent.glob("wrong_*.py")):
     import_module(f"tests.conformance.{each.stem}")
 
 CASES = {case.id: case for case in all_cases()}
-#: Quick cases about all kinds of things, run on each of the clients: most rules are kept there.
+#: Fast cases about various rules, which run on each client: most rules are kept there.
 CONTROL = (
     "client/connect/first-frame",
     "client/connect/host",
@@ -43,19 +43,19 @@ CONTROL = (
     "client/disconnect/ends",
     "client/error/ends",
 )
-#: Less than a user waits, and still long for what happens within one process.
+#: Shorter than the defaults for users, but long for events within one process.
 PATIENCE = Patience(timeout_s=5.0, quiet_s=0.3)
 
 
 def ids(patterns: tuple[str, ...]) -> set[str]:
-    """The cases that patterns name, each of which names some."""
+    """Return the cases that match patterns; each pattern must match some."""
     found = {pattern: [i for i in CASES if fnmatchcase(i, pattern)] for pattern in patterns}
     assert all(found.values()), f"no such case: {found}"
     return {case_id for some in found.values() for case_id in some}
 
 
 def results(agent: type[Agent], case_ids: set[str]) -> dict[str, CaseResult]:
-    """What comes out of cases on a client."""
+    """Return the results of cases on a client."""
     trials = Trials(thread_launcher(agent), patience=PATIENCE, jobs=4)
     trials.run([case for case_id, case in CASES.items() if case_id in case_ids])
     assert not trials.errors, trials.errors
@@ -63,7 +63,7 @@ def results(agent: type[Agent], case_ids: set[str]) -> dict[str, CaseResult]:
 
 
 def findings(fault: type[Fault]) -> dict[str, str]:
-    """The cases that are FAILED or NON-STRICT for a client, with the reasons."""
+    """Return the cases that are FAILED or NON-STRICT for a client, with the reasons."""
     bad = (Verdict.FAILED, Verdict.NON_STRICT)
     found = results(fault, {*ids(fault.found_by), *CONTROL})
     return {case_id: each.detail for case_id, each in found.items() if each.verdict in bad}
@@ -71,7 +71,7 @@ def findings(fault: type[Fault]) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def found() -> Iterator[dict[str, Future[dict[str, str]]]]:
-    """What was found about each client; the runs are made side by side, for they mostly wait."""
+    """The results for each client; the runs are concurrent, because they mostly wait."""
     with ThreadPoolExecutor(8) as pool:
         yield {name: pool.submit(findings, fault) for name, fault in FAULTS.items()}
         pool.shutdown(cancel_futures=True)
@@ -79,7 +79,7 @@ def found() -> Iterator[dict[str, Future[dict[str, str]]]]:
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_broken_rule_is_found(name: str, found: dict[str, Future[dict[str, str]]]) -> None:
-    """No case is missing, and none is there that is about something else."""
+    """All cases about the rule detect it, and no others."""
     what = found[name].result()
     assert set(what) == ids(FAULTS[name].found_by), f"{FAULTS[name].__doc__} {what}"
 
@@ -106,11 +106,11 @@ def test_a_client_that_can_not_do_something_says_so() -> None:
     }
 
 
-# Cases themselves.
+# The cases themselves.
 
 
 def module(*functions: object) -> ModuleType:
-    """A module that has these functions."""
+    """Return a module with these functions."""
     made = ModuleType("cases")
     vars(made).update({f"case_{number}": each for number, each in enumerate(functions)})
     return made

@@ -30,7 +30,7 @@ from tests.ports import free_range
 PYTHON = shlex.quote(sys.executable)
 AGENT = f"{PYTHON} -m tests.conformance.minimal_client {{host}} {{port}} {{case}}"
 QUICK = ("client/connect/first-frame", "client/connect/host", "client/disconnect/ends")
-#: Says something, connects where it is told, and does what the last word says.
+#: Prints a line, connects to the given address, and then runs further code.
 PROGRAM = """\
 import os, socket, sys, time
 print("this is the program, with", os.environ["STOMPKIT_HOSTS"], flush=True)
@@ -44,7 +44,7 @@ Program = Callable[[str], str]
 
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
-    """Write a program that goes on as told; gives the command that runs it."""
+    """Writes a program with further code; returns the command that runs it."""
 
     def write(rest: str) -> str:
         path = tmp_path / "program.py"
@@ -103,7 +103,7 @@ def test_the_address_and_the_case_are_told(suite: Suite, program: Program, tmp_p
 
 
 def has_ended(pid: int) -> bool:
-    """Whether there is no such process any more."""
+    """Return True if the process does not exist any more."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -162,7 +162,7 @@ def test_ctrl_c_ends_the_run_and_the_program(
     assert all(has_ended(int(pid)) for pid in (tmp_path / "pids").read_text().split())
 
 
-# What is known of a client.
+# Known deviations of a client.
 
 
 def test_what_is_expected_of_a_client_does_not_fail(suite: Suite, tmp_path: Path) -> None:
@@ -227,10 +227,10 @@ def test_list_shows_the_cases_about_clients(suite: Suite) -> None:
 
 
 class Visitor(Agent):
-    """A client that does not come again."""
+    """A client that does not reconnect."""
 
     def goes_on(self, error: Exception) -> bool:
-        """Only until somebody has listened."""
+        """Return True only while no server listens."""
         return isinstance(error, ConnectionRefusedError)
 
 
@@ -238,7 +238,7 @@ class Serving:
     """``--serve`` as a process."""
 
     def __init__(self, *arguments: str, cwd: Path) -> None:
-        """Start it, and read its table."""
+        """Start it, and read its table of ports."""
         with interruptible():
             self.process = subprocess.Popen(
                 [
@@ -266,15 +266,15 @@ class Serving:
             self.ports[case_id] = [int(port) for port in ports.split(",")]
 
     def visit(self, case_id: str) -> int:
-        """Run a client on a case; gives its exit status."""
+        """Run a client on a case; return its exit status."""
         return Visitor(tuple(("127.0.0.1", port) for port in self.ports[case_id])).run()
 
     def wait_for(self, text: str) -> None:
-        """Read lines until one has this text."""
+        """Read lines until one contains this text."""
         assert any(text in line for line in self.lines)
 
     def end(self, number: signal.Signals = signal.SIGINT) -> tuple[int, str]:
-        """Press Ctrl-C; gives exit status and what is left to read."""
+        """Send Ctrl-C; return the exit status and the remaining output."""
         self.process.send_signal(number)
         told = "".join(self.lines)
         return self.process.wait(BOUND_S), told
@@ -282,14 +282,14 @@ class Serving:
 
 @pytest.fixture
 def serving(tmp_path: Path) -> Iterator[Callable[..., Serving]]:
-    """Start ``--serve``, and end it after the test."""
+    """Starts ``--serve``, and ends it after the test."""
     with ExitStack() as stack:
 
         def start(*arguments: str) -> Serving:
             started = Serving(*arguments, cwd=tmp_path)
             stack.enter_context(started.process)
             stack.callback(started.process.kill)
-            # Who waits for a line that never comes is to see the end of the output.
+            # A test that waits for a missing line must see the end of the output.
             bound = threading.Timer(BOUND_S, started.process.kill)
             bound.start()
             stack.callback(bound.cancel)

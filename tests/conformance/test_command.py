@@ -1,4 +1,4 @@
-"""The command line: what it says, and its exit status."""
+"""The command line: its output, and its exit status."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.conformance.scripted import Line, receipts
 
 QUICK = "1.2/connect/connected-on-accept"
 
-#: Arguments, and what the message says: the option, and what it wants.
+#: Arguments, and the expected message: the option, and its requirement.
 MISTAKES = [
     (["--mq", "localhost"], ["--mq", "'localhost' is not HOST:PORT", "localhost:61613"]),
     (["--mq", ":61613"], ["--mq", "is not HOST:PORT"]),
@@ -101,7 +101,7 @@ def test_options_that_exclude_each_other(arguments: list[str], message: str, sui
 
 
 def test_mistakes_that_only_the_cases_show(suite: Suite) -> None:
-    """The first needs no target: that there is none is not noticed."""
+    """The first check needs no target: its absence is not noticed."""
     for arguments, message in (
         (["1.2/connect", "1.2/connekt"], "no case is called '1.2/connekt'; --list shows"),
         ([QUICK, "--exclude", "1.2/conect"], "no case is called '1.2/conect'; --list shows"),
@@ -142,7 +142,7 @@ def test_broker_that_can_not_be_launched(suite: Suite) -> None:
 def test_report_that_can_not_be_written_in_the_end(
     suite: Suite, serve: Serve, tmp_path: Path
 ) -> None:
-    """It could when it was looked at; the run is over, and its result is told all the same."""
+    """The path was writable at first. The result of the finished run is printed nevertheless."""
 
     def in_the_way(line: Line) -> None:
         (tmp_path / "r.json").mkdir(exist_ok=True)
@@ -218,7 +218,7 @@ def test_case_with_a_mistake_costs_only_its_own_result(
 def test_case_that_stumbles_over_an_answer_blames_the_target(
     suite: Suite, mq: str, tmp_path: Path
 ) -> None:
-    """A header that is missing or no number is the target's; it has to be told as such."""
+    """A missing or invalid header is an error of the target, and is reported as such."""
     source = '''
 @case("1.2/message/destination")
 def test_number(peer: Peer) -> None:
@@ -243,7 +243,7 @@ def test_missing(peer: Peer) -> None:
 def test_interrupt_ends_the_run_with_what_there_is(
     number: int, status: int, jobs: str, done: str, serve: Serve, tmp_path: Path
 ) -> None:
-    """Ctrl-C or SIGTERM in the second case, to all processes: the first is reported."""
+    """On Ctrl-C or SIGTERM in the second case, to all processes, the first case is reported."""
     in_second_case = threading.Event()
 
     def behaviour(line: Line) -> None:
@@ -274,7 +274,7 @@ def test_interrupt_ends_the_run_with_what_there_is(
 
 
 def test_reader_that_goes_away(tmp_path: Path) -> None:
-    """As in ``... --list | head -0``: no complaint, and a status that is not 0."""
+    """With ``... --list | head -0``, there is no error message, and the status is not 0."""
     process = subprocess.Popen(
         [sys.executable, "-m", "stompkit.conformance", "--list"],
         cwd=tmp_path,

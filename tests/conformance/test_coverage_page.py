@@ -1,4 +1,4 @@
-"""The page that says which case tests which statement is made of the cases, and up to date."""
+"""The page that lists the cases of each statement is generated from the cases, and up to date."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def script() -> dict[str, Any]:
 
 
 def case(name: str, *covers: str) -> Case:
-    """A case that covers these requirements."""
+    """Return a case that covers these requirements."""
     return Case(
         id=name,
         version="1.2",
@@ -38,19 +38,19 @@ def case(name: str, *covers: str) -> Case:
 
 
 def requirement(name: str, **fields: str) -> Requirement:
-    """A requirement of STOMP 1.2, of level MUST."""
+    """Return a requirement of STOMP 1.2, of level MUST."""
     defaults = {"version": "1.2", "level": "MUST", "section": "S", "statement": "It is so."}
     return msgspec.structs.replace(ANY, id=name, **{**defaults, **fields})
 
 
 def parts(page: str) -> dict[str, str]:
-    """What is said of each requirement."""
+    """Return the text for each requirement."""
     found = re.findall(r"^``(\S+)`` \(\w+\)\n((?:    .*\n|\n)+)", page, re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in found}
 
 
 def counts(page: str) -> dict[str, list[int]]:
-    """The numbers of the table, by version and level."""
+    """Return the numbers in the table, by version and level."""
     found = re.findall(r"^   (\S+, \w+), (\d[\d, ]*)$", page, re.MULTILINE)
     return {name: [int(each) for each in numbers.split(", ")] for name, numbers in found}
 

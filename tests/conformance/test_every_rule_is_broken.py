@@ -1,7 +1,7 @@
-"""Each case is failed by some server: a case that none can fail is no case.
+"""Each case fails on some server: a case that never fails is useless.
 
-Most are found by a fault of :mod:`tests.conformance.test_broken_rules`. A module that shows it in a
-way of its own, be it with faults or with tests, names the cases in ``FOUND_BY``.
+Most fail on a fault of :mod:`tests.conformance.test_broken_rules`. A module that uses other faults
+or tests names its cases in ``FOUND_BY``.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tests.conformance.test_broken_rules import FAULTS
 
 @pytest.fixture(scope="module")
 def cases() -> list[Case]:
-    """All cases of the suite."""
+    """The cases of the suite."""
     return all_cases(Selection())
 
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, str]:
-    """Ids of the cases that are known to fail somewhere, each with the name of one such place."""
+    """The ids of the cases that fail somewhere, each with the name of one such place."""
     named = {each: name for name in _modules_with_names() for each in _names_of(name)}
     return named | {each: name for name, fault in FAULTS.items() for each in fault.found_by}
 
@@ -47,7 +47,7 @@ def _names_of(module: str) -> Iterable[str]:
 def test_a_case_that_judges_is_failed_by_some_server(
     cases: list[Case], found: dict[str, str]
 ) -> None:
-    """All but those that only record what they see."""
+    """Informational cases, which only record their observations, are exempt."""
     missing = [
         f"{case.level} {case.id}"
         for case in cases
@@ -57,7 +57,7 @@ def test_a_case_that_judges_is_failed_by_some_server(
 
 
 def test_a_case_that_a_server_fails_exists(cases: list[Case], found: dict[str, str]) -> None:
-    """No fault is about a case that has gone."""
+    """No fault refers to a case that was removed."""
     there = {case.id for case in cases}
     gone = [f"{each} ({place})" for each, place in found.items() if each not in there]
     assert not gone, "no such cases:\n" + "\n".join(gone)

@@ -43,7 +43,7 @@ def deviation(cases: str, verdict: str) -> str:
         ("rabbitmq:4", "rabbitmq-4"),
         ("rabbitmq:4.3.6", "rabbitmq-4"),
         ("rabbitmq:4.5.1", "rabbitmq-4.5"),
-        # The version is compared by its numbers, not by its characters.
+        # Versions are compared as numbers, not as text.
         ("rabbitmq:40.1", "rabbitmq"),
         ("rabbitmq-4", "rabbitmq-4"),
         ("artemis:2.40.0", "artemis"),
@@ -59,7 +59,7 @@ def test_list_of_a_broker_is_that_of_its_version(broker: str, name: str | None) 
 
 @pytest.fixture
 def careless(serve: Serve, broker: RunningBroker) -> str:
-    """The address of a server that takes SEND without destination."""
+    """The address of a server that accepts SEND without destination."""
     return serve(behind(send_needs_no_destination, broker.host, broker.port)).address
 
 
@@ -125,7 +125,7 @@ def test_file_that_makes_no_sense(text: str, message: str, tmp_path: Path) -> No
 
 
 def test_file_that_makes_no_sense_is_wrong_usage(suite: Suite, tmp_path: Path) -> None:
-    """It is noticed before the target is asked anything."""
+    """The error is reported before the first connection to the target."""
     (tmp_path / "known.toml").write_text(deviation("1.2/no/such*", "FAILED"))
     done = suite("--mq", "localhost:1", "--expect", "known.toml", REQUIRED)
     assert done.status == 2, done.told
@@ -156,7 +156,7 @@ def every_id(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_lists_that_come_with_the_suite(path: Path, every_id: list[str]) -> None:
-    """Each speaks of cases that there are, and gives a reason and a link for each deviation."""
+    """Each refers to existing cases, and has a reason and a link for each deviation."""
     expectations = load(path)
     check(expectations, every_id)
     for each in expectations.deviation:
@@ -172,7 +172,7 @@ def test_comparison(
     found: Verdict,
     sometimes: bool,  # noqa: FBT001 (a parameter of the test)
 ) -> None:
-    """UNSUPPORTED says nothing; what depends on timing may come out better at any time."""
+    """UNSUPPORTED is ignored; an intermittent deviation may be absent at any time."""
     entry = Deviation(cases=["1.2/*"], verdict=expected, reason="why", sometimes=sometimes)
     known = Expectations(broker="b", versions="1", deviation=[entry])
     results = [a_result(REQUIRED, found), a_result("1.1/send/delivers", found)]

@@ -1,4 +1,4 @@
-"""Clusters that break one rule: the cases of the chapter failover that find out, and no others."""
+"""Clusters that break one rule: exactly the cases about it in the chapter failover detect it."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from tests.conformance.clusters import NAMES, NODES, SHARED, STORAGE, Cluster, N
 from tests.conformance.proxy import faults_of
 from tests.conformance.scripted import ScriptedServer, receipts
 
-#: Where the cases are; those of other chapters need not even be read.
+#: The folder of the chapter; the cases of other chapters are not read.
 CHAPTER = cases_folder() / "failover"
 FAULTS = faults_of(failing_clusters)
-#: The cases that are found here to fail.
+#: Cases that fail in this module.
 FOUND_BY = (NAMES, *(each for fault in FAULTS.values() for each in fault.found_by))
 
 
 class _Sound(NodeFault):
-    """None."""
+    """A cluster without faults."""
 
     found_by = ()
 
 
 def findings(fault: type[NodeFault], broker: tuple[str, int]) -> set[str]:
-    """The cases that are FAILED or NON-STRICT; run in a process of its own."""
+    """Return the cases that are FAILED or NON-STRICT; run in a separate process."""
     with Cluster(fault, broker) as cluster:
-        # Not that of others, since it takes some seconds: they have nothing to do with it.
+        # Without the case about hanging nodes, which is slow, for faults that do not concern it.
         exclude = () if "hanging" in str(fault.found_by) or fault is _Sound else NODES[-1:]
         address = Address(*broker, timeout_s=2.0)
         selection = Selection((*NODES, *STORAGE, SHARED), exclude, folder=CHAPTER)
@@ -49,7 +49,7 @@ def findings(fault: type[NodeFault], broker: tuple[str, int]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[ProcessPoolExecutor]:
-    """Processes in which the suite can run: pytest does not run in pytest."""
+    """Processes for the suite: pytest cannot run within pytest."""
     with ProcessPoolExecutor(max_workers=4, mp_context=get_context("spawn")) as made:
         yield made
 
@@ -58,7 +58,7 @@ def pool() -> Iterator[ProcessPoolExecutor]:
 def found(
     pool: ProcessPoolExecutor, broker: RunningBroker
 ) -> Iterator[dict[str, Future[set[str]]]]:
-    """What was found about each cluster; the runs are made side by side."""
+    """The results for each cluster; the runs are concurrent."""
     faults = {**FAULTS, "sound": _Sound}
     yield {
         name: pool.submit(findings, fault, (broker.host, broker.port))
@@ -69,13 +69,13 @@ def found(
 
 @pytest.mark.parametrize("name", [*FAULTS, "sound"])
 def test_broken_rule_is_found(name: str, found: dict[str, Future[set[str]]]) -> None:
-    """No case is missing, and none is there that is about something else."""
+    """All cases about the rule detect it, and no others."""
     expected = FAULTS[name].found_by if name in FAULTS else ()
     assert found[name].result() == set(expected)
 
 
 class _StaleStore(LaunchedNodes):
-    """The first node comes back with the store that it had when it ended."""
+    """The first node returns with the store that it had when it stopped."""
 
     def end(self, node: int) -> bool:
         first, second = self._pair.brokers
@@ -94,7 +94,7 @@ class _StaleStore(LaunchedNodes):
 
 
 def on_stale_store(broker: tuple[str, int]) -> dict[str, str]:
-    """What comes out there; the broker is that of all other cases."""
+    """Return the verdicts with a stale store; the broker is that of all other cases."""
     address = Address(*broker, quiet_s=0.3)
     nodes = _StaleStore(LaunchConfig(persistent=True), address)
     try:
@@ -105,7 +105,7 @@ def on_stale_store(broker: tuple[str, int]) -> dict[str, str]:
 
 
 class _Having:
-    """Somebody who has a say in these nodes."""
+    """A control of the target with these nodes."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
@@ -120,14 +120,14 @@ class _Having:
 def test_a_node_that_comes_back_with_a_stale_store_is_found(
     pool: ProcessPoolExecutor, broker: RunningBroker
 ) -> None:
-    """Real brokers, the first of which does not know what was acknowledged at the second."""
+    """With real brokers, the first one misses acknowledgements that the second one received."""
     found = pool.submit(on_stale_store, (broker.host, broker.port)).result()
     wrong = {name: verdict for name, verdict in found.items() if verdict != "OK"}
     assert wrong == {"failover/storage/old-node": "NON-STRICT"}
 
 
 class _Deserted(Cluster):
-    """No node takes over."""
+    """A cluster in which no node takes over."""
 
     def end(self, node: int) -> bool:
         self._nodes[node].end()
@@ -135,7 +135,7 @@ class _Deserted(Cluster):
 
 
 def on_deserted_cluster(broker: tuple[str, int]) -> dict[str, Any]:
-    """What is said of cases there."""
+    """Return verdicts and details of cases on such a cluster."""
     with _Deserted(_Sound, broker, timeout_s=0.1) as cluster:
         address = Address(*broker)
         selection = Selection((NODES[2], STORAGE[0]), folder=CHAPTER)
@@ -146,7 +146,7 @@ def on_deserted_cluster(broker: tuple[str, int]) -> dict[str, Any]:
 def test_a_node_that_nobody_takes_over_from_is_found(
     pool: ProcessPoolExecutor, broker: RunningBroker
 ) -> None:
-    """It is waited for once, and not by each case again."""
+    """The suite waits for the other node once, not in each case."""
     found = pool.submit(on_deserted_cluster, (broker.host, broker.port)).result()
     never = "no other node answers CONNECT in 2 s"
     assert found == {
@@ -159,7 +159,7 @@ def test_a_node_that_nobody_takes_over_from_is_found(
 
 
 def on_name(port: int, addresses: tuple[str, ...]) -> tuple[str, str, list[str]]:
-    """What comes out where ``mq.test`` stands for these addresses; in a process of its own."""
+    """Run the case with ``mq.test`` resolving to these addresses; in a separate process."""
     look_up = socket.getaddrinfo
 
     def known(host: Any, port: Any, *arguments: Any, **keywords: Any) -> list[Any]:

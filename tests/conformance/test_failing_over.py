@@ -1,4 +1,4 @@
-"""The chapter failover on real brokers: on pairs of them, and on some that are none."""
+"""The chapter failover on real brokers: on pairs of brokers, and on other targets."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from tests.conformance.conftest import Suite
 
 
 def result_of(report: Report, name: str) -> CaseResult:
-    """The result of one case."""
+    """Return the result of one case."""
     return next(each for each in report.results if each.id == name)
 
 
-# Pairs and brokers as they are.
+# Pairs of brokers, and single brokers.
 
 
 @pytest.fixture(scope="module")
 def two_brokers() -> Iterator[str]:
-    """Two brokers that know nothing of each other, as --mq takes them."""
+    """The addresses of two independent brokers, as an argument of --mq."""
     with launch(LaunchConfig()) as first, launch(LaunchConfig()) as second:
         yield f"{first.host}:{first.port},{second.host}:{second.port}"
 
@@ -40,7 +40,7 @@ def two_brokers() -> Iterator[str]:
 def runs(
     tmp_path_factory: pytest.TempPathFactory, two_brokers: str, mq: str
 ) -> Iterator[dict[str, Future[tuple[Finished, Report]]]]:
-    """The chapter on several targets, side by side."""
+    """Runs of the chapter on several targets, concurrently."""
     arguments: dict[str, tuple[str, ...]] = {
         "launched": (),
         "one broker": ("--mq", mq),
@@ -85,7 +85,7 @@ def test_a_single_node_is_told_how_to_get_another(runs: Runs) -> None:
 
 
 def test_two_brokers_without_a_store_in_common_are_not_judged_by_one(runs: Runs) -> None:
-    """The suite can't end them, and goes from one to the other."""
+    """The suite cannot stop the brokers, and connects to one after the other."""
     done, report = runs["two brokers"].result()
     hanging = "failover/nodes/hanging"
     assert verdicts(report) == {
@@ -111,7 +111,7 @@ def test_nodes_that_are_said_to_have_one_store_have_to_have_it(runs: Runs) -> No
 
 
 def test_nodes_are_ended_and_started_by_commands(tmp_path: Path) -> None:
-    """A pair on one store, whose first node serves again when the suite has done with it."""
+    """A pair has one store; the first node serves again after the run."""
     with ExitStack() as stack:
         nodes = LaunchedNodes(LaunchConfig(persistent=True), Address("127.0.0.1", 1))
         stack.callback(nodes.close)
@@ -133,7 +133,7 @@ def test_nodes_are_ended_and_started_by_commands(tmp_path: Path) -> None:
 
 
 class _Operator:
-    """Ends nodes when somebody writes their numbers into a pipe, and says so in another."""
+    """Stops the nodes whose numbers it reads from a pipe, and reports that to another pipe."""
 
     def __init__(self, nodes: Nodes, folder: Path) -> None:
         self.ended: list[int] = []

@@ -1,4 +1,4 @@
-"""Sessions with random faults: the same for the same seed, and the harm in them made small."""
+"""Sessions with random faults: reproducible by their seed, and reduced to small examples."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ QUEUE = "/queue/q"
 FRAGILE = f"command:{sys.executable} {Path(__file__).with_name('fragile.py')} {{port}}"
 
 
-# What is said.
+# Sessions.
 
 
 def test_a_seed_makes_the_same_sessions_every_time() -> None:
@@ -63,11 +63,11 @@ def test_the_sessions_are_of_all_kinds() -> None:
     assert any(len(each.pieces) > 6 for each in all_of_them)
 
 
-# Making it small.
+# Reduction.
 
 
 def subsequence(part: Iterable[int], whole: Iterable[int]) -> bool:
-    """Whether all of ``part`` is in ``whole``, in this order."""
+    """Return True if ``part`` is a subsequence of ``whole``."""
     rest = iter(whole)
     return all(item in rest for item in part)
 
@@ -124,9 +124,9 @@ Fuzzed = Callable[..., Target]
 
 @pytest.fixture
 def fuzzed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fuzzed]:
-    """A case's view of a server at a port, with the control of it if there is one.
+    """Returns a case's view of a server at a port, with a control of the server if given.
 
-    A busy machine takes long to play all sessions, and to make an input small.
+    The time limits are long: a busy machine is slow to play all sessions, and to reduce an input.
     """
     monkeypatch.setattr("stompkit.conformance.fuzzing._SESSION_S", 2.0)
     monkeypatch.setattr("stompkit.conformance.fuzzing._SHRINKING_S", 600.0)
@@ -153,17 +153,17 @@ def fuzzed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fuzzed]:
 
 
 class PanicsOnExpires(Fragile):
-    """Ends all sessions where somebody sends an expires header that is negative."""
+    """Ends all sessions when a client sends a negative expires header."""
 
     _wanted = b"expires:-"
     _end = b""
 
     def octets_from_client(self, octets: bytes) -> Iterable[bytes]:
-        """Look for it wherever it stands, in whatever pieces it comes."""
+        """Search for the header in any place, in any chunks."""
         seen = self._end + octets
         self._end = seen[1 - len(self._wanted) :]
         if self._wanted in seen:
-            # Ahead of the broker, whose answer would have the session end before the harm is done.
+            # Before the broker's reply, which would end the session first.
             self.crash()
         yield octets
 
@@ -183,23 +183,23 @@ def test_the_smallest_session_is_found_that_ends_others(
 
 
 class PanicsLate(PanicsOnExpires):
-    """Does so the first time not before the sessions after those have been there, too."""
+    """The same, but only when the next sessions have ended, too."""
 
     _checks = 0
     _is_armed = False
 
     def octets_from_client(self, octets: bytes) -> Iterable[bytes]:
-        """Count how often the session beside the others is looked after."""
+        """Count the checks of the session beside the others."""
         own = type(self)
         if own._is_armed and b"bystander " in octets:
             own._checks += 1
-            # Each time it sends two messages.
+            # Each check sends two messages.
             if own._checks == 3:
                 super().crash()
         return super().octets_from_client(octets)
 
     def crash(self) -> None:
-        """End all sessions, the first time later."""
+        """End all sessions, but later at the first time."""
         if self._checks >= 3:
             super().crash()
         type(self)._is_armed = True

@@ -1,7 +1,7 @@
-"""It never hangs and never crashes, whatever the target does.
+"""The suite never hangs and never crashes, whatever the target does.
 
-Each row is a target and what the user is told about it. The runs are made side by side, because
-most of their time they wait.
+Each row is a target with the expected message to the user. The runs are concurrent, because they
+wait most of the time.
 """
 
 from __future__ import annotations
@@ -56,24 +56,24 @@ CASES = (
     "1.1/send/destination-required",
     "1.2/message/conveys",
 )
-#: One case after the other, so that what a target does can depend on the number of a connection.
+#: One case after the other: the behaviour of a target may depend on the number of connections.
 IN_ORDER = ("--quiet-time", "0.1", "--jobs", "1")
-#: Where nothing ever comes, so that no target can be late.
+#: For targets that never reply, so that no reply can be late.
 IMPATIENT = ("--timeout", "0.3", *IN_ORDER)
-#: Where some answers come and others never do: the former are not late on a busy machine either.
+#: For targets that reply to some frames only, even slowly on a busy machine.
 RESTRAINED = ("--timeout", "5", *IN_ORDER)
-#: Where the target answers in the end, and only how it does is odd.
+#: For targets that reply to everything, but in an unusual way.
 PATIENT = ("--timeout", "20", *IN_ORDER)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A target and what becomes of the run."""
+    """A target and the expected result of the run."""
 
     #: A behaviour, or an address.
     target: Behaviour | str
     status: int
-    #: A pattern for what the user reads.
+    #: A pattern for the output.
     told: str
     patience: tuple[str, ...] = PATIENT
     host: str = "127.0.0.1"
@@ -81,7 +81,7 @@ class Row:
 
 
 CUT_SHORT = r"cut short after 1 of 4 cases: the target no longer answers CONNECT\."
-#: The suite has waited in vain, or has read as much as it ever reads.
+#: The suite has waited in vain, or has reached its limit for received data.
 ENDLESS = r"but nothing like it came|the target sent more than \d+ (frames|octets)"
 ROWS = {
     "nobody listens": Row("closed port", 3, "does not take a connection: Connection refused"),
@@ -117,12 +117,12 @@ ROWS = {
 
 
 def started(row: Row, stack: ExitStack) -> str:
-    """Start a row's target; gives its address."""
+    """Start the target of a row; return its address."""
     if callable(row.target):
         return stack.enter_context(ScriptedServer(row.target, row.host)).address
     if row.target == "closed port":
         unused = stack.enter_context(socket.socket())
-        unused.bind((row.host, 0))  # and nobody listens
+        unused.bind((row.host, 0))  # and nothing listens
         return f"{row.host}:{unused.getsockname()[1]}"
     if row.target == "http":
         server = stack.enter_context(ThreadingHTTPServer((row.host, 0), Http))
@@ -159,7 +159,7 @@ def test_run_ends_and_says_why(name: str, runs: dict[str, Future[Finished]]) -> 
     assert re.search(ROWS[name].told, " ".join(done.told.split())), done.told
     assert "Traceback" not in done.told
     assert "the suite itself" not in done.told
-    # One line that says why there is nothing to see, or nothing.
+    # One line with the reason if there are no results, or none.
     assert done.err.count("\n") == (done.status == 3 and "cut short" not in done.out), done.told
     assert all(line.isprintable() for line in done.told.split("\n")), done.told
 
@@ -171,7 +171,7 @@ def test_target_lost_in_the_middle(
     suite: Suite,
     tmp_path: Path,
 ) -> None:
-    """Three connections are for the probe, and two for a case and to see that the target lives."""
+    """The probe uses three connections, a case one, and the check of the target another one."""
 
     def behaviour(line: Line) -> None:
         if line.number == 6:

@@ -1,4 +1,4 @@
-"""How limits are found, and said."""
+"""Search for limits of a target, and their report."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_frame_that_grows_is_refused_where_it_is_too_much(
             line.send(frame("ERROR", {"message": "too much"}))
 
     found = grow(target(bounded).open(), b"SEND\nh:", b"x", cap=MIB, seconds=PATIENT_S)
-    # A server that is slow to refuse has taken more by then.
+    # A server that refuses late has accepted more by then.
     assert found.most >= 8 * KIB
     assert found.refused == 2 * found.most
     assert found.outcome is (Outcome.ERROR_AND_CLOSE if is_told else Outcome.CLOSE)

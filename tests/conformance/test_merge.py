@@ -1,4 +1,4 @@
-"""``merge``: several reports made into one page, one table, one file."""
+"""``merge``: several reports combined in one page, one table, or one file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.conformance.reports import CLEAN, HOSTILE, Page, a_report, result
 
 
 def run_on(server: str, **verdicts: Verdict) -> Report:
-    """A whole run, with cases called 1.2/topic/NAME."""
+    """Return a complete run, with cases of the name 1.2/topic/NAME."""
     report = a_report(CLEAN)
     report.target.server = server
     report.complete, report.cut_short, report.errors = True, "", []
@@ -41,7 +41,7 @@ BETA = run_on("Beta/2.0 (x)", two=Verdict.NON_STRICT, three=Verdict.OK)
 
 
 def cells(page: str) -> list[list[str]]:
-    """The texts of a Markdown table's rows."""
+    """Return the texts of the rows of a Markdown table."""
     rows = [line for line in page.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
@@ -94,7 +94,7 @@ def test_each_cell_leads_to_reason_notes_and_wire_log_of_its_target() -> None:
 
 
 def test_wire_logs_of_what_is_ok_are_left_out_unless_asked_for() -> None:
-    """A cell without anything to tell leads to what the case is about."""
+    """A cell without details links to the description of the case."""
     gamma = run_on("Gamma/1", one=Verdict.OK, two=Verdict.FAILED, three=Verdict.INFORMATIONAL)
     gamma.results[0].detail, gamma.results[0].notes = "", []
     compact = to_matrix([gamma]).decode()
@@ -110,7 +110,7 @@ def test_wire_logs_of_what_is_ok_are_left_out_unless_asked_for() -> None:
 
 
 def test_profiles_are_side_by_side() -> None:
-    """A key that a target has not shown has no text there."""
+    """A key that is missing for a target has no text there."""
     one, other = run_on("One/1", a=Verdict.OK, b=Verdict.OK), run_on("Two/2", a=Verdict.OK)
     one.results[0].profile = {"same": "x", "own": "1", "other": "y"}
     other.results[0].profile = {"same": "x", "other": "z"}
@@ -149,7 +149,7 @@ def test_name_of_a_target_does_not_break_the_table() -> None:
 
 
 def test_files_are_read_in_the_order_given_and_written(suite: Suite, tmp_path: Path) -> None:
-    """What --json of merge has written is read again."""
+    """The output of merge --json is accepted as an input."""
     (tmp_path / "a.json").write_bytes(to_json(ALPHA))
     (tmp_path / "b.json").write_bytes(to_json(BETA))
     done = suite("merge", "b.json", "a.json", "--json", "ba.json")
@@ -191,7 +191,7 @@ def test_file_that_can_not_be_read_is_told_by_its_name(name: str, tmp_path: Path
 
 
 def test_mistakes_are_wrong_usage(suite: Suite, tmp_path: Path) -> None:
-    """And nothing is written."""
+    """No file is written then."""
     (tmp_path / "a.json").write_bytes(to_json(ALPHA))
     (tmp_path / "new.json").write_bytes(UNREADABLE["newer"][0])
     for arguments, message in (

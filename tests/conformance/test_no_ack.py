@@ -1,7 +1,7 @@
-"""A target without ACK and receipts: MorbidQ, as our broker plays it.
+"""A target without ACK and receipts: MorbidQ, emulated by our broker.
 
-What fails there are the rules that MorbidQ breaks (``conformance/brokers/morbidq.toml`` has them),
-and nothing fails for want of an answer that is known not to come.
+Failures are exactly the rules that MorbidQ breaks (see ``conformance/brokers/morbidq.toml``). No
+case fails because of a reply that the target never sends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ARGUMENTS = (
     *("--broker", "morbidq", "--no-ack", "--no-receipts"),
     *("--timeout", "2", "--quiet-time", "0.3", "--json", "report.json"),
 )
-#: Cases that are UNSUPPORTED, with the reason that is given.
+#: Cases that are UNSUPPORTED, with the reason in the report.
 ASKED_NOT_TO = {
     "1.0/ack/acknowledges-consumption": "the target does not know ACK: --no-ack",
     "1.0/receipt/server-sends-receipt": "the target answers no receipts: --no-receipts",
@@ -28,7 +28,7 @@ ASKED_NOT_TO = {
 
 @pytest.fixture(autouse=True)
 def _emulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have our broker play it, even where there is a real one."""
+    """Use the emulation, even if the real broker is installed."""
     monkeypatch.setenv("PATH", "/nowhere")
 
 

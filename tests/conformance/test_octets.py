@@ -1,4 +1,4 @@
-"""Frames as octets, and in words."""
+"""Representation of frames as bytes, and as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stompkit.frames import Frame
 
 
 def test_value_without_the_carriage_return_that_ends_its_line() -> None:
-    """But with one that is part of it, as on 1.1, where lines end in LF."""
+    """Other carriage returns stay part of the value, as on 1.1, where lines end in LF."""
 
     def of(head: bytes) -> Frame:
         return Frame("MESSAGE", {}, b"", (), head)

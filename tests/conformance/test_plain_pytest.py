@@ -1,4 +1,4 @@
-"""The folder of cases under pytest alone, as whoever writes a case runs it."""
+"""The folder of cases under plain pytest, as an author of cases runs it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.conformance.scripted import Line
 
 
 def run_pytest(path: str, *arguments: str) -> tuple[int, str]:
-    """Exit status and output of pytest; the plug-in is loaded as if it was installed."""
+    """Return exit status and output of pytest with the plug-in loaded."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", path, "-p", "stompkit.testing.plugin"),
@@ -86,7 +86,7 @@ def test_version_that_is_missing_is_skipped(serve: Serve) -> None:
 
 
 def test_target_that_speaks_no_stomp_ends_the_run(serve: Serve) -> None:
-    """With one line, and not with an error for each case."""
+    """The run ends with one line, instead of an error for each case."""
     server = serve(lambda line: line.close())
     status, out = run_pytest("conformance/v1_0/test_send.py", "--mq", server.address)
     assert status == 3, out

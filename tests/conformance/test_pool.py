@@ -1,4 +1,4 @@
-"""Several cases at the same time: the same verdicts, and every mishap is told."""
+"""Concurrent cases: the verdicts are the same, and every error is reported."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NAMES = ("a", "b", "c", "d", "e", "f")
 
 
 def cases(folder: Path, **does: str) -> None:
-    """Write cases that do nothing, but for those that are named."""
+    """Write cases that do nothing, except for those in *does*."""
     texts = [ORDINARY.format(name=name, does=does.get(name, "pass")) for name in NAMES]
     (folder / "test_it.py").write_text(IMPORTS + "".join(texts))
 
@@ -52,7 +52,7 @@ def test_verdicts_are_those_of_one_after_the_other(suite: Suite, mq: str, tmp_pa
 
 
 def test_case_that_wants_to_be_alone(suite: Suite, mq: str, tmp_path: Path) -> None:
-    """Robustness comes last, when nothing else is under way."""
+    """Robustness runs last, when no other case is running."""
     log = tmp_path / "log"
     writes = f'with Path({str(log)!r}).open("a") as log: log.write("{{word}} ")'
     cases(tmp_path, **{name: writes.format(word=name) for name in NAMES})
@@ -70,7 +70,7 @@ def test_case_that_wants_to_be_alone(suite: Suite, mq: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_target_lost_in_the_middle(jobs: int, serve: Serve, suite: Suite, tmp_path: Path) -> None:
-    """Which case it was can't be known where several were under way; that is said."""
+    """With several concurrent cases, the report says that the responsible case is unknown."""
 
     def behaviour(line: Line) -> None:
         if line.number == 6:
@@ -93,7 +93,7 @@ def test_target_lost_in_the_middle(jobs: int, serve: Serve, suite: Suite, tmp_pa
 
 
 def test_case_that_ends_its_process(suite: Suite, mq: str, tmp_path: Path) -> None:
-    """The others have their verdicts, and the suite is to blame."""
+    """The other cases have verdicts, and the suite reports an error."""
     cases(tmp_path, b="import os; os._exit(1)")
     done = suite("--mq", mq, "--cases", ".", "--jobs", "2", "--json", "r.json")
     assert done.status == 4, done.told
@@ -103,7 +103,7 @@ def test_case_that_ends_its_process(suite: Suite, mq: str, tmp_path: Path) -> No
 
 
 def test_case_that_prints(suite: Suite, mq: str, tmp_path: Path) -> None:
-    """What it prints gets into nobody's way."""
+    """The text is written to stderr, and does not disturb the report."""
     cases(tmp_path, b='print("hello")')
     done = suite("--mq", mq, "--cases", ".", "--jobs", "2")
     assert done.status == 0, done.told
@@ -113,7 +113,7 @@ def test_case_that_prints(suite: Suite, mq: str, tmp_path: Path) -> None:
 
 @pytest.mark.matrix
 def test_case_that_does_not_end(mq: str, tmp_path: Path) -> None:
-    """It costs its own result; its process is ended."""
+    """Only its own result is lost; its process is ended."""
     cases(tmp_path, b="while True: pass")
     host, _, port = mq.partition(":")
     address = Address(host, int(port), timeout_s=0.5, case_timeout_s=1.0)

@@ -1,4 +1,4 @@
-"""What is found out about a target before the first case, and after each."""
+"""Probing a target before the first case and after each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def at(serve: Serve, behaviour: Behaviour, timeout_s: float = PATIENT_S) -> Addr
 
 
 def only(version: str, otherwise: bytes) -> Behaviour:
-    """A server that speaks one version, and what it says to clients of another."""
+    """Return a server of one version, with its reply to clients of other versions."""
 
     def behaviour(line: Line) -> None:
         _, headers = line.frame()
@@ -31,7 +31,7 @@ def only(version: str, otherwise: bytes) -> Behaviour:
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 @pytest.mark.parametrize("otherwise", [b"", frame("ERROR", {"message": "no"}), b"garbage\0"])
 def test_one_version(version: str, otherwise: bytes, serve: Serve) -> None:
-    """Whatever the others are answered with."""
+    """The reply to other versions does not matter."""
     found = probe(at(serve, only(version, otherwise)))
     assert found == Capabilities((version,), "S/1")  # type: ignore[arg-type]
 
@@ -50,7 +50,7 @@ def test_server_that_always_says_1_1(serve: Serve) -> None:
 
 
 def nameless(*accepted: str) -> Behaviour:
-    """A server that names no version in CONNECTED, and refuses all offers but these."""
+    """Return a server that sends no version in CONNECTED, and refuses all but these offers."""
 
     def behaviour(line: Line) -> None:
         _, headers = line.frame()
@@ -66,12 +66,12 @@ def nameless(*accepted: str) -> Behaviour:
 def test_server_that_forgets_to_name_the_version(
     versions: tuple[Version, ...], serve: Serve
 ) -> None:
-    """It looks at what is offered: it refuses what it does not have."""
+    """The server checks the offered versions, and refuses unknown ones."""
     assert probe(at(serve, nameless(*versions))) == Capabilities(versions, "")
 
 
 def test_server_that_takes_any_offer_and_names_no_version(serve: Serve) -> None:
-    """As one does that knows 1.0 only."""
+    """A server that has 1.0 only behaves so."""
 
     def behaviour(line: Line) -> None:
         line.frame()
@@ -81,7 +81,7 @@ def test_server_that_takes_any_offer_and_names_no_version(serve: Serve) -> None:
 
 
 def test_server_that_names_no_version_and_is_silent_about_unknown_ones(serve: Serve) -> None:
-    """Silence shows nothing."""
+    """Silence is no evidence."""
 
     def behaviour(line: Line) -> None:
         _, headers = line.frame()
@@ -93,7 +93,7 @@ def test_server_that_names_no_version_and_is_silent_about_unknown_ones(serve: Se
 
 
 def test_silence_is_enough_once(serve: Serve) -> None:
-    """Where nothing has been answered yet; or each version would cost the time again."""
+    """Without any reply so far, one timeout is enough; otherwise each version would cost one."""
     server = serve(lambda line: line.wait())
     with pytest.raises(Unreachable, match=r"does not answer CONNECT in 0\.2 s$"):
         probe(Address("127.0.0.1", server.port, timeout_s=IMPATIENT_S))
@@ -119,7 +119,7 @@ def test_refusal_says_more_than_other_answers(serve: Serve) -> None:
 
 
 def test_target_that_comes_back(serve: Serve) -> None:
-    """As one that a case has crashed, and that somebody starts again."""
+    """A target that crashed in a case, and was restarted, is usable again."""
 
     def behaviour(line: Line) -> None:
         if line.number < 3:

@@ -1,6 +1,6 @@
-"""Every case ends in a verdict, whichever frame the server refuses, and however it does that.
+"""Every case ends with a verdict, whichever frame the server refuses, and in whichever way.
 
-A server may refuse any frame, and close, reset or hang at any time. The suite judges that; an
+A server may refuse any frame, and close, reset or hang at any time. The suite judges that. An
 exception that is not about the target would end the run with the exit status of a broken suite.
 """
 
@@ -22,14 +22,14 @@ from tests.conformance.virtual import (
     virtual,
 )
 
-#: Cases of many frames that are all alike have one of the first refused.
+#: In cases with many identical frames, one of the first frames is refused.
 MOST_FRAMES = 40
-#: Cases that take long in memory as well, and send nothing that others do not.
+#: Cases that take long even in memory, and send no frames that others do not.
 LARGE = (
     *("robustness/floods", "robustness/slow", "robustness/limits", "robustness/splitting"),
     *("robustness/fuzzing", "behaviour/transaction/large", "behaviour/transaction/number"),
 )
-#: Settings that make cases short: nobody is late on this clock.
+#: Settings for short cases: on this clock, no reply is late.
 SHORT = {"timeout_s": 1.0, "quiet_s": 0.1, "fuzz_sessions": 5}
 
 
@@ -45,14 +45,14 @@ WAYS: dict[str, Callable[[End], None]] = {
     "reset": End.cut,
     "hang": End.fall_silent,
 }
-#: The ways to refuse one frame, and that and all later ones.
+#: The ways to refuse one frame only, or also all later ones.
 REFUSALS = [(way, is_for_good) for way in WAYS for is_for_good in (False, True)]
 NAMES = [f"{way}-{'for good' if is_for_good else 'once'}" for way, is_for_good in REFUSALS]
 
 
 @dataclass
 class Refusing:
-    """Refuses the frame with this number, counted over all connections, and maybe all after it."""
+    """Refuses the frame with this number over all connections, and optionally all later ones."""
 
     way: str
     is_for_good: bool
@@ -60,7 +60,7 @@ class Refusing:
     seen: int = 0
 
     def pass_on(self, end: End, frame: Raw) -> bool:
-        """Count a frame, and refuse it if it is its turn."""
+        """Count a frame, and refuse it if its number is due."""
         self.seen += 1
         is_refused = self.seen == self.number or (self.is_for_good and self.seen > self.number)
         if is_refused:
@@ -70,15 +70,15 @@ class Refusing:
 
 @pytest.fixture
 def network() -> Iterator[Network]:
-    """A network in memory."""
+    """An in-memory network."""
     with virtual() as made:
         yield made
 
 
 def survives(id: str, network: Network, refusing: Refusing) -> bool:
-    """Run a case and give whether the frame was sent that was to be refused.
+    """Run a case; return True if it sent the frame that had to be refused.
 
-    Raises what the case raises that is not about the target.
+    Raises the exceptions of the case that are not about the target.
     """
     try:
         run_case(runnables()[id], network, own_broker, refusing, **SHORT)
@@ -91,7 +91,7 @@ def survives(id: str, network: Network, refusing: Refusing) -> bool:
 
 @pytest.mark.parametrize("id", [each for each in runnables() if not each.startswith(LARGE)])
 def test_case_survives_refusals(id: str, network: Network) -> None:
-    """Each of the case's first frames is refused, in a way that differs from frame to frame."""
+    """The server refuses each of the first frames, in a different way for each frame."""
     first = crc32(id.encode())
     for number in range(1, 9):
         refusing = Refusing(*REFUSALS[(first + number) % len(REFUSALS)], number)
@@ -103,7 +103,7 @@ def test_case_survives_refusals(id: str, network: Network) -> None:
 @pytest.mark.parametrize("refusal", REFUSALS, ids=NAMES)
 @pytest.mark.parametrize("id", runnables())
 def test_case_survives_each_refusal(id: str, refusal: tuple[str, bool], network: Network) -> None:
-    """Each frame is refused, in each way."""
+    """The server refuses each frame, in each way."""
     frames = 3 if id.startswith(LARGE) else MOST_FRAMES
     for number in range(1, frames + 1):
         if not survives(id, network, Refusing(*refusal, number)):

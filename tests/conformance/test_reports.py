@@ -1,4 +1,4 @@
-"""JSON, JUnit and HTML of a run; whatever the target has said, they stay what they are."""
+"""JSON, JUnit and HTML reports of a run are valid, whatever text the target has sent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.conformance.reports import CLEAN, HOSTILE, Page, a_report, result
 
 
 def test_json_comes_back_as_it_was() -> None:
-    """But for lone surrogates, which can't be in JSON; the suite replaces them before."""
+    """Lone surrogates are exempt: JSON cannot contain them, and the suite replaces them before."""
     report = a_report(HOSTILE.replace("\ud800\udcff", ""))
     data = to_json(report)
     assert msgspec.json.decode(data, type=Report) == report
@@ -27,7 +27,7 @@ def test_json_comes_back_as_it_was() -> None:
 @pytest.mark.parametrize("text", [CLEAN, HOSTILE])
 @pytest.mark.parametrize("strict", [False, True])
 def test_junit_counts(text: str, strict: bool) -> None:  # noqa: FBT001 (a parameter of the test)
-    """NON-STRICT is passed unless strict; UNSUPPORTED and what was expected are skipped."""
+    """NON-STRICT is passed unless strict; UNSUPPORTED and expected deviations are skipped."""
     root = ElementTree.fromstring(to_junit(a_report(text), strict=strict))
     suite = root.find("testsuite")
     assert suite is not None
@@ -61,8 +61,8 @@ def test_html_is_whole_and_needs_nothing_else(text: str) -> None:
     data = to_html(a_report(text))
     page = Page(data)
     links = page.check_self_contained(data)
-    # One mark in the matrix for each case, one line for each of the three that are not OK, the
-    # chapters, and the parts of the page.
+    # One mark in the matrix for each case, and one line for each of the three that are not OK. Then
+    # the chapters, and the parts of the page.
     assert len(links) == 6 + 3 + 3 + 4
 
 
@@ -73,7 +73,7 @@ def test_html_shows_what_the_target_said_as_text() -> None:
 
 
 def test_html_shows_line_ends() -> None:
-    """Those around frames are heart-beats, or what a case is about."""
+    """Line ends around frames are heart-beats, or the subject of a case."""
     log = [WireEvent(1, 0, "<", text) for text in ("\n", "\n\nMESSAGE\n\nx^@\n", "\n" * 50, "")]
     report = a_report(CLEAN)
     report.results = [result("1.2/a/b", Verdict.OK, wire=log)]
@@ -83,7 +83,7 @@ def test_html_shows_line_ends() -> None:
 
 
 def profiled(case: str, version: str, **profile: str) -> CaseResult:
-    """A result with a profile."""
+    """Return a result with a profile."""
     return result(case, Verdict.INFORMATIONAL, version=version, profile=profile)
 
 
@@ -137,7 +137,7 @@ def test_report_goes_into_a_new_folder(tmp_path: Path) -> None:
 
 
 def test_deviation_that_did_not_show_is_a_failure_in_junit() -> None:
-    """As it is one of the run."""
+    """An unexpected pass is a failure of the run, too."""
     report = a_report(CLEAN)
     report.results = [result("1.2/a/b", Verdict.OK), result("1.2/a/c", Verdict.OK)]
     report.better_than_expected = ["1.2/a/c"]

@@ -1,7 +1,7 @@
-"""What the cases about restarts find: real brokers that keep or lose, and some that keep wrongly.
+"""Cases about restarts: real brokers with and without a store, and faulty ones.
 
-The runner restarts what it has launched, or has it restarted by a command; a proxy in front does
-not notice.
+The runner restarts the brokers that it has launched, or uses a command for that; a proxy in front
+does not notice.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ RECEIPTED = "behaviour/persistence/receipted"
 ACKNOWLEDGED = "behaviour/persistence/acknowledged"
 TRANSACTIONS = "behaviour/persistence/transactions"
 DURABLE = "behaviour/durable/restart"
-#: The cases that a server which breaks their rule is found by, in this module.
+#: Cases that detect a faulty server in this module.
 FOUND_BY = (RECEIPTED, ACKNOWLEDGED, TRANSACTIONS, DURABLE)
 
 
 class Late(Fault):
-    """Answers a frame, and has it take effect only when something else comes."""
+    """Confirms a frame, but executes it only when another one arrives."""
 
     waiting: Raw | None = None
 
     def is_late(self, frame: Raw) -> bool:
-        """Whether it is one of those."""
+        """Return True if a frame is executed late."""
         raise NotImplementedError
 
     def from_client(self, frame: Raw) -> Iterable[Raw]:
-        """Let the one that waits go first."""
+        """Send the waiting frame first."""
         yield from self.at_end()
         receipt = frame.get("receipt")
         if receipt is None or not self.is_late(frame):
@@ -55,34 +55,34 @@ class Late(Fault):
         self.waiting = frame
 
     def at_end(self) -> Iterable[Raw]:
-        """Let it go."""
+        """Send the waiting frame."""
         if self.waiting is not None:
             yield self.waiting
             self.waiting = None
 
 
 class WritesLate(Late):
-    """Has the last message of a connection in memory only."""
+    """Keeps the last message of a connection in memory only."""
 
     def is_late(self, frame: Raw) -> bool:
-        """Of queues."""
+        """Return True for messages of queues."""
         is_queue = (frame.get("destination") or "").startswith("/queue/")
         return is_queue and frame.command == b"SEND"
 
 
 class AcknowledgesLate(Late):
-    """Has the last ACK of a connection in memory only."""
+    """Keeps the last ACK of a connection in memory only."""
 
     def is_late(self, frame: Raw) -> bool:
-        """All of them."""
+        """Return True for every ACK."""
         return frame.command == b"ACK"
 
 
 class WritesAtOnce(Fault):
-    """Keeps the messages of a transaction whether or not it is committed."""
+    """Keeps the messages of a transaction without COMMIT."""
 
     def from_client(self, frame: Raw) -> Iterable[Raw]:
-        """Take SEND out of its transaction."""
+        """Remove SEND from its transaction."""
         if frame.command == b"SEND":
             frame.drop("transaction")
         yield frame
@@ -90,7 +90,7 @@ class WritesAtOnce(Fault):
 
 @dataclass(frozen=True)
 class Server:
-    """Our broker, with or without a store, and what is wrong with it."""
+    """Our broker, with or without a store, and with a fault."""
 
     is_persistent: bool
     found_by: set[str]
@@ -109,7 +109,7 @@ SERVERS = {
 
 
 def findings(name: str) -> set[str]:
-    """The cases that are FAILED or NON-STRICT; run in a process of its own."""
+    """Return the cases that are FAILED or NON-STRICT; run in a separate process."""
     server = SERVERS[name]
     config = LaunchConfig(persistent=server.is_persistent)
     with (
@@ -126,24 +126,24 @@ def findings(name: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def found() -> Iterator[dict[str, Future[set[str]]]]:
-    """What was found about each server; the runs are made side by side."""
+    """The results for each server; the runs are concurrent."""
     with ProcessPoolExecutor(max_workers=len(SERVERS), mp_context=get_context("spawn")) as pool:
         yield {name: pool.submit(findings, name) for name in SERVERS}
 
 
 @pytest.mark.parametrize("name", SERVERS)
 def test_what_a_restart_costs_is_found(name: str, found: dict[str, Future[set[str]]]) -> None:
-    """No case is missing, and none is there that is about something else."""
+    """All cases about the fault detect it, and no others."""
     assert found[name].result() == SERVERS[name].found_by
 
 
 def test_each_case_finds_something() -> None:
-    """The names that other tests count are those of what is found."""
+    """The list of cases for other tests has exactly the detected ones."""
     assert set.union(*(server.found_by for server in SERVERS.values())) == set(FOUND_BY)
 
 
 def test_the_target_is_restarted_by_a_command(suite: Suite, serve: Serve, tmp_path: Path) -> None:
-    """With --restart the cases run on a server that somebody else has started."""
+    """With --restart, the cases run on a server that another process has started."""
     with launch(LaunchConfig(persistent=True)) as broker:
 
         def restart(line: Line) -> None:

@@ -1,4 +1,4 @@
-"""The published results: what is kept of a run, and the page that is made of it."""
+"""The published results: stored data of runs, and the page generated from it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def script() -> dict[str, Any]:
 
 
 def run_on(server: str, *results: CaseResult) -> Report:
-    """A whole run on a server."""
+    """Return a complete run on a server."""
     report = a_report(CLEAN)
     report.target.server = server
     report.complete, report.cut_short, report.errors = True, "", []
@@ -54,7 +54,7 @@ def run_on(server: str, *results: CaseResult) -> Report:
 
 @pytest.fixture
 def make(script: dict[str, Any], tmp_path: Path) -> Make:
-    """Runs the script in a folder that has results of two brokers, and what is known of one."""
+    """Runs the script in a folder with results of two brokers, and known deviations of one."""
     rabbitmq = run_on(
         "RabbitMQ/3.10.8",
         result("1.2/error/a", Verdict.FAILED, detail="open", expected="an old reason"),
@@ -178,7 +178,7 @@ def test_wire_logs_that_are_published_are_short(script: dict[str, Any]) -> None:
 
 
 def test_run_keeps_what_was_found(make: Make, tmp_path: Path) -> None:
-    """Of our broker; what is there of others stays."""
+    """A run of our broker stores its results; those of others stay unchanged."""
     other = (tmp_path / "rabbitmq-3.json").read_bytes()
     assert make("--run", "stompkit", "--only", "1.2/send/destination-required") == 0
     report = read_report(tmp_path / "stompkit.json")
@@ -195,7 +195,7 @@ def test_run_keeps_what_was_found(make: Make, tmp_path: Path) -> None:
 def test_broker_that_can_not_be_tested_is_told(
     make: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """And its results stay what they were."""
+    """Its stored results stay unchanged."""
     before = (tmp_path / "rabbitmq-3.json").read_bytes()
     with pytest.raises(SystemExit):
         make("--run", "nosuch")

@@ -1,4 +1,4 @@
-"""What the cases about messages share: what they begin with, and what they say about the target."""
+"""Common steps of the cases about messages, and their reports about the target."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.conformance.scripted import Behaviour, Line, connected, frame, receip
 
 
 def requests(line: Line) -> Iterator[tuple[str, dict[str, str]]]:
-    """Answer receipts; gives each frame before that."""
+    """Yield each frame, then confirm its receipt."""
     connected(line)
     for command, headers in line.frames():
         yield command, headers
@@ -23,7 +23,7 @@ def requests(line: Line) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def delivers(number: int, **headers: str) -> dict[int, bytes]:
-    """That many MESSAGE frames with these headers, by number."""
+    """Return *number* MESSAGE frames with these headers, by number."""
     return {
         n: frame("MESSAGE", {"message-id": str(n), "subscription": "s1", **headers}, b"%d" % n)
         for n in range(1, number + 1)

@@ -1,4 +1,4 @@
-"""The published schema: real reports keep to it, and it says all that there is to say."""
+"""The published schema: real reports are valid, and it describes every field."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ PARTS = SCHEMA["$defs"]
 
 
 def validate(data: object) -> None:
-    """Raise if it is no report."""
+    """Raise an exception if the data is not a valid report."""
     jsonschema.Draft202012Validator(SCHEMA).validate(data)
 
 
 def a_document() -> dict[str, Any]:
-    """A report with results of all kinds, as others read it."""
+    """Return a report with results of all kinds, decoded from JSON."""
     document: dict[str, Any] = json.loads(to_json(a_report(CLEAN)))
     return document
 
@@ -67,7 +67,7 @@ def test_schema_has_every_word() -> None:
 def test_reports_of_runs_keep_to_it(
     suite: Suite, serve: Serve, broker: RunningBroker, mq: str, tmp_path: Path
 ) -> None:
-    """Of one that is fine, one with a failure, and both in one file."""
+    """Reports of a good run, of one with a failure, and a file with both are valid."""
     careless = serve(behind(send_needs_no_destination, broker.host, broker.port)).address
     for address, name, status in ((mq, "a.json", 0), (careless, "b.json", 1)):
         run = ("--mq", address, "--json", name, "1.2/send/dest*", "1.1/connected")

@@ -1,7 +1,7 @@
-"""A client that is none of ours is judged rightly: each thing that it does wrong is named.
+"""An independent client is judged correctly: each of its faults is reported.
 
-:mod:`tests.conformance.second_client` is the client. Each of its switches breaks one statement, and
-the table says which cases find that: these, and no others.
+:mod:`tests.conformance.second_client` is the client. Each of its switches violates one statement.
+The table has the cases that detect it: these, and no others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.conformance.conftest import Suite
 from tests.conformance.minimal_client import thread_launcher
 from tests.conformance.second_client import DEVIATIONS, LIBERTIES, Client
 
-#: Patterns of the cases that are FAILED or NON-STRICT by the switch of a client.
+#: Patterns of the cases that are FAILED or NON-STRICT, by the switch of a client.
 FOUND: dict[str, tuple[str, ...]] = {
     "acknowledges after DISCONNECT": ("client/disconnect/late-message",),
     "acknowledges by message-id on 1.2": (
@@ -249,7 +249,7 @@ FOUND: dict[str, tuple[str, ...]] = {
     "unsubscribes twice": ("client/unsubscribe/once",),
     "wants client-individual on 1.0": ("client/1.0/subscribe/ack-mode",),
 }
-#: Cases that are about what is permitted, and the verdict on them if it is another than OK.
+#: Cases about permitted behaviour, with their verdict, usually OK.
 PERMITTED: dict[str, tuple[tuple[str, ...], Verdict]] = {
     "acknowledges in all ways on 1.2": (
         ("client/1.2/ack/*", "client/1.2/nack/*", "client/ack/each-message"),
@@ -306,27 +306,27 @@ PERMITTED: dict[str, tuple[tuple[str, ...], Verdict]] = {
 Runs = dict[str, Future[dict[str, str]]]
 
 CASES = {case.id: case for case in all_cases()}
-#: Less than a user waits, and still long for what happens within one process.
+#: Shorter than the defaults for users, but long for events within one process.
 PATIENCE = Patience(timeout_s=2.0, quiet_s=0.3)
-#: For what is tried once more, alone: on a busy machine a punctual client may have been late.
+#: For a second attempt without concurrency: on a busy machine, a correct client may have been late.
 LONG_PATIENCE = Patience(timeout_s=10.0, quiet_s=1.0)
 BAD = (Verdict.FAILED, Verdict.NON_STRICT)
 
 
 def selected(patterns: Iterable[str]) -> set[str]:
-    """The cases that are called so."""
+    """Return the cases that match the patterns."""
     names = tuple(patterns)
     return {id for id in CASES if any(fnmatchcase(id, name) for name in names)}
 
 
-#: For the test that each case is failed by some client.
+#: For the test that each case fails on some client.
 FAILED_HERE = sorted(selected(itertools.chain.from_iterable(FOUND.values())))
 
 
 def results(
     switch: str, ids: Collection[str], patience: Patience = PATIENCE, jobs: int = 4
 ) -> dict[str, CaseResult]:
-    """What comes out of cases on that client."""
+    """Return the results of cases on that client."""
     trials = Trials(
         thread_launcher(lambda nodes: Client(nodes, switch)), patience=patience, jobs=jobs
     )
@@ -336,7 +336,7 @@ def results(
 
 
 def verdicts(switch: str, wanted: dict[str, tuple[Verdict, ...]]) -> dict[str, str]:
-    """The cases with another verdict than one of those wanted, and why."""
+    """Return the cases with another verdict than the wanted ones, with the reason."""
     found = results(switch, wanted)
     other = {id for id in wanted if found[id].verdict not in wanted[id]}
     if other:
@@ -349,14 +349,14 @@ def verdicts(switch: str, wanted: dict[str, tuple[Verdict, ...]]) -> dict[str, s
 
 
 def deviation(switch: str, ids: Iterable[str]) -> dict[str, str]:
-    """What is not as the table says, of some cases on a client that breaks a statement."""
+    """Return differences from the table, among cases on a client that violates a statement."""
     bad = selected(FOUND[switch])
     good = (Verdict.OK, Verdict.INFORMATIONAL)
     return verdicts(switch, {id: BAD if id in bad else good for id in ids})
 
 
 def liberty(switch: str, ids: Iterable[str]) -> dict[str, str]:
-    """The same for a client that makes use of a liberty."""
+    """Return the same for a client that uses a liberty."""
     patterns, verdict = PERMITTED.get(switch, ((), Verdict.OK))
     concerned = selected(patterns)
     good = (Verdict.OK, Verdict.INFORMATIONAL)
@@ -365,7 +365,7 @@ def liberty(switch: str, ids: Iterable[str]) -> dict[str, str]:
 
 @contextmanager
 def side_by_side(*, everywhere: bool) -> Iterator[Runs]:
-    """Judge all clients, in all cases or in those concerned, some at a time: they mostly wait."""
+    """Judge all clients, in all cases or in those concerned, concurrently: they mostly wait."""
     with ThreadPoolExecutor(6) as pool:
         runs = {}
         for name, patterns in FOUND.items():
@@ -378,20 +378,20 @@ def side_by_side(*, everywhere: bool) -> Iterator[Runs]:
 
 @pytest.fixture(scope="module")
 def found() -> Iterator[Runs]:
-    """What is otherwise than the tables say in the cases concerned."""
+    """Differences from the tables in the cases concerned."""
     with side_by_side(everywhere=False) as runs:
         yield runs
 
 
 @pytest.fixture(scope="module")
 def found_anywhere() -> Iterator[Runs]:
-    """What is otherwise than the tables say in any case."""
+    """Differences from the tables in any case."""
     with side_by_side(everywhere=True) as runs:
         yield runs
 
 
 def test_tables_have_each_switch() -> None:
-    """There are at least forty of the first kind, and each is there and found by something."""
+    """There are at least forty deviations; all switches have an entry, and all patterns match."""
     assert FOUND.keys() == DEVIATIONS
     assert len(FOUND) >= 40
     assert PERMITTED.keys() == LIBERTIES
@@ -401,37 +401,37 @@ def test_tables_have_each_switch() -> None:
 
 @pytest.mark.parametrize("switch", sorted(FOUND))
 def test_deviation_is_found(switch: str, found: Runs) -> None:
-    """The cases find it that are said to."""
+    """The cases of the table detect the deviation."""
     assert not found[switch].result()
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("switch", sorted(FOUND))
 def test_deviation_is_found_by_no_other_case(switch: str, found_anywhere: Runs) -> None:
-    """Of all cases those find it that are said to."""
+    """Of all cases, exactly those of the table detect the deviation."""
     assert not found_anywhere[switch].result()
 
 
 def test_client_that_keeps_the_rules_passes() -> None:
-    """No case finds anything, and none is left out."""
+    """All cases run, and none reports a fault."""
     assert not liberty("", CASES)
 
 
 @pytest.mark.parametrize("switch", sorted(PERMITTED))
 def test_what_is_permitted_is_no_deviation(switch: str, found: Runs) -> None:
-    """The cases about what a client may do find nothing about one that does it."""
+    """The cases about the permitted behaviour report no fault."""
     assert not found[switch].result()
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("switch", sorted(PERMITTED))
 def test_what_is_permitted_is_no_deviation_in_any_case(switch: str, found_anywhere: Runs) -> None:
-    """No case finds anything about a client that makes use of a liberty."""
+    """No case reports a fault of a client that uses a liberty."""
     assert not found_anywhere[switch].result()
 
 
 def test_profile_tells_what_is_permitted() -> None:
-    """It says something else of a client that makes use of a liberty."""
+    """The profile differs for a client that uses a liberty."""
     id, about = "client/negotiation/not-offered", "CONNECTED with a version that was not offered"
     switches = ("takes a version that it has not offered", "")
     said = [results(switch, [id])[id].profile[about] for switch in switches]
@@ -439,7 +439,7 @@ def test_profile_tells_what_is_permitted() -> None:
 
 
 def test_command_finds_the_same(suite: Suite, tmp_path: Path) -> None:
-    """What is found of a client in a thread is found of a process, by the suite as users run it."""
+    """The command, run as by users, reports the same for a process as for a client in a thread."""
     switch = "changes CR LF in bodies"
     program = shlex.join([sys.executable, "-m", "tests.conformance.second_client"])
     command = f"{program} {{host}} {{port}} {shlex.quote(switch)}"

@@ -1,7 +1,7 @@
-"""A server that is none of ours is judged rightly: each thing that it does wrong is named.
+"""An independent server is judged correctly: each of its faults is reported.
 
-:mod:`tests.conformance.second_server` is the server. Each of its switches breaks one statement, and
-the table says which cases find that: these, and no others.
+:mod:`tests.conformance.second_server` is the server. Each of its switches violates one statement.
+The table has the cases that detect it: these, and no others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.conformance.virtual import (
     virtual,
 )
 
-#: Patterns of the cases that are FAILED or NON-STRICT by the switch of a server.
+#: Patterns of the cases that are FAILED or NON-STRICT, by the switch of a server.
 FOUND: dict[str, tuple[str, ...]] = {
     "acknowledges by UNSUBSCRIBE": (
         "behaviour/1.?/redelivery/after-unsubscribe",
@@ -228,10 +228,10 @@ FOUND: dict[str, tuple[str, ...]] = {
         "behaviour/1.?/receipt/unusual-ids",
     ),
 }
-#: The same for what the specifications permit: that the id of a subscription is REQUIRED is said to
-#: clients, and a server that makes one up breaks a recommendation of the suite's only.
+#: The same for permitted behaviour. The specifications require the id of a subscription from
+#: clients; a server that generates a missing one violates only a recommendation of the suite.
 PERMITTED = {"takes SUBSCRIBE without id": ("1.[12]/subscribe/id-required",)}
-#: What the profile says of such a server, by the switch: the case, the subject and the words.
+#: The profile of such a server, by the switch: the case, the subject and the text.
 PROFILES = {
     "takes BEGIN twice": ("1.2/begin/id-unique", "BEGIN of a transaction that is open", "RECEIPT"),
     "takes the last version offered": (
@@ -245,7 +245,7 @@ PROFILES = {
         "changed",
     ),
 }
-#: Cases about extensions that this server has not, and those that take long in memory as well.
+#: Cases about extensions that this server lacks, and those that take long even in memory.
 LEFT_OUT = (
     *("robustness/floods*", "robustness/slow*", "robustness/limits*", "robustness/splitting*"),
     *("robustness/fuzzing", "robustness/parser-faults*", "behaviour/transaction/large"),
@@ -257,23 +257,23 @@ LEFT_OUT = (
 
 @pytest.fixture
 def network() -> Iterator[Network]:
-    """A network in memory."""
+    """An in-memory network."""
     with virtual() as made:
         yield made
 
 
 def selected(patterns: Iterable[str]) -> set[str]:
-    """The cases that are called so."""
+    """Return the cases that match the patterns."""
     names = tuple(patterns)
     return {id for id in runnables() if any(fnmatchcase(id, name) for name in names)}
 
 
-#: For the test that each case is failed by some server.
+#: For the test that each case fails on some server.
 FOUND_BY = sorted(selected(itertools.chain.from_iterable(FOUND.values())))
 
 
 def findings(network: Network, switch: str, ids: Iterable[str]) -> dict[str, str]:
-    """Those of the cases that are FAILED or NON-STRICT on that server, with what was seen."""
+    """Return the cases that are FAILED or NON-STRICT on that server, with the details."""
     results = [run_case(runnables()[id], network, second_server(switch)) for id in ids]
     return {
         each.id: each.detail
@@ -283,7 +283,7 @@ def findings(network: Network, switch: str, ids: Iterable[str]) -> dict[str, str
 
 
 def test_tables_have_each_switch() -> None:
-    """There are at least forty of the first kind, and each is there and found by something."""
+    """There are at least forty deviations; all switches have an entry, and all patterns match."""
     assert FOUND.keys() == DEVIATIONS
     assert len(FOUND) >= 40
     assert all(selected([pattern]) for patterns in FOUND.values() for pattern in patterns)
@@ -292,7 +292,7 @@ def test_tables_have_each_switch() -> None:
 
 @pytest.mark.parametrize("switch", sorted(FOUND))
 def test_deviation_is_found(switch: str, network: Network) -> None:
-    """The cases find it that are said to, and of some others none."""
+    """The cases of the table detect the deviation, and the control cases do not."""
     expected = selected(FOUND[switch])
     found = findings(network, switch, expected | set(CONTROL))
     assert found.keys() == expected, found
@@ -301,26 +301,26 @@ def test_deviation_is_found(switch: str, network: Network) -> None:
 @pytest.mark.matrix
 @pytest.mark.parametrize("switch", sorted(FOUND))
 def test_deviation_is_found_by_no_other_case(switch: str, network: Network) -> None:
-    """Of all cases those find it that are said to."""
+    """Of all cases, exactly those of the table detect the deviation."""
     found = findings(network, switch, runnables().keys() - selected(LEFT_OUT))
     assert found.keys() == selected(FOUND[switch]), found
 
 
 def test_server_that_keeps_the_rules_passes(network: Network) -> None:
-    """No case finds anything, be it about extensions or large."""
+    """No case reports a fault, including those about extensions and large ones."""
     assert not findings(network, "", runnables())
 
 
 @pytest.mark.parametrize("switch", sorted(LIBERTIES))
 def test_what_is_permitted_is_no_deviation(switch: str, network: Network) -> None:
-    """No case finds anything about a server that makes use of a liberty."""
+    """No case reports a fault of a server that uses a liberty."""
     found = findings(network, switch, runnables().keys() - selected(LEFT_OUT))
     assert found.keys() == selected(PERMITTED.get(switch, ())), found
 
 
 @pytest.mark.parametrize("switch", sorted(PROFILES))
 def test_profile_tells_what_is_permitted(switch: str, network: Network) -> None:
-    """It says something else of a server that makes use of a liberty."""
+    """The profile differs for a server that uses a liberty."""
     id, about, words = PROFILES[switch]
     servers = (second_server(switch), second_server(), own_broker)
     said = [run_case(runnables()[id], network, each).profile.get(about) for each in servers]
@@ -329,7 +329,7 @@ def test_profile_tells_what_is_permitted(switch: str, network: Network) -> None:
 
 
 def test_server_is_the_same_over_sockets() -> None:
-    """What is found in memory is found over a network, by the suite as it is run by users."""
+    """Over a network, the suite as run by users reports the same as in memory."""
     switch = "changes CR LF in bodies"
     cases = {*selected(FOUND[switch]), *CONTROL}
     with listening(switch) as port:

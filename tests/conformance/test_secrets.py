@@ -1,4 +1,4 @@
-"""The passcode is told to the target, and to nobody else."""
+"""The suite sends the passcode to the target, and reveals it nowhere else."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_passcode_is_in_no_report(
     serve: Serve,
     tmp_path: Path,
 ) -> None:
-    """Nor where the server repeats it in a header, from where it gets to messages and notes."""
+    """The passcode is masked even if the server repeats it in a header, which notes quote."""
     received = []
 
     def blabs(line: Line) -> None:
@@ -92,7 +92,7 @@ def test_passcode_is_not_in_the_message_that_says_why_it_was_refused(
 def test_passcode_that_is_the_login_hides_no_more_than_the_header(
     suite: Suite, serve: Serve, tmp_path: Path
 ) -> None:
-    """As in guest and guest: what says it otherwise is worth more to the reader."""
+    """With guest as login and passcode, other occurrences of the word stay readable."""
     case = ("--login", "guest", "--passcode", "guest", "1.2/connect/connected-on-accept")
     suite("--mq", serve(receipts).address, *REPORTS, *case)
     log = (tmp_path / "r.json").read_text()
@@ -124,7 +124,7 @@ def test_passcode_is_hidden_in_both_directions_and_in_bodies(eol: bytes) -> None
 
 
 def test_short_passcode_is_hidden_as_a_header_only() -> None:
-    """It could be any word of the log."""
+    """A short passcode could be any word of the log."""
     recorder = Recorder("abc")
     recorder.note(1, ">", b"CONNECT\npasscode:abc\n\n\0")
     recorder.note(1, ">", b"SEND\ndestination:/queue/abc\n\n\0")

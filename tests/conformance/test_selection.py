@@ -1,4 +1,4 @@
-"""Which cases are run."""
+"""Selection of cases."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ERROR = {"1.2/error/message-header"}
         (["1.?/ack"], ACK),
         (["1.?/ack*"], ACK | ACK_MODE),
         (["*/client-cumulative", "1.2/error"], ACK_MODE | ERROR),
-        # By a requirement that is not the case's name.
+        # By a requirement that is not the name of the case.
         (["1.2/error/body-may"], ERROR),
         (["1.2/a"], set()),
         (["ack"], set()),
@@ -83,7 +83,7 @@ def test_list_needs_no_target_and_keeps_the_order_of_the_versions(suite: Suite) 
 
 
 def test_what_is_listed_is_run(suite: Suite, mq: str) -> None:
-    """Of the user's own settings for pytest nothing is heeded."""
+    """The user's settings for pytest have no effect."""
     chosen = ("1.?/begin/transaction-required", "--exclude", "1.1")
     listed = suite("--list", *chosen)
     assert "2 cases" in listed.out

@@ -20,7 +20,7 @@ from tests.conformance.reports import CLEAN, HOSTILE, a_report, result
 
 
 def whole(**numbers: int) -> Report:
-    """A run to its end, with so many cases of each verdict."""
+    """Return a complete run, with this number of cases of each verdict."""
     report = a_report(CLEAN)
     report.complete, report.cut_short, report.errors = True, "", []
     report.better_than_expected = []
@@ -33,14 +33,14 @@ def whole(**numbers: int) -> Report:
 
 
 def cut_short() -> Report:
-    """A run that ended early, without a mistake of the suite's."""
+    """Return a run that ended early, without an error of the suite."""
     report = whole(OK=1)
     report.complete, report.cut_short = False, "gone"
     return report
 
 
 def sections(report: Report, *, strict: bool = False) -> dict[str, list[str]]:
-    """The lists of the Markdown, by their headings."""
+    """Return the lists of the Markdown, by their headings."""
     parts = to_markdown(report, strict=strict).decode().split("\n### ")
     return {part.splitlines()[0]: part.splitlines()[2:] for part in parts[1:]}
 
@@ -100,7 +100,7 @@ def test_unexpected_passes_and_errors_of_the_suite_are_told() -> None:
 
 
 def test_what_the_target_says_means_nothing_in_markdown() -> None:
-    """Each text is one code span, or has its special characters escaped; nothing ends a line."""
+    """Each text is one code span, or has its special characters escaped; none ends a line."""
     nasty = f"{HOSTILE} `code` ``` @somebody | [x](y) # *b*\n\n# heading\n- item"
     data = to_markdown(a_report(nasty)).decode()
     lines = data.splitlines()

@@ -1,4 +1,4 @@
-"""What a connection of the suite's reads and sends."""
+"""Reading and sending on a connection of the suite."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.conformance.scripted import Line, connected, frame
 
 
 def test_what_was_said_before_the_end_is_heard(target: Dial) -> None:
-    """Sending fails, because the target has gone; its ERROR is in the inbox all the same."""
+    """Sending fails because the target has closed, but its ERROR is in the inbox."""
 
     def complains(line: Line) -> None:
         connected(line)
@@ -27,7 +27,7 @@ def test_what_was_said_before_the_end_is_heard(target: Dial) -> None:
 
 
 def test_frames_before_garbage_count(target: Dial) -> None:
-    """Whether they come in one read with it or before: it fails who waits for more."""
+    """Frames in the same read as invalid bytes, or before, are valid; a further wait fails."""
 
     def goes_mad(line: Line) -> None:
         connected(line)
@@ -43,7 +43,7 @@ def test_frames_before_garbage_count(target: Dial) -> None:
 
 
 def test_violation_is_noted_and_read_over(target: Dial) -> None:
-    """A colon that is not escaped breaks the grammar of 1.1; it can be read all the same."""
+    """An unescaped colon violates the grammar of 1.1, but the frame can still be read."""
 
     def careless(line: Line) -> None:
         connected(line)
@@ -58,7 +58,7 @@ def test_violation_is_noted_and_read_over(target: Dial) -> None:
 
 
 def test_two_answers_to_connect_in_one_piece(target: Dial) -> None:
-    """What comes behind CONNECTED is read at once, by the rules of the version that it names."""
+    """Frames after CONNECTED in the same read follow the rules of its version."""
 
     def answers_twice(line: Line) -> None:
         line.frame()
@@ -82,7 +82,7 @@ def test_version_that_was_not_asked_for(target: Dial) -> None:
 
 
 def test_version_that_is_not_named(target: Dial) -> None:
-    """It has been found out before that the target speaks it: what comes is read by its rules."""
+    """The target is known to support the version, so frames follow its rules."""
 
     def forgetful(line: Line) -> None:
         line.frame()
@@ -97,7 +97,7 @@ def test_version_that_is_not_named(target: Dial) -> None:
 
 
 def test_octets_that_are_not_utf8_go_back_as_they_came(target: Dial) -> None:
-    """A message-id, say, that the target has made of odd octets."""
+    """For example, a message-id of arbitrary bytes is sent back unchanged."""
     received = []
 
     def odd(line: Line) -> None:
@@ -113,7 +113,7 @@ def test_octets_that_are_not_utf8_go_back_as_they_came(target: Dial) -> None:
 
 
 def test_close_takes_nothing_from_the_target(target: Dial) -> None:
-    """What is unread when a connection is closed would make it a reset, and lose what was sent."""
+    """Unread data at close would cause a reset, and the target would lose sent data."""
     size = 1_000_000
     received = []
     ended = threading.Event()

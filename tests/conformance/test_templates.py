@@ -1,4 +1,4 @@
-"""No case takes it for granted how the target names its queues and topics."""
+"""Cases do not assume names of queues and topics of the target."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stompkit.testing import LaunchConfig, launch
 from tests.conformance.command import read_report
 from tests.conformance.conftest import Suite
 
-#: Has no other destinations than those below, but for temporary ones.
+#: Settings with no other destinations than those below, except for temporary ones.
 SETTINGS = """\
 [broker]
 create = "config"
@@ -27,7 +27,7 @@ TEMPLATES = (
     "--queue-template=/queue/only.here.{}",
     "--topic-template=/topic/only.there.{}",
 )
-#: Cases with all kinds of destinations, quick ones.
+#: Fast cases with all kinds of destinations.
 CASES = (
     "1.2/send",
     "1.2/subscribe",

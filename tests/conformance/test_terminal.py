@@ -1,4 +1,4 @@
-"""What is read in a terminal: at most 80 columns, and nothing that is not meant for it."""
+"""Output to a terminal: at most 80 columns, and no control characters of the target."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ANY_CASE = Case(
 
 
 def on_a_terminal(*arguments: str, cwd: Path) -> str:
-    """Everything that the command writes to a terminal of 80 columns."""
+    """Return everything that the command writes to a terminal of 80 columns."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     process = subprocess.Popen(
@@ -64,7 +64,7 @@ def on_a_terminal(*arguments: str, cwd: Path) -> str:
     try:
         while octets := os.read(leader, 4_096):
             written += octets
-    except OSError:  # how the other end of a terminal is closed
+    except OSError:  # the other end of a terminal is closed
         pass
     os.close(leader)
     process.wait(BOUND_S)
@@ -72,18 +72,18 @@ def on_a_terminal(*arguments: str, cwd: Path) -> str:
 
 
 def shown(text: str) -> list[str]:
-    """What stands on the screen in the end, and at last the steps of the line of progress."""
-    # What is left of each line, once it is overwritten.
+    """Return the final lines on the screen, including the last step of the progress line."""
+    # The visible part of each line after it was overwritten.
     return [line.rpartition("\r")[2] for line in text.split("\n")]
 
 
 def steps(text: str) -> list[str]:
-    """What the line of progress has said, in its order."""
+    """Return the texts of the progress line, in order."""
     return [piece.rstrip() for piece in re.split("[\r\n]", text) if re.match(r"\d+/\d+  \d", piece)]
 
 
 def test_terminal(serve: Serve, broker: RunningBroker, tmp_path: Path) -> None:
-    """The line of progress counts what is done, names what runs, and is gone in the end."""
+    """The progress line counts finished cases, names running ones, and disappears at the end."""
     server = serve(behind(error_says_nothing, broker.host, broker.port))
     text = on_a_terminal(
         *("--mq", server.address, "--quiet-time", "0.1", "--jobs", "3"), *CASES, cwd=tmp_path
@@ -114,15 +114,15 @@ def test_terminal_counts_failures(serve: Serve, broker: RunningBroker, tmp_path:
 
 
 class Terminal(StringIO):
-    """What is written to it, as if it were one."""
+    """A text stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
 
 def test_progress_names_the_case_that_runs_for_longest() -> None:
-    """And tells the time that has passed since the beginning."""
+    """It also shows the time since the beginning."""
     terminal, now = Terminal(), [100.0]
     progress = Progress(terminal, 3, lambda: now[0])
     a, b, c = (dataclasses.replace(ANY_CASE, id=f"behaviour/topic/{name}") for name in "abc")
@@ -146,7 +146,7 @@ def test_progress_names_the_case_that_runs_for_longest() -> None:
 
 
 def test_tables_fit() -> None:
-    """Whatever chapters, what is counted, and the profile are called."""
+    """The tables fit for any names of chapters, counts and profiles."""
     report = a_report(CLEAN)
     chapters = ("1.0", "behaviour", "failover", "robustness", "client", "of-a-user-" + "x" * 60)
     report.results = [
@@ -166,7 +166,7 @@ def test_tables_fit() -> None:
 
 
 def talks_at_length(line: Line) -> None:
-    """Whatever is told of this target is long: words, and one word."""
+    """All texts about this target are long: many words, or one word."""
     connected(line, server="S/1 " + "word " * 50 + "x" * 200)
     for _ in line.frames():
         line.send(frame("ERROR", {"message": "no, " * 100 + "y" * 2_000}))
@@ -174,7 +174,7 @@ def talks_at_length(line: Line) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_pipe(encoding: str, suite: Suite, serve: Serve) -> None:
-    """Also where the output can't hold every character."""
+    """The output also works with an encoding that lacks some characters."""
     cases = ("1.?/begin", "1.?/nack", "1.?/abort")
     server = serve(talks_at_length)
     done = suite("--mq", server.address, *cases, PYTHONIOENCODING=encoding)

@@ -1,4 +1,4 @@
-"""Targets that speak TLS or WebSockets are tested like others, by the suite and by pytest."""
+"""Targets with TLS or WebSocket are tested like others, by the suite and by pytest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tests.server.certificates import Authority
 from tests.testing.launching import LONG_S
 
 SCHEMES = ("stomps", "ws", "wss")
-#: One about each thing that a tunnel has to pass on: frames of all sizes, ends, resets, versions.
+#: One case for each feature that a tunnel must forward: frames of all sizes, ends, resets,
+#: versions.
 CASES: Final = (
     "1.0/connected/session-header",
     "1.1/send/delivers",
@@ -35,20 +36,20 @@ CASES: Final = (
 
 @dataclass(frozen=True)
 class Secured:
-    """A broker that has one port for each kind of address."""
+    """A broker with one port for each kind of address."""
 
     authority: Path
     ports: dict[str, int]
 
     def address(self, scheme: str, *, ca: Path | None = None) -> str:
-        """The URL of a port."""
+        """Return the URL of a port."""
         where = f"{scheme}://127.0.0.1:{self.ports[scheme]}"
         return f"{where}?ca={ca or self.authority}" if scheme in ("stomps", "wss") else where
 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """Start the broker."""
+    """The broker, with TLS and WebSocket ports."""
     folder = tmp_path_factory.mktemp("secured")
     authority = Authority(folder)
     certificate = authority.server()
@@ -76,7 +77,7 @@ def test_the_suite_finds_nothing_else_behind_a_tunnel(
     found = read_report(report)
     assert {each.id for each in found.results} >= set(CASES)
     assert {each.verdict for each in found.results} <= {"OK", "INFORMATIONAL"}, done.told
-    # The tunnel's own port would tell nobody anything.
+    # The tunnel's local port would be useless in a report.
     assert found.target.address.startswith(f"{scheme}://127.0.0.1:{secured.ports[scheme]}")
 
 
@@ -140,7 +141,7 @@ def test_what_a_file_of_authorities_lacks_is_said(secured: Secured, tmp_path: Pa
     ):
         with pytest.raises(BrokerError, match=problem):
             Tunnel(*Place.all_of(secured.address("stomps", ca=ca)))
-    # A folder counts as a whole.
+    # All certificates in a folder are used.
     folder = secured.authority.parent / "authorities"
     folder.mkdir()
     (folder / "a.pem").write_bytes(secured.authority.read_bytes())
@@ -189,7 +190,7 @@ def test_tests_talk_plain_stomp_to_a_given_broker(
     for frames in ("on", "off"):
         test = ["--mq", secured.address(scheme), f"--mq-frames={frames}"]
         ran = pytester.runpytest_subprocess("-p", "stompkit.testing.plugin", *test)
-        # Without a relay there are no frames to look at, and that is what it says.
+        # Without a relay no frames are recorded, and the error says so.
         ran.assert_outcomes(passed=int(frames == "on"), failed=int(frames == "off"))
         ran.stdout.fnmatch_lines([f"STOMP broker: at {scheme}://127.0.0.1:*(given)"])
 

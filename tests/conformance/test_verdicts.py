@@ -1,4 +1,4 @@
-"""From what a case records and raises to its verdict."""
+"""Deriving the verdict of a case from its records and exceptions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_verdict(
 
 
 def test_recommendations_that_are_not_followed(target: Target) -> None:
-    """They count where nothing worse was found."""
+    """Violated recommendations determine the verdict if nothing worse was found."""
     target.should(True, "nothing")
     assert judge(a_case(), target, None).verdict is Verdict.OK
     target.should(False, "no type")
@@ -91,12 +91,12 @@ def test_endings_are_ordered() -> None:
 
 
 def test_outcomes_end_a_sentence() -> None:
-    """As in: a header with an empty name is ..."""
+    """Each outcome can complete a sentence such as: a header with an empty name is ..."""
     assert all(each.value[0].islower() and each.value[-1] not in ".\n" for each in Outcome)
 
 
 def test_a_case_about_time_is_tried_once_more(target: Target) -> None:
-    """What failed at first is a note, where it succeeds then."""
+    """If the second attempt succeeds, the first failure is a note."""
     failures = [Failed("too late")]
 
     @tried_again

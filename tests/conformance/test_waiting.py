@@ -1,4 +1,4 @@
-"""Every wait of a connection ends, and how."""
+"""Every wait of a connection ends, with a defined result."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_worst_ending_counts(target: Dial) -> None:
 
 
 def test_waiting_for_what_never_comes(target: Dial) -> None:
-    """Each of these waits ends, says what was missing, and counts as HUNG."""
+    """Each of these waits ends, reports the missing frame, and counts as HUNG."""
     waits: dict[str, Callable[[Peer], object]] = {
         "expected RECEIPT with {'receipt-id': 'r'}, but nothing like it": lambda p: (
             p.expect_receipt("r")
@@ -83,7 +83,7 @@ def test_waiting_for_what_never_comes(target: Dial) -> None:
 
 
 def test_target_that_does_not_read(target: Dial) -> None:
-    """Sending ends, too: what does not fit into the buffers is never taken."""
+    """Sending ends with an error when the buffers are full."""
 
     def never_reads(line: Line) -> None:
         connected(line)
@@ -96,7 +96,7 @@ def test_target_that_does_not_read(target: Dial) -> None:
 
 
 def test_target_that_sends_before_it_reads(target: Dial) -> None:
-    """Both sides' buffers are full: the suite reads while it sends, or nobody would get on."""
+    """The buffers of both sides are full: the suite reads while it sends, to avoid a deadlock."""
     size = 8_000_000
 
     def sends_first(line: Line) -> None:
@@ -119,12 +119,12 @@ def test_case_deadline_bounds_all_waits_together(target: Dial) -> None:
             peer.expect("MESSAGE")
     peer.collect(PATIENT_S)
     peer.expect_nothing(PATIENT_S)
-    # Without the deadline it would be 70 seconds.
+    # Without the deadline, this would take 70 seconds.
     assert time.monotonic() - began < PATIENT_S
 
 
 def test_more_connections_than_select_can_watch(target: Dial) -> None:
-    """File descriptors above 1023 are as good as others."""
+    """File descriptors above 1023 are usable."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 1_200
     if hard < wanted:

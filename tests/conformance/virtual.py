@@ -1,8 +1,8 @@
-"""Cases without sockets and without waiting: a network in memory, and a clock that it moves.
+"""Cases without sockets and without waiting: an in-memory network, and a simulated clock.
 
-The suite runs as it is, in one thread. Its sockets are in memory, and a wait for something that
-does not come moves the clock to the next timer or to the end of the wait, so that a run takes as
-long as it computes, and is the same each time.
+The suite runs unchanged, in one thread. Its sockets are in memory. A wait for something that does
+not arrive advances the clock to the next timer or to the end of the wait. So a run takes only
+computing time, and is deterministic.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from stompkit.testing.memory import MemoryBroker
 from tests.conformance.raw import Raw, Splitter
 from tests.conformance.second_server import Client, Handle, Server
 
-#: Exceptions that are about the target; all others are mistakes of the case.
+#: Exceptions that are about the target; all others are errors of the case.
 ABOUT_THE_TARGET: Final = (AssertionError, Unsupported, LookupError, ValueError)
-#: When the clock begins, in seconds since 1970: durations and dates are by the same clock.
+#: Start of the clock, in seconds since 1970; it is used for durations and dates.
 _EPOCH_S: Final = 1_700_000_000.0
 _PORT: Final = 61_613
 
@@ -48,31 +48,31 @@ Function = Callable[..., None]
 
 
 class Upstream(Protocol):
-    """The server's side of a connection, as its client's end drives it."""
+    """Interface of the server's side of a connection, for the client's end."""
 
     def deliver(self, octets: bytes) -> None:
-        """Take octets from the client."""
+        """Pass bytes from the client to the server."""
 
     def take(self) -> bytes:
-        """Give the octets that the server has written since the last call."""
+        """Return the bytes that the server has written since the last call."""
 
     @property
     def is_ended(self) -> bool:
-        """Whether the server writes nothing more."""
+        """True if the server has ended its stream."""
 
     @property
     def is_reset(self) -> bool:
-        """Whether the server has cut the connection off."""
+        """True if the server has reset the connection."""
 
     def end(self) -> None:
-        """Tell the server that the client sends nothing more."""
+        """End the client's stream."""
 
     def lose(self) -> None:
-        """Tell the server that the connection is gone."""
+        """Report the loss of the connection to the server."""
 
 
 class SecondUpstream:
-    """A connection to the second server, whose transport this is."""
+    """A connection to the second server, which uses this object as its transport."""
 
     def __init__(self, server: Server) -> None:
         """Connect to that server."""
@@ -82,18 +82,18 @@ class SecondUpstream:
         self._client.connection_made(self)
 
     def deliver(self, octets: bytes) -> None:
-        """Let the server have it at once."""
+        """Pass bytes to the server immediately."""
         if not self._is_lost:
             self._client.data_received(octets)
 
     def take(self) -> bytes:
-        """What was written."""
+        """Return the bytes written since the last call."""
         octets = bytes(self._octets)
         self._octets.clear()
         return octets
 
     def end(self) -> None:
-        """End both ways, as asyncio does."""
+        """End both directions, as asyncio does."""
         self.is_ended = True
         self.lose()
 
@@ -104,11 +104,11 @@ class SecondUpstream:
             self._client.connection_lost(None)
 
     def write(self, octets: bytes) -> None:
-        """Keep octets for the client."""
+        """Store bytes for the client."""
         self._octets += octets
 
     def write_eof(self) -> None:
-        """Say that no more come."""
+        """End the stream."""
         self.is_ended = True
 
     def abort(self) -> None:
@@ -125,25 +125,25 @@ class OwnUpstream:
         self._client = broker.connect()
 
     def deliver(self, octets: bytes) -> None:
-        """Let the broker have it at once."""
+        """Pass bytes to the broker immediately."""
         self._client.transport.deliver(octets)
 
     def take(self) -> bytes:
-        """What was written."""
+        """Return the bytes written since the last call."""
         return self._client.transport.take()
 
     @property
     def is_ended(self) -> bool:
-        """Whether nothing more is written."""
+        """True if the broker has ended its stream."""
         return self._client.transport.eof
 
     @property
     def is_reset(self) -> bool:
-        """Whether the broker has cut the connection off."""
+        """True if the broker has reset the connection."""
         return self._client.transport.lost and not self._client.transport.eof
 
     def end(self) -> None:
-        """End the client's direction."""
+        """End the client's stream."""
         self._client.end()
 
     def lose(self) -> None:
@@ -152,45 +152,45 @@ class OwnUpstream:
 
 
 class Timer:
-    """A call of Twisted's, as asyncio has them: to cancel one that was made is no mistake."""
+    """A call of Twisted with the interface of asyncio: cancelling a finished call is no error."""
 
     def __init__(self, call: IDelayedCall) -> None:
-        """Take the call."""
+        """Store the call."""
         self._call = call
 
     def cancel(self) -> None:
-        """Do not make it."""
+        """Cancel the call."""
         if self._call.active():
             self._call.cancel()
 
 
 class Network:
-    """Connections to one server of one or two nodes, and the time."""
+    """Connections to one server with one or two nodes, and a simulated clock."""
 
     def __init__(self) -> None:
-        """Make one where the second server is."""
+        """Create a network with the second server."""
         self.clock = Clock()
         self.clock.rightNow = _EPOCH_S
         self.open: Callable[[], Upstream] = lambda: SecondUpstream(Server(self))
-        #: What stands before the server, and may do something else with a frame.
+        #: Inspects frames before the server, and may handle them in another way.
         self.guard: Guard | None = None
         self.ends: list[End] = []
-        #: Ports where nobody listens, and those that do not answer.
+        #: Ports that refuse connections, and ports that do not reply.
         self.down: set[int] = set()
         self.paused: set[int] = set()
 
-    # A clock, as the second server and Python's ``time`` have it.
+    # Interface of a clock, for the second server and Python's ``time``.
 
     def time(self) -> float:
-        """The seconds of the clock."""
+        """Return the time of the clock, in seconds."""
         return self.clock.seconds()
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> Handle:
-        """Call back after that many seconds."""
+        """Schedule a call after *delay* seconds."""
         return Timer(self.clock.callLater(delay, callback, *args))
 
     def advance(self, seconds: float, is_enough: Callable[[], bool] = lambda: False) -> None:
-        """Let that time go by, but no more than until something has come that is enough."""
+        """Advance the clock by *seconds*, or until ``is_enough`` is true."""
         until = self.time() + seconds
         while not is_enough():
             # In steps, so that each call is made at its time.
@@ -216,19 +216,19 @@ class Network:
                 end.cut()
 
     def poller(self) -> Poller:
-        """Stand for ``select.poll``."""
+        """Return a replacement for ``select.poll``."""
         return Poller(self)
 
 
 class Guard(Protocol):
-    """What stands between clients and a server."""
+    """Interface of an object between clients and a server."""
 
     def pass_on(self, end: End, frame: Raw) -> bool:
-        """Whether a frame of the client's is for the server; what is not was dealt with."""
+        """Return True to forward a frame of the client; otherwise the guard has handled it."""
 
 
 class End:
-    """The client's end of a connection, for who expects a socket."""
+    """The client's end of a connection, with the interface of a socket."""
 
     def __init__(self, network: Network, upstream: Upstream, port: int) -> None:
         """Connect to a server at that port."""
@@ -241,7 +241,7 @@ class End:
 
     @property
     def is_readable(self) -> bool:
-        """Whether there is something to read, be it the end."""
+        """True if there is data to read, or the end of the stream."""
         if self._is_cut or self._is_ended:
             return True
         if self._is_deaf or self.port in self._network.paused:
@@ -256,7 +256,7 @@ class End:
         """Do nothing."""
 
     def recv(self, number: int) -> bytes:
-        """What the server has written."""
+        """Return bytes that the server has written."""
         if not self.is_readable:
             raise BlockingIOError
         if self._octets:
@@ -268,7 +268,7 @@ class End:
         return b""
 
     def send(self, octets: bytes) -> int:
-        """Let the server have it at once."""
+        """Pass bytes to the server immediately."""
         if self._is_cut or self._upstream.is_reset:
             raise ConnectionResetError
         if self._is_lost() or self.port in self._network.paused:
@@ -285,7 +285,7 @@ class End:
         return len(octets)
 
     def _is_lost(self) -> bool:
-        """Whether what is sent gets nowhere."""
+        """Return True if sent bytes are lost."""
         return self._is_ended or self._is_deaf
 
     def shutdown(self, how: int) -> None:
@@ -296,20 +296,20 @@ class End:
         """End the connection."""
         self._upstream.lose()
 
-    # What a guard can do.
+    # Methods for guards.
 
     def answer(self, octets: bytes) -> None:
-        """Send the client what the server knows nothing of."""
+        """Send the client bytes that are not from the server."""
         self._octets += self._upstream.take() + octets
 
     def finish(self) -> None:
-        """Close in an orderly way."""
+        """Close gracefully."""
         self.answer(b"")
         self._is_ended = True
         self._upstream.lose()
 
     def fall_silent(self) -> None:
-        """Answer nothing any more, and close nothing."""
+        """Stop replying, but do not close."""
         self.answer(b"")
         self._is_deaf = True
 
@@ -320,26 +320,26 @@ class End:
 
 
 class Poller:
-    """Waits for one end by moving the clock."""
+    """Waits for one end by advancing the clock."""
 
     def __init__(self, network: Network) -> None:
-        """Watch nothing yet."""
+        """Start without an end."""
         self._network = network
         self._events = 0
         self._end: End | None = None
 
     def register(self, end: End, events: int = 0) -> None:
-        """Watch this end."""
+        """Register the end."""
         self._end, self._events = end, events
 
     modify = register
 
     def poll(self, milliseconds: float) -> list[tuple[int, int]]:
-        """Wait for what was asked for, at most that long."""
+        """Wait for the registered events, up to a timeout."""
         end = self._end
         assert end is not None
         if self._events & select.POLLOUT:
-            # A server is given time for what it puts off until later.
+            # The server processes calls that it has postponed.
             self._network.advance(0)
             return [(0, select.POLLOUT | (select.POLLIN if end.is_readable else 0))]
         self._network.advance(milliseconds / 1000, lambda: end.is_readable)
@@ -347,10 +347,10 @@ class Poller:
 
 
 class VirtualNodes(Nodes):
-    """Two nodes that are one server at two ports."""
+    """Two nodes, which are one server on two ports."""
 
     def __init__(self, network: Network, address: Address) -> None:
-        """Take the network and the addresses of both."""
+        """Store the network and the addresses of both nodes."""
         super().__init__(address, has_one_store=True)
         self._network = network
 
@@ -358,29 +358,29 @@ class VirtualNodes(Nodes):
         return self.address.node(node).port
 
     def end(self, node: int) -> bool:
-        """Have nobody listen there."""
+        """Make the port of a node refuse connections."""
         self._network.down.add(self._port(node))
         self._network.cut(self._port(node))
         return True
 
     def bring_back(self, node: int) -> None:
-        """Have somebody listen again."""
+        """Make the port of a node accept connections again."""
         self._network.down.discard(self._port(node))
 
     def pause(self, node: int) -> None:
-        """Take what comes and answer nothing."""
+        """Pause a node: it accepts data, but does not reply."""
         self._network.paused.add(self._port(node))
 
     def resume(self, node: int) -> None:
-        """Answer again."""
+        """Resume a node."""
         self._network.paused.discard(self._port(node))
 
 
 class VirtualControl:
-    """Restarts the server, as far as a client can see, and has its nodes."""
+    """Restarts the server, as visible to a client, and controls its nodes."""
 
     def __init__(self, network: Network, address: Address) -> None:
-        """Take the network and the addresses."""
+        """Store the network and the addresses."""
         self._network = network
         self._nodes = VirtualNodes(network, address)
 
@@ -389,13 +389,13 @@ class VirtualControl:
         self._network.cut()
 
     def nodes(self) -> Nodes:
-        """Both."""
+        """Return both nodes."""
         return self._nodes
 
 
 @contextmanager
 def virtual() -> Iterator[Network]:
-    """Have sockets and clocks of this process be those of a network in memory."""
+    """Replace the sockets and clocks of this process by those of an in-memory network."""
     network = Network()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(socket, "create_connection", network.connect)
@@ -409,13 +409,13 @@ def virtual() -> Iterator[Network]:
 
 @dataclass(frozen=True)
 class Runnable:
-    """A case, and the function that it is."""
+    """A case with its function."""
 
     case: Case
     function: Function
 
     def run(self, target: Target, control: VirtualControl) -> CaseResult:
-        """Run it; raises what is not about the target."""
+        """Run the case; raises exceptions that are not about the target."""
         try:
             self._call(target, control)
         except _Early as early:
@@ -428,7 +428,7 @@ class Runnable:
         story: Story | None = getattr(self.function, "stompkit_story", None)
         names = inspect.signature(story or self.function).parameters
         given: dict[str, Any] = {"target": target}
-        # A fixture may raise these only.
+        # Only fixtures may raise these before the case begins.
         try:
             if "cluster" in names:
                 given["cluster"] = Cluster(target, control.nodes())
@@ -441,18 +441,18 @@ class Runnable:
             self.function(**given)
             return
         halves = story(given["target"], given["cluster"])
-        for _ in halves:  # once, unless it ends before that
+        for _ in halves:  # at most once
             with suppress(StopIteration):
                 halves.send(given["cluster"].fail_over())
 
 
 class _Early(Exception):
-    """A case that did not begin."""
+    """A case that ended in its fixtures."""
 
 
 @cache
 def runnables() -> dict[str, Runnable]:
-    """All cases by their ids."""
+    """Return all cases by their ids."""
     found = {}
     for path in sorted(cases_folder().glob("*/test_*.py")):
         if path.parent.name == "clients":
@@ -475,7 +475,7 @@ def run_case(
     guard: Guard | None = None,
     **settings: float,
 ) -> CaseResult:
-    """Run a case on a new server; raises what is not about the target."""
+    """Run a case on a new server; raises exceptions that are not about the target."""
     network.clock.calls.clear()
     network.ends.clear()
     network.down.clear()
@@ -499,7 +499,7 @@ def run_case(
 
 
 def second_server(switch: str = "") -> Callable[[Network], Callable[[], Upstream]]:
-    """The second server with a switch on."""
+    """Return a factory for the second server with a switch."""
 
     def make(network: Network) -> Callable[[], Upstream]:
         server = Server(network, switch)
@@ -509,6 +509,6 @@ def second_server(switch: str = "") -> Callable[[Network], Callable[[], Upstream
 
 
 def own_broker(network: Network) -> Callable[[], Upstream]:
-    """Our broker, with all that it has."""
+    """Return a factory for connections to our broker."""
     broker = MemoryBroker(clock=network.clock)
     return lambda: OwnUpstream(broker)

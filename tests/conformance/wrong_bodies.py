@@ -1,4 +1,4 @@
-"""Clients that are wrong about bodies, and where frames begin and end."""
+"""Clients with faults in bodies, and in the boundaries of frames."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tests.conformance.wrong_clients import Fault
 
 
 class IgnoresLengths(Fault):
-    """Reads each body to the first NUL."""
+    """Ends each body at the first NUL."""
 
     found_by = ("client/body/nul", "client/body/large", "client/frame/octet-by-octet")
 
     def body_size(self, headers: dict[str, str]) -> int | None:
-        """Never know."""
+        """Return None."""
         return None
 
 
@@ -28,17 +28,17 @@ class SaysNoLengths(Fault):
     )
 
     def length(self, body: bytes) -> int | None:
-        """Never say."""
+        """Return None."""
         return None
 
 
 class SaysLengthsForNulOnly(Fault):
-    """Sends a content-length where there is no way around it."""
+    """Sends a content-length only if it is inevitable."""
 
     found_by = ("client/send/content-length",)
 
     def length(self, body: bytes) -> int | None:
-        """Say it there."""
+        """Return the length for a body with NUL only."""
         return len(body) if b"\0" in body else None
 
 
@@ -53,58 +53,58 @@ class CountsCharacters(Fault):
     )
 
     def length(self, body: bytes) -> int | None:
-        """Count them, where the body is text."""
+        """Return the number of characters, if the body is text."""
         return len(body.decode("utf-8", "surrogateescape"))
 
 
 class TakesBodiesForText(Fault):
-    """Takes each body for UTF-8."""
+    """Decodes each body as UTF-8."""
 
     found_by = ("client/body/binary", "client/body/large")
 
     def body(self, body: bytes) -> bytes:
-        """Decode it somehow."""
+        """Decode the body with replacement characters."""
         return body.decode("utf-8", "replace").encode()
 
 
 class NeedsLengths(Fault):
-    """Takes a frame without content-length for one without a body."""
+    """Treats a frame without content-length as one without a body."""
 
     found_by = ("client/body/without-length",)
 
     def body_size(self, headers: dict[str, str]) -> int | None:
-        """Take it for 0."""
+        """Return 0 if there is no content-length."""
         return super().body_size(headers) or 0
 
 
 class DropsEmptyMessages(Fault):
-    """Does nothing about messages without a body."""
+    """Ignores messages without a body."""
 
     found_by = ("client/body/empty",)
 
     def message(self, headers: dict[str, str], body: bytes) -> None:
-        """Pass over them."""
+        """Ignore empty messages."""
         if body:
             super().message(headers, body)
 
 
 class TakesZeroForNothing(Fault):
-    """Takes a body of ``0`` for none."""
+    """Treats a body of ``0`` as empty."""
 
     found_by = ("client/body/unchanged",)
 
     def body(self, body: bytes) -> bytes:
-        """Drop it."""
+        """Drop the body ``0``."""
         return b"" if body == b"0" else body
 
 
 class TakesNoLargeBodies(Fault):
-    """Gives up at messages of more than 64 KiB."""
+    """Fails on messages of more than 64 KiB."""
 
     found_by = ("client/body/large",)
 
     def body_size(self, headers: dict[str, str]) -> int | None:
-        """Look how long it is."""
+        """Check the length."""
         size = super().body_size(headers)
         if size is not None and size > 65_536:
             raise Lost("too large")
@@ -112,12 +112,12 @@ class TakesNoLargeBodies(Fault):
 
 
 class SendsElsewhere(Fault):
-    """Sends to another destination than it was told."""
+    """Sends to another destination than required."""
 
     found_by = ("client/send/destination",)
 
     def ask(self, command: str, headers: Headers, body: bytes = b"") -> str:
-        """Change the name."""
+        """Change the destination."""
         changed = [(name, f"{OUT}/") if name == "destination" else (name, v) for name, v in headers]
         return super().ask(command, changed if command == "SEND" else headers, body)
 
@@ -128,17 +128,17 @@ class SaysNoTypes(Fault):
     found_by = ("client/send/content-type",)
 
     def reply(self, body: bytes, headers: Headers | None = None) -> None:
-        """Leave it out."""
+        """Omit content-type."""
         super().reply(body, [pair for pair in headers or [] if pair[0] != "content-type"])
 
 
 class EndsWithTwoNuls(Fault):
-    """Sends another NUL behind DISCONNECT."""
+    """Sends another NUL after DISCONNECT."""
 
     found_by = ("client/1.?/frame/grammar",)
 
     def ask(self, command: str, headers: Headers, body: bytes = b"") -> str:
-        """Send it at once, before the answer can come."""
+        """Send the NUL immediately, before the reply can arrive."""
         receipt = super().ask(command, headers, body)
         if command == "DISCONNECT":
             self.write(b"\0")
@@ -146,7 +146,7 @@ class EndsWithTwoNuls(Fault):
 
 
 class NoLineEndsBetween(Fault):
-    """Takes a line end between frames for a mistake."""
+    """Treats a line end between frames as an error."""
 
     found_by = (
         "client/frame/line-ends-between",
@@ -155,7 +155,7 @@ class NoLineEndsBetween(Fault):
     )
 
     def skip_line_ends(self, until: float | None) -> None:
-        """Skip none."""
+        """Do not skip any line end."""
         while not self.pending:
             self.fill(until)
         if self.pending[0] in b"\r\n":
@@ -163,17 +163,17 @@ class NoLineEndsBetween(Fault):
 
 
 class KnowsNoCrLf(Fault):
-    """Takes the carriage return of CR LF for a part of the line."""
+    """Treats the carriage return of CR LF as part of the line."""
 
     found_by = ("client/1.2/frame/crlf",)
 
     def lines(self, head: bytes) -> list[str]:
-        """Leave it there."""
+        """Keep carriage returns."""
         return self.text(head).split("\n")
 
 
 class TakesPiecesForFrames(Fault):
-    """Takes what arrives at once for whole frames, and forgets what is not."""
+    """Treats each read as whole frames, and drops incomplete ones."""
 
     found_by = (
         "client/frame/octet-by-octet",
@@ -182,27 +182,27 @@ class TakesPiecesForFrames(Fault):
     )
 
     def fill(self, until: float | None) -> None:
-        """Begin with every piece anew."""
+        """Drop earlier bytes."""
         if not self.pending.endswith(b"\0"):
             self.pending = b""
         super().fill(until)
 
 
 class StripsLineFeeds(Fault):
-    """Takes line feeds at the end of a body for the end of the frame."""
+    """Strips line feeds at the end of a body."""
 
     found_by = ("client/body/unchanged",)
 
     def body(self, body: bytes) -> bytes:
-        """Strip them."""
+        """Strip line feeds."""
         return body.rstrip(b"\n")
 
 
 class ChangesLineEnds(Fault):
-    """Reads bodies as text files are read."""
+    """Converts line ends in bodies, like in text files."""
 
     found_by = ("client/body/unchanged",)
 
     def body(self, body: bytes) -> bytes:
-        """Have each line end in LF."""
+        """Convert CR LF to LF."""
         return body.replace(b"\r\n", b"\n")

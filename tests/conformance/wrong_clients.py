@@ -1,4 +1,4 @@
-"""Clients that break one rule each, and the cases that find it: what they have in common."""
+"""Base class of clients that break one rule each, with the cases that detect it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from tests.conformance.minimal_client import Agent
 
 __all__ = ["FAULTS", "Fault"]
 
-#: All of them by name, once the modules ``wrong_*`` have been imported.
+#: All faults by name, once the modules ``wrong_*`` are imported.
 FAULTS: dict[str, type[Fault]] = {}
 
 
 class Fault(Agent):
-    """An agent with a fault; ``found_by`` names the cases that are not OK for it."""
+    """An agent with a fault; ``found_by`` has the cases that are not OK for it."""
 
     found_by: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        """Take note of it."""
+        """Register the class."""
         FAULTS[cls.__name__] = cls

@@ -1,4 +1,4 @@
-"""Clients that begin a session in a wrong way."""
+"""Clients with faults at the beginning of a session."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tests.conformance.wrong_clients import Fault
 
 
 class BeginsWithNul(Fault):
-    """Sends a NUL octet before anything else."""
+    """Sends a NUL byte before anything else."""
 
     found_by = ("client/connect/first-frame", "client/1.?/frame/grammar")
 
     def log_in(self, host: str) -> None:
-        """Say something else before."""
+        """Send a NUL first."""
         self.write(b"\0")
         super().log_in(host)
 
@@ -24,41 +24,41 @@ class Stomps(Fault):
     found_by = ("client/connect/uses-connect",)
 
     def send(self, command: str, headers: Headers, body: bytes = b"") -> None:
-        """Use the other command."""
+        """Replace the command."""
         super().send("STOMP" if command == "CONNECT" else command, headers, body)
 
     def line(self, command: str, name: str, value: str) -> str:
-        """Write it as CONNECT is written."""
+        """Encode headers as for CONNECT."""
         return super().line("CONNECT" if command == "STOMP" else command, name, value)
 
 
 class NamesNoHost(Fault):
-    """Has no virtual host."""
+    """Sends no virtual host."""
 
     found_by = ("client/connect/host",)
 
     def connect_headers(self, host: str) -> Headers:
-        """Leave it out."""
+        """Omit the header."""
         return [pair for pair in super().connect_headers(host) if pair[0] != "host"]
 
 
 class NamesAnotherHost(Fault):
-    """Names a virtual host that is not where it connects to."""
+    """Sends another virtual host than the host of the connection."""
 
     found_by = ("client/connect/host",)
 
     def connect_headers(self, host: str) -> Headers:
-        """Name another one."""
+        """Change the header."""
         return super().connect_headers("elsewhere")
 
 
 class KeepsItsLogin(Fault):
-    """Does not say who it is."""
+    """Sends no login."""
 
     found_by = ("client/connect/login",)
 
     def connect_headers(self, host: str) -> Headers:
-        """Leave it out."""
+        """Omit the headers."""
         return [pair for pair in super().connect_headers(host) if pair[0] != "login"]
 
 
@@ -68,7 +68,7 @@ class EscapesConnect(Fault):
     found_by = ("client/connect/unescaped",)
 
     def connect_headers(self, host: str) -> Headers:
-        """Escape them as 1.2 does."""
+        """Escape the headers by the rules of 1.2."""
         self.version = "1.2"
         escaped = [(name, self.escape(value)) for name, value in super().connect_headers(host)]
         self.version = "1.0"
@@ -76,12 +76,12 @@ class EscapesConnect(Fault):
 
 
 class DoesNotWait(Fault):
-    """Subscribes before CONNECTED has come."""
+    """Subscribes before CONNECTED."""
 
     found_by = ("client/connect/waits-for-connected", "client/connect/refused")
 
     def log_in(self, host: str) -> None:
-        """Say both at once."""
+        """Send both frames together."""
         self.send("CONNECT", self.connect_headers(host))
         self.subscriptions.append(self.subscription_id())
         names = [("destination", IN), ("id", self.subscriptions[0])]
@@ -92,45 +92,45 @@ class DoesNotWait(Fault):
         self.agree(headers)
 
     def subscribe(self, destination: str) -> None:
-        """Subscribe to all but the first."""
+        """Subscribe to all destinations but the first."""
         if destination != IN:
             super().subscribe(destination)
 
 
 class UnescapesConnected(Fault):
-    """Takes the headers of CONNECTED for escaped."""
+    """Unescapes the headers of CONNECTED."""
 
     found_by = ("client/connected/unescaped",)
 
     def reads_escapes(self, command: str) -> bool:
-        """Think so of CONNECTED as well; at that time the version is not known."""
+        """Return True for CONNECTED as well, before the version is known."""
         return command == "CONNECTED" or super().reads_escapes(command)
 
 
 class NewestFirst(Fault):
-    """Lists its versions the wrong way."""
+    """Lists its versions in the wrong order."""
 
     found_by = ("client/negotiation/accept-version-format",)
     versions = "1.2,1.1,1.0"
 
 
 class TakesNoVersionForNewest(Fault):
-    """Speaks 1.2 where CONNECTED has no version."""
+    """Uses 1.2 if CONNECTED has no version."""
 
     found_by = ("client/1.0/negotiation/no-version",)
 
     def agree(self, connected: dict[str, str]) -> None:
-        """Fill in the newest."""
+        """Insert the newest version."""
         super().agree({"version": "1.2", **connected})
 
 
 class DoesNotHearRefusal(Fault):
-    """Goes on after an ERROR in answer to CONNECT."""
+    """Continues after an ERROR in reply to CONNECT."""
 
     found_by = ("client/connect/refused",)
 
     def log_in(self, host: str) -> None:
-        """Never mind what comes."""
+        """Ignore the reply."""
         self.send("CONNECT", self.connect_headers(host))
         command, headers, _ = self.frame()
         self.agree(headers if command == "CONNECTED" else {})

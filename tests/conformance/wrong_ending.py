@@ -1,4 +1,4 @@
-"""Clients that end in a wrong way, or do not."""
+"""Clients with faults at the end of a session."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.conformance.wrong_clients import Fault
 
 
 class EndsWithAnotherStatus(Fault):
-    """Ends with a status as if something had been wrong."""
+    """Ends with an error status."""
 
     found_by = ("client/disconnect/ends", "client/message/after-unsubscribe")
 
@@ -33,26 +33,26 @@ class JustCloses(Fault):
     )
 
     def say_goodbye(self) -> None:
-        """Say nothing."""
+        """Send nothing."""
 
 
 class DoesNotWaitForReceipt(Fault):
-    """Closes right after DISCONNECT."""
+    """Closes immediately after DISCONNECT."""
 
     found_by = ("client/disconnect/waits-for-receipt",)
 
     def say_goodbye(self) -> None:
-        """Say it, and be gone; the server may still have been writing."""
+        """Send DISCONNECT and return, although the server may still be writing."""
         self.ask("DISCONNECT", [])
 
 
 class GoesOnAfterDisconnect(Fault):
-    """Sends another frame behind DISCONNECT."""
+    """Sends another frame after DISCONNECT."""
 
     found_by = ("client/disconnect/nothing-after",)
 
     def ask(self, command: str, headers: Headers, body: bytes = b"") -> str:
-        """Send it at once, before the answer can come."""
+        """Send the frame immediately, before the reply can arrive."""
         receipt = super().ask(command, headers, body)
         if command == "DISCONNECT":
             self.send("UNSUBSCRIBE", [("id", self.subscriptions[0])])
@@ -60,12 +60,12 @@ class GoesOnAfterDisconnect(Fault):
 
 
 class WaitsForReceiptForEver(Fault):
-    """Waits for the answer to DISCONNECT as long as the connection lasts."""
+    """Waits for the reply to DISCONNECT without a time limit."""
 
     found_by = ("client/disconnect/no-receipt",)
 
     def say_goodbye(self) -> None:
-        """Have no deadline."""
+        """Wait without a deadline."""
         receipt = self.ask("DISCONNECT", [])
         with contextlib.suppress(Lost):
             while self.frame()[1].get("receipt-id") != receipt:
@@ -73,12 +73,12 @@ class WaitsForReceiptForEver(Fault):
 
 
 class NeedsReceipt(Fault):
-    """Does not close where there is no answer to DISCONNECT."""
+    """Does not close if there is no reply to DISCONNECT."""
 
     found_by = ("client/disconnect/closed-instead",)
 
     def say_goodbye(self) -> None:
-        """Stay, until somebody ends it."""
+        """Wait until the connection is aborted."""
         receipt = self.ask("DISCONNECT", [])
         with contextlib.suppress(Lost):
             while self.frame()[1].get("receipt-id") != receipt:
@@ -88,62 +88,62 @@ class NeedsReceipt(Fault):
 
 
 class TakesErrorsEasily(Fault):
-    """Ends after ERROR as if all were well."""
+    """Ends with status 0 after ERROR."""
 
     found_by = ("client/error/ends", "client/connect/refused")
 
     def status_after(self, error: Exception) -> int:
-        """Have another status after ERROR."""
+        """Return 0 after ERROR."""
         return 0 if str(error) == "ERROR" else 1
 
 
 class TakesLossEasily(Fault):
-    """Ends with a lost connection as if all were well."""
+    """Ends with status 0 after a lost connection."""
 
     found_by = ("client/connection/*",)
 
     def status_after(self, error: Exception) -> int:
-        """Have another status then."""
+        """Return 0 after a lost connection."""
         return 0 if isinstance(error, OSError) or str(error) == "closed" else 1
 
 
 class TakesHalfMessages(Fault):
-    """Takes what it has of a message when the connection ends for all of it."""
+    """Accepts a truncated message as complete when the connection ends."""
 
     found_by = ("client/connection/truncated",)
 
     def end_came(self) -> None:
-        """Put the end where there was none."""
+        """Add the missing end."""
         if not self.pending.lstrip(b"\r\n"):
             super().end_came()
         self.pending += b"\0"
 
 
 class DoesNotGoOn(Fault):
-    """Knows of one server only, and says so."""
+    """Supports one server only, and reports that."""
 
     found_by = ()
 
     def run(self) -> int:
-        """Say it."""
+        """Return the status for missing support."""
         return super().run() if len(self.nodes) == 1 else CANNOT
 
 
 class DoesNotReconnect(Fault):
-    """Stays where it was once it has been connected."""
+    """Does not fail over after it has been connected."""
 
     found_by = ("client/failover/connection-lost",)
 
     def goes_on(self, error: Exception) -> bool:
-        """Only until it is connected."""
+        """Return True until the client has been connected."""
         return isinstance(error, ConnectionRefusedError)
 
 
 class TriesOneServer(Fault):
-    """Gives up where the first server refuses connections."""
+    """Gives up if the first server refuses connections."""
 
     found_by = ("client/failover/refused",)
 
     def goes_on(self, error: Exception) -> bool:
-        """Only when it has been connected."""
+        """Return True only if the client has been connected."""
         return not isinstance(error, ConnectionRefusedError)

@@ -1,4 +1,4 @@
-"""Clients that read or write headers in a wrong way."""
+"""Clients with faults in reading or writing headers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class EscapesIn10(Fault):
     found_by = ("client/1.0/escape/left-alone", "client/1.0/ack/escapes")
 
     def escape(self, text: str) -> str:
-        """Escape as 1.1 does."""
+        """Escape by the rules of 1.1."""
         if self.version != "1.0":
             return super().escape(text)
         return text.replace("\\", "\\\\").replace(":", "\\c")
 
 
 class KnowsNoColon(Fault):
-    r"""Takes ``\c`` for a ``c``."""
+    r"""Reads ``\c`` as a ``c``."""
 
     found_by = ("client/1.[12]/escape/reads", "client/1.[12]/ack/escapes")
 
@@ -31,24 +31,24 @@ class KnowsNoColon(Fault):
 
 
 class KnowsNoReturn(Fault):
-    r"""Takes ``\r`` for a mistake."""
+    r"""Treats ``\r`` as an error."""
 
     found_by = ("client/1.2/escape/reads",)
 
     def unescape(self, text: str) -> str:
-        """Stumble over it."""
+        """Raise an error."""
         if "\\r" in text:
             raise Lost("undefined")
         return super().unescape(text)
 
 
 class UnescapesInTheWrongOrder(Fault):
-    """Undoes the escapes of backslashes when it has undone the others."""
+    """Unescapes backslashes after all other sequences."""
 
     found_by = ("client/escape/reads-backslash",)
 
     def unescape(self, text: str) -> str:
-        """Replace one after the other."""
+        """Replace one sequence after the other."""
         for sequence, plain in (("\\n", "\n"), ("\\c", ":"), ("\\r", "\r"), ("\\\\", "\\")):
             text = text.replace(sequence, plain)
         if "\t" in text or "\\t" in text:
@@ -57,17 +57,17 @@ class UnescapesInTheWrongOrder(Fault):
 
 
 class WritesRawColons(Fault):
-    """Leaves colons as they are."""
+    """Does not escape colons."""
 
     found_by = ("client/1.[12]/escape/writes", "client/1.[12]/ack/escapes")
 
     def escape(self, text: str) -> str:
-        """Escape all the rest."""
+        """Escape all other characters."""
         return super().escape(text).replace("\\c", ":")
 
 
 class WritesRawBackslashes(Fault):
-    """Leaves backslashes as they are."""
+    """Does not escape backslashes."""
 
     found_by = (
         "client/escape/writes-backslash",
@@ -76,42 +76,42 @@ class WritesRawBackslashes(Fault):
     )
 
     def escape(self, text: str) -> str:
-        """Escape all the rest."""
+        """Escape all other characters."""
         return super().escape(text).replace("\\\\", "\\")
 
 
 class ReadsNamesAsTheyAre(Fault):
-    """Undoes escapes in the values of headers, but not in their names."""
+    """Unescapes values of headers, but not their names."""
 
     found_by = ("client/escape/names",)
 
     def headers(self, command: str, lines: list[str]) -> dict[str, str]:
-        """Escape the names once more, to have them as they were."""
+        """Escape the names again."""
         return {self.escape(n): value for n, value in super().headers(command, lines).items()}
 
 
 class KeepsUndefinedEscapes(Fault):
-    """Leaves what it does not know as it is."""
+    """Keeps undefined escapes unchanged."""
 
     found_by = ("client/escape/undefined",)
 
     def undefined(self, piece: str) -> str:
-        """Put the backslash back."""
+        """Restore the backslash."""
         return "\\" + piece
 
 
 class ReadsLatin1(Fault):
-    """Takes headers for Latin-1."""
+    """Decodes headers as Latin-1."""
 
     found_by = ("client/header/utf8",)
 
     def text(self, octets: bytes) -> str:
-        """Read them so."""
+        """Decode as Latin-1."""
         return octets.decode("latin-1")
 
 
 class Trims(Fault):
-    """Takes spaces off values."""
+    """Strips spaces from values."""
 
     found_by = ("client/header/spaces",)
 
@@ -121,55 +121,55 @@ class Trims(Fault):
 
 
 class Pads(Fault):
-    """Puts a space behind each colon, for the eye."""
+    """Writes a space after each colon."""
 
     found_by = ("client/header/spaces",)
 
     def line(self, command: str, name: str, value: str) -> str:
-        """Only where it is the user's header: all else would be another fault."""
+        """Pad user headers only: others would be another fault."""
         line = super().line(command, name, value)
         return line.replace(":", ": ", 1) if name == "x-a" and value.strip() != value else line
 
 
 class DropsEmptyHeaders(Fault):
-    """Leaves headers out that are empty."""
+    """Drops empty headers."""
 
     found_by = ("client/header/empty",)
 
     def headers(self, command: str, lines: list[str]) -> dict[str, str]:
-        """Keep those that are not."""
+        """Keep the other headers."""
         return {n: value for n, value in super().headers(command, lines).items() if value}
 
 
 class TakesTheLast(Fault):
-    """Takes the last of repeated headers."""
+    """Uses the last of repeated headers."""
 
     found_by = ("client/header/repeated",)
 
     def headers(self, command: str, lines: list[str]) -> dict[str, str]:
-        """Read them the other way round."""
+        """Read the lines in reverse order."""
         return super().headers(command, lines[::-1])
 
 
 class KnowsAllHeaders(Fault):
-    """Takes a header that it does not know for a mistake."""
+    """Treats an unknown header as an error."""
 
     found_by = ("client/header/unknown",)
 
     def headers(self, command: str, lines: list[str]) -> dict[str, str]:
-        """Look for one."""
+        """Look for unknown headers."""
         if any(line.startswith(("client-limits:", "priority:")) for line in lines):
             raise Lost("an unknown header")
         return super().headers(command, lines)
 
 
 class IgnoresCase(Fault):
-    """Reads names of headers in lower case."""
+    """Converts names of headers to lower case when reading."""
 
     found_by = ("client/header/case",)
 
     def headers(self, command: str, lines: list[str]) -> dict[str, str]:
-        """Make them so."""
+        """Convert all names."""
         lowered = [
             ":".join([line.partition(":")[0].lower(), line.partition(":")[2]]) for line in lines
         ]
@@ -182,78 +182,78 @@ class DropsCarriageReturns(Fault):
     found_by = ("client/1.1/header/carriage-return",)
 
     def lines(self, head: bytes) -> list[str]:
-        """Take them away."""
+        """Remove carriage returns."""
         return super().lines(head.replace(b"\r", b""))
 
 
 class LowersNamesThatItReads(Fault):
-    """Reads names of the user's headers in lower case."""
+    """Converts names of user headers to lower case when reading."""
 
     found_by = ("client/header/letter-case",)
 
     def headers(self, command: str, lines: list[str]) -> dict[str, str]:
-        """Only those, which have no other meaning."""
+        """Convert user headers only: others would be another fault."""
         read = super().headers(command, lines)
         return {n.lower() if n.startswith("x-") else n: value for n, value in read.items()}
 
 
 class LowersNamesThatItWrites(Fault):
-    """Writes names of headers in lower case."""
+    """Converts names of headers to lower case when writing."""
 
     found_by = ("client/header/letter-case",)
 
     def line(self, command: str, name: str, value: str) -> str:
-        """All of them."""
+        """Convert all names."""
         return super().line(command, name.lower(), value)
 
 
 class LowersValues(Fault):
-    """Reads values of the user's headers in lower case."""
+    """Converts values of user headers to lower case when reading."""
 
     found_by = ("client/header/letter-case", "client/header/utf8")
 
     def headers(self, command: str, lines: list[str]) -> dict[str, str]:
-        """Only those, which have no other meaning."""
+        """Convert user headers only: others would be another fault."""
         read = super().headers(command, lines)
         return {n: value.lower() if n.startswith("x-") else value for n, value in read.items()}
 
 
 class CutsValuesThatItReads(Fault):
-    """Has room for 255 characters of a value."""
+    """Truncates values to 255 characters when reading."""
 
     found_by = ("client/header/long",)
 
     def headers(self, command: str, lines: list[str]) -> dict[str, str]:
-        """Cut them."""
+        """Truncate all values."""
         return {n: value[:255] for n, value in super().headers(command, lines).items()}
 
 
 class CutsValuesThatItWrites(Fault):
-    """Has room for 1,024 octets in a header line."""
+    """Truncates header lines to 1,024 bytes when writing."""
 
     found_by = ("client/header/long",)
 
     def line(self, command: str, name: str, value: str) -> str:
-        """Cut it."""
+        """Truncate the line."""
         return super().line(command, name, value)[:1_024]
 
 
 class ReplacesTabs(Fault):
-    """Takes a tab for a blank."""
+    """Replaces tabs by spaces."""
 
     found_by = ("client/header/blanks-inside",)
 
     def headers(self, command: str, lines: list[str]) -> dict[str, str]:
-        """Replace them."""
+        """Replace tabs."""
         return {n: v.replace("\t", " ") for n, v in super().headers(command, lines).items()}
 
 
 class FoldsBlanks(Fault):
-    """Takes several blanks for one."""
+    """Replaces several spaces by one."""
 
     found_by = ("client/header/blanks-inside", "client/header/spaces")
 
     def headers(self, command: str, lines: list[str]) -> dict[str, str]:
-        """Fold them."""
+        """Replace repeated spaces."""
         read = super().headers(command, lines)
         return {n: re.sub(" +", " ", value) for n, value in read.items()}

@@ -1,4 +1,4 @@
-"""Clients that are wrong about subscriptions, acknowledgements and transactions."""
+"""Clients with faults in subscriptions, acknowledgements and transactions."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from tests.conformance.wrong_clients import Fault
 
 
 class SubscribesElsewhere(Fault):
-    """Subscribes to another destination than it was told."""
+    """Subscribes to another destination than required."""
 
     found_by = ("client/subscribe/destination",)
 
     def subscribe(self, destination: str) -> None:
-        """Change the name."""
+        """Change the destination."""
         super().subscribe(f"{destination}s" if destination == IN else destination)
 
 
 class SubscribesWithoutId(Fault):
-    """Leaves out the id of SUBSCRIBE."""
+    """Omits the id of SUBSCRIBE."""
 
     found_by = (
         "client/1.[12]/subscribe/id",
@@ -27,7 +27,7 @@ class SubscribesWithoutId(Fault):
     )
 
     def ask(self, command: str, headers: Headers, body: bytes = b"") -> str:
-        """Leave it out."""
+        """Omit the id."""
         if command == "SUBSCRIBE":
             headers = [pair for pair in headers if pair[0] != "id"]
         return super().ask(command, headers, body)
@@ -39,48 +39,48 @@ class RepeatsIds(Fault):
     found_by = ("client/subscribe/ids-unique",)
 
     def subscription_id(self) -> str:
-        """The same as always."""
+        """Return the same id every time."""
         return "the-only-one"
 
 
 class SubscribesAnotherWay(Fault):
-    """Wants no acknowledgements, though it was told so."""
+    """Subscribes in the mode auto instead of the required one."""
 
     found_by = ("client/subscribe/ack-mode",)
 
     def ask(self, command: str, headers: Headers, body: bytes = b"") -> str:
-        """Want another mode."""
+        """Change the mode."""
         if command == "SUBSCRIBE":
             headers = [(name, "auto" if name == "ack" else value) for name, value in headers]
         return super().ask(command, headers, body)
 
 
 class UnsubscribesAnother(Fault):
-    """Unsubscribes what it has not subscribed."""
+    """Unsubscribes with an unknown id."""
 
     found_by = ("client/1.?/unsubscribe/names-subscription",)
 
     def ask(self, command: str, headers: Headers, body: bytes = b"") -> str:
-        """Name another."""
+        """Change the id."""
         if command == "UNSUBSCRIBE":
             headers = [("id", "another")]
         return super().ask(command, headers, body)
 
 
 class AcknowledgesTheFirst(Fault):
-    """Names the first message in all its acknowledgements."""
+    """Acknowledges the first message every time."""
 
     found_by = ("client/1.?/ack/names-message",)
     first: Headers | None = None
 
     def names(self, headers: dict[str, str]) -> Headers:
-        """Remember those of the first."""
+        """Return the names of the first message."""
         self.first = self.first or super().names(headers)
         return self.first
 
 
 class AcknowledgesByOldName(Fault):
-    """Names messages by message-id alone in all versions."""
+    """Acknowledges by message-id alone in all versions."""
 
     found_by = (
         "client/1.[12]/ack/names-message",
@@ -91,7 +91,7 @@ class AcknowledgesByOldName(Fault):
     )
 
     def names(self, headers: dict[str, str]) -> Headers:
-        """As in 1.0."""
+        """Return the headers of 1.0."""
         return [("message-id", headers["message-id"])]
 
 
@@ -108,34 +108,34 @@ class RefusesAnother(Fault):
 
 
 class AcknowledgesUnescaped(Fault):
-    """Does not escape what it has unescaped, in acknowledgements."""
+    """Does not escape the ids in acknowledgements."""
 
     found_by = ("client/1.[12]/ack/escapes",)
 
     def line(self, command: str, name: str, value: str) -> str:
-        """Leave it as it is."""
+        """Return the line without escapes."""
         return f"{name}:{value}" if command == "ACK" else super().line(command, name, value)
 
 
 class AcknowledgesEscaped(Fault):
-    """Escapes what it acknowledges, in 1.0 as well."""
+    """Escapes acknowledgements on 1.0, too."""
 
     found_by = ("client/1.0/ack/escapes",)
 
     def line(self, command: str, name: str, value: str) -> str:
-        """Escape as the others do."""
+        """Escape by the rules of later versions."""
         if command == "ACK" and self.version == "1.0":
             value = value.replace("\\", "\\\\").replace(":", "\\c")
         return super().line(command, name, value)
 
 
 class SendsBesideTransactions(Fault):
-    """Sends messages beside the transaction that they belong to."""
+    """Sends messages outside the transaction that they belong to."""
 
     found_by = ("client/transaction/*",)
 
     def reply(self, body: bytes, headers: Headers | None = None) -> None:
-        """Leave its name out."""
+        """Omit the transaction."""
         super().reply(body, [pair for pair in headers or [] if pair[0] != "transaction"])
 
 
@@ -156,5 +156,5 @@ class RepeatsTransactions(Fault):
     found_by = ("client/transaction/ids-unique",)
 
     def transaction_name(self) -> str:
-        """The same as always."""
+        """Return the same name every time."""
         return "the-only-one"

@@ -139,12 +139,12 @@ def length_where_none_is_needed(frame: Raw) -> None:
 
 @answers("ERROR", *in_versions(NEW, "content-type/mime"))
 def type_in_words(error: Raw) -> None:
-    """Sends ERROR with a content-type that is no MIME type."""
+    """Sends ERROR with a content-type that is not a MIME type."""
     error.put("content-type", "a few words")
 
 
 @answers("ERROR", *in_versions(NEW, "content-type/text-implies-utf8"))
 def latin_1(error: Raw) -> None:
-    """Sends ERROR with a text that is not in UTF-8, and does not say so."""
+    """Sends ERROR with a text in Latin-1, without a charset."""
     error.put("content-type", "text/plain")
     error.put_body("d\u00e9sol\u00e9".encode("latin-1"))

@@ -80,7 +80,7 @@ class OpenAfterDisconnect(Fault):
     "1.2/disconnect/early-close-warning",
 )
 def no_receipt_for_disconnect(frame: Raw) -> None:
-    """Closes without the RECEIPT that DISCONNECT asked for."""
+    """Closes after DISCONNECT without the requested RECEIPT."""
     frame.drop("receipt")
 
 

@@ -114,7 +114,7 @@ class Node:
 
 
 class Cluster(Nodes):
-    """Two such nodes, with the interface by which the suite controls a target's nodes."""
+    """Two such nodes, with the interface by which the suite controls the nodes of a target."""
 
     def __init__(
         self,

@@ -81,7 +81,7 @@ def test_server_that_takes_any_offer_and_names_no_version(serve: Serve) -> None:
 
 
 def test_server_that_names_no_version_and_is_silent_about_unknown_ones(serve: Serve) -> None:
-    """Silence is no evidence."""
+    """Silence does not prove anything."""
 
     def behaviour(line: Line) -> None:
         _, headers = line.frame()

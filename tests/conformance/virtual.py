@@ -152,7 +152,7 @@ class OwnUpstream:
 
 
 class Timer:
-    """A call of Twisted with the interface of asyncio: cancelling a finished call is no error."""
+    """A call of Twisted with the interface of asyncio: a finished call can be cancelled."""
 
     def __init__(self, call: IDelayedCall) -> None:
         """Store the call."""

@@ -616,7 +616,7 @@ def test_a_commit_settles_many_messages_in_parts(
     assert isinstance(queue, Queue)
     clock.is_busy = True
     reader.send("COMMIT", transaction="t", receipt="all")
-    # The transaction takes effect at one moment, which is still to come.
+    # The transaction takes effect at one moment, which has not come yet.
     assert queue.messages == 5_000
 
     def is_over() -> bool:

@@ -969,7 +969,7 @@ def test_a_delayed_message_is_delivered_once_by_a_store_that_moved_it_without_sa
     store.is_cut_off = False
     sent = []
     if comes_between:
-        # This creates the lane again that the move may have created.
+        # This creates the lane that the move may have created already.
         kept(broker, QUEUE)
         sent = [b"kept"]
     broker.clock.advance(LONG_S)

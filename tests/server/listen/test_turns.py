@@ -68,7 +68,7 @@ class Descriptors:
         return set(fds)
 
     def settle(self, *fds: int) -> None:
-        """Send to and read from each socket, until the reactor knows its user."""
+        """Send to each socket and read from it, until the reactor knows its user."""
         self.say(*fds)
         left = set(fds)
         while left:

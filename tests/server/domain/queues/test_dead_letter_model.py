@@ -347,7 +347,7 @@ def _forgets_the_senders_headers(patch: pytest.MonkeyPatch) -> None:
 
 
 def _believes_its_senders(patch: pytest.MonkeyPatch) -> None:
-    """A faulty broker that passes on the names of the record, like other headers."""
+    """A faulty broker that forwards the headers of the record, like other headers."""
     allowed = _messages._NOT_PASSED_ON - _messages.RECORD
     patch.setattr(_messages, "_NOT_PASSED_ON", allowed)
 

@@ -34,7 +34,7 @@ def test_only_what_no_client_can_observe_has_no_kind_of_case() -> None:
 
 
 def test_a_requirement_that_another_covers_names_no_case() -> None:
-    """A case names it besides the other one."""
+    """A case about the other requirement names it, too."""
     names = {case.id for case in all_cases(Selection())}
     assert [
         each.id for each in catalogue().values() if each.kind == "ref" and each.id in names

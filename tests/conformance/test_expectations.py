@@ -156,7 +156,7 @@ def every_id(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_lists_that_come_with_the_suite(path: Path, every_id: list[str]) -> None:
-    """Each refers to existing cases, and has a reason and a link for each deviation."""
+    """Each list refers to existing cases, and has a reason and a link for each deviation."""
     expectations = load(path)
     check(expectations, every_id)
     for each in expectations.deviation:

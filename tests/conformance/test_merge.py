@@ -191,7 +191,7 @@ def test_file_that_can_not_be_read_is_told_by_its_name(name: str, tmp_path: Path
 
 
 def test_mistakes_are_wrong_usage(suite: Suite, tmp_path: Path) -> None:
-    """No file is written then."""
+    """After an error in the arguments, no file is written."""
     (tmp_path / "a.json").write_bytes(to_json(ALPHA))
     (tmp_path / "new.json").write_bytes(UNREADABLE["newer"][0])
     for arguments, message in (

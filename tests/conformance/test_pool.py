@@ -113,7 +113,7 @@ def test_case_that_prints(suite: Suite, mq: str, tmp_path: Path) -> None:
 
 @pytest.mark.matrix
 def test_case_that_does_not_end(mq: str, tmp_path: Path) -> None:
-    """Only its own result is lost; its process is ended."""
+    """Only the result of that case is lost; its process is ended."""
     cases(tmp_path, b="while True: pass")
     host, _, port = mq.partition(":")
     address = Address(host, int(port), timeout_s=0.5, case_timeout_s=1.0)

@@ -195,7 +195,7 @@ def test_run_keeps_what_was_found(make: Make, tmp_path: Path) -> None:
 def test_broker_that_can_not_be_tested_is_told(
     make: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Its stored results stay unchanged."""
+    """The stored results of that broker stay unchanged."""
     before = (tmp_path / "rabbitmq-3.json").read_bytes()
     with pytest.raises(SystemExit):
         make("--run", "nosuch")

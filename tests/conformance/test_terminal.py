@@ -122,7 +122,7 @@ class Terminal(StringIO):
 
 
 def test_progress_names_the_case_that_runs_for_longest() -> None:
-    """It also shows the time since the beginning."""
+    """The progress line also shows the time since the beginning."""
     terminal, now = Terminal(), [100.0]
     progress = Progress(terminal, 3, lambda: now[0])
     a, b, c = (dataclasses.replace(ANY_CASE, id=f"behaviour/topic/{name}") for name in "abc")

@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from stompkit.frames import Frame, FrameDecoder, RemoteProtocolError, encode
 
-__all__ = ["Client", "Refused", "fill", "message", "number_of"]
+__all__ = ["Client", "RefusedError", "fill", "message", "number_of"]
 
 _CONNECT: Final = {"accept-version": "1.2", "host": "benchmark"}
 #: Longer than any working broker takes, in seconds.
@@ -20,7 +20,7 @@ _CHUNK_MESSAGES: Final = 100
 _DIGITS: Final = 8
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """The broker has answered ERROR, or has closed the connection."""
 
 
@@ -65,7 +65,7 @@ class Client:
     def receive(self) -> list[Frame]:
         """Wait for data and return the frames completed by it, possibly none.
 
-        Raise :class:`Refused` and TimeoutError.
+        Raise :class:`RefusedError` and TimeoutError.
         """
         return self.decode(self.read())
 
@@ -73,26 +73,26 @@ class Client:
         """Return the next received bytes, waiting for them; raise as :meth:`receive` does."""
         data = self.socket.recv(_RECEIVE_BYTES)
         if not data:
-            raise Refused("the broker has closed the connection")
+            raise RefusedError("the broker has closed the connection")
         return data
 
     def decode(self, data: bytes) -> list[Frame]:
-        """Return the frames completed by *data*; raise :class:`Refused` for ERROR."""
+        """Return the frames completed by *data*; raise :class:`RefusedError` for ERROR."""
         try:
             frames = self._decoder.feed(data)
         except RemoteProtocolError as error:
-            raise Refused(f"what the broker sends is no STOMP: {error}") from error
+            raise RefusedError(f"what the broker sends is no STOMP: {error}") from error
         for frame in frames:
             if frame.command == "ERROR":
-                raise Refused(f"ERROR: {frame.headers.get('message')}")
+                raise RefusedError(f"ERROR: {frame.headers.get('message')}")
         return frames
 
     def expect(self, command: str) -> Frame:
-        """Return the next frame, which must have this command; raise :class:`Refused` otherwise."""
+        """Return the next frame, which must have this command; raise RefusedError otherwise."""
         while not (frames := self.receive()):
             pass
         if len(frames) > 1 or frames[0].command != command:
-            raise Refused(f"{frames[0].command} came, not {command} alone")
+            raise RefusedError(f"{frames[0].command} came, not {command} alone")
         return frames[0]
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ def fill(
     """Send numbered messages, from 0 on, each with a receipt; return after the last receipt.
 
     At most ``window`` messages are without their receipt at a time. ``tell`` is called repeatedly
-    with the number of receipts. Raise :class:`Refused` and TimeoutError.
+    with the number of receipts. Raise :class:`RefusedError` and TimeoutError.
     """
     sent = confirmed = 0
     while confirmed < messages:
@@ -136,6 +136,6 @@ def fill(
             sent = end
         for frame in client.receive():
             if frame.command != "RECEIPT":
-                raise Refused(f"{frame.command} came, not RECEIPT")
+                raise RefusedError(f"{frame.command} came, not RECEIPT")
             confirmed += 1
         tell(confirmed)

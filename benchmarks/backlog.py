@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from benchmarks._client import Client, Refused, fill, number_of
+from benchmarks._client import Client, RefusedError, fill, number_of
 from benchmarks._compiled import measure_compiled
 from benchmarks._process import MIB, Watch, disk_bytes, memory, process_id, start
 from benchmarks._report import (
@@ -89,12 +89,12 @@ def first(broker: RunningBroker) -> tuple[Client, list[Frame]]:
 
 
 def take(client: Client, frames: list[Frame], messages: int) -> None:
-    """Acknowledge everything, beginning with ``frames``; raise :class:`Refused` after a fault."""
+    """Acknowledge everything, beginning with ``frames``; raise RefusedError after a fault."""
     tell, taken = tell_of("emptying", messages), 0
     while True:
         for frame in frames:
             if frame.command != "MESSAGE" or number_of(frame) != taken or taken == messages:
-                raise Refused(f"{taken:,} of {messages:,} came in order, then {frame!r:.200}")
+                raise RefusedError(f"{taken:,} of {messages:,} came in order, then {frame!r:.200}")
             taken += 1
         tell(taken)
         if taken == messages:
@@ -163,7 +163,7 @@ def main() -> int:
             raise unusable(f"{name} has {free // MIB:,} MiB; {needed // MIB:,} MiB are needed")
         try:
             figures = measure(Path(name), given)
-        except (Refused, BrokerError, OSError) as error:
+        except (RefusedError, BrokerError, OSError) as error:
             raise broken(str(error)) from error
     named = {figure.name: figure for figure in figures}
     bounds = [

@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from benchmarks._client import Client, Refused, message, number_of
+from benchmarks._client import Client, RefusedError, message, number_of
 from benchmarks._compiled import measure_compiled
 from benchmarks._process import MIB, allow_open_files, memory, process_id, start
 from benchmarks._report import Bound, Figure, broken, make_parser, positive, progress, report
@@ -82,7 +82,7 @@ def round_trips(port: int, clients: Sequence[Client], numbers: Sequence[int]) ->
         frame = clients[number].expect("MESSAGE")
         times_ms.append((time.perf_counter() - began) * 1e3)
         if number_of(frame) != number:
-            raise Refused(f"message {number} is to come, not {frame!r:.200}")
+            raise RefusedError(f"message {number} is to come, not {frame!r:.200}")
     sender.close()
     return times_ms
 
@@ -152,7 +152,7 @@ def main() -> int:
         try:
             with start(Path(name), "--max-connections", str(allowed)) as broker:
                 figures = measure(broker, given.connections, subscribes=given.subscribe)
-        except (Refused, BrokerError, OSError) as error:
+        except (RefusedError, BrokerError, OSError) as error:
             raise broken(str(error)) from error
     return report(parser, given.json, figures, [Bound(figures[-1], 0)])
 

@@ -45,7 +45,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Final, NamedTuple
 
-from benchmarks._client import Client, Refused, message, number_of
+from benchmarks._client import Client, RefusedError, message, number_of
 from benchmarks._compiled import measure_compiled
 from benchmarks._crowd import NEIGHBOUR
 from benchmarks._process import allow_open_files, process_id, processes, start
@@ -133,7 +133,7 @@ class Shop:
         self._next = {where: index for index, where in enumerate(QUEUES)}
 
     def run(self, rate_per_s: int, seconds: int, body_bytes: int) -> Round:
-        """Send for a while, and wait for all messages; raise :class:`Refused` and TimeoutError."""
+        """Send for a while, and wait for all messages; raise RefusedError and TimeoutError."""
         first, count = self._sent, rate_per_s * seconds
         times: dict[str, list[float]] = {what: [] for what in WAITED}
         sent_at: dict[int, float] = {}
@@ -171,7 +171,7 @@ class Shop:
                     continue
                 number, where = number_of(frame), frame.headers["subscription"]
                 if number != self._next[where] or "redelivered" in frame.headers:
-                    raise Refused(f"message {self._next[where]} is to come, not {number}")
+                    raise RefusedError(f"message {self._next[where]} is to come, not {number}")
                 self._next[where] += len(QUEUES)
                 acks.append(b"ACK\nid:%s\n\n\0" % frame.headers["ack"].encode())
                 yield "message", number, now
@@ -216,7 +216,7 @@ def crowd(
             assert process.stdout is not None
             line = process.stdout.readline()
             if not line:
-                raise Refused("the others could not come")
+                raise RefusedError("the others could not come")
             assert process.stdin is not None
             yield process.stdin.close
             process.stdin = None
@@ -273,7 +273,7 @@ def measure(broker: RunningBroker, given: argparse.Namespace) -> Measured:
         done[-1]["broker_cores"] = cost_s / took_s
         wait_until_gone(broker)
     if left := shop.left():
-        raise Refused(f"{left} messages are left in the queues, and should not be")
+        raise RefusedError(f"{left} messages are left in the queues, and should not be")
     return measured
 
 
@@ -348,7 +348,7 @@ def main() -> int:
         try:
             with start(folder / "run", "--config", str(config)) as broker:
                 found = measure(broker, given)
-        except (Refused, BrokerError, OSError) as error:
+        except (RefusedError, BrokerError, OSError) as error:
             raise broken(str(error)) from error
     figures, bounds = compared(found)
     return report(parser, given.json, figures, bounds, sessions_have_shares=shares)

@@ -26,7 +26,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from benchmarks._client import Client, Refused
+from benchmarks._client import Client, RefusedError
 from benchmarks._compiled import measure_compiled
 from benchmarks._process import start
 from benchmarks._report import Bound, Figure, broken, make_parser, progress, report, unusable
@@ -438,7 +438,7 @@ def main() -> int:
         progress(name)
         try:
             worst_ms = measure(name, given.data)
-        except (Refused, BrokerError, OSError) as error:
+        except (RefusedError, BrokerError, OSError) as error:
             raise broken(f"{name}: {error}") from error
         figure = Figure(
             f"{name}_worst_pause_ms", f"Worst pause of others, {name}, ms", worst_ms, ",.1f"

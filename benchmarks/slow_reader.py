@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Final, NamedTuple
 
-from benchmarks._client import Client, Refused, fill, message, number_of
+from benchmarks._client import Client, RefusedError, fill, message, number_of
 from benchmarks._compiled import measure_compiled
 from benchmarks._process import start
 from benchmarks._report import Bound, Figure, broken, make_parser, positive, progress, report
@@ -76,7 +76,7 @@ class Delivery:
         self.times_ms: list[float] = []
 
     def run(self, rate_per_s: int, body_bytes: int) -> None:
-        """Send all, and wait for all deliveries; raise :class:`Refused` and TimeoutError."""
+        """Send all, and wait for all deliveries; raise :class:`RefusedError` and TimeoutError."""
         began, expected = time.perf_counter(), len(self._numbers) * len(self._next)
         ends = began + len(self._numbers) / rate_per_s + END_S
         while len(self.times_ms) < expected:
@@ -100,7 +100,7 @@ class Delivery:
             for frame in client.decode(data):
                 number = self._next[client]
                 if frame.command != "MESSAGE" or number_of(frame) != number:
-                    raise Refused(f"message {number} is to come next, not {frame!r:.200}")
+                    raise RefusedError(f"message {number} is to come next, not {frame!r:.200}")
                 self._next[client] = number + 1
                 self.times_ms.append((now - self._sent_at[number - self._numbers.start]) * 1e3)
 
@@ -111,7 +111,7 @@ def lost(client: Client, sent: int) -> int:
     while last < sent - 1:
         for frame in client.receive():
             if frame.command != "MESSAGE" or not last < number_of(frame) < sent:
-                raise Refused(f"a message after {last} is to come, not {frame!r:.200}")
+                raise RefusedError(f"a message after {last} is to come, not {frame!r:.200}")
             last = number_of(frame)
             got += 1
     return sent - got
@@ -199,7 +199,7 @@ def main() -> int:
         try:
             with start(Path(name)) as broker:
                 without, with_slow = measure(broker.port, given)
-        except (Refused, BrokerError, OSError) as error:
+        except (RefusedError, BrokerError, OSError) as error:
             raise broken(str(error)) from error
     figures, bounds = compared(without, with_slow, given.rate * given.seconds)
     return report(parser, given.json, figures, bounds)

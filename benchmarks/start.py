@@ -34,7 +34,7 @@ from pathlib import Path
 from statistics import median
 from typing import IO, Final
 
-from benchmarks._client import Client, Refused
+from benchmarks._client import Client, RefusedError
 from benchmarks._compiled import measure_compiled
 from benchmarks._report import (
     Bound,
@@ -98,20 +98,22 @@ def launched(command: list[str], directory: Path) -> Iterator[tuple[subprocess.P
 
 
 def line_from(pipe: IO[str] | None, directory: Path) -> str:
-    """Return the first line of a command's output; raise :class:`Refused` if there is none."""
+    """Return the first line of a command's output; raise :class:`RefusedError` if there is none."""
     assert pipe is not None  # it was requested
     line = pipe.readline()
     if not line:
-        raise Refused((directory / "log").read_text(encoding="utf-8", errors="replace")[-1_000:])
+        raise RefusedError(
+            (directory / "log").read_text(encoding="utf-8", errors="replace")[-1_000:]
+        )
     return line
 
 
 def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) -> float:
-    """Return the time at which a condition holds; raise :class:`Refused` at an end or timeout."""
+    """Return the time at which a condition holds; raise RefusedError at an end or timeout."""
     deadline = time.perf_counter() + TIMEOUT_S
     while not condition():
         if process.poll() is not None or time.perf_counter() > deadline:
-            raise Refused(f"{' '.join(process.args)} does not start")  # type: ignore[arg-type]
+            raise RefusedError(f"{' '.join(process.args)} does not start")  # type: ignore[arg-type]
         time.sleep(INTERVAL_S)
     return time.perf_counter()
 
@@ -205,7 +207,7 @@ def main() -> int:
         raise unusable("processor time is read from /proc, as Linux has it: there is none here")
     try:
         figures = measure(given.rounds)
-    except (Refused, OSError) as error:
+    except (RefusedError, OSError) as error:
         raise broken(str(error)) from error
     named = {figure.name: figure for figure in figures}
     return report(parser, given.json, figures, [Bound(named["twistd_connected_s"], given.max_s)])

@@ -22,7 +22,7 @@ from threading import Event, Thread
 from typing import Final
 
 from docs.png import smaller
-from stompkit.testing.client import ClientFailure, NothingReceived, StompClient
+from stompkit.testing.client import ClientFailureError, NothingReceivedError, StompClient
 from tests.browser import Chromium, chromium
 from tests.server.admin.consoles import Console, Operated, operated
 
@@ -153,7 +153,7 @@ class Shop:
         def run() -> None:
             endpoint = self._broker.endpoint
             # The broker goes away first.
-            with suppress(ClientFailure, OSError):
+            with suppress(ClientFailureError, OSError):
                 with StompClient.connect(endpoint["host"], endpoint["port"]) as client:
                     work(client, *about)
 
@@ -187,7 +187,7 @@ class Shop:
         while not self._is_over.is_set():
             try:
                 message = client.receive(0.5)
-            except NothingReceived:
+            except NothingReceivedError:
                 continue
             if not is_queue:
                 continue

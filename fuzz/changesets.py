@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fuzz._driver import main
-from stompkit.replication.events import EventProblem, decode, encode, encode_parts
+from stompkit.replication.events import EventError, decode, encode, encode_parts
 from stompkit.replication.frames import Reassembler, packets
 
 __all__ = ["SEEDS", "check"]
@@ -55,7 +55,7 @@ def check(data: bytes) -> None:
         number, _, parts = numbers.decode("latin-1").partition("/")
         try:
             reassembler.add({"stompkit-part": number, "stompkit-parts": parts}, body)
-        except EventProblem as problem:
+        except EventError as problem:
             assert str(problem)
     for waiting in reassembler.waiting:
         reassembler.forget(waiting)
@@ -65,7 +65,7 @@ def check(data: bytes) -> None:
 def _alone(body: bytes) -> None:
     try:
         changeset = decode(body)
-    except EventProblem as problem:
+    except EventError as problem:
         assert str(problem)
         return
     again = encode(changeset)

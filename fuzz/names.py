@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, get_args
 
 from fuzz._driver import main
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.names import Pattern, canonical, is_pattern, kind_of
 from stompkit.server.domain.pattern_tree import PatternTree
 from stompkit.server.settings.broker import Dialect
@@ -37,7 +37,7 @@ def check(data: bytes) -> None:
                 assert canonical(name, headers, dialect) == name or not name.startswith("/")
         try:
             kind_of(text)
-        except Refused as refused:
+        except RefusedError as refused:
             assert refused.message.isascii()
             continue
         found.append(text)
@@ -46,7 +46,7 @@ def check(data: bytes) -> None:
         is_pattern(text)
         try:
             patterns.append(Pattern(text))
-        except Refused as refused:
+        except RefusedError as refused:
             assert refused.message.isascii()
     tree: PatternTree[int] = PatternTree()
     for number, pattern in enumerate(patterns):

@@ -41,7 +41,7 @@ from stompkit.frames import (
 )
 from stompkit.testing import LaunchConfig, RunningBroker, given, launch, parse_address
 from stompkit.testing._launching.polling import wait_until
-from stompkit.testing.client import ClientFailure
+from stompkit.testing.client import ClientFailureError
 
 __all__ = ["Found", "Victim", "Wild", "main", "play"]
 
@@ -315,7 +315,7 @@ def _told(what: str) -> Iterator[None]:
     """Add the place to the message of a finding."""
     try:
         yield
-    except (ClientFailure, Found, OSError) as error:
+    except (ClientFailureError, Found, OSError) as error:
         raise Found(f"{what}: {error}") from error
 
 

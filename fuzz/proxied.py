@@ -15,7 +15,7 @@ from fuzz._input import pieces
 from fuzz._logs import no_errors
 from stompkit.server import BrokerFactory
 from stompkit.server.listen.proxied import HEADER_TIMEOUT_S, HeaderFactory
-from stompkit.server.listen.proxy_header import MAX_HEADER_BYTES, BadHeader, read_header
+from stompkit.server.listen.proxy_header import MAX_HEADER_BYTES, ProxyHeaderError, read_header
 from stompkit.testing.memory._transport import HalfCloseableTransport
 
 __all__ = ["SEEDS", "check"]
@@ -84,7 +84,7 @@ def check(data: bytes) -> None:
 def _read(data: bytes) -> object:
     try:
         header = read_header(data)
-    except BadHeader as error:
+    except ProxyHeaderError as error:
         assert str(error)
         return "bad"
     if header is None:

@@ -6,10 +6,10 @@ import base64
 from typing import Final
 
 from fuzz._driver import main
-from stompkit.replica.messages import Message, MessageProblem, Unpacker, pack
+from stompkit.replica.messages import Message, MessageError, Unpacker, pack
 from stompkit.replica.signed import SignedChangeset
-from stompkit.replication.events import EventProblem
-from stompkit.replication.values import ValueProblem
+from stompkit.replication.events import EventError
+from stompkit.replication.values import InvalidValueError
 
 __all__ = ["SEEDS", "check"]
 
@@ -55,7 +55,7 @@ def check(data: bytes) -> None:
             headers[name] = value
         try:
             message = unpacker.add(headers, body)
-        except MessageProblem as problem:
+        except MessageError as problem:
             assert str(problem)
             continue
         assert unpacker.waiting <= 3 and unpacker.waiting_bytes <= _MOST_BYTES
@@ -70,7 +70,7 @@ def _again(message: Message) -> None:
     for item in message.items:
         try:
             signed = SignedChangeset.decode(item)
-        except MessageProblem:
+        except MessageError:
             continue
         assert SignedChangeset.decode(signed.encode()) == signed
         _changeset(signed.body)
@@ -81,14 +81,14 @@ def _changeset(body: bytes) -> None:
     try:
         origin, sequence = signed.dot
         changeset = signed.changeset
-    except EventProblem as problem:
+    except EventError as problem:
         assert str(problem)
         return
     assert (origin, sequence) == (changeset.origin, changeset.sequence)
     assert base64.b16decode(signed.id.upper())
     try:
         made = SignedChangeset.make(changeset)
-    except ValueProblem:
+    except InvalidValueError:
         raise AssertionError("what was read can't be written") from None
     assert SignedChangeset(made.body).changeset.changes == changeset.changes
 

@@ -15,8 +15,8 @@ from typing import Final
 from zlib import crc32
 
 from fuzz._driver import main
-from stompkit.spool import BrokenSpool, Record, SpoolProblem, SpoolReader, SpoolWriter
-from stompkit.spool._blocks import Block, Damaged, decode, encode
+from stompkit.spool import BrokenSpoolError, Record, SpoolError, SpoolReader, SpoolWriter
+from stompkit.spool._blocks import Block, DamagedBlockError, decode, encode
 
 __all__ = ["SEEDS", "check"]
 
@@ -67,7 +67,7 @@ def _summed(block: bytes) -> bytes:
 def _read(octets: bytes) -> None:
     try:
         block = decode(octets)
-    except Damaged as error:
+    except DamagedBlockError as error:
         assert str(error)
         return
     assert block.count > 0 and block.octets <= 2 * len(octets)
@@ -79,7 +79,7 @@ def _read(octets: bytes) -> None:
 def _records(block: Block) -> list[Record]:
     try:
         return list(block.records())
-    except Damaged:  # texts are checked on demand
+    except DamagedBlockError:  # texts are checked on demand
         return []
 
 
@@ -99,7 +99,7 @@ def _recover(folder: Path, octets: bytes, published: int) -> None:
         found = [each for block in reader.blocks(0, 0, before + 1) for each in _records(block)]
         assert found[-1].message_id == "new"
         reader.position_at(1.5)
-    except (BrokenSpool, SpoolProblem) as problem:
+    except (BrokenSpoolError, SpoolError) as problem:
         assert str(folder) in str(problem)
 
 

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from benchmarks._client import Refused
+from benchmarks._client import RefusedError
 from benchmarks._compiled import measure_compiled
 from benchmarks._process import need_proc, process_id
 from benchmarks._report import (
@@ -429,7 +429,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="stompkit-soak-", dir=given.directory) as name:
         try:
             figures, bounds, series = run(Path(name), given)
-        except (Refused, BrokerError, OSError) as error:
+        except (RefusedError, BrokerError, OSError) as error:
             raise broken(repr(error)) from error
         except ValueError as error:
             raise unusable(str(error)) from error

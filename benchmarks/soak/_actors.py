@@ -10,7 +10,7 @@ from http.client import HTTPException
 from threading import Event, Thread
 from typing import Final, NamedTuple
 
-from benchmarks._client import Refused, number_of
+from benchmarks._client import RefusedError, number_of
 from benchmarks.soak._ledger import Lane, Mistakes
 from benchmarks.soak._samples import Admin
 from benchmarks.soak._sessions import Session
@@ -55,7 +55,7 @@ class Actor(Thread):
         """Act, and record an error that ends it."""
         try:
             self.act()
-        except (Refused, OSError, HTTPException, ValueError, KeyError) as error:
+        except (RefusedError, OSError, HTTPException, ValueError, KeyError) as error:
             self.world.mistakes.add("broken", f"{self.name}: {error!r:.300}")
             self.world.is_closing.set()
 

@@ -11,7 +11,7 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING, Final, Self
 
-from benchmarks._client import Client, Refused
+from benchmarks._client import Client, RefusedError
 from stompkit.frames import Frame, encode
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Session(Client):
                 self._unconfirmed.pop(receipt, None)
                 self._receipts.append(receipt)
             else:
-                raise Refused(f"{frame.command} came")
+                raise RefusedError(f"{frame.command} came")
         return True
 
     def receipts(self) -> list[str]:
@@ -136,7 +136,7 @@ class WebSocketSession(Session):
             websocket.receive_data(super().read())
             for event in websocket.events():
                 if not isinstance(event, AcceptConnection):
-                    raise Refused(f"no WebSocket: {event!r:.200}")
+                    raise RefusedError(f"no WebSocket: {event!r:.200}")
                 return websocket
 
     def read(self) -> bytes:
@@ -154,7 +154,7 @@ class WebSocketSession(Session):
             elif isinstance(event, Ping):
                 self.socket.sendall(self._websocket.send(event.response()))
             else:
-                raise Refused(f"the WebSocket ended: {event!r:.200}")
+                raise RefusedError(f"the WebSocket ended: {event!r:.200}")
         return octets
 
 
@@ -181,19 +181,19 @@ class BeanstalkSession:
         self._socket.sendall(command.encode() + b"\r\n" + octets)
         line = self._file.readline()
         if not line.endswith(b"\r\n"):
-            raise Refused("the broker has closed the connection")
+            raise RefusedError("the broker has closed the connection")
         return line.decode().split()
 
     def put(self, job: bytes) -> None:
         """Put a job; raise Refused."""
         answer = self.ask(f"put 65536 0 60 {len(job)}", job)
         if answer[:1] != ["INSERTED"]:
-            raise Refused(f"put: {' '.join(answer)}")
+            raise RefusedError(f"put: {' '.join(answer)}")
 
     def reserve(self) -> tuple[str, bytes]:
         """Return the id and the bytes of an available job; raise Refused."""
         answer = self.ask("reserve-with-timeout 60")
         if answer[:1] != ["RESERVED"]:
-            raise Refused(f"reserve: {' '.join(answer)}")
+            raise RefusedError(f"reserve: {' '.join(answer)}")
         octets = self._file.read(int(answer[2]) + 2)
         return answer[1], octets[:-2]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final
 
-from benchmarks._client import Refused, number_of
+from benchmarks._client import RefusedError, number_of
 from benchmarks.soak._actors import Actor, Pace, World
 from benchmarks.soak._sessions import PATIENCE_TICKS, BeanstalkSession, Session, WebSocketSession
 
@@ -106,7 +106,7 @@ class Visitor(Actor):
             try:
                 for _ in range(PATIENCE_TICKS):
                     session.poll()
-            except Refused:
+            except RefusedError:
                 return
         raise TimeoutError("the ERROR never came")
 
@@ -200,4 +200,4 @@ class Visitor(Actor):
             again, octets = session.reserve()
             self._expect(name.encode(), octets)
             if again != job or session.ask(f"delete {job}") != ["DELETED"]:
-                raise Refused(f"the job {job} could not be deleted")
+                raise RefusedError(f"the job {job} could not be deleted")

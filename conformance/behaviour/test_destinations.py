@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from stompkit.conformance import Failed, Peer, Target, trial
+from stompkit.conformance import FailedError, Peer, Target, trial
 from stompkit.conformance.extensions import (
     BROWSING,
     LOW,
@@ -167,7 +167,7 @@ def test_wildcards(target: Target) -> None:
         try:
             target.subscribe(reader, pattern)
             target.subscribe(reader, mark, id="mark")
-        except Failed as error:
+        except FailedError as error:
             target.note(f"NAME.{sign}: {error}")
             target.profile(f"a subscription of the topic NAME.{sign}", "is refused")
             continue
@@ -193,7 +193,7 @@ def test_composite(target: Target, peer: Peer) -> None:
         peer.call("SEND", {"destination": f"{one},{two}"}, b"x")
         number = sum(bool(target.leftovers(queue)) for queue in (one, two))
         does = ("goes to neither", "goes to one", "goes to both")[number]
-    except Failed as error:
+    except FailedError as error:
         target.note(str(error))
         does = "is refused"
     target.profile("a message to QUEUE,QUEUE", does)
@@ -212,7 +212,7 @@ def test_browsing(target: Target, peer: Peer) -> None:
         peer.call("SEND", {"destination": queue}, body)
     try:
         target.subscribe(peer, queue, headers=BROWSING)
-    except Failed as error:
+    except FailedError as error:
         target.note(str(error))
         target.profile("browser:true", "is refused")
         return

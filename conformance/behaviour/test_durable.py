@@ -6,7 +6,7 @@ They are asked for in all spellings at once; a target without them is UNSUPPORTE
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from stompkit.conformance import Failed, Peer, Target, Unsupported, trial
+from stompkit.conformance import FailedError, Peer, Target, UnsupportedError, trial
 from stompkit.conformance.extensions import (
     PERSISTENT,
     durable_client,
@@ -39,8 +39,8 @@ class Durable:
         """Attach once, leave, and send messages while nobody is there."""
         try:
             leave(self.attach())
-        except Failed as error:
-            raise Unsupported(f"the target refuses a durable subscription: {error}") from None
+        except FailedError as error:
+            raise UnsupportedError(f"the target refuses a durable subscription: {error}") from None
         send(self.target, self.topic, *bodies)
 
     def come_back(self, ack: str = "auto") -> tuple[Peer, list[bytes]]:
@@ -68,7 +68,7 @@ class Durable:
         try:
             self.target.subscribe(peer, self.topic, headers=self.headers)
             self._unsubscribe(peer)
-        except Failed:
+        except FailedError:
             # Some want nobody to be subscribed.
             leave(peer)
             self._unsubscribe(self.target.connect(durable_client(self.client)))
@@ -80,7 +80,7 @@ class Durable:
 
 def leave(peer: Peer) -> None:
     """DISCONNECT in an orderly way, so that the same client can come back at once."""
-    with suppress(Failed):
+    with suppress(FailedError):
         peer.call("DISCONNECT")
     peer.close()
 
@@ -100,14 +100,14 @@ def durable(target: Target, topic: str | None = None) -> Iterator[Durable]:
     try:
         yield made
     finally:
-        with suppress(Failed):
+        with suppress(FailedError):
             made.end()
 
 
 def need_collected(bodies: list[bytes]) -> None:
-    """Raise Unsupported where nothing was."""
+    """Raise UnsupportedError where nothing was."""
     if not bodies:
-        raise Unsupported("the target keeps nothing for a subscriber that is away")
+        raise UnsupportedError("the target keeps nothing for a subscriber that is away")
 
 
 @trial(
@@ -121,7 +121,7 @@ def test_durable_subscriptions(target: Target) -> None:
     with durable(target) as subscription:
         try:
             subscription.leave_with(b"1")
-        except Unsupported as reason:
+        except UnsupportedError as reason:
             target.note(str(reason))
             target.profile("durable subscription", "refused")
             return
@@ -163,7 +163,7 @@ def test_acknowledgements_are_remembered(target: Target) -> None:
         need_collected([each.body for each in messages if each.body != END])
         messages += peer.gather_messages(2)
         if len(messages) < 3:
-            raise Unsupported(f"the target delivers only {len(messages)} unacknowledged")
+            raise UnsupportedError(f"the target delivers only {len(messages)} unacknowledged")
         peer.acknowledge(messages[1])
         leave(peer)
         bodies = subscription.collected()
@@ -225,12 +225,12 @@ def second_subscriber(target: Target, subscription: Durable, first: Peer) -> str
     """What becomes of one more, in words."""
     try:
         second = target.connect(durable_client(subscription.client))
-    except Failed:
+    except FailedError:
         return "its CONNECT is refused"
     try:
         headers = {"destination": subscription.topic, **subscription.headers}
         second.call("SUBSCRIBE", headers)
-    except Failed:
+    except FailedError:
         return "its SUBSCRIBE is refused"
     send(target, subscription.topic, b"2", b"3", b"4", b"5")
     got = [

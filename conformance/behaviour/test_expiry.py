@@ -1,6 +1,6 @@
 """Messages that are of use for some time only: in time, too late, and what becomes of them then."""
 
-from stompkit.conformance import Failed, Peer, Target, Unsupported, trial
+from stompkit.conformance import FailedError, Peer, Target, UnsupportedError, trial
 from stompkit.conformance.extensions import (
     BROWSING,
     PERSISTENT,
@@ -22,7 +22,7 @@ AT_ONCE_S = 0.1
 def arrived(target: Target, peer: Peer, queue: str) -> list[bytes]:
     """What a subscriber gets of a queue, up to a message that is sent now.
 
-    Raises Unsupported where something has come that was too late already when it was sent.
+    Raises UnsupportedError where something has come that was too late already when it was sent.
     """
     peer.call("SEND", {"destination": queue}, b"end")
     peer.collect(AT_ONCE_S)
@@ -31,7 +31,7 @@ def arrived(target: Target, peer: Peer, queue: str) -> list[bytes]:
     while (body := peer.expect("MESSAGE").body) != b"end":
         bodies.append(body)
     if b"too late" in bodies:
-        raise Unsupported("the target delivers messages whatever their time is")
+        raise UnsupportedError("the target delivers messages whatever their time is")
     return bodies
 
 
@@ -48,7 +48,7 @@ def test_expiry(target: Target, peer: Peer) -> None:
     does = "not delivered"
     try:
         arrived(target, peer, queue)
-    except Unsupported:
+    except UnsupportedError:
         does = "delivered all the same"
     target.profile("message whose time is over", does)
 
@@ -102,9 +102,9 @@ def test_time_runs_out_at_the_consumer(target: Target, peer: Peer) -> None:
     target.subscribe(peer, queue, ack="client")
     bodies = [frame.body for frame in peer.gather_messages(1)]
     if not bodies:
-        raise Unsupported("the time of the message was over before it was delivered")
+        raise UnsupportedError("the time of the message was over before it was delivered")
     if bodies == [b"too late"]:
-        raise Unsupported("the target delivers messages whatever their time is")
+        raise UnsupportedError("the target delivers messages whatever their time is")
     sender.collect(2 * PASSED_S)
     peer.reset()
     does = "is delivered again" if target.leftovers(queue) else "is not delivered again"
@@ -125,7 +125,7 @@ def test_where_it_goes(target: Target, peer: Peer) -> None:
     peer.collect(AT_ONCE_S)
     target.subscribe(peer, queue)
     if peer.expect("MESSAGE").body == body:
-        raise Unsupported("the target delivers messages whatever their time is")
+        raise UnsupportedError("the target delivers messages whatever their time is")
     places = [place for place in dead_letter_queues(queue) if holds(target, place, body)]
     target.profile("message that nobody took in time", "dead letter" if places else "is not seen")
     for place in places:
@@ -138,7 +138,7 @@ def holds(target: Target, place: str, body: bytes) -> bool:
     try:
         # Where browsing is not known, what is not acknowledged goes back.
         target.subscribe(peer, place, ack="client", headers=BROWSING)
-    except Failed:
+    except FailedError:
         return False
     frames = peer.collect(target.quiet_s)
     peer.close()

@@ -6,7 +6,15 @@ Those that the target sends may be late by half their interval, and by what a bu
 import time
 from itertools import pairwise
 
-from stompkit.conformance import Failed, Peer, Target, Unsupported, frame_octets, trial, tried_again
+from stompkit.conformance import (
+    FailedError,
+    Peer,
+    Target,
+    UnsupportedError,
+    frame_octets,
+    trial,
+    tried_again,
+)
 from stompkit.frames import parse_heart_beat
 
 SECTION = "Heart-beating"
@@ -23,20 +31,20 @@ SHORT_S = 0.05
 def connected_with(target: Target, can_ms: int, wants_ms: int) -> tuple[Peer, float, float]:
     """A session with this heart-beat header, and the seconds between its beats and the target's.
 
-    0 seconds stand for no beats. Raises Unsupported where they are too far apart to wait for.
+    0 seconds stand for no beats. Raises UnsupportedError where they are too far apart to wait for.
     """
     peer = target.connect({"heart-beat": f"{can_ms},{wants_ms}"})
     try:
         offered = parse_heart_beat(peer.frames[0].headers.get("heart-beat"))
     except ValueError as error:
-        raise Failed(f"CONNECTED: {error}") from None
+        raise FailedError(f"CONNECTED: {error}") from None
     pairs = ((can_ms, offered[1]), (offered[0], wants_ms))
     ours, its = (max(can, wants) if can and wants else 0 for can, wants in pairs)
     for wanted, agreed in ((can_ms, ours), (wants_ms, its)):
         if wanted and not agreed:
-            raise Unsupported("the target's heart-beat header says that there are no such beats")
+            raise UnsupportedError("the target's heart-beat header says that it has no such beats")
         if agreed > LONGEST_MS:
-            raise Unsupported(f"the target's heart-beats are {agreed} ms apart")
+            raise UnsupportedError(f"the target's heart-beats are {agreed} ms apart")
     return peer, ours / 1000, its / 1000
 
 
@@ -44,8 +52,8 @@ def assert_alive(target: Target, peer: Peer, why: str) -> None:
     """Fail if the target does not answer any more; ``why`` says why it ought to."""
     try:
         peer.call("SEND", {"destination": target.topic()}, b"to nobody")
-    except Failed as error:
-        raise Failed(f"{error}, though {why}") from None
+    except FailedError as error:
+        raise FailedError(f"{error}, though {why}") from None
 
 
 def assert_in_time(target: Target, peer: Peer, seconds: float, since: float) -> None:

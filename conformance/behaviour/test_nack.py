@@ -1,6 +1,6 @@
 """What NACK does: nearly all of it is for the server to choose, and only recorded here."""
 
-from stompkit.conformance import Outcome, Peer, Target, Unsupported, trial
+from stompkit.conformance import Outcome, Peer, Target, UnsupportedError, trial
 from stompkit.conformance.extensions import BROWSING, PERSISTENT, dead_letter_queues
 from stompkit.conformance.scenarios import (
     SINCE_1_1,
@@ -20,10 +20,10 @@ MOST_DELIVERIES = 20
 
 
 def refuse(target: Target, peer: Peer, message: Frame, **headers: str) -> None:
-    """Send the NACK of a message; raises Unsupported where the target does not take it."""
+    """Send the NACK of a message; raises UnsupportedError where the target does not take it."""
     outcome = answer(target, peer, "NACK", {**naming(peer, message), **headers})
     if outcome is not Outcome.ACCEPTED:
-        raise Unsupported(f"NACK is {outcome}")
+        raise UnsupportedError(f"NACK is {outcome}")
 
 
 def is_dead_letter(target: Target, queue: str, body: bytes) -> bool:
@@ -203,7 +203,7 @@ def test_nack_that_asks_for_no_redelivery(target: Target, peer: Peer) -> None:
     refuse(target, peer, message)
     again = peer.gather_messages(1, target.quiet_s)
     if not again:
-        raise Unsupported("the target redelivers nothing after a NACK")
+        raise UnsupportedError("the target redelivers nothing after a NACK")
     refuse(target, peer, again[0], requeue="false")
     is_back = peer.gather_messages(1, target.quiet_s)
     target.profile("requeue:false of a NACK", "ignored" if is_back else "honoured")

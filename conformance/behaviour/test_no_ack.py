@@ -4,7 +4,7 @@ There are brokers that don't know ACK, and close the connection on one. Here it 
 also to a target of which --no-ack says that it does not know it.
 """
 
-from stompkit.conformance import Failed, Peer, Target, frame_octets, trial
+from stompkit.conformance import FailedError, Peer, Target, frame_octets, trial
 from stompkit.frames import Frame
 
 SECTION = "ACK"
@@ -33,7 +33,7 @@ def what_came_of_it(target: Target, peer: Peer) -> str:
     """Whether the connection lives, in words."""
     try:
         peer.call("SEND", {"destination": target.topic()}, b"to nobody")
-    except Failed:
+    except FailedError:
         told = [frame for frame in peer.frames if frame.command == "ERROR"]
         if not peer.is_closed_by_target:
             peer.collect(target.quiet_s)

@@ -7,7 +7,7 @@ headers; then it refuses the frame, and the case is UNSUPPORTED.
 
 from collections.abc import Mapping
 
-from stompkit.conformance import Failed, Peer, Target, Unsupported, raw_value, trial
+from stompkit.conformance import FailedError, Peer, Target, UnsupportedError, raw_value, trial
 from stompkit.conformance.scenarios import SINCE_1_1, takes
 from stompkit.frames import Frame
 
@@ -22,12 +22,12 @@ CASE = ("1.1/frame/case-sensitive", "1.2/frame/case-sensitive")
 def passed_on(target: Target, peer: Peer, headers: Mapping[str, str], what: str) -> Frame:
     """The MESSAGE that comes of a SEND with these headers, to a new queue.
 
-    Raises Unsupported where the target refuses them; ``what`` says what they are.
+    Raises UnsupportedError where the target refuses them; ``what`` says what they are.
     """
     queue = target.queue()
     target.subscribe(peer, queue)
     if not takes(peer, "SEND", {"destination": queue, **headers}, b"x"):
-        raise Unsupported(f"the target refuses {what}")
+        raise UnsupportedError(f"the target refuses {what}")
     return peer.expect("MESSAGE")
 
 
@@ -36,10 +36,10 @@ def assert_same(message: Frame, headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
         got = message.headers.get(name)
         if got is None:
-            raise Failed(f"the header {name[:40]!r} is lost")
+            raise FailedError(f"the header {name[:40]!r} is lost")
         if got != value:
             how = f"{len(got):,} of {len(value):,} characters" if len(got) < len(value) else "other"
-            raise Failed(f"the header {name[:40]!r} arrived as {got[:40]!r}: {how}")
+            raise FailedError(f"the header {name[:40]!r} arrived as {got[:40]!r}: {how}")
 
 
 @trial(
@@ -73,13 +73,13 @@ def test_blanks_inside_values(target: Target, peer: Peer) -> None:
 def assert_more_and_more(target: Target, peer: Peer, sent: dict[str, dict[str, str]]) -> None:
     """Send headers, the fewest or shortest first, by what they are; each arrives as it was.
 
-    A target may refuse any but the first. Raises Unsupported where it refuses that, too.
+    A target may refuse any but the first. Raises UnsupportedError where it refuses that, too.
     """
     is_taken = False
     for what, headers in sent.items():
         try:
             assert_same(passed_on(target, peer, headers, what), headers)
-        except Unsupported as reason:
+        except UnsupportedError as reason:
             if not is_taken:
                 raise
             target.note(str(reason))
@@ -152,7 +152,7 @@ def test_headers_that_are_the_servers(target: Target, peer: Peer) -> None:
     target.subscribe(peer, queue, ack=mode if peer.has_ack else "auto")
     forged = {"subscription": "forged", "message-id": "forged", "ack": "forged"}
     if not takes(target.connect(), "SEND", {"destination": queue, **forged}, b"x"):
-        raise Unsupported("the target refuses headers of MESSAGE in SEND")
+        raise UnsupportedError("the target refuses headers of MESSAGE in SEND")
     message = peer.expect("MESSAGE")
     names = ["message-id"] if target.version == "1.0" else ["message-id", "subscription"]
     if target.version == "1.2" and peer.has_ack:
@@ -217,8 +217,10 @@ def test_unsubscribe_one_of_two(target: Target, peer: Peer) -> None:
     try:
         for id in ("one", "two"):
             target.subscribe(peer, topic, id=id)
-    except Failed as error:
-        raise Unsupported(f"the target refuses two subscriptions to a topic: {error}") from None
+    except FailedError as error:
+        raise UnsupportedError(
+            f"the target refuses two subscriptions to a topic: {error}"
+        ) from None
     peer.call("UNSUBSCRIBE", {"id": "one"})
     peer.call("SEND", {"destination": topic}, b"x")
     ids = [

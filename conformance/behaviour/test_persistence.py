@@ -4,7 +4,7 @@ All messages are sent with persistent:true, and what counts has been answered by
 nothing at all is left is no failure: it is a target that keeps its messages in memory.
 """
 
-from stompkit.conformance import Failed, Peer, Target, Unsupported, trial
+from stompkit.conformance import FailedError, Peer, Target, UnsupportedError, trial
 from stompkit.conformance.extensions import PERSISTENT
 
 SECTION = "Standard Headers / Receipt; not in STOMP: persistent"
@@ -64,7 +64,7 @@ def test_acknowledgements_survive(target: Target, peer: Peer) -> None:
     target.restart()
     bodies = target.leftovers(queue, 2)
     if not bodies:
-        raise Unsupported("the target keeps no messages over a restart")
+        raise UnsupportedError("the target keeps no messages over a restart")
     assert b"1" not in bodies, "a message that was acknowledged came again after the restart"
     assert set(bodies) == {b"2", b"3"}, f"after the restart there came {bodies}"
 
@@ -83,8 +83,8 @@ def test_transactions_survive(target: Target, peer: Peer) -> None:
     for name, bodies in (("done", (b"1", b"2")), ("open", (b"3", b"4"))):
         try:
             peer.call("BEGIN", {"transaction": name})
-        except Failed as error:
-            raise Unsupported(f"the target does not take BEGIN: {error}") from None
+        except FailedError as error:
+            raise UnsupportedError(f"the target does not take BEGIN: {error}") from None
         for body in bodies:
             headers = {"destination": queue, "transaction": name, **PERSISTENT}
             peer.send("SEND", headers, body)
@@ -92,7 +92,7 @@ def test_transactions_survive(target: Target, peer: Peer) -> None:
     target.restart()
     left = target.leftovers(queue, 3)
     if not left:
-        raise Unsupported("the target keeps no messages over a restart")
+        raise UnsupportedError("the target keeps no messages over a restart")
     never = sorted({b"3", b"4"} & set(left))
     assert not never, f"the open transaction left {never} behind"
     assert set(left) == {b"before", b"1", b"2"}, f"after the restart there came {left}"

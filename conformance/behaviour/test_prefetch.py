@@ -1,6 +1,6 @@
 """How many messages are delivered before an ACK is waited for: the window of a subscription."""
 
-from stompkit.conformance import Peer, Target, Unsupported, trial
+from stompkit.conformance import Peer, Target, UnsupportedError, trial
 from stompkit.conformance.scenarios import (
     bodies,
     fill,
@@ -18,14 +18,14 @@ MOST = 200
 def held_back(target: Target, peer: Peer, queue: str, window: int) -> list[Frame]:
     """Subscribe in the mode client with a window, and receive as many messages as that allows.
 
-    Raises Unsupported where that many do not come: the target may know no such header.
+    Raises UnsupportedError where that many do not come: the target may know no such header.
     """
     target.subscribe(peer, queue, ack="client", headers=window_headers(window))
     messages = [peer.expect("MESSAGE")]
     require_ack_header(messages[0], target)
     messages += peer.gather_messages(window, target.quiet_s)
     if len(messages) != window:
-        raise Unsupported(f"a window of {window} is asked for, {len(messages)} messages come")
+        raise UnsupportedError(f"a window of {window} is asked for, {len(messages)} messages come")
     return messages
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from stompkit.conformance import Peer, Target, Unsupported, trial
+from stompkit.conformance import Peer, Target, UnsupportedError, trial
 from stompkit.conformance.scenarios import (
     SINCE_1_1,
     bodies,
@@ -117,7 +117,7 @@ def test_what_redelivery_looks_like(target: Target, peer: Peer) -> None:
     target.subscribe(again, queue, ack="client")
     messages = again.gather_messages(1)
     if not messages:
-        raise Unsupported("the target does not redeliver the message")
+        raise UnsupportedError("the target does not redeliver the message")
     second = messages[0]
     flags = [frame.headers.get("redelivered", "no header") for frame in (first, second)]
     target.profile("redelivered header, first and again", ", then ".join(flags))

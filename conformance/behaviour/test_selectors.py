@@ -7,7 +7,7 @@ priority: every other header is text, which JMS does not compare with numbers.
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from stompkit.conformance import Failed, Peer, Target, Unsupported, trial
+from stompkit.conformance import FailedError, Peer, Target, UnsupportedError, trial
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 SECTION = "SUBSCRIBE (selector); JMS 1.1, 3.8.1"
@@ -22,16 +22,16 @@ INVALID = ("colour =", "colour = 'red", "(colour = 'red'", "colour = 'red' AND")
 
 
 def need_selectors(target: Target) -> None:
-    """Raise Unsupported where a selector does not keep a message back."""
+    """Raise UnsupportedError where a selector does not keep a message back."""
     peer, topic = target.connect(), target.topic()
     try:
         target.subscribe(peer, topic, headers={"selector": "colour = 'red'"})
-    except Failed as error:
-        raise Unsupported(f"the target refuses a selector: {error}") from None
+    except FailedError as error:
+        raise UnsupportedError(f"the target refuses a selector: {error}") from None
     for colour in ("blue", "red"):
         peer.send("SEND", {"destination": topic, "colour": colour}, colour.encode())
     if peer.expect("MESSAGE").body == b"blue":
-        raise Unsupported("the target ignores selectors")
+        raise UnsupportedError("the target ignores selectors")
     peer.close()
 
 
@@ -82,7 +82,7 @@ def test_selectors(target: Target) -> None:
     """SUBSCRIBE with a selector and send what it rules out; record whether that comes."""
     try:
         need_selectors(target)
-    except Unsupported as reason:
+    except UnsupportedError as reason:
         target.note(str(reason))
         target.profile("selector", "refused" if "refuses" in str(reason) else "ignored")
         return
@@ -240,11 +240,11 @@ def test_invalid_selectors(target: Target) -> None:
         headers = {"destination": target.topic(), "id": "s", "selector": condition}
         try:
             peer.call("SUBSCRIBE", headers)
-        except Failed:
+        except FailedError:
             if any(frame.command == "ERROR" for frame in peer.frames) or peer.is_closed_by_target:
                 continue
             raise
-        raise Failed(f"the selector {condition} is accepted")
+        raise FailedError(f"the selector {condition} is accepted")
 
 
 @selecting(

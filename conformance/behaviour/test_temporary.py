@@ -6,7 +6,7 @@ name that comes with a request is the one that was sent, it is a destination lik
 
 from dataclasses import dataclass
 
-from stompkit.conformance import Failed, Peer, Target, Unsupported, trial
+from stompkit.conformance import FailedError, Peer, Target, UnsupportedError, trial
 from stompkit.conformance.extensions import new_name, temporary_queue
 
 SECTION = "not in STOMP: reply-to and temporary queues"
@@ -29,7 +29,7 @@ def ask(target: Target, name: str | None = None) -> Asked:
     own = temporary_queue(name or new_name())
     try:
         return request(target, own, subscribes=True)
-    except Failed as error:
+    except FailedError as error:
         target.note(f"a subscription of {own}: {error}")
     return request(target, own, subscribes=False)
 
@@ -43,19 +43,19 @@ def request(target: Target, own: str, *, subscribes: bool) -> Asked:
     client.call("SEND", {"destination": queue, "reply-to": own}, b"request")
     address = service.expect("MESSAGE").headers.get("reply-to")
     if address is None:
-        raise Failed("the request arrived without its reply-to")
+        raise FailedError("the request arrived without its reply-to")
     how = "with a subscription" if subscribes else "without a subscription"
     return Asked(client, service, own, address, how)
 
 
 def ask_by_temporary(target: Target, name: str | None = None) -> Asked:
-    """Send a request; raises Unsupported where the target has no temporary queues."""
+    """Send a request; raises UnsupportedError where the target has no temporary queues."""
     try:
         asked = ask(target, name)
-    except Failed as error:
-        raise Unsupported(f"the target takes no reply-to: {error}") from None
+    except FailedError as error:
+        raise UnsupportedError(f"the target takes no reply-to: {error}") from None
     if asked.address == asked.own:
-        raise Unsupported(f"to the target {asked.own} is a destination like any other")
+        raise UnsupportedError(f"to the target {asked.own} is a destination like any other")
     return asked
 
 
@@ -91,7 +91,7 @@ def test_nobody_else_gets_replies(target: Target) -> None:
     try:
         target.subscribe(stranger, asked.address, id="stranger")
         target.note("a subscription of another connection is accepted")
-    except Failed as error:
+    except FailedError as error:
         target.note(f"a subscription of another connection: {error}")
     sent = [b"1", b"2", b"3", b"4"]
     for body in sent:
@@ -134,12 +134,12 @@ def test_goes_with_its_connection(target: Target) -> None:
     asked.client.close()
     try:
         asked.service.call("SEND", {"destination": asked.address}, b"late")
-    except Failed as error:
+    except FailedError as error:
         target.note(f"the reply: {error}")
     other = target.connect()
     try:
         target.subscribe(other, asked.address)
-    except Failed as error:
+    except FailedError as error:
         target.note(f"a subscription of what is left: {error}")
         return
     other.expect_nothing(target.quiet_s)
@@ -161,7 +161,7 @@ def test_late_reply(target: Target) -> None:
         service.call("SEND", {"destination": asked.address}, b"late")
         service.call("SEND", {"destination": target.topic()}, b"to nobody")
         does = "is accepted"
-    except Failed:
+    except FailedError:
         if not service.is_closed_by_target:
             service.collect(target.quiet_s)
         closed = service.is_closed_by_target

@@ -1,6 +1,6 @@
 """Transactions of messages: seen by nobody before COMMIT, apart from each other, whole or not."""
 
-from stompkit.conformance import Failed, Outcome, Peer, Target, trial
+from stompkit.conformance import FailedError, Outcome, Peer, Target, trial
 from stompkit.conformance.scenarios import SINCE_1_1, answer, begin, bodies, send_all
 
 SECTION = "BEGIN"
@@ -224,7 +224,7 @@ def test_error_in_a_transaction(target: Target, peer: Peer) -> None:
     outcome = answer(target, peer, "ACK", headers)
     try:
         peer.call("COMMIT", {"transaction": "t"})
-    except Failed:
+    except FailedError:
         left = target.leftovers(queue)
         ends = peer.is_closed_by_target
         assert not (left and ends), f"the connection ended before COMMIT; arrived: {left}"

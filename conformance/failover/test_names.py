@@ -4,7 +4,7 @@ import ipaddress
 import socket
 from dataclasses import replace
 
-from stompkit.conformance import Failed, Target, Unsupported, trial
+from stompkit.conformance import FailedError, Target, UnsupportedError, trial
 from stompkit.conformance.address import Address
 
 
@@ -22,7 +22,7 @@ def addresses_of(node: Address) -> list[str]:
     try:
         found = socket.getaddrinfo(node.host, node.port, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise Failed(f"{node.host} can't be looked up: {error.strerror}") from None
+        raise FailedError(f"{node.host} can't be looked up: {error.strerror}") from None
     return list(dict.fromkeys(str(place[0]) for *_, place in found))
 
 
@@ -38,19 +38,19 @@ def test_every_address_answers(target: Target) -> None:
     nodes = [whole.node(number) for number in range(whole.nodes)]
     named = {node: addresses_of(node) for node in nodes if not is_literal(node.host)}
     if not named:
-        raise Unsupported(
+        raise UnsupportedError(
             "the target is known by an IP address: by --mq NAME:PORT all addresses of the name are"
             " tried"
         )
     if all(len(addresses) == 1 for addresses in named.values()):
-        raise Unsupported("the name of the target has one address only")
+        raise UnsupportedError("the name of the target has one address only")
     for node, addresses in named.items():
         for address in addresses:
             # The name stays what CONNECT's host header has.
             target.address = replace(node, host=address, vhost=node.vhost or node.host)
             try:
                 target.connect().close()
-            except Failed as error:
+            except FailedError as error:
                 target.should(False, f"{node.host} at {address}: {error}")
             else:
                 target.note(f"{node.host} answers at {address}")

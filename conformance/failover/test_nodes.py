@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from stompkit.conformance import Failed, Outcome, Target, Unsupported, trial
+from stompkit.conformance import FailedError, Outcome, Target, UnsupportedError, trial
 from stompkit.conformance.cluster import Cluster, await_messages, cluster_of
 from stompkit.conformance.crossing import Halves, across
 from stompkit.conformance.extensions import PERSISTENT
@@ -68,7 +68,7 @@ def test_no_node_keeps_clients_waiting(target: Target, cluster: Cluster) -> None
         name, began = cluster.name(node), time.monotonic()
         try:
             peer = target.open(node=node)
-        except Failed:
+        except FailedError:
             waited = time.monotonic() - began
             assert waited < target.timeout_s, f"{name} does not even refuse a connection"
             target.note(f"{name} refuses connections")
@@ -132,11 +132,11 @@ def test_subscription_resumed(target: Target, cluster: Cluster) -> Halves:
 def test_hanging_node(target: Target, cluster: Cluster) -> None:
     """Pause a node; its heart-beats stop. Resume it; it serves again and has lost nothing."""
     if target.version == "1.0":
-        raise Unsupported("the target speaks STOMP 1.0 only, which has no heart-beats")
+        raise UnsupportedError("the target speaks STOMP 1.0 only, which has no heart-beats")
     peer = target.connect({"heart-beat": "0,500"})
     can_ms, _ = parse_heart_beat(peer.frames[0].headers.get("heart-beat"))
     if not 0 < can_ms <= LONGEST_MS:
-        raise Unsupported(f"the target's heart-beats, {can_ms} ms apart, can't be watched")
+        raise UnsupportedError(f"the target's heart-beats, {can_ms} ms apart, can't be watched")
     interval_s = max(can_ms, 500) / 1000
     queue = target.queue()
     peer.call("SEND", {"destination": queue, **PERSISTENT}, b"before the pause")

@@ -5,7 +5,7 @@ All of it is UNSUPPORTED where the nodes keep their messages each for itself.
 
 import pytest
 
-from stompkit.conformance import Failed, Peer, Target, Unsupported, trial
+from stompkit.conformance import FailedError, Peer, Target, UnsupportedError, trial
 from stompkit.conformance.cluster import Cluster, await_messages, cluster_of
 from stompkit.conformance.crossing import Halves, across
 from stompkit.conformance.extensions import (
@@ -207,10 +207,12 @@ def test_durable_subscription_survives(target: Target, cluster: Cluster) -> Halv
         come_back().call("DISCONNECT")
         send(b"is it durable?")
         peer = come_back()
-    except Failed as error:
-        raise Unsupported(f"the target has no durable subscriptions: {error}") from None
+    except FailedError as error:
+        raise UnsupportedError(f"the target has no durable subscriptions: {error}") from None
     if not peer.gather_messages(1):
-        raise Unsupported("the target has no durable subscriptions by any headers that are known")
+        raise UnsupportedError(
+            "the target has no durable subscriptions by any headers that are known"
+        )
     peer.call("DISCONNECT")
     send(b"before")
     yield

@@ -3,7 +3,7 @@
 import time
 from typing import Final
 
-from stompkit.conformance import Peer, Target, Unsupported, frame_octets, trial
+from stompkit.conformance import Peer, Target, UnsupportedError, frame_octets, trial
 from stompkit.conformance.robustness import Bystander, need_receipts, settle
 
 SECTION: Final = "Robustness: closing"
@@ -126,7 +126,7 @@ def test_half_open(target: Target) -> None:
     gone = target.connect({"heart-beat": f"{BEAT_MS},0"})
     beats = gone.frames[0].headers.get("heart-beat", "0,0")
     if beats.endswith(",0"):
-        raise Unsupported(f"the target wants no heart-beats: heart-beat:{beats}")
+        raise UnsupportedError(f"the target wants no heart-beats: heart-beat:{beats}")
     target.subscribe(gone, queue, ack="client")
     target.connect().call("SEND", {"destination": queue}, b"x")
     gone.expect("MESSAGE")

@@ -3,7 +3,7 @@
 import time
 from typing import Final
 
-from stompkit.conformance import Failed, Peer, Target, frame_octets, trial
+from stompkit.conformance import FailedError, Peer, Target, frame_octets, trial
 from stompkit.conformance.limits import KIB, MIB
 from stompkit.conformance.robustness import Bystander, need_receipts, settle
 
@@ -68,7 +68,7 @@ def test_flood_of_line_ends(target: Target) -> None:
     bystander.check("a million line ends")
     try:
         peer.call("SEND", {"destination": target.topic()}, b"x")
-    except Failed as error:
+    except FailedError as error:
         target.should(False, f"after a million line ends in its session: {error}")
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from stompkit.conformance import Failed, Outcome, Peer, Target, trial
+from stompkit.conformance import FailedError, Outcome, Peer, Target, trial
 from stompkit.conformance.limits import KIB, MIB, Limit, grow, search, size
 from stompkit.conformance.robustness import Bystander, need_receipts
 
@@ -33,7 +33,7 @@ def asked(target: Target, make: Callable[[], Peer]) -> Outcome:
     """What becomes of the frame with receipt r, or CONNECT, that ``make`` sends on a new peer."""
     try:
         peer = make()
-    except Failed:
+    except FailedError:
         return Outcome.NOTHING
     has_session = any(frame.command == "CONNECTED" for frame in peer.frames)
     try:
@@ -168,7 +168,7 @@ def one_more(target: Target) -> Outcome:
     """Open a session that stays."""
     try:
         peer = target.open()
-    except Failed:
+    except FailedError:
         return Outcome.CLOSE
     peer.send("CONNECT", target.connect_headers())
     return peer.outcome(None, LINGER_S)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from stompkit.conformance import Peer, Target, Unsupported, frame_octets, trial
+from stompkit.conformance import Peer, Target, UnsupportedError, frame_octets, trial
 from stompkit.conformance.robustness import Bystander, need_receipts, settle
 
 STATEMENT: Final = "Where the octets of a session are cut on their way does not matter."
@@ -105,7 +105,7 @@ def whole(target: Target) -> tuple[list[Reply], int]:
     need_receipts(target)
     (session,) = run(target, [0])
     if len(session.peer.frames) != ANSWERS[-1]:
-        raise Unsupported(f"the target does not understand the session: {session.describe(0)}")
+        raise UnsupportedError(f"the target does not understand the session: {session.describe(0)}")
     return session.replies(), sum(map(len, session.parts))
 
 

@@ -1,6 +1,6 @@
 """CONNECT, CONNECTED and DISCONNECT, as all versions have them."""
 
-from stompkit.conformance import Failed, Peer, Target, case
+from stompkit.conformance import FailedError, Peer, Target, case
 
 
 @case(
@@ -82,8 +82,8 @@ def test_disconnect_receipt_is_never_cut_off(target: Target) -> None:
         peer.send("DISCONNECT", {"receipt": "bye"})
         try:
             peer.expect_receipt("bye")
-        except Failed as error:
-            raise Failed(f"at the {number + 1}. of 50: {error}") from None
+        except FailedError as error:
+            raise FailedError(f"at the {number + 1}. of 50: {error}") from None
         peer.close()
 
 

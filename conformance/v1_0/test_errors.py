@@ -2,19 +2,19 @@
 
 import time
 
-from stompkit.conformance import Failed, Peer, Target, Unsupported, case
+from stompkit.conformance import FailedError, Peer, Target, UnsupportedError, case
 from stompkit.frames import Frame
 
 
 def provoked(peer: Peer) -> Frame:
     """The ERROR for a SEND without destination, which had the receipt r9.
 
-    Raises Unsupported where there is none: send/unprocessable-error is about that.
+    Raises UnsupportedError where there is none: send/unprocessable-error is about that.
     """
     peer.send("SEND", {"receipt": "r9"}, b"x")
     error = peer.expect_refusal("r9")
     if error is None:
-        raise Unsupported("the connection ended without an ERROR")
+        raise UnsupportedError("the connection ended without an ERROR")
     return error
 
 
@@ -38,10 +38,10 @@ def test_error_closes(target: Target) -> None:
         if not peer.is_closed_by_target:
             try:
                 peer.expect_close()
-            except Failed:
-                raise Failed(f"{what}: ERROR, but the connection stays open") from None
+            except FailedError:
+                raise FailedError(f"{what}: ERROR, but the connection stays open") from None
     if not drawn:
-        raise Unsupported("none of the four draws an ERROR")
+        raise UnsupportedError("none of the four draws an ERROR")
 
 
 @case("1.0/error/message-header", "1.1/error/message-header", "1.2/error/message-header")

@@ -2,7 +2,7 @@
 
 import re
 
-from stompkit.conformance import Failed, Peer, Target, case, frame_octets, raw_value
+from stompkit.conformance import FailedError, Peer, Target, case, frame_octets, raw_value
 
 
 def send_in_pieces(peer: Peer, octets: bytes, size: int) -> None:
@@ -63,8 +63,8 @@ def test_octets_come_in_any_pieces(target: Target) -> None:
     for size in (1_000, 7, 1):
         try:
             bodies = delivered_in_pieces(target, size)
-        except Failed as error:
-            raise Failed(f"in writes of up to {size} octets: {error}") from None
+        except FailedError as error:
+            raise FailedError(f"in writes of up to {size} octets: {error}") from None
         assert bodies == [b"first", b"second"], (
             f"in writes of up to {size} octets: {bodies} arrived"
         )

@@ -1,6 +1,6 @@
 """SUBSCRIBE and UNSUBSCRIBE, as all versions have them."""
 
-from stompkit.conformance import Failed, Outcome, Peer, Target, case
+from stompkit.conformance import FailedError, Outcome, Peer, Target, case
 
 
 @case(
@@ -193,7 +193,7 @@ def test_selector(target: Target, peer: Peer) -> None:
     queue = target.queue()
     try:
         target.subscribe(peer, queue, headers={"selector": "colour = 'red'"})
-    except Failed:
+    except FailedError:
         if all(frame.command != "ERROR" for frame in peer.frames):
             raise
         target.note("SUBSCRIBE with a selector is refused")

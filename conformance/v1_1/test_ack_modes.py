@@ -1,6 +1,6 @@
 """The modes client and client-individual, as 1.1 and 1.2 define them; NACK."""
 
-from stompkit.conformance import Peer, Target, Unsupported, case
+from stompkit.conformance import Peer, Target, UnsupportedError, case
 from stompkit.frames import Frame
 
 
@@ -17,7 +17,7 @@ def received(target: Target, peer: Peer, ack: str, number: int = 3) -> tuple[str
     sender.close()
     messages = [peer.expect("MESSAGE"), *peer.gather_messages(number - 1)]
     if len(messages) < number:
-        raise Unsupported(f"the target delivers only {len(messages)} messages unacknowledged")
+        raise UnsupportedError(f"the target delivers only {len(messages)} messages unacknowledged")
     return queue, messages
 
 

@@ -2,7 +2,7 @@
 
 import re
 
-from stompkit.conformance import Failed, Target, Unsupported, case
+from stompkit.conformance import FailedError, Target, UnsupportedError, case
 from stompkit.frames import Frame
 
 TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -12,7 +12,7 @@ MIME_TYPE = re.compile(rf'{TOKEN}/{TOKEN}(\s*;\s*{TOKEN}=({TOKEN}|"[^"]*"))*')
 def typed_frames(target: Target, name: str) -> list[Frame]:
     """What the server sends of its own with a content-type: a MESSAGE and three kinds of ERROR.
 
-    One of them is about a transaction of this name. Raises Unsupported where there is none.
+    One of them is about a transaction of this name. Raises UnsupportedError where there is none.
     """
     peer = target.connect()
     queue = target.queue()
@@ -26,7 +26,7 @@ def typed_frames(target: Target, name: str) -> list[Frame]:
         peers[-1].expect_refusal("r")
     frames = [frame for each in peers for frame in each.frames if "content-type" in frame.headers]
     if not frames:
-        raise Unsupported("the target sets no content-type")
+        raise UnsupportedError("the target sets no content-type")
     return frames
 
 
@@ -49,4 +49,4 @@ def test_text_is_utf8(target: Target) -> None:
             try:
                 frame.body.decode()
             except UnicodeDecodeError as error:
-                raise Failed(f"{frame.command} is {kind}, but not UTF-8: {error}") from None
+                raise FailedError(f"{frame.command} is {kind}, but not UTF-8: {error}") from None

@@ -2,7 +2,7 @@
 
 import re
 
-from stompkit.conformance import Failed, Peer, Target, case, frame_octets, raw_value
+from stompkit.conformance import FailedError, Peer, Target, case, frame_octets, raw_value
 from stompkit.frames import Frame
 
 WORDS = "\u00e9 \u20ac \U0001f600"  # characters of two, three and four octets
@@ -37,7 +37,7 @@ def is_plain_on_1_0(target: Target) -> bool:
     peer = session_1_0(target)
     try:
         return raw_value(exchanged(target, peer, peer, rb"h:a\b"), "h") == rb"a\b"
-    except Failed:
+    except FailedError:
         return False
 
 
@@ -133,8 +133,8 @@ def test_undefined_escapes(target: Target) -> None:
         try:
             peer.expect_refusal("r")
             peer.expect_close()
-        except Failed as error:
-            raise Failed(f"{escape.decode()}: {error}") from None
+        except FailedError as error:
+            raise FailedError(f"{escape.decode()}: {error}") from None
 
 
 @case("1.1/encoding/never-trim-pad", "1.2/encoding/never-trim-pad")
@@ -157,8 +157,8 @@ def test_connect_is_not_escaped(target: Target) -> None:
         peer.send("CONNECT", {**target.connect_headers(), name: value})
         try:
             head = peer.expect("CONNECTED").head or b""
-        except Failed as error:
-            raise Failed(f"CONNECT with {name}:{value}: {error}") from None
+        except FailedError as error:
+            raise FailedError(f"CONNECT with {name}:{value}: {error}") from None
         assert not re.search(rb"\\[cnr\\]", head), f"CONNECTED has escapes: {head!r}"
 
 

@@ -8,7 +8,7 @@ import re
 import time
 from itertools import pairwise
 
-from stompkit.conformance import Failed, Peer, Target, Unsupported, case, tried_again
+from stompkit.conformance import FailedError, Peer, Target, UnsupportedError, case, tried_again
 from stompkit.frames import HeartBeatOffer, parse_heart_beat
 
 #: The longest interval that there is time to watch, in milliseconds.
@@ -34,9 +34,9 @@ def connected_with(target: Target, heart_beat: str) -> tuple[Peer, HeartBeatOffe
 def interval(can_ms: int, wants_ms: int) -> float:
     """The seconds between two beats, by what one side can and the other wants."""
     if not can_ms or not wants_ms:
-        raise Unsupported("the target's heart-beat header says that there are no such beats")
+        raise UnsupportedError("the target's heart-beat header says that there are no such beats")
     if max(can_ms, wants_ms) > LONGEST_MS:
-        raise Unsupported(f"the target's heart-beats are {max(can_ms, wants_ms)} ms apart")
+        raise UnsupportedError(f"the target's heart-beats are {max(can_ms, wants_ms)} ms apart")
     return max(can_ms, wants_ms) / 1000
 
 
@@ -44,8 +44,8 @@ def assert_alive(peer: Peer, why: str) -> None:
     """Fail if the target does not answer any more; ``why`` says why it ought to."""
     try:
         peer.call("BEGIN", {"transaction": "alive"})
-    except Failed as error:
-        raise Failed(f"{error}, though {why}") from None
+    except FailedError as error:
+        raise FailedError(f"{error}, though {why}") from None
 
 
 @case(
@@ -110,8 +110,8 @@ def test_beats_come_in_time(target: Target) -> None:
     for number in range(4):
         try:
             peer.expect_beat(latest)
-        except Failed as error:
-            raise Failed(f"{error}, for one every {seconds} s promised") from None
+        except FailedError as error:
+            raise FailedError(f"{error}, for one every {seconds} s promised") from None
         if number < 2:
             peer.call("BEGIN", {"transaction": f"t{number}"})
     times = [at for at, _ in peer.arrivals]

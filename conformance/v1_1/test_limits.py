@@ -6,7 +6,7 @@ What is looked for is bounded: 5,000 headers, a header line of 1 MiB, a body of 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from stompkit.conformance import Failed, Outcome, Target, Unsupported, case
+from stompkit.conformance import FailedError, Outcome, Target, UnsupportedError, case
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -53,7 +53,7 @@ def send(target: Target, headers: dict[str, str], body: bytes, linger_s: float) 
     try:
         peer.send("SEND", {**fixed, **headers}, body)
         return peer.outcome("r", linger_s)
-    except Failed:
+    except FailedError:
         return Outcome.NOTHING
     finally:
         peer.close()
@@ -132,7 +132,9 @@ def test_exceeded_limits(target: Target) -> None:
         ("octets in a body", limit_of(target, send_body, BODIES)),
     ]
     if not any(limit.refused for _, limit in found):
-        raise Unsupported("no limit found up to 5,000 headers, 1 MiB of header line, 4 MiB of body")
+        raise UnsupportedError(
+            "no limit found up to 5,000 headers, 1 MiB of header line, 4 MiB of body"
+        )
     for unit, limit in found:
         target.note(limit.in_words(unit))
     for unit, limit in found:

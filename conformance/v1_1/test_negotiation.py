@@ -2,7 +2,7 @@
 
 import re
 
-from stompkit.conformance import Failed, Outcome, Peer, Target, Unsupported, case
+from stompkit.conformance import FailedError, Outcome, Peer, Target, UnsupportedError, case
 from stompkit.frames import Frame
 
 #: A name, "/" and a version, then comments, each behind a space.
@@ -20,14 +20,14 @@ def server_header(peer: Peer) -> str:
     """CONNECTED's header ``server``."""
     server = peer.frames[0].headers.get("server")
     if server is None:
-        raise Unsupported("CONNECTED has no server header")
+        raise UnsupportedError("CONNECTED has no server header")
     return server
 
 
 def connect_wrongly(target: Target) -> Peer:
     """Send CONNECT with a login that can't be right, and wait for its refusal.
 
-    Raises Unsupported where it is accepted: then the target takes anybody.
+    Raises UnsupportedError where it is accepted: then the target takes anybody.
     """
     peer = target.open()
     login = target.address.login or "stompkit-nobody"
@@ -35,23 +35,23 @@ def connect_wrongly(target: Target) -> Peer:
     peer.send("CONNECT", headers)
     outcome = peer.outcome(None, linger_s=0)
     if outcome is Outcome.ACCEPTED:
-        raise Unsupported("the target takes any login")
+        raise UnsupportedError("the target takes any login")
     if outcome is Outcome.NOTHING:
-        raise Failed("CONNECT with a wrong passcode is not answered")
+        raise FailedError("CONNECT with a wrong passcode is not answered")
     return peer
 
 
 def connect_without_common_version(target: Target) -> tuple[Peer, Frame]:
     """Offer only versions that there are not; gives the ERROR, too.
 
-    Raises Unsupported where the connection ends without one: no-common-error is about that.
+    Raises UnsupportedError where the connection ends without one: no-common-error is about that.
     """
     peer = connect_as(target, "9.8,9.9")
     outcome = peer.outcome(None, linger_s=0)
     if outcome is Outcome.CLOSE:
-        raise Unsupported("the connection ended without an ERROR")
+        raise UnsupportedError("the connection ended without an ERROR")
     if outcome not in (Outcome.ERROR, Outcome.ERROR_AND_CLOSE):
-        raise Failed(f"CONNECT with the versions 9.8 and 9.9 is {outcome}")
+        raise FailedError(f"CONNECT with the versions 9.8 and 9.9 is {outcome}")
     return peer, peer.frames[-1]
 
 

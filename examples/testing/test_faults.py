@@ -1,6 +1,6 @@
 """What a program does when the network fails: here, where the broker's receipt is on its way."""
 
-from stompkit.testing.client import ClientFailure
+from stompkit.testing.client import ClientFailureError
 
 
 def place(order, orders, connect):
@@ -9,7 +9,7 @@ def place(order, orders, connect):
         try:
             with connect() as client:
                 return client.send(orders, order)
-        except ClientFailure:
+        except ClientFailureError:
             continue
 
 

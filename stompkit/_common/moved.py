@@ -1,4 +1,4 @@
-"""Old names of packages that have moved."""
+"""Old names of packages and of what they export."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
 from types import ModuleType
+from typing import Any
 
-__all__ = ["moved"]
+__all__ = ["moved", "renamed"]
 
 
 def moved(old: str, new: str) -> None:
@@ -25,6 +26,30 @@ def moved(old: str, new: str) -> None:
     )
     sys.meta_path.insert(0, _Finder(old, new))
     sys.modules[old] = import_module(new)
+
+
+def renamed(module: str, **names: str) -> None:
+    """Make old names of a module importable, with a DeprecationWarning.
+
+    *names* maps old names to new ones. To be called at the end of the module, after its own
+    ``__getattr__`` if it has one.
+    """
+    attributes = vars(sys.modules[module])
+    other = attributes.get("__getattr__")
+
+    def attribute(name: str) -> Any:
+        if name in names:
+            warnings.warn(
+                f"{module}.{name} is {names[name]} now; the old name goes with 2.0",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            return getattr(sys.modules[module], names[name])
+        if other is not None:
+            return other(name)
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+    attributes["__getattr__"] = attribute
 
 
 class _Finder(MetaPathFinder, Loader):

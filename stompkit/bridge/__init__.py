@@ -6,9 +6,10 @@ guarantees, and ``stompkit bridge`` is the command.
 
 from __future__ import annotations
 
+from stompkit._common.moved import renamed
 from stompkit.bridge._bridge import Bridge
+from stompkit.bridge._errors import BridgeError
 from stompkit.bridge._headers import HOPS, ID
-from stompkit.bridge._problems import BridgeProblem
 from stompkit.bridge._settings import BridgeSettings, Leg, Site
 from stompkit.bridge._status import BridgeStatus, RouteStatus
 from stompkit.bridge._toml import load, parse, site_name
@@ -17,7 +18,7 @@ __all__ = [
     "HOPS",
     "ID",
     "Bridge",
-    "BridgeProblem",
+    "BridgeError",
     "BridgeSettings",
     "BridgeStatus",
     "Leg",
@@ -27,3 +28,8 @@ __all__ = [
     "parse",
     "site_name",
 ]
+
+renamed(
+    __name__,
+    BridgeProblem="BridgeError",
+)

@@ -49,7 +49,7 @@ class InThread:
 class Buffer:
     """Messages on disk, and the position up to which the destination has confirmed them.
 
-    The methods block; call one at a time, in any thread. They raise OSError and SpoolProblem.
+    The methods block; call one at a time, in any thread. They raise OSError and SpoolError.
     """
 
     def __init__(self, folder: Path, remembered: int) -> None:

@@ -11,13 +11,13 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from stompkit.bridge._buffer import Buffer, InThread
+from stompkit.bridge._errors import RouteStoppedError
 from stompkit.bridge._memory import Memory
-from stompkit.bridge._problems import RouteStopped
 from stompkit.bridge._session import ClientMaker, Session
 from stompkit.bridge._settings import Leg
 from stompkit.bridge._status import RouteStatus
 from stompkit.client import ReconnectPolicy
-from stompkit.spool import SpoolProblem
+from stompkit.spool import SpoolError
 
 __all__ = ["Route"]
 
@@ -98,10 +98,10 @@ class Route:
                 begun = self._clock.seconds()
                 try:
                     await self._one_session()
-                except RouteStopped as stopped:
+                except RouteStoppedError as stopped:
                     self._stopped(str(stopped))
                     return
-                except (SpoolProblem, ValueError) as problem:
+                except (SpoolError, ValueError) as problem:
                     self._stopped(str(problem))
                     return
                 except Exception as error:

@@ -9,7 +9,7 @@ from typing import Final
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
-from stompkit.bridge._problems import MessageDropped, MessageRefused
+from stompkit.bridge._errors import MessageDroppedError, MessageRefusedError
 from stompkit.client import BrokerError, Client
 from stompkit.frames import LocalProtocolError
 
@@ -56,9 +56,9 @@ class Sender:
         return len(self._under_way) + len(self._suspects)
 
     def send(self, destination: str, body: bytes, headers: Mapping[str, str]) -> Deferred[None]:
-        """Send a message; fires when it is confirmed, or fails with :class:`MessageRefused`.
+        """Send a message; fires when it is confirmed, or fails with :class:`MessageRefusedError`.
 
-        It fails with :class:`~stompkit.client.ClientClosed` if the client has given up.
+        It fails with :class:`~stompkit.client.ClientClosedError` if the client has given up.
         """
         item = _Item(destination, body, headers)
         if self._suspects:
@@ -82,17 +82,17 @@ class Sender:
         self._suspects = deque(items)
         if first.strikes >= _STRIKES:
             self._suspects.popleft()
-            first.done.errback(MessageRefused(_told(reason)))
+            first.done.errback(MessageRefusedError(_told(reason)))
         self._next()
 
     def drop(self) -> None:
-        """Withdraw all messages with :class:`MessageDropped`; the source redelivers them."""
+        """Withdraw all messages with :class:`MessageDroppedError`; the source redelivers them."""
         items = [*self._under_way, *self._suspects]
         self._suspects.clear()
         for item in list(self._under_way):
             self._take_back(item)
         for item in items:
-            item.done.errback(MessageDropped())
+            item.done.errback(MessageDroppedError())
 
     def forget(self) -> None:
         """Withdraw all messages without notifying their senders."""
@@ -128,9 +128,9 @@ class Sender:
         item.sent = None
         if isinstance(error, BrokerError):
             self._named = error
-            item.done.errback(MessageRefused(_told(error)))
+            item.done.errback(MessageRefusedError(_told(error)))
         elif isinstance(error, LocalProtocolError):
-            item.done.errback(MessageRefused(str(error)))
+            item.done.errback(MessageRefusedError(str(error)))
         else:
             item.done.errback(failure)
         self._next()

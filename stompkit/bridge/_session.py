@@ -12,15 +12,15 @@ from twisted.python.failure import Failure
 
 from stompkit.bridge._buffer import Buffer, InThread
 from stompkit.bridge._dialects import DIALECTS, Dialect, dialect_of
+from stompkit.bridge._errors import MessageDroppedError, MessageRefusedError, RouteStoppedError
 from stompkit.bridge._headers import HOPS, ID, for_sink, forwarded, hops_of, identity
 from stompkit.bridge._memory import Memory
 from stompkit.bridge._names import canonical, is_pattern, named, spelled
-from stompkit.bridge._problems import MessageDropped, MessageRefused, RouteStopped
 from stompkit.bridge._sender import Sender
 from stompkit.bridge._settings import Leg, Site
 from stompkit.bridge._status import RouteStatus
 from stompkit.bridge._store import Store
-from stompkit.client import AckMode, BrokerError, BufferLimits, Client, ClientClosed, Message
+from stompkit.client import AckMode, BrokerError, BufferLimits, Client, ClientClosedError, Message
 from stompkit.link import durable_subscription
 from stompkit.spool import Record
 from stompkit.spool.receiver import subscription_name
@@ -93,7 +93,7 @@ class Session:
     async def run(self) -> None:
         """Forward messages; return after :meth:`finish`.
 
-        Raises :class:`RouteStopped`, and any other error that has made a client give up.
+        Raises :class:`RouteStoppedError`, and any other error that has made a client give up.
         """
         for client in (self._source, self._to):
             client.when_closed().addErrback(self._failed)
@@ -154,7 +154,7 @@ class Session:
 
     def _failed(self, failure: Failure) -> None:
         error = failure.value
-        if isinstance(error, ClientClosed):  # the client itself has reported the reason
+        if isinstance(error, ClientClosedError):  # the client itself has reported the reason
             return
         self._finish(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
@@ -225,18 +225,22 @@ class Session:
         leg = self._leg
         patterns = [each for each in leg.destinations if is_pattern(each)]
         if leg.moves and patterns and not dialect.queue_patterns:
-            raise RouteStopped(
+            raise RouteStoppedError(
                 f"{dialect.name} has no patterns of queues such as {patterns[0]}: name each queue"
             )
         if leg.selector and not dialect.selectors:
-            raise RouteStopped(f"{dialect.name} has no selectors: leave it out, and filter there")
+            raise RouteStoppedError(
+                f"{dialect.name} has no selectors: leave it out, and filter there"
+            )
 
     async def _take(self, message: Message) -> None:
         """Forward or buffer a message; it is acknowledged when this returns."""
         try:
             await self._pass_on(message)
         except Exception as error:
-            if not isinstance(error, ClientClosed):  # the client itself has reported the reason
+            if not isinstance(
+                error, ClientClosedError
+            ):  # the client itself has reported the reason
                 self._finish(error)
             await Deferred[None]()  # for ever: it stays with the source
 
@@ -307,11 +311,11 @@ class Session:
         dressed = for_sink(headers, self._to_dialect, self._now())
         try:
             await self._sender.send(destination, body, dressed)
-        except MessageDropped:
+        except MessageDroppedError:
             for follower in self._followers.pop(name, ()):
                 follower.callback(None)
             return
-        except MessageRefused as refused:
+        except MessageRefusedError as refused:
             await self._refused(to, headers, body, str(refused))
         else:
             self._status.forwarded += 1
@@ -326,7 +330,7 @@ class Session:
         leg = self._leg
         told = f"{leg.to.name} is not to have {headers.get(ID, 'a message')} for {to}: {reason}"
         if not leg.refused:
-            raise RouteStopped(
+            raise RouteStoppedError(
                 f"{told}. Nothing is lost: take it away there, or name a place for such messages"
                 " (refused), and start the bridge again"
             )
@@ -341,7 +345,9 @@ class Session:
                 place, body, for_sink(kept, self._dialect, self._now()), wait=True
             )
         except BrokerError as error:
-            raise RouteStopped(f"{told}; and {leg.source.name} refuses {place}: {error}") from None
+            raise RouteStoppedError(
+                f"{told}; and {leg.source.name} refuses {place}: {error}"
+            ) from None
         self._status.refused += 1
         _log.warn("route {name}: {told}: it is in {place}", name=leg.name, told=told, place=place)
 

@@ -13,8 +13,8 @@ from stompkit._common.secrets import resolve
 from stompkit._common.settings import ConfigurationError, canonical, read_toml
 from stompkit._common.spelling import suggestion
 from stompkit.bridge._dialects import DIALECTS
+from stompkit.bridge._errors import BridgeError
 from stompkit.bridge._names import is_pattern, is_queue, named, template_mistake
-from stompkit.bridge._problems import BridgeProblem
 from stompkit.bridge._settings import BridgeSettings, Leg, Site
 from stompkit.link import BrokerUrl
 from stompkit.metrics import Address, parse_address
@@ -63,14 +63,14 @@ _KINDS: Final = {
 
 
 def load(path: str | os.PathLike[str]) -> BridgeSettings:
-    """Read a file; raises :class:`BridgeProblem` with all of its mistakes."""
+    """Read a file; raises :class:`BridgeError` with all of its mistakes."""
     try:
         return parse(read_toml(path))
     except ConfigurationError as error:
-        raise BridgeProblem(str(error)) from None
-    except BridgeProblem as problem:
+        raise BridgeError(str(error)) from None
+    except BridgeError as problem:
         lines = [f"{path}: {line}" for line in str(problem).splitlines()]
-        raise BridgeProblem("\n".join(lines)) from None
+        raise BridgeError("\n".join(lines)) from None
 
 
 def parse(found: Mapping[str, Any]) -> BridgeSettings:
@@ -78,7 +78,7 @@ def parse(found: Mapping[str, Any]) -> BridgeSettings:
     reading = _Reading([])
     settings = reading.settings(found)
     if reading.mistakes:
-        raise BridgeProblem("\n".join(reading.mistakes))
+        raise BridgeError("\n".join(reading.mistakes))
     return settings
 
 

@@ -3,20 +3,21 @@
 Start with :class:`Client`; ``docs/client.rst`` describes its guarantees.
 """
 
+from stompkit._common.moved import renamed
 from stompkit.client._client import Client
 from stompkit.client._errors import (
-    AttemptTimeout,
+    AttemptTimeoutError,
     BrokerError,
-    BufferFull,
-    ClientClosed,
+    BufferFullError,
+    ClientClosedError,
     ClientError,
-    ConnectFailed,
-    LoginRefused,
-    PeerSilent,
-    QueueOverflow,
-    StaleAcknowledgement,
-    SubscriptionEnded,
-    TransactionLost,
+    ConnectFailedError,
+    LoginRefusedError,
+    PeerSilentError,
+    QueueOverflowError,
+    StaleAcknowledgementError,
+    SubscriptionEndedError,
+    TransactionLostError,
 )
 from stompkit.client._hosts import Address
 from stompkit.client._messages import AckMode, Message
@@ -29,25 +30,39 @@ from stompkit.client._transactions import Transaction
 __all__ = [
     "AckMode",
     "Address",
-    "AttemptTimeout",
+    "AttemptTimeoutError",
     "BrokerError",
-    "BufferFull",
+    "BufferFullError",
     "BufferLimits",
     "Client",
-    "ClientClosed",
+    "ClientClosedError",
     "ClientError",
-    "ConnectFailed",
+    "ConnectFailedError",
     "Handler",
-    "LoginRefused",
+    "LoginRefusedError",
     "Message",
-    "PeerSilent",
-    "QueueOverflow",
+    "PeerSilentError",
+    "QueueOverflowError",
     "ReconnectPolicy",
     "ReplyStyle",
-    "StaleAcknowledgement",
+    "StaleAcknowledgementError",
     "StompService",
     "Subscription",
-    "SubscriptionEnded",
+    "SubscriptionEndedError",
     "Transaction",
-    "TransactionLost",
+    "TransactionLostError",
 ]
+
+renamed(
+    __name__,
+    AttemptTimeout="AttemptTimeoutError",
+    BufferFull="BufferFullError",
+    ClientClosed="ClientClosedError",
+    ConnectFailed="ConnectFailedError",
+    LoginRefused="LoginRefusedError",
+    PeerSilent="PeerSilentError",
+    QueueOverflow="QueueOverflowError",
+    StaleAcknowledgement="StaleAcknowledgementError",
+    SubscriptionEnded="SubscriptionEndedError",
+    TransactionLost="TransactionLostError",
+)

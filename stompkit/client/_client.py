@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 
 from stompkit.client._connector import Connector
 from stompkit.client._core import Core, Phase
-from stompkit.client._errors import ClientClosed, ClientError
+from stompkit.client._errors import ClientClosedError, ClientError
 from stompkit.client._gate import ReadingGate
 from stompkit.client._hosts import Address, Host, hosts_of
 from stompkit.client._messages import AckMode, Message
@@ -143,9 +143,10 @@ class Client:
         """Connect, and fire when a broker has answered CONNECTED.
 
         Fires at once if the client is connected, and after a lost connection when it has
-        reconnected. Fails with :class:`LoginRefused` if a broker answers CONNECT with ERROR. Fails
-        with :class:`ConnectFailed` after the maximum number of attempts of the policy, and with
-        :class:`ClientClosed` if :meth:`disconnect` is called meanwhile. A closed client can be
+        reconnected. Fails with :class:`LoginRefusedError` if a broker answers CONNECT with ERROR.
+        Fails with :class:`ConnectFailedError` after the maximum number of attempts of the policy,
+        and with
+        :class:`ClientClosedError` if :meth:`disconnect` is called meanwhile. A closed client can be
         connected again; its earlier subscriptions have ended.
         """
         return self._core.connect()
@@ -155,7 +156,7 @@ class Client:
 
         The connection is cut after ``timeout_s`` seconds if the broker takes longer. A client that
         is not connected is closed at once. Unconfirmed messages then fail with
-        :class:`ClientClosed`, and so do later calls.
+        :class:`ClientClosedError`, and so do later calls.
         """
         return self._core.disconnect(timeout_s)
 
@@ -200,11 +201,11 @@ class Client:
         later one. A ``receipt`` in ``headers`` is used, otherwise a new one. Without ``receipt`` it
         fires when the message has been given to the transport.
 
-        If the buffer is full it fails with :class:`BufferFull`, or with ``wait`` waits for room.
-        Fails with :class:`BrokerError` if the broker refuses the message, with
-        ``LocalProtocolError`` for headers that STOMP cannot encode, and with :class:`ClientClosed`.
-        Raises ``ValueError`` for a receipt that is already pending. Cancelling the Deferred
-        withdraws the message; a message already written is not resent.
+        If the buffer is full it fails with :class:`BufferFullError`, or with ``wait`` waits for
+        room. Fails with :class:`BrokerError` if the broker refuses the message, with
+        ``LocalProtocolError`` for headers that STOMP cannot encode, and with
+        :class:`ClientClosedError`. Raises ``ValueError`` for a receipt that is already pending.
+        Cancelling the Deferred withdraws the message; a message already written is not resent.
 
         In a ``transaction`` it fires at once, or fails with the errors of :meth:`Transaction.send`;
         COMMIT carries the receipt.
@@ -221,7 +222,7 @@ class Client:
         return self._outbox.send(frame, receipt=receipt, wait=wait)
 
     def drain(self) -> Deferred[None]:
-        """Fire when the buffer is at most half full; fails with :class:`ClientClosed`.
+        """Fire when the buffer is at most half full; fails with :class:`ClientClosedError`.
 
         Wait for it from time to time if you send many messages without waiting for each receipt.
         """
@@ -250,8 +251,8 @@ class Client:
 
         Fires when the broker has confirmed the subscription; without ``receipt``, for brokers that
         do not support receipts, when SUBSCRIBE has been given to the transport. Fails with
-        :class:`BrokerError` if the broker refuses, and with :class:`ClientClosed`. Cancelling the
-        Deferred ends the subscription.
+        :class:`BrokerError` if the broker refuses, and with :class:`ClientClosedError`. Cancelling
+        the Deferred ends the subscription.
 
         Each message is passed to ``handler``, which may return a Deferred or a coroutine. If it
         succeeds, the message is acknowledged, unless it is settled already. If it fails, the
@@ -267,7 +268,7 @@ class Client:
         Raises ``ValueError`` for invalid arguments, and for an ``id`` that is in use.
         """
         if self._core.phase in (Phase.CLOSING, Phase.CLOSED):
-            return fail(ClientClosed())
+            return fail(ClientClosedError())
         further = dict(headers or {})
         terms = Terms(
             id=further.pop("id", "") or self._subscriptions.new_id(),
@@ -304,7 +305,7 @@ class Client:
         ``ValueError`` for a ``correlation-id`` that is already pending.
         """
         if self._core.phase in (Phase.CLOSING, Phase.CLOSED):
-            return fail(ClientClosed())
+            return fail(ClientClosedError())
         return self._core.requests.request(destination, body, headers or {}, timeout_s)
 
     def reply(

@@ -12,7 +12,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from stompkit._common import Clock, PeerDeadline
-from stompkit.client._errors import AttemptTimeout, ConnectFailed, LoginRefused
+from stompkit.client._errors import AttemptTimeoutError, ConnectFailedError, LoginRefusedError
 from stompkit.client._hosts import Host
 from stompkit.client._protocol import ClientProtocol, Owner
 from stompkit.client._settings import ReconnectPolicy
@@ -124,7 +124,7 @@ class Connector:
         self._timer = None
         seconds = self._policy.attempt_timeout_s
         self._end_attempt(
-            AttemptTimeout(f"no session with {host.label} within {seconds:g} seconds")
+            AttemptTimeoutError(f"no session with {host.label} within {seconds:g} seconds")
         )
 
     def _end_attempt(self, reason: Exception) -> None:
@@ -167,11 +167,11 @@ class Connector:
             self._keeper.lost(reason)
         if wanted and self._is_wanted and self._is_final(reason):
             self._is_wanted = False
-            refused = isinstance(reason, LoginRefused)
-            self._keeper.gave_up(reason if refused else ConnectFailed(self._failures, reason))
+            refused = isinstance(reason, LoginRefusedError)
+            self._keeper.gave_up(reason if refused else ConnectFailedError(self._failures, reason))
 
     def _is_final(self, reason: Exception) -> bool:
-        if isinstance(reason, LoginRefused):
+        if isinstance(reason, LoginRefusedError):
             return reason.headers.get("stompkit-code") not in _PASSING
         most = self._policy.max_attempts
         return most is not None and self._failures >= most

@@ -12,7 +12,7 @@ from twisted.logger import Logger
 
 from stompkit._common import Clock, PeerDeadline
 from stompkit.client._connector import Connector
-from stompkit.client._errors import ClientClosed
+from stompkit.client._errors import ClientClosedError
 from stompkit.client._gate import ReadingGate
 from stompkit.client._outbox import Outbox
 from stompkit.client._protocol import ClientProtocol
@@ -73,7 +73,7 @@ class Core:
         if self.phase is Phase.CONNECTED:
             return succeed(None)
         if self.phase is Phase.CLOSING:
-            return fail(ClientClosed())
+            return fail(ClientClosedError())
         connected = self._connects.wait()
         if self.phase is not Phase.CONNECTING:
             self.phase = Phase.CONNECTING
@@ -83,11 +83,11 @@ class Core:
         return connected
 
     def when_connected(self) -> Deferred[None]:
-        """Fire when connected; fails with :class:`ClientClosed` if the client is closed."""
+        """Fire when connected; fails with :class:`ClientClosedError` if the client is closed."""
         if self.phase in (Phase.CONNECTED, Phase.CONNECTING):
             return self.connect()
         if self.phase is not Phase.NEW:
-            return fail(ClientClosed(self._reason))
+            return fail(ClientClosedError(self._reason))
         return self._connects.wait()
 
     def when_closed(self) -> Deferred[None]:
@@ -101,7 +101,7 @@ class Core:
         if self.phase is Phase.CLOSED:
             return succeed(None)
         if self.phase not in (Phase.CONNECTED, Phase.CLOSING):
-            self.connector.stop(ClientClosed())
+            self.connector.stop(ClientClosedError())
             self._close(None)
             return succeed(None)
         disconnected = self._disconnects.wait()
@@ -111,10 +111,10 @@ class Core:
             self._deadline = PeerDeadline(
                 cast("Clock", self._clock),
                 lambda: self._gate.has_unread,
-                lambda: self.connector.stop(ClientClosed()),
+                lambda: self.connector.stop(ClientClosedError()),
             )
             self._deadline.start(timeout_s)
-            goodbye = self._outbox.send_last(Frame("DISCONNECT"), ClientClosed())
+            goodbye = self._outbox.send_last(Frame("DISCONNECT"), ClientClosedError())
             goodbye.addCallbacks(lambda _: self.connector.close(), lambda _: None)
         return disconnected
 
@@ -156,7 +156,7 @@ class Core:
         if is_closing:
             self._close(None)
         if self._on_disconnected is not None:
-            self._call(self._on_disconnected, ClientClosed() if is_closing else reason)
+            self._call(self._on_disconnected, ClientClosedError() if is_closing else reason)
 
     def gave_up(self, error: Exception) -> None:
         """Close the client: no further connection follows."""
@@ -168,7 +168,7 @@ class Core:
         self._reason = reason
         if self._deadline is not None and self._deadline.active():
             self._deadline.cancel()
-        closed = ClientClosed(reason)
+        closed = ClientClosedError(reason)
         self._outbox.close(closed)
         self._subscriptions.end(reason)
         self.requests.end(closed)

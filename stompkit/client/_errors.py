@@ -10,19 +10,19 @@ from twisted.python.failure import Failure
 from stompkit.frames import Frame
 
 __all__ = [
-    "AttemptTimeout",
+    "AttemptTimeoutError",
     "BrokerError",
-    "BufferFull",
-    "ClientClosed",
+    "BufferFullError",
+    "ClientClosedError",
     "ClientError",
-    "ConnectFailed",
-    "ConnectionGone",
-    "LoginRefused",
-    "PeerSilent",
-    "QueueOverflow",
-    "StaleAcknowledgement",
-    "SubscriptionEnded",
-    "TransactionLost",
+    "ConnectFailedError",
+    "ConnectionGoneError",
+    "LoginRefusedError",
+    "PeerSilentError",
+    "QueueOverflowError",
+    "StaleAcknowledgementError",
+    "SubscriptionEndedError",
+    "TransactionLostError",
     "ignore_gone",
 ]
 
@@ -52,11 +52,11 @@ class BrokerError(ClientError):
         return cls(message, frame.headers, frame.body)
 
 
-class LoginRefused(BrokerError):
+class LoginRefusedError(BrokerError):
     """The broker answered CONNECT with ERROR; the client does not try again."""
 
 
-class ConnectFailed(ClientError):
+class ConnectFailedError(ClientError):
     """The maximum number of consecutive attempts to connect has failed.
 
     ``attempts`` is that number; ``reason`` is the error of the last attempt.
@@ -69,15 +69,15 @@ class ConnectFailed(ClientError):
         self.reason = reason
 
 
-class AttemptTimeout(ClientError):
+class AttemptTimeoutError(ClientError):
     """A connection or CONNECTED did not arrive in time; the next host is tried."""
 
 
-class PeerSilent(ClientError):
+class PeerSilentError(ClientError):
     """The broker agreed to send heart-beats, and has sent nothing for too long."""
 
 
-class ClientClosed(ClientError):
+class ClientClosedError(ClientError):
     """The client was disconnected, or gave up, before the operation completed.
 
     ``reason`` is the error that made it give up, or ``None`` after ``disconnect``.
@@ -90,18 +90,18 @@ class ClientClosed(ClientError):
         self.reason = reason
 
 
-class BufferFull(ClientError):
+class BufferFullError(ClientError):
     """The send buffer is full; the message was not accepted."""
 
 
-class StaleAcknowledgement(ClientError):
+class StaleAcknowledgementError(ClientError):
     """A transaction cannot settle this message.
 
     The message was received on an earlier connection, or is settled already.
     """
 
 
-class TransactionLost(ClientError):
+class TransactionLostError(ClientError):
     """The connection was lost before the broker confirmed the transaction.
 
     ``outcome_unknown`` is false if COMMIT was not sent: the broker has rolled back the transaction.
@@ -119,7 +119,7 @@ class TransactionLost(ClientError):
         self.reason = reason
 
 
-class SubscriptionEnded(ClientError):
+class SubscriptionEndedError(ClientError):
     """The subscription delivers no more messages.
 
     ``reason`` is the error that ended it, or ``None`` after ``unsubscribe`` or ``disconnect``.
@@ -131,11 +131,11 @@ class SubscriptionEnded(ClientError):
         self.reason = reason
 
 
-class QueueOverflow(ClientError):
+class QueueOverflowError(ClientError):
     """The queue of a subscription exceeded its limits while reading could not be paused."""
 
 
-class ConnectionGone(ClientError):
+class ConnectionGoneError(ClientError):
     """A frame bound to a lost connection cannot be sent, or receives no answer any more.
 
     Internal: the public errors are created from it. ``written`` is true if the frame was sent;
@@ -150,6 +150,6 @@ class ConnectionGone(ClientError):
 
 
 def ignore_gone(failure: Failure) -> None:
-    """Ignore :class:`ConnectionGone`, as an errback; raise other errors again."""
-    if not isinstance(failure.value, ConnectionGone):
+    """Ignore :class:`ConnectionGoneError`, as an errback; raise other errors again."""
+    if not isinstance(failure.value, ConnectionGoneError):
         failure.raiseException()

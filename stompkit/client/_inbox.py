@@ -7,7 +7,7 @@ from typing import Final
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from stompkit.client._errors import SubscriptionEnded
+from stompkit.client._errors import SubscriptionEndedError
 from stompkit.client._gate import ReadingGate
 from stompkit.client._messages import Message
 from stompkit.client._waiters import Waiters
@@ -34,7 +34,7 @@ class Inbox:
         self._bytes = 0
         self._readers: deque[Deferred[Message]] = deque()
         self._watchers = Waiters[None]()
-        self._end: SubscriptionEnded | None = None
+        self._end: SubscriptionEndedError | None = None
 
     @property
     def is_overflowing(self) -> bool:
@@ -56,7 +56,7 @@ class Inbox:
         self._watchers.callback(None)
 
     def get(self) -> Deferred[Message]:
-        """Return the next message; fails with :class:`SubscriptionEnded` if there will be none."""
+        """Return the next message; fails with SubscriptionEndedError if there will be none."""
         if self._messages:
             message, size = self._messages.popleft()
             self._bytes -= size
@@ -94,7 +94,7 @@ class Inbox:
         self._bytes = 0
         self._gate.set_full(self, full=False)
 
-    def end(self, end: SubscriptionEnded) -> None:
+    def end(self, end: SubscriptionEndedError) -> None:
         """Accept no more messages; waiting ones can still be taken, and do not pause reading."""
         self._end = end
         self._gate.set_full(self, full=False)

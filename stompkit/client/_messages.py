@@ -8,7 +8,7 @@ from typing import Final, Literal
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
-from stompkit.client._errors import ConnectionGone, StaleAcknowledgement
+from stompkit.client._errors import ConnectionGoneError, StaleAcknowledgementError
 from stompkit.client._outbox import Outbox
 from stompkit.frames import Frame, Version
 
@@ -152,7 +152,7 @@ class Acknowledger:
         return True
 
     def _not_sent(self, failure: Failure, message: Message) -> bool:
-        if isinstance(failure.value, ConnectionGone):
+        if isinstance(failure.value, ConnectionGoneError):
             return False
         message._is_settled = False
         failure.raiseException()
@@ -160,9 +160,11 @@ class Acknowledger:
     # Within a transaction.
 
     def claim(self, message: Message, command: str, transaction: str) -> Frame:
-        """Return the ACK or NACK frame of a transaction; raises :class:`StaleAcknowledgement`."""
+        """Return the ACK or NACK frame of a transaction; raises StaleAcknowledgementError."""
         if not self.is_open(message):
-            raise StaleAcknowledgement(f"{message!r} has been settled, or taken back by the broker")
+            raise StaleAcknowledgementError(
+                f"{message!r} has been settled, or taken back by the broker"
+            )
         message._is_settled = True
         return self._frame(message, command, {"transaction": transaction})
 

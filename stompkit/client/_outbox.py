@@ -12,10 +12,10 @@ from twisted.internet.defer import Deferred, fail, succeed
 from stompkit.client._entries import Entry, Wire, size_of
 from stompkit.client._errors import (
     BrokerError,
-    BufferFull,
-    ClientClosed,
+    BufferFullError,
+    ClientClosedError,
     ClientError,
-    ConnectionGone,
+    ConnectionGoneError,
 )
 from stompkit.client._gate import ReadingGate
 from stompkit.client._settings import BufferLimits
@@ -50,7 +50,7 @@ class Outbox:
         #: Error that ended the last connection.
         self.last_loss: Exception | None = None
         self._wire: Wire | None = None
-        self._refusal: ClientClosed | None = None
+        self._refusal: ClientClosedError | None = None
         self._line: _Line = OrderedDict()
         self._unconfirmed: dict[str, Entry] = {}
         self._outside: _Line = OrderedDict()  # waiting for room in the queue
@@ -87,7 +87,7 @@ class Outbox:
             self._finish(refused, reason)
         for entry in sent + line:
             if not entry.survives:
-                self._finish(entry, ConnectionGone(written=entry.written, reason=reason))
+                self._finish(entry, ConnectionGoneError(written=entry.written, reason=reason))
 
     def is_current(self, epoch: int) -> bool:
         """Return True if the connection with this number is the current one."""
@@ -97,7 +97,7 @@ class Outbox:
         """Accept frames again."""
         self._refusal = None
 
-    def close(self, error: ClientClosed) -> None:
+    def close(self, error: ClientClosedError) -> None:
         """Accept no more frames, and fail all pending ones."""
         self._refusal = error
         entries = [*self._unconfirmed.values(), *self._line]
@@ -118,8 +118,8 @@ class Outbox:
     def send(self, frame: Frame, *, receipt: bool, wait: bool) -> Deferred[None]:
         """Send a message on this connection or a later one.
 
-        Fails with :class:`BufferFull` if the buffer is full and ``wait`` is false, and with
-        :class:`ClientClosed`. Raises ``ValueError`` for a receipt that is already pending.
+        Fails with :class:`BufferFullError` if the buffer is full and ``wait`` is false, and with
+        :class:`ClientClosedError`. Raises ``ValueError`` for a receipt that is already pending.
         """
         if self._refusal is not None:
             return fail(self._refusal)
@@ -137,11 +137,12 @@ class Outbox:
     def send_here(self, frame: Frame, *, receipt: bool = False, counted: bool = False) -> Entry:
         """Queue a frame for this connection only; a ``counted`` frame is subject to the limits.
 
-        Raises :class:`BufferFull`, and :class:`ConnectionGone` if there is no connection. The
-        entry's ``done`` fails with :class:`ConnectionGone` if the connection is lost first.
+        Raises :class:`BufferFullError`, and :class:`ConnectionGoneError` if there is no connection.
+        The entry's ``done`` fails with :class:`ConnectionGoneError` if the connection is lost
+        first.
         """
         if self._wire is None or self._refusal is not None:
-            raise ConnectionGone(written=False, reason=self._refusal)
+            raise ConnectionGoneError(written=False, reason=self._refusal)
         size = size_of(frame) if counted else 0
         if counted and (self._outside or not self._has_room(size)):
             raise self._buffer_full()
@@ -152,10 +153,10 @@ class Outbox:
     def send_now(self, frame: Frame, *, receipt: bool) -> Deferred[None]:
         """Send a frame ahead of the queue, on this connection only.
 
-        Fails with :class:`ConnectionGone` if there is no connection, or if it is lost first.
+        Fails with :class:`ConnectionGoneError` if there is no connection, or if it is lost first.
         """
         if self._wire is None or self._refusal is not None:
-            return fail(ConnectionGone(written=False, reason=self._refusal))
+            return fail(ConnectionGoneError(written=False, reason=self._refusal))
         entry = self._entry(frame, receipt=receipt, survives=False, size=0)
         self._write(self._wire, entry)
         return entry.done
@@ -170,7 +171,7 @@ class Outbox:
         self._wire.write_all(frames)
         return True
 
-    def send_last(self, frame: Frame, error: ClientClosed) -> Deferred[None]:
+    def send_last(self, frame: Frame, error: ClientClosedError) -> Deferred[None]:
         """Send a frame after all accepted ones, on this connection only; accept no more frames.
 
         Fires on its receipt. Later calls fail with ``error``.
@@ -196,7 +197,7 @@ class Outbox:
             self._is_pumping = False
 
     def drain(self) -> Deferred[None]:
-        """Fire when the buffer is at most half full; fails with :class:`ClientClosed`."""
+        """Fire when the buffer is at most half full; fails with :class:`ClientClosedError`."""
         if self._refusal is not None:
             return fail(self._refusal)
         if self._is_half_empty():
@@ -244,8 +245,8 @@ class Outbox:
             and self._bytes <= self._limits.send_bytes // 2
         )
 
-    def _buffer_full(self) -> BufferFull:
-        return BufferFull(
+    def _buffer_full(self) -> BufferFullError:
+        return BufferFullError(
             f"{self._messages} messages with {self._bytes} octets are waiting;"
             f" the limits are {self._limits.send_messages} and {self._limits.send_bytes}"
         )

@@ -12,7 +12,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from stompkit._common import has_unread
-from stompkit.client._errors import BrokerError, LoginRefused, PeerSilent
+from stompkit.client._errors import BrokerError, LoginRefusedError, PeerSilentError
 from stompkit.frames import Frame, RemoteProtocolError, Session, Version
 
 __all__ = ["ClientProtocol", "Owner"]
@@ -174,7 +174,7 @@ class ClientProtocol(Protocol):
             self._owner.received(frame)
         else:
             # Some brokers leave the connection open after ERROR, but it is no longer reliable.
-            refused = LoginRefused if self._session.version is None else BrokerError
+            refused = LoginRefusedError if self._session.version is None else BrokerError
             self.abort(refused.of(frame))
 
     def _schedule(self) -> None:
@@ -193,7 +193,9 @@ class ClientProtocol(Protocol):
         elif beat.is_dead(now):
             if now - self._due <= beat.receive_s * _LATE:
                 silent_s = now - beat.last_received
-                self.abort(PeerSilent(f"the broker has sent nothing for {silent_s:.1f} seconds"))
+                self.abort(
+                    PeerSilentError(f"the broker has sent nothing for {silent_s:.1f} seconds")
+                )
                 return
             # This program was busy for so long that heart-beats may be waiting to be read.
             beat.last_received = now - beat.receive_s * (beat.tolerance - 1)

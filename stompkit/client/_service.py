@@ -10,7 +10,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from stompkit.client._client import Client
-from stompkit.client._errors import ClientClosed
+from stompkit.client._errors import ClientClosedError
 
 __all__ = ["StompService"]
 
@@ -35,5 +35,5 @@ class StompService(Service):
         return self.client.disconnect()
 
     def _failed(self, failure: Failure) -> None:
-        if not isinstance(failure.value, ClientClosed):
+        if not isinstance(failure.value, ClientClosedError):
             _log.error("{client!r}: {error}", client=self.client, error=failure.value)

@@ -10,7 +10,12 @@ from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from stompkit.client._errors import ConnectionGone, QueueOverflow, SubscriptionEnded, ignore_gone
+from stompkit.client._errors import (
+    ConnectionGoneError,
+    QueueOverflowError,
+    SubscriptionEndedError,
+    ignore_gone,
+)
 from stompkit.client._gate import ReadingGate
 from stompkit.client._inbox import Inbox
 from stompkit.client._messages import ACK_MODES, AckMode, Acknowledger, Message
@@ -108,7 +113,7 @@ class Subscription:
         self._acknowledger = Acknowledger(terms.ack, outbox)
         self._inbox = Inbox(max(terms.max_messages, terms.prefetch or 0), terms.max_bytes, gate)
         self._is_ready = False
-        self._end: SubscriptionEnded | None = None
+        self._end: SubscriptionEndedError | None = None
         self._readiness = Waiters[Subscription]()
         self._endings = Waiters[None]()
         if terms.handler is not None:
@@ -125,7 +130,7 @@ class Subscription:
     def get(self) -> Deferred[Message]:
         """Return the next message.
 
-        Fails with :class:`SubscriptionEnded` when the subscription has ended. Raises
+        Fails with :class:`SubscriptionEndedError` when the subscription has ended. Raises
         ``RuntimeError`` if the subscription has a handler.
         """
         if self._terms.handler is not None:
@@ -160,7 +165,7 @@ class Subscription:
         """Return the next message; raises the error that ended the subscription, if one did."""
         try:
             return await self.get()
-        except SubscriptionEnded as end:
+        except SubscriptionEndedError as end:
             if end.reason is not None:
                 raise end.reason from None
             raise StopAsyncIteration from None
@@ -233,7 +238,7 @@ class Subscription:
         """Accept no more messages."""
         if self._end is not None:
             return
-        self._end = SubscriptionEnded(reason)
+        self._end = SubscriptionEndedError(reason)
         if self.ack != "auto":
             self._inbox.clear()
         self._inbox.end(self._end)
@@ -250,7 +255,7 @@ class Subscription:
         self._readiness.callback(self)
 
     def _refused(self, failure: Failure) -> None:
-        if isinstance(failure.value, ConnectionGone):  # resent on the next connection
+        if isinstance(failure.value, ConnectionGoneError):  # resent on the next connection
             return
         _log.error("{subscription!r} is refused: {reason}", subscription=self, reason=failure.value)
         self._forget(self)
@@ -259,7 +264,7 @@ class Subscription:
         self.end(error)
 
     def _overflow(self) -> None:
-        overflow = QueueOverflow(f"messages come faster than {self!r} is read")
+        overflow = QueueOverflowError(f"messages come faster than {self!r} is read")
         _log.error("{overflow}", overflow=overflow)
         left = self._leave(overflow, {})
         left.addErrback(lambda _: None)  # a refusal ends the connection, which is reported
@@ -268,7 +273,7 @@ class Subscription:
         while True:
             try:
                 message = await self._inbox.get()
-            except SubscriptionEnded:
+            except SubscriptionEndedError:
                 return
             try:
                 await maybeDeferred(handler, message)

@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
 from stompkit.client._entries import Entry
-from stompkit.client._errors import ConnectionGone, TransactionLost, ignore_gone
+from stompkit.client._errors import ConnectionGoneError, TransactionLostError, ignore_gone
 from stompkit.client._messages import Acknowledger, Message
 from stompkit.client._outbox import Outbox
 from stompkit.frames import Frame, LocalProtocolError
@@ -36,7 +36,7 @@ class Transaction:
             transaction.ack(message)
 
     A transaction is bound to one connection. If that is lost before the broker confirms COMMIT, it
-    fails with :class:`TransactionLost`, and no frame of it is resent.
+    fails with :class:`TransactionLostError`, and no frame of it is resent.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Transaction:
             self.abort()
 
     def begin(self) -> Deferred[None]:
-        """Send BEGIN as soon as the client is connected; fails with :class:`ClientClosed`."""
+        """Send BEGIN as soon as the client is connected; fails with :class:`ClientClosedError`."""
         if self._phase is not _Phase.NEW:
             raise RuntimeError(f"transaction {self.name} can't begin: it is {self._phase.value}")
         return self._when_connected().addCallback(self._begin)
@@ -79,7 +79,7 @@ class Transaction:
     def _begin(self, _: None) -> Deferred[None] | None:
         try:
             self._outbox.send_here(self._frame("BEGIN"))
-        except ConnectionGone:  # lost again at once
+        except ConnectionGoneError:  # lost again at once
             return self._when_connected().addCallback(self._begin)
         self._epoch = self._outbox.epoch
         self._phase = _Phase.OPEN
@@ -90,8 +90,8 @@ class Transaction:
     ) -> None:
         """Add a message.
 
-        Raises :class:`BufferFull` if the client's buffer is full (``await client.drain()`` waits
-        for room), and :class:`TransactionLost`.
+        Raises :class:`BufferFullError` if the client's buffer is full (``await client.drain()``
+        waits for room), and :class:`TransactionLostError`.
         """
         own = {"destination": destination, "transaction": self.name}
         self._add(Frame("SEND", {**(headers or {}), **own}, body), counted=True)
@@ -99,8 +99,8 @@ class Transaction:
     def ack(self, message: Message) -> None:
         """Add the acknowledgement of a message.
 
-        Raises :class:`StaleAcknowledgement` for a message from an earlier connection or a settled
-        one, and :class:`TransactionLost`.
+        Raises :class:`StaleAcknowledgementError` for a message from an earlier connection or a
+        settled one, and :class:`TransactionLostError`.
         """
         self._settle(message, "ACK")
 
@@ -120,7 +120,7 @@ class Transaction:
 
         Fails with :class:`BrokerError` if the broker refuses, and with ``LocalProtocolError`` if a
         frame could not be sent; in both cases nothing was applied. Fails with, or raises,
-        :class:`TransactionLost`.
+        :class:`TransactionLostError`.
         """
         self._check()
         if self._error is not None:
@@ -147,7 +147,7 @@ class Transaction:
             acknowledger.release(message)
         try:
             aborted = self._outbox.send_here(self._frame("ABORT")).done
-        except ConnectionGone:  # the disconnect of the client aborts the transaction
+        except ConnectionGoneError:  # the disconnect of the client aborts the transaction
             return succeed(None)
         return aborted.addErrback(ignore_gone)
 
@@ -157,8 +157,10 @@ class Transaction:
 
     def _not_committed(self, failure: Failure) -> None:
         gone = failure.value
-        if isinstance(gone, ConnectionGone):
-            raise TransactionLost(outcome_unknown=gone.written, reason=gone.reason) from gone.reason
+        if isinstance(gone, ConnectionGoneError):
+            raise TransactionLostError(
+                outcome_unknown=gone.written, reason=gone.reason
+            ) from gone.reason
         if self._error is not None:
             self._abort()
             raise self._error
@@ -168,7 +170,7 @@ class Transaction:
         if self._phase is not _Phase.OPEN:
             raise RuntimeError(f"transaction {self.name} is {self._phase.value}")
         if not self._outbox.is_current(self._epoch):
-            raise TransactionLost(outcome_unknown=False, reason=self._outbox.last_loss)
+            raise TransactionLostError(outcome_unknown=False, reason=self._outbox.last_loss)
 
     def _add(self, frame: Frame, *, counted: bool = False) -> None:
         """Send a frame of the transaction; if it fails, the transaction cannot be committed."""
@@ -178,8 +180,8 @@ class Transaction:
         self._check()
         try:
             return self._outbox.send_here(frame, receipt=receipt, counted=counted)
-        except ConnectionGone as gone:  # the client is being disconnected
-            raise TransactionLost(outcome_unknown=False, reason=gone.reason) from gone.reason
+        except ConnectionGoneError as gone:  # the client is being disconnected
+            raise TransactionLostError(outcome_unknown=False, reason=gone.reason) from gone.reason
 
     def _spoiled(self, failure: Failure) -> None:
         error = failure.value

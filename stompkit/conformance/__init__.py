@@ -3,21 +3,28 @@
 ``python -m stompkit.conformance --mq HOST:PORT`` runs it.  The names here are for cases.
 """
 
+from stompkit._common.moved import renamed
 from stompkit.conformance.case import case, trial
 from stompkit.conformance.peer import Peer, frame_octets, raw_value
 from stompkit.conformance.target import Target
 from stompkit.conformance.timing import tried_again
-from stompkit.conformance.verdict import Failed, Outcome, Unsupported
+from stompkit.conformance.verdict import FailedError, Outcome, UnsupportedError
 
 __all__ = [
-    "Failed",
+    "FailedError",
     "Outcome",
     "Peer",
     "Target",
-    "Unsupported",
+    "UnsupportedError",
     "case",
     "frame_octets",
     "raw_value",
     "trial",
     "tried_again",
 ]
+
+renamed(
+    __name__,
+    Failed="FailedError",
+    Unsupported="UnsupportedError",
+)

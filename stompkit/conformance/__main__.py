@@ -33,7 +33,7 @@ from stompkit.conformance.clients.command import (
 from stompkit.conformance.control import Control, Given, Launched
 from stompkit.conformance.report import Report, TargetInfo, schema, to_json
 from stompkit.conformance.runner import Exit, HarnessError, Selection, all_cases, exit_of, run
-from stompkit.conformance.target import Unreachable, probe
+from stompkit.conformance.target import UnreachableError, probe
 from stompkit.testing import BrokerError, LaunchConfig, Tunnel, launch
 
 __all__ = ["main", "parser"]
@@ -248,7 +248,7 @@ def _main_of(words: list[str]) -> Exit:
             merge(words[1:])
             return Exit.OK
         return _ask(words)
-    except (Unreachable, BrokerError) as error:
+    except (UnreachableError, BrokerError) as error:
         return _stop(Exit.UNREACHABLE, str(error))
     except known.UsageError as error:
         return _stop(Exit.USAGE, str(error))

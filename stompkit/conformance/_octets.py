@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from stompkit.conformance.verdict import Failed
+from stompkit.conformance.verdict import FailedError
 from stompkit.frames import Frame, Version, escape
 
 __all__ = ["Headers", "describe", "frame_octets", "header", "plain", "raw_value"]
@@ -43,21 +43,21 @@ def raw_value(frame: Frame, name: str) -> bytes:
     """Return the raw bytes of a received header's value, including escapes.
 
     If the target ends its lines with CR LF, as 1.2 allows, CR is not part of the value. Raises
-    :class:`Failed` if the frame has no header of that (unescaped) name.
+    :class:`FailedError` if the frame has no header of that (unescaped) name.
     """
     command, *lines = (frame.head or b"").split(b"\n")
     for line in lines:
         key, _, value = line.partition(b":")
         if key == name.encode():
             return value.removesuffix(b"\r") if command.endswith(b"\r") else value
-    raise Failed(f"{frame.command} has no header {name}")
+    raise FailedError(f"{frame.command} has no header {name}")
 
 
 def header(frame: Frame, name: str) -> str:
-    """Return the value of a header; raises :class:`Failed` if the frame has no such header."""
+    """Return the value of a header; raises :class:`FailedError` if the frame has no such header."""
     value = frame.headers.get(name)
     if value is None:
-        raise Failed(f"{frame.command} has no {name} header")
+        raise FailedError(f"{frame.command} has no {name} header")
     return value
 
 

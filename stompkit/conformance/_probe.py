@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from stompkit.conformance._octets import describe, plain
 from stompkit.conformance.address import Address
 from stompkit.conformance.peer import Peer, Recorder
-from stompkit.conformance.verdict import Ending, Failed
+from stompkit.conformance.verdict import Ending, FailedError
 from stompkit.frames import VERSIONS, Frame, Version
 
 __all__ = [
     "Capabilities",
-    "Unreachable",
+    "UnreachableError",
     "comes_alive",
     "connect_headers",
     "dial",
@@ -30,7 +30,7 @@ _PAUSE_S = 0.2
 _NO_VERSION = "9.9"
 
 
-class Unreachable(Exception):
+class UnreachableError(Exception):
     """No STOMP server answers at the address."""
 
 
@@ -57,7 +57,7 @@ def connect_headers(address: Address, accept_version: str) -> dict[str, str]:
 
 
 def dial(address: Address, number: int, recorder: Recorder, deadline: float) -> Peer:
-    """Open a TCP connection; raises :class:`Failed` if the target does not accept it."""
+    """Open a TCP connection; raises :class:`FailedError` if the target does not accept it."""
     left = max(0.001, min(address.timeout_s, deadline - time.monotonic()))
     try:
         connection = socket.create_connection((address.host, address.port), timeout=left)
@@ -65,33 +65,33 @@ def dial(address: Address, number: int, recorder: Recorder, deadline: float) -> 
         # UnicodeError: an invalid host name.
         reason = error.strerror or str(error) if isinstance(error, OSError) else "not a host name"
         recorder.say(number, f"no connection: {reason}")
-        raise Failed(f"the target does not take a connection: {reason}") from None
+        raise FailedError(f"the target does not take a connection: {reason}") from None
     with contextlib.suppress(OSError):  # some systems fail if the target has closed
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     recorder.say(number, "connected")
     return Peer(connection, number, recorder, timeout_s=address.timeout_s, deadline=deadline)
 
 
-class _Deaf(Failed):
+class _DeafError(FailedError):
     """The target did not answer at all: another attempt would cost time without a result."""
 
 
 def _ask(address: Address, accept_version: str) -> Frame:
-    """Return CONNECTED from a new connection; raises :class:`Failed` with the actual answer."""
+    """Return CONNECTED from a new connection; raises FailedError with the actual answer."""
     recorder = Recorder(address.secret)
     try:
         peer = dial(address, 1, recorder, time.monotonic() + address.case_timeout_s)
-    except Failed as error:
-        raise _Deaf(str(error)) from None
+    except FailedError as error:
+        raise _DeafError(str(error)) from None
     try:
         peer.send("CONNECT", connect_headers(address, accept_version))
         return peer.expect("CONNECTED")
-    except Failed as error:
+    except FailedError as error:
         if not peer.arrivals and peer.ending is Ending.HUNG:
-            raise _Deaf(
+            raise _DeafError(
                 f"it takes connections, but does not answer CONNECT in {address.timeout_s:g} s"
             ) from None
-        raise Failed(_diagnosis(peer, recorder, str(error))) from None
+        raise FailedError(_diagnosis(peer, recorder, str(error))) from None
     finally:
         peer.close()
 
@@ -113,7 +113,7 @@ def is_alive(address: Address, version: Version) -> bool:
     """Return True if a CONNECT on a new connection is answered by CONNECTED."""
     try:
         _ask(address, version)
-    except Failed:
+    except FailedError:
         return False
     return True
 
@@ -134,15 +134,15 @@ def _negotiates(address: Address) -> bool:
     """Return True if the target refuses a client that offers only an unknown version."""
     try:
         _ask(address, _NO_VERSION)
-    except _Deaf:
+    except _DeafError:
         return False
-    except Failed:
+    except FailedError:
         return True
     return False
 
 
 def probe(address: Address) -> Capabilities:
-    """Determine the versions that the target supports; raises :class:`Unreachable`.
+    """Determine the versions that the target supports; raises :class:`UnreachableError`.
 
     CONNECTED without a version, as the answer to an offer of 1.1 or 1.2, has one of two reasons.
     Either the target supports only 1.0 and ignores the offer, or it omits the negotiated version.
@@ -156,9 +156,9 @@ def probe(address: Address) -> Capabilities:
     for version in VERSIONS:
         try:
             connected = _ask(address, version)
-        except Failed as error:
+        except FailedError as error:
             reasons.append(str(error))
-            if isinstance(error, _Deaf) and not found:
+            if isinstance(error, _DeafError) and not found:
                 break
             continue
         server = plain(hide(connected.headers.get("server", server)), _SHOWN_CHARACTERS)
@@ -175,5 +175,5 @@ def probe(address: Address) -> Capabilities:
         reasons.append(f"it answers CONNECT for STOMP {unnamed[0]} without a version")
     if not found:
         told = next((each for each in reasons if "ERROR" in each), reasons[0])
-        raise Unreachable(f"no STOMP server at {address}: {plain(hide(told))}")
+        raise UnreachableError(f"no STOMP server at {address}: {plain(hide(told))}")
     return Capabilities(tuple(found), server)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NoReturn
 
 from stompkit.conformance._recorder import Recorder
-from stompkit.conformance.verdict import Ending, Failed
+from stompkit.conformance.verdict import Ending, FailedError
 from stompkit.frames import (
     VERSIONS,
     Frame,
@@ -103,8 +103,9 @@ class Stream:
     def send_raw(self, octets: bytes) -> None:
         """Send raw bytes, and read meanwhile.
 
-        Raises :class:`Failed` if the target does not take them in time. Bytes sent to a connection
-        that the target has closed are lost without an error; its last frames are in the inbox.
+        Raises :class:`FailedError` if the target does not take them in time. Bytes sent to a
+        connection that the target has closed are lost without an error; its last frames are in the
+        inbox.
         """
         self._recorder.note(self._number, ">", octets)
         view = memoryview(octets)
@@ -141,7 +142,7 @@ class Stream:
                     return self.inbox.pop(index)
             checked = len(self.inbox)
             if self._unreadable:
-                raise Failed(self._unreadable)
+                raise FailedError(self._unreadable)
             left = until - time.monotonic()
             if self._is_over or left <= 0:
                 return None
@@ -204,7 +205,7 @@ class Stream:
     def _hang(self, reason: str) -> NoReturn:
         self.ending = Ending.HUNG
         self._recorder.say(self._number, "waited in vain")
-        raise Failed(reason)
+        raise FailedError(reason)
 
     def extend_deadline(self, seconds: float) -> None:
         """Give the case more time."""

@@ -15,7 +15,7 @@ from stompkit.conformance.nodes import Nodes
 from stompkit.conformance.peer import Peer
 from stompkit.conformance.plugin import CONTROL
 from stompkit.conformance.target import Target, is_alive
-from stompkit.conformance.verdict import Failed, Unsupported
+from stompkit.conformance.verdict import FailedError, UnsupportedError
 
 __all__ = ["Cluster", "await_messages", "cluster_of"]
 
@@ -64,7 +64,7 @@ class Cluster:
         """End the active node, and switch to another one; return the duration in seconds.
 
         All connections of the case are reset; if the suite cannot end a node, nothing else happens.
-        The ended node is restarted if two nodes can run together. Raises :class:`Failed` if no
+        The ended node is restarted if two nodes can run together. Raises :class:`FailedError` if no
         other node takes over.
         """
         nodes = self._nodes
@@ -80,7 +80,7 @@ class Cluster:
             finally:
                 if is_ended:
                     nodes.bring_back(ended)
-        except Failed as error:
+        except FailedError as error:
             nodes.failure = str(error)
             raise
         finally:
@@ -111,12 +111,12 @@ class Cluster:
                 if node != ended and is_alive(address.node(node), version):
                     return node
             if not is_ended:
-                raise Unsupported(
+                raise UnsupportedError(
                     f"no other node serves while {self.name()} does, which the suite can't end:"
                     " see --stop and --start"
                 )
             if time.monotonic() >= until:
-                raise Failed(f"no other node answers CONNECT in {limit_s:g} s")
+                raise FailedError(f"no other node answers CONNECT in {limit_s:g} s")
             # This condition cannot be watched: another process detects that it must take over.
             time.sleep(_PAUSE_S)
 
@@ -135,7 +135,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Pause the active node within the context; raises :class:`Unsupported`."""
+        """Pause the active node within the context; raises :class:`UnsupportedError`."""
         active = self._nodes.active
         self._nodes.pause(active)
         self._say("the suite has paused the node")
@@ -156,16 +156,16 @@ class Cluster:
         return nodes.has_one_store
 
     def require_one_store(self) -> None:
-        """Raise :class:`Unsupported` if messages sent to one node are not available on another."""
+        """Raise UnsupportedError if messages sent to one node are not available on another."""
         if not self.has_one_store():
-            raise Unsupported(self.reason)
+            raise UnsupportedError(self.reason)
 
     def leave(self) -> None:
         """Make the first node active again, if other cases rely on that."""
         if self._nodes.is_apart:
             return
         # The next case reports a failure of this.
-        with contextlib.suppress(Failed, Unsupported):
+        with contextlib.suppress(FailedError, UnsupportedError):
             for _ in range(self._nodes.address.nodes):
                 if not self._nodes.active:
                     break
@@ -193,17 +193,17 @@ def await_messages(peer: Peer, wanted: Iterable[bytes]) -> list[bytes]:
 def cluster_of(request: pytest.FixtureRequest, target: Target) -> Iterator[Cluster]:
     """Yield the target's own nodes, or a launched pair of its kind; the body of a fixture.
 
-    Raises :class:`Unsupported` if there is only one node. Raises :class:`Failed` if no other node
-    took over in an earlier case: waiting for that takes long.
+    Raises :class:`UnsupportedError` if there is only one node. Raises :class:`FailedError` if no
+    other node took over in an earlier case: waiting for that takes long.
     """
     control = request.config.stash.get(CONTROL, None)
     if control is None:
-        raise Unsupported("nobody has said what nodes the target has: see --mq and --broker")
+        raise UnsupportedError("nobody has said what nodes the target has: see --mq and --broker")
     began = time.monotonic()
     nodes = control.nodes()
     target.extend_deadline(time.monotonic() - began)
     if nodes.failure:
-        raise Failed(f"{nodes.failure} (so it was before)")
+        raise FailedError(f"{nodes.failure} (so it was before)")
     cluster = Cluster(target, nodes)
     yield cluster
     cluster.leave()

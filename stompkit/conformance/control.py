@@ -16,7 +16,7 @@ from stompkit.conformance.nodes import (
     first_line,
     run_command,
 )
-from stompkit.conformance.verdict import Failed, Unsupported
+from stompkit.conformance.verdict import FailedError, UnsupportedError
 from stompkit.testing import BrokerError, LaunchConfig, RunningBroker
 
 __all__ = ["Control", "Given", "Launched"]
@@ -28,11 +28,12 @@ class Control(Protocol):
     def restart(self) -> None:
         """Stop the target, start it, and wait until it answers CONNECT.
 
-        Raises ``Unsupported`` if that is impossible, and ``Failed`` if it does not answer.
+        Raises ``UnsupportedError`` if that is impossible, and ``FailedError`` if it does not
+        answer.
         """
 
     def nodes(self) -> Nodes:
-        """Return its nodes, or others of its kind; raises ``Unsupported`` if there is only one."""
+        """Return its nodes, or others of its kind; raises UnsupportedError if there is only one."""
 
 
 class Given:
@@ -55,16 +56,16 @@ class Given:
     def restart(self) -> None:
         """Run the command of --restart and wait for the target."""
         if self._restart is None:
-            raise Unsupported("the suite can't restart the target: see --restart and --broker")
+            raise UnsupportedError("the suite can't restart the target: see --restart and --broker")
         until = time.monotonic() + COMMAND_S
         run_command("--restart", self._restart)
         if not comes_alive(self._address, "1.0", until - time.monotonic()):
-            raise Failed(f"after --restart the target does not answer in {COMMAND_S:g} s")
+            raise FailedError(f"after --restart the target does not answer in {COMMAND_S:g} s")
 
     def nodes(self) -> Nodes:
         """Return the given nodes."""
         if self._address.nodes == 1:
-            raise Unsupported(
+            raise UnsupportedError(
                 "the target has one node: --mq HOST:PORT,HOST:PORT gives several, --broker NAME"
                 " has a pair launched"
             )
@@ -87,7 +88,7 @@ class Launched:
         try:
             self._broker.restart()
         except BrokerError as error:
-            raise Failed(str(error)) from None
+            raise FailedError(str(error)) from None
 
     def nodes(self) -> Nodes:
         """Return a pair of brokers of the same kind, launched on first use."""
@@ -97,7 +98,7 @@ class Launched:
             except BrokerError as error:
                 self._refusal = f"no pair of the target's kind can be had: {first_line(error)}"
         if self._nodes is None:
-            raise Unsupported(self._refusal)
+            raise UnsupportedError(self._refusal)
         return self._nodes
 
     def __enter__(self) -> Self:

@@ -15,7 +15,7 @@ from stompkit.conformance._octets import frame_octets
 from stompkit.conformance.robustness import Bystander, comes_back, settle
 from stompkit.conformance.shrinking import shrink_pieces
 from stompkit.conformance.target import Target, is_alive
-from stompkit.conformance.verdict import Failed, Unsupported
+from stompkit.conformance.verdict import FailedError, UnsupportedError
 
 __all__ = ["Transcript", "fuzz", "transcript"]
 
@@ -189,12 +189,12 @@ def _chopped(random: Random, octets: bytes) -> list[bytes]:
 def fuzz(target: Target) -> None:
     """Run the number of sessions of the seed that the target's address gives.
 
-    Raises :class:`Failed` if one of them ends or stops other sessions, with its smallest part that
-    does so. For that search, a target that has died is restarted if possible.
+    Raises :class:`FailedError` if one of them ends or stops other sessions, with its smallest part
+    that does so. For that search, a target that has died is restarted if possible.
     """
     seed, count = target.address.seed, target.address.fuzz_sessions
     if not count:
-        raise Unsupported("no sessions are wanted: --fuzz 0")
+        raise UnsupportedError("no sessions are wanted: --fuzz 0")
     seconds = count * _SESSION_S
     target.extend_deadline(seconds + _SHRINKING_S)
     until = time.monotonic() + seconds
@@ -209,7 +209,7 @@ def fuzz(target: Target) -> None:
             _play(target, list(batch.values()), _ENDING_S)
             bystander.check("them")
             target.connect().close()
-        except Failed as error:
+        except FailedError as error:
             _explain(target, seed, batch, before, error)
         before.appendleft(batch)
         tried = numbers[-1] + 1
@@ -217,14 +217,14 @@ def fuzz(target: Target) -> None:
 
 
 def _play(target: Target, transcripts: Sequence[Transcript], ending_s: float) -> None:
-    """Run sessions simultaneously; raises :class:`Failed` if none can be opened."""
+    """Run sessions simultaneously; raises :class:`FailedError` if none can be opened."""
     peers = []
     for each in transcripts:
         peer = target.connect() if each.logs_in else target.open()
         peers.append(peer)
         for piece in each.pieces:
             # The target may stop reading from this client.
-            with contextlib.suppress(Failed):
+            with contextlib.suppress(FailedError):
                 peer.send_raw(piece)
         # The target has read everything when it sees the end.
         peer.finish_sending()
@@ -252,7 +252,7 @@ class _Harm:
             _play(self._target, [each], _SUSPECT_ENDING_S)
             bystander.check("it")
             self._target.connect().close()
-        except Failed as error:
+        except FailedError as error:
             self.reason = str(error)
             return True
         return False
@@ -261,7 +261,7 @@ class _Harm:
         """Return a session that could suffer, unless the time is up or the target has gone."""
         while not self.is_over and time.monotonic() < self._until and self.revive():
             # The effects of the last session may not be over yet.
-            with contextlib.suppress(Failed):
+            with contextlib.suppress(FailedError):
                 return Bystander(self._target)
         return None
 
@@ -271,17 +271,17 @@ class _Harm:
             return True
         try:
             self._target.restart()
-        except Unsupported:
+        except UnsupportedError:
             self.is_over = not comes_back(self._target)
-        except Failed:
+        except FailedError:
             self.is_over = True
         return not self.is_over
 
 
 def _explain(
-    target: Target, seed: int, batch: _Numbered, before: Iterable[_Numbered], error: Failed
+    target: Target, seed: int, batch: _Numbered, before: Iterable[_Numbered], error: FailedError
 ) -> None:
-    """Find the harmful session and its harmful part; raises :class:`Failed` with them."""
+    """Find the harmful session and its harmful part; raises :class:`FailedError` with them."""
     harm = _Harm(target)
     suspects = itertools.chain(batch.items(), *(each.items() for each in before))
     for number, each in suspects:
@@ -290,12 +290,12 @@ def _explain(
             target.recorder.say(0, f"the smallest part that does it, {smallest}")
             target.note(f"session {number} of seed {seed}, {each}")
             harm.revive()
-            raise Failed(f"{harm.reason}; session {number} of seed {seed} does it, {smallest}")
+            raise FailedError(f"{harm.reason}; session {number} of seed {seed} does it, {smallest}")
     for number, each in batch.items():
         target.note(f"session {number}, {each}")
     alone = "the target does not come back" if harm.is_over else "none of them does it alone"
     first, last = min(batch), max(batch)
-    raise Failed(f"sessions {first} to {last} of seed {seed}: {error}; {alone}")
+    raise FailedError(f"sessions {first} to {last} of seed {seed}: {error}; {alone}")
 
 
 def _shrunk(whole: Transcript, harm: _Harm) -> Transcript:

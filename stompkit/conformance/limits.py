@@ -10,7 +10,7 @@ from typing import Final
 from stompkit.conformance.peer import Peer
 from stompkit.conformance.robustness import settle
 from stompkit.conformance.target import Target
-from stompkit.conformance.verdict import Failed, Outcome
+from stompkit.conformance.verdict import FailedError, Outcome
 
 __all__ = ["KIB", "MIB", "Limit", "grow", "number", "search", "size"]
 
@@ -125,7 +125,7 @@ def grow(
     while found.refused is None and found.most < cap and time.monotonic() < until:
         try:
             peer.send_raw(stream[sent:tried])
-        except Failed:
+        except FailedError:
             break
         sent = tried
         settle([peer], lambda peer: len(peer.frames) > heard, _REFUSAL_S)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from stompkit.conformance.address import Address
-from stompkit.conformance.verdict import Failed, Unsupported
+from stompkit.conformance.verdict import FailedError, UnsupportedError
 from stompkit.testing import BrokerError, FailoverPair, LaunchConfig
 
 __all__ = ["GivenNodes", "LaunchedNodes", "Nodes", "first_line", "run_command"]
@@ -49,7 +49,7 @@ class Nodes(ABC):
     def end(self, node: int) -> bool:
         """End the active node, so that another one takes over; return ``False`` if impossible.
 
-        Raises :class:`Failed` on failure.
+        Raises :class:`FailedError` on failure.
         """
 
     @abstractmethod
@@ -58,7 +58,7 @@ class Nodes(ABC):
 
     @abstractmethod
     def pause(self, node: int) -> None:
-        """Pause a node without closing its connections; raises :class:`Unsupported`."""
+        """Pause a node without closing its connections; raises :class:`UnsupportedError`."""
 
     @abstractmethod
     def resume(self, node: int) -> None:
@@ -94,8 +94,8 @@ class GivenNodes(Nodes):
             run_command("--start", self._start, self._variables(node))
 
     def pause(self, node: int) -> None:
-        """Raise :class:`Unsupported`: pausing is not possible."""
-        raise Unsupported("the suite can pause only what it has launched itself: see --broker")
+        """Raise :class:`UnsupportedError`: pausing is not possible."""
+        raise UnsupportedError("the suite can pause only what it has launched itself: see --broker")
 
     def resume(self, node: int) -> None:
         """Do nothing: no node has been paused."""
@@ -133,7 +133,7 @@ class LaunchedNodes(Nodes):
         try:
             self._pair.fail_over()
         except BrokerError as error:
-            raise Failed(first_line(error)) from None
+            raise FailedError(first_line(error)) from None
         return True
 
     def bring_back(self, node: int) -> None:
@@ -165,8 +165,8 @@ def _launch_pair(config: LaunchConfig) -> FailoverPair:
 def run_command(option: str, command: str, variables: dict[str, str] | None = None) -> None:
     """Run a user's command in the shell; *option* is the option that gave it.
 
-    ``variables`` are added to its environment. Raises :class:`Failed` if it fails or does not end
-    within :data:`COMMAND_S`.
+    ``variables`` are added to its environment. Raises :class:`FailedError` if it fails or does not
+    end within :data:`COMMAND_S`.
     """
     try:
         # Its output is not part of the report; it may leave a process in the background.
@@ -181,9 +181,9 @@ def run_command(option: str, command: str, variables: dict[str, str] | None = No
             check=False,
         ).returncode
     except subprocess.TimeoutExpired:
-        raise Failed(f"the command of {option} does not end in {COMMAND_S:g} s") from None
+        raise FailedError(f"the command of {option} does not end in {COMMAND_S:g} s") from None
     if status:
-        raise Failed(f"the command of {option} ended with status {status}")
+        raise FailedError(f"the command of {option} ended with status {status}")
 
 
 def first_line(error: BrokerError) -> str:

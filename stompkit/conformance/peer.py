@@ -9,7 +9,7 @@ from select import POLLIN
 from stompkit.conformance._octets import Headers, describe, frame_octets, header, raw_value
 from stompkit.conformance._recorder import Recorder
 from stompkit.conformance._stream import Stream
-from stompkit.conformance.verdict import Ending, Failed, Outcome, Unsupported
+from stompkit.conformance.verdict import Ending, FailedError, Outcome, UnsupportedError
 from stompkit.frames import Frame
 
 __all__ = ["Headers", "Outcome", "Peer", "Recorder", "describe", "frame_octets", "raw_value"]
@@ -34,10 +34,10 @@ class Peer(Stream):
     ) -> None:
         """Send one frame, escaped by the rules of the session's version.
 
-        Raises :class:`Unsupported` for an acknowledgement that the target does not support.
+        Raises :class:`UnsupportedError` for an acknowledgement that the target does not support.
         """
         if command in ("ACK", "NACK") and not self.has_ack:
-            raise Unsupported("the target does not know ACK: --no-ack")
+            raise UnsupportedError("the target does not know ACK: --no-ack")
         self.send_raw(frame_octets(command, headers, body, version=self.version, length=length))
 
     def call(
@@ -93,10 +93,10 @@ class Peer(Stream):
     def expect_receipt(self, receipt: str) -> Frame:
         """Wait for the RECEIPT of a frame.
 
-        Raises :class:`Unsupported` if the target does not answer receipts.
+        Raises :class:`UnsupportedError` if the target does not answer receipts.
         """
         if self.barrier is not None:
-            raise Unsupported("the target answers no receipts: --no-receipts")
+            raise UnsupportedError("the target answers no receipts: --no-receipts")
         return self.expect("RECEIPT", {"receipt-id": receipt})
 
     def expect_messages(self, number: int) -> list[Frame]:
@@ -124,7 +124,7 @@ class Peer(Stream):
 
         frame = self._wait(is_answer, None)
         if frame is not None and frame.command != "ERROR":
-            raise Failed(f"the frame was accepted: {describe(frame)}")
+            raise FailedError(f"the frame was accepted: {describe(frame)}")
         if frame is None and not self._is_over:
             self._hang("neither ERROR nor the end of the connection came")
         return frame
@@ -182,7 +182,9 @@ class Peer(Stream):
         while self.eols == seen:
             left = until - time.monotonic()
             if self._is_over:
-                raise Failed("the target closed the connection instead of sending a heart-beat")
+                raise FailedError(
+                    "the target closed the connection instead of sending a heart-beat"
+                )
             if left <= 0:
                 self._hang(f"no heart-beat came for {timeout_s:.1f} seconds")
             if self._poll(POLLIN, left):
@@ -198,7 +200,7 @@ class Peer(Stream):
         """Fail if a frame with this command arrives within the time."""
         frame = self._wait(lambda frame: frame.command == command, seconds)
         if frame is not None:
-            raise Failed(f"unexpected {describe(frame)}")
+            raise FailedError(f"unexpected {describe(frame)}")
 
     def collect(self, seconds: float) -> list[Frame]:
         """Return all frames in the inbox and those that arrive within the time."""
@@ -214,7 +216,7 @@ class Peer(Stream):
         if frame is not None and is_it(frame):
             return frame
         if frame is not None:
-            raise Failed(f"expected {what}, got {describe(frame)}")
+            raise FailedError(f"expected {what}, got {describe(frame)}")
         if self._is_over:
-            raise Failed(f"expected {what}, but the target closed the connection")
+            raise FailedError(f"expected {what}, but the target closed the connection")
         self._hang(f"expected {what}, but nothing like it came")

@@ -20,11 +20,11 @@ from stompkit.conformance.peer import Peer, Recorder
 from stompkit.conformance.target import (
     Capabilities,
     Target,
-    Unreachable,
+    UnreachableError,
     comes_alive,
     probe,
 )
-from stompkit.conformance.verdict import CaseResult, Ending, Failed, Unsupported, Verdict
+from stompkit.conformance.verdict import CaseResult, Ending, FailedError, UnsupportedError, Verdict
 from stompkit.frames import Version
 from stompkit.testing import RunningBroker
 
@@ -32,8 +32,8 @@ from stompkit.testing import RunningBroker
 #: also fails on an unexpected frame, for example one with a missing header or an invalid number.
 #: Anything else is an error in the case, which a type checker would have found.
 _ABOUT_THE_TARGET: dict[str, tuple[type[Exception], ...]] = {
-    "setup": (Failed, Unsupported),
-    "call": (AssertionError, Unsupported, LookupError, ValueError),
+    "setup": (FailedError, UnsupportedError),
+    "call": (AssertionError, UnsupportedError, LookupError, ValueError),
 }
 
 CASE = pytest.StashKey[Case]()
@@ -69,7 +69,7 @@ def capabilities(request: pytest.FixtureRequest, address: Address) -> Capabiliti
         return given
     try:
         return probe(address)
-    except Unreachable as error:
+    except UnreachableError as error:
         pytest.exit(str(error), returncode=3)
 
 
@@ -152,7 +152,7 @@ def judge(case: Case, target: Target | None, error: BaseException | None) -> Cas
     """Return the verdict from the record and the exception of a case."""
     lapses = target.lapses if target is not None else []
     hide = target.recorder.hide if target is not None else str
-    if isinstance(error, Unsupported):
+    if isinstance(error, UnsupportedError):
         verdict, detail = Verdict.UNSUPPORTED, str(error)
     elif error is not None:
         verdict = Verdict.NON_STRICT if case.level == "SHOULD" else Verdict.FAILED

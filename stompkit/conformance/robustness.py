@@ -10,7 +10,7 @@ from typing import Final
 from stompkit.conformance.malformed import Malformed
 from stompkit.conformance.peer import Peer
 from stompkit.conformance.target import Target, is_alive
-from stompkit.conformance.verdict import Failed, Unsupported
+from stompkit.conformance.verdict import FailedError, UnsupportedError
 
 __all__ = ["Bystander", "comes_back", "endure", "need_receipts", "settle", "summary"]
 
@@ -37,7 +37,7 @@ class Bystander:
             target.subscribe(self._peer, destination, id=name)
 
     def check(self, trouble: str) -> None:
-        """Send messages to itself; raises :class:`Failed` if they do not come back."""
+        """Send messages to itself; raises :class:`FailedError` if they do not come back."""
         for destination in self._destinations:
             self._sent += 1
             body = b"bystander %d" % self._sent
@@ -45,14 +45,14 @@ class Bystander:
             try:
                 while self._peer.expect("MESSAGE").body != body:
                     pass
-            except Failed as error:
-                raise Failed(f"after {trouble} a session beside it is lost: {error}") from None
+            except FailedError as error:
+                raise FailedError(f"after {trouble} a session beside it is lost: {error}") from None
 
 
 def need_receipts(target: Target) -> None:
-    """Raise :class:`Unsupported` if the target answers no receipts: they are required."""
+    """Raise :class:`UnsupportedError` if the target answers no receipts: they are required."""
     if not target.address.has_receipts:
-        raise Unsupported("the target answers no receipts: --no-receipts")
+        raise UnsupportedError("the target answers no receipts: --no-receipts")
 
 
 def settle(
@@ -69,7 +69,7 @@ def settle(
         for peer in waiting:
             try:
                 peer.collect(_SLICE_S)
-            except Failed as error:
+            except FailedError as error:
                 unreadable[peer] = str(error)
         waiting = [
             each
@@ -145,7 +145,7 @@ def _listen(attempts: Sequence[_Attempt], last_words: Sequence[str], seconds: fl
 def endure(target: Target, rows: Sequence[Malformed], *, in_session: bool = True) -> dict[str, str]:
     """Send each on a separate connection; return the answers by name.
 
-    ``in_session`` is true if CONNECT precedes it. Raises :class:`Failed` if another session is
+    ``in_session`` is true if CONNECT precedes it. Raises :class:`FailedError` if another session is
     lost. Lapses are messages delivered from ambiguous frames, and answers that cannot be parsed.
     """
     bystander = Bystander(target)
@@ -161,7 +161,7 @@ def endure(target: Target, rows: Sequence[Malformed], *, in_session: bool = True
         # An ERROR may be followed by the end of the connection.
         _listen(attempts, ("accepted", "ignored"), target.quiet_s)
         bystander.check("all that")
-    except Failed as error:
+    except FailedError as error:
         raise _culprit(target, rows, in_session=in_session) or error from None
     for attempt in attempts:
         attempt.peer.close()
@@ -190,7 +190,7 @@ def _look_for_deliveries(target: Target, attempts: Sequence[_Attempt]) -> None:
         target.should(reason is None, f"{attempt.row.name}: passed on ({reason})")
 
 
-def _culprit(target: Target, rows: Sequence[Malformed], *, in_session: bool) -> Failed | None:
+def _culprit(target: Target, rows: Sequence[Malformed], *, in_session: bool) -> FailedError | None:
     """Send them again, one after the other, to find the one that does the harm."""
     for row in rows:
         if not comes_back(target):
@@ -198,12 +198,12 @@ def _culprit(target: Target, rows: Sequence[Malformed], *, in_session: bool) -> 
         try:
             bystander = Bystander(target)
             attempt = _Attempt.make(target, row, in_session=in_session)
-        except Failed:
+        except FailedError:
             continue  # the effects of the earlier frames are not over yet
         _listen([attempt], ("accepted", "ERROR"), _ANSWER_S)
         try:
             bystander.check(repr(row.name))
-        except Failed as error:
+        except FailedError as error:
             return error
     return None
 

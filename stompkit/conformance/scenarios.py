@@ -8,7 +8,7 @@ from typing import Final, Literal
 from stompkit.conformance._octets import header
 from stompkit.conformance.peer import Peer
 from stompkit.conformance.target import Target
-from stompkit.conformance.verdict import Failed, Outcome, Unsupported
+from stompkit.conformance.verdict import FailedError, Outcome, UnsupportedError
 from stompkit.frames import Frame, Version
 
 __all__ = [
@@ -67,7 +67,7 @@ def send_all(
 ) -> None:
     """Send messages with these bodies, and wait until the target has processed all of them.
 
-    ``headers`` are added to each. Raises :class:`Failed` if the target refuses one.
+    ``headers`` are added to each. Raises :class:`FailedError` if the target refuses one.
     """
     added = {"destination": destination, **(headers or {})}
     for first in range(0, len(contents), _SENT_TOGETHER):
@@ -90,12 +90,12 @@ def takes(
 
     For frames that may exceed a limit of the target. A limit is not a fault, as long as the target
     sends ERROR or closes the connection, which is unusable then. The case
-    limits/exceeded-error-and-close tests that ERROR comes. Raises :class:`Failed` without an
+    limits/exceeded-error-and-close tests that ERROR comes. Raises :class:`FailedError` without an
     answer.
     """
     try:
         peer.call(command, headers, body)
-    except Failed:
+    except FailedError:
         if not peer.is_closed_by_target and all(each.command != "ERROR" for each in peer.frames):
             raise
         return False
@@ -105,12 +105,12 @@ def takes(
 def expect_long_receipt(target: Target, peer: Peer, value: str) -> None:
     """Request a receipt with many characters: it comes back whole, or the frame is refused.
 
-    The connection may be unusable afterwards. Raises :class:`Failed` if neither happens.
+    The connection may be unusable afterwards. Raises :class:`FailedError` if neither happens.
     """
     peer.send("BEGIN", {"transaction": "long", "receipt": value})
     outcome = peer.outcome(value, 0.0)
     if outcome is Outcome.NOTHING:
-        raise Failed(f"a frame with a receipt of {len(value):,} characters is {outcome}")
+        raise FailedError(f"a frame with a receipt of {len(value):,} characters is {outcome}")
     if outcome is not Outcome.ACCEPTED:
         target.note(f"a receipt of {len(value):,} characters is more than the target takes")
 
@@ -134,12 +134,12 @@ def receive(
 ) -> tuple[str, list[Frame]]:
     """Receive *number* messages of a new queue, and leave them unacknowledged.
 
-    Returns the queue's name and the messages, which have ``headers``. Raises :class:`Unsupported`
-    if the target delivers some only after others are acknowledged, or if it cannot acknowledge
-    them.
+    Returns the queue's name and the messages, which have ``headers``. Raises
+    :class:`UnsupportedError` if the target delivers some only after others are acknowledged, or if
+    it cannot acknowledge them.
     """
     if ack != "auto" and not peer.has_ack:
-        raise Unsupported("the target does not know ACK: --no-ack")
+        raise UnsupportedError("the target does not know ACK: --no-ack")
     queue = fill(target, number, headers)
     target.subscribe(peer, queue, ack=ack)
     messages = [peer.expect("MESSAGE")]
@@ -147,14 +147,14 @@ def receive(
         require_ack_header(messages[0], target)
     messages += peer.gather_messages(number - 1)
     if len(messages) < number:
-        raise Unsupported(f"the target delivers only {len(messages)} messages unacknowledged")
+        raise UnsupportedError(f"the target delivers only {len(messages)} messages unacknowledged")
     return queue, messages
 
 
 def require_ack_header(message: Frame, target: Target) -> None:
-    """Raise :class:`Unsupported` if no ACK is possible for a message in one of those modes."""
+    """Raise :class:`UnsupportedError` if no ACK is possible for a message in one of those modes."""
     if target.version == "1.2" and "ack" not in message.headers:
-        raise Unsupported("the target's MESSAGE has no ack header")
+        raise UnsupportedError("the target's MESSAGE has no ack header")
 
 
 # Frames about messages and subscriptions.
@@ -182,12 +182,12 @@ def unsubscribe(peer: Peer, destination: str, id: str = "s1") -> None:
 
 
 def begin(peer: Peer, *names: str) -> None:
-    """Begin transactions; raises :class:`Unsupported` if the target has none."""
+    """Begin transactions; raises :class:`UnsupportedError` if the target has none."""
     for name in names:
         try:
             peer.call("BEGIN", {"transaction": name})
-        except Failed as error:
-            raise Unsupported(f"the target does not take BEGIN: {error}") from None
+        except FailedError as error:
+            raise UnsupportedError(f"the target does not take BEGIN: {error}") from None
 
 
 def window_headers(number: int) -> dict[str, str]:
@@ -211,7 +211,7 @@ def answer(
         return peer.outcome(receipt, target.quiet_s)
     try:
         peer.call(command, headers, body)
-    except Failed:
+    except FailedError:
         return Outcome.CLOSE if peer.is_closed_by_target else Outcome.ERROR
     return Outcome.ACCEPTED
 
@@ -228,6 +228,6 @@ def reaction(
         return str(outcome)
     try:
         peer.call("SEND", {"destination": target.queue()}, b"Is this connection still of use?")
-    except Failed:
+    except FailedError:
         return f"{outcome}, and refused later"
     return str(outcome)

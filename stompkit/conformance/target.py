@@ -7,9 +7,10 @@ import secrets
 import time
 from collections.abc import Mapping
 
+from stompkit._common.moved import renamed
 from stompkit.conformance._probe import (
     Capabilities,
-    Unreachable,
+    UnreachableError,
     comes_alive,
     connect_headers,
     dial,
@@ -19,10 +20,10 @@ from stompkit.conformance._probe import (
 from stompkit.conformance.address import Address
 from stompkit.conformance.control import Control
 from stompkit.conformance.peer import Peer, Recorder
-from stompkit.conformance.verdict import Ending, Failed, Unsupported
+from stompkit.conformance.verdict import Ending, FailedError, UnsupportedError
 from stompkit.frames import Version
 
-__all__ = ["Capabilities", "Target", "Unreachable", "comes_alive", "is_alive", "probe"]
+__all__ = ["Capabilities", "Target", "UnreachableError", "comes_alive", "is_alive", "probe"]
 
 
 class Target:
@@ -65,7 +66,7 @@ class Target:
     def open(self, *, node: int = 0) -> Peer:
         """Open a TCP connection to a node; nothing has been sent on it."""
         if self.version not in self.versions:
-            raise Unsupported(f"the target does not speak STOMP {self.version}")
+            raise UnsupportedError(f"the target does not speak STOMP {self.version}")
         address = self.address.node(node)
         number = self._left_behind + len(self.peers) + 1
         peer = dial(address, number, self.recorder, self._deadline)
@@ -84,7 +85,7 @@ class Target:
         # A target without a version header is known to support it: see connected/version-required.
         version = connected.headers.get("version", self.version)
         if version != self.version:
-            raise Failed(f"offered {self.version}, the target chose {version}")
+            raise FailedError(f"offered {self.version}, the target chose {version}")
         peer.switch(self.version)
         return peer
 
@@ -147,11 +148,11 @@ class Target:
     def restart(self) -> None:
         """Stop the target and start it; this ends all connections of the case.
 
-        Raises :class:`Unsupported` if the suite cannot do that, and :class:`Failed` if the target
-        does not come back.
+        Raises :class:`UnsupportedError` if the suite cannot do that, and :class:`FailedError` if
+        the target does not come back.
         """
         if self._control is None:
-            raise Unsupported("the suite can't restart the target: see --restart and --broker")
+            raise UnsupportedError("the suite can't restart the target: see --restart and --broker")
         self.recorder.say(0, "the suite restarts the target")
         began = time.monotonic()
         self._control.restart()
@@ -173,3 +174,9 @@ class Target:
         for peer in self.peers:
             peer.close()
         return max((peer.ending for peer in self.peers), key=lambda e: e.rank, default=Ending.CLEAN)
+
+
+renamed(
+    __name__,
+    Unreachable="UnreachableError",
+)

@@ -6,14 +6,15 @@ from enum import StrEnum
 
 import msgspec
 
+from stompkit._common.moved import renamed
 from stompkit.conformance.requirements import Level
 
 __all__ = [
     "CaseResult",
     "Ending",
-    "Failed",
+    "FailedError",
     "Outcome",
-    "Unsupported",
+    "UnsupportedError",
     "Verdict",
     "WireEvent",
 ]
@@ -62,11 +63,11 @@ class Outcome(StrEnum):
     NOTHING = "not answered"
 
 
-class Failed(AssertionError):
+class FailedError(AssertionError):
     """The target deviates from the expectation of the case; ``str()`` describes its behaviour."""
 
 
-class Unsupported(Exception):
+class UnsupportedError(Exception):
     """The target does not support the feature under test."""
 
 
@@ -107,3 +108,10 @@ class CaseResult(msgspec.Struct, kw_only=True):
     wire: list[WireEvent] = []
     #: Reason given by the list of expected deviations, if this one is on it.
     expected: str = ""
+
+
+renamed(
+    __name__,
+    Failed="FailedError",
+    Unsupported="UnsupportedError",
+)

@@ -21,7 +21,7 @@ from typing import Final
 from stompkit.frames import Frame, ProtocolError, Role, Session, State, Tolerance
 from stompkit.kombu._wakeup_pipe import WakeupPipe
 
-__all__ = ["Address", "ConnectionLost", "NoAnswer", "StompConnection"]
+__all__ = ["Address", "ConnectionLostError", "NoAnswerError", "StompConnection"]
 
 _READ_BYTES: Final = 256 * 1024
 #: Number of bytes that may wait for the broker to read before senders block.
@@ -31,11 +31,11 @@ _CLOSE_S: Final = 5.0
 _ERROR_TEXT: Final = 500
 
 
-class ConnectionLost(ConnectionError):
+class ConnectionLostError(ConnectionError):
     """The connection to the broker has ended or failed; the message gives the reason."""
 
 
-class NoAnswer(ConnectionLost):
+class NoAnswerError(ConnectionLostError):
     """The broker has sent no receipt in time; it may or may not have taken the message."""
 
 
@@ -69,12 +69,12 @@ class StompConnection:
     """A connection that is logged in. All methods are thread-safe."""
 
     def __init__(self, address: Address, bell: WakeupPipe | None = None) -> None:
-        """Connect and log in, which blocks; raises :class:`ConnectionLost`.
+        """Connect and log in, which blocks; raises :class:`ConnectionLostError`.
 
         ``bell`` is the pipe of another connection, so that a caller can wait for both.
         """
         self.address = address
-        self.failure: ConnectionLost | None = None
+        self.failure: ConnectionLostError | None = None
         #: True if the failure has been reported to a caller.
         self.is_reported = False
         #: Rung when a message has arrived or the connection has ended.
@@ -102,9 +102,9 @@ class StompConnection:
         except (OSError, ProtocolError) as error:
             self._abandon()
             self._close_bell()
-            if isinstance(error, ConnectionLost):
+            if isinstance(error, ConnectionLostError):
                 raise
-            raise ConnectionLost(f"no STOMP session with {self._peer}: {error}") from error
+            raise ConnectionLostError(f"no STOMP session with {self._peer}: {error}") from error
         except BaseException:
             self._abandon()
             self._close_bell()
@@ -128,17 +128,17 @@ class StompConnection:
         return self.failure is None and not self._is_closing and self._pid == os.getpid()
 
     def check(self) -> None:
-        """Raise :class:`ConnectionLost` if the connection has ended."""
+        """Raise :class:`ConnectionLostError` if the connection has ended."""
         if self.failure is not None:
             self.is_reported = True
-            raise ConnectionLost(*self.failure.args)
+            raise ConnectionLostError(*self.failure.args)
         if not self.is_alive:
-            raise ConnectionLost(f"the connection to {self._peer} is closed")
+            raise ConnectionLostError(f"the connection to {self._peer} is closed")
 
     # Sending.
 
     def send(self, frame: Frame) -> None:
-        """Write a frame to the kernel, which may block; raises :class:`ConnectionLost`."""
+        """Write a frame to the kernel, which may block; raises :class:`ConnectionLostError`."""
         with self._lock:
             self.check()
             data = self._session.send(frame, monotonic())
@@ -150,15 +150,15 @@ class StompConnection:
     def request(self, frame: Frame) -> None:
         """Send a frame and wait for its RECEIPT.
 
-        Raises :class:`ConnectionLost`, also if the broker refuses: in STOMP, every ERROR ends the
-        connection.
+        Raises :class:`ConnectionLostError`, also if the broker refuses: in STOMP, every ERROR ends
+        the connection.
         """
         name = f"r{next(self._numbers)}"
         receipt = self._receipts[name] = _Receipt()
         try:
             self.send(Frame(frame.command, {**frame.headers, "receipt": name}, frame.body))
             if not receipt.event.wait(self.address.answer_s):
-                raise NoAnswer(
+                raise NoAnswerError(
                     f"{self._peer} has not confirmed a {frame.command} in {self.address.answer_s} s"
                 )
         finally:
@@ -222,7 +222,7 @@ class StompConnection:
             self._close_bell()
             return
         if self.failure is None and not self._is_closing:
-            with suppress(ConnectionLost, ProtocolError):
+            with suppress(ConnectionLostError, ProtocolError):
                 receipt = self._receipts["bye"] = _Receipt()
                 self.send(Frame("DISCONNECT", {"receipt": "bye"}))
                 receipt.event.wait(_CLOSE_S)
@@ -240,7 +240,7 @@ class StompConnection:
     def _fail(self, reason: str) -> None:
         """Record the reason for the end of the connection, and wake all waiters."""
         if self.failure is None:
-            self.failure = ConnectionLost(reason)
+            self.failure = ConnectionLostError(reason)
         self._outgoing.clear()
         for receipt in list(self._receipts.values()):
             receipt.event.set()
@@ -273,10 +273,10 @@ class StompConnection:
             stream.settimeout(max(0.001, until - monotonic()))
             data = stream.recv(_READ_BYTES)
             if not data:
-                raise ConnectionLost(f"{self._peer} closed the connection instead of a login")
+                raise ConnectionLostError(f"{self._peer} closed the connection instead of a login")
             for frame in self._session.receive(data, monotonic()):
                 if frame.command == "ERROR":
-                    raise ConnectionLost(f"{self._peer} refused the login: {_told(frame)}")
+                    raise ConnectionLostError(f"{self._peer} refused the login: {_told(frame)}")
                 return frame.headers.get("server", "")
 
     def _run(self) -> None:
@@ -332,7 +332,7 @@ class StompConnection:
                 except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                     return
             if not data:
-                raise ConnectionLost("the broker closed it")
+                raise ConnectionLostError("the broker closed it")
             while True:
                 with self._lock:
                     frames = self._session.receive(data, monotonic())
@@ -354,7 +354,7 @@ class StompConnection:
             if receipt is not None:
                 receipt.event.set()
         elif self._session.state is not State.DISCONNECTING:
-            raise ConnectionLost(f"the broker said {_told(frame)}")
+            raise ConnectionLostError(f"the broker said {_told(frame)}")
 
 
 def _opened(address: Address) -> socket.socket:

@@ -27,7 +27,7 @@ class Incoming:
         self._source = source
 
     def ack(self) -> None:
-        """Acknowledge the message; raises :class:`ConnectionLost`."""
+        """Acknowledge the message; raises :class:`ConnectionLostError`."""
         self._source.ack(self)
 
     def reject(self, *, requeue: bool) -> None:

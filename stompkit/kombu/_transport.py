@@ -13,7 +13,7 @@ import stompkit
 from stompkit.frames import ProtocolError
 from stompkit.kombu._brokers import BROKERS, Broker, Return, broker_of, queue_destination
 from stompkit.kombu._channel import Channel
-from stompkit.kombu._connection import Address, ConnectionLost, StompConnection
+from stompkit.kombu._connection import Address, ConnectionLostError, StompConnection
 from stompkit.kombu._tls import tls_context
 
 if TYPE_CHECKING:
@@ -95,9 +95,9 @@ class Transport(virtual.Transport):
 
     @property
     def stomp(self) -> StompConnection:
-        """The connection; raises :class:`ConnectionLost` if there is none."""
+        """The connection; raises :class:`ConnectionLostError` if there is none."""
         if self._stomp is None:
-            raise ConnectionLost("the connection is closed")
+            raise ConnectionLostError("the connection is closed")
         return self._stomp
 
     @property
@@ -110,12 +110,12 @@ class Transport(virtual.Transport):
         return [] if self._stomp is None else [self._stomp, *self._further]
 
     def check(self) -> None:
-        """Raise :class:`ConnectionLost` if a connection has ended."""
+        """Raise :class:`ConnectionLostError` if a connection has ended."""
         for each in self._connections:
             each.check()
 
     def consuming_connection(self) -> StompConnection:
-        """Return the connection for one more consumer; raises :class:`ConnectionLost`."""
+        """Return the connection for one more consumer; raises :class:`ConnectionLostError`."""
         if self.broker.returns is not Return.BY_CLOSING:
             return self.stomp
         further = StompConnection(self._address(), self.stomp.bell)
@@ -131,7 +131,7 @@ class Transport(virtual.Transport):
     # A connection's life.
 
     def establish_connection(self) -> Transport:
-        """Connect and log in; raises :class:`ConnectionLost`."""
+        """Connect and log in; raises :class:`ConnectionLostError`."""
         # kombu reconnects with the same transport, without closing the lost connection. Consumers
         # may have had their own connections, and channels hold messages of the lost session.
         self.close_connection(self)
@@ -207,7 +207,7 @@ class Transport(virtual.Transport):
     ) -> None:
         """Deliver one message; raises ``socket.timeout`` if none arrives in time.
 
-        Raises :class:`ConnectionLost` when the connection has ended.
+        Raises :class:`ConnectionLostError` when the connection has ended.
         """
         until = None if timeout is None else monotonic() + timeout
         while True:
@@ -238,7 +238,7 @@ class Transport(virtual.Transport):
         self.ring()
 
     def on_readable(self, connection: object, loop: Hub) -> None:
-        """Deliver available messages; a worker reconnects on :class:`ConnectionLost`."""
+        """Deliver available messages; a worker reconnects on :class:`ConnectionLostError`."""
         self.stomp.bell.hush()
         self.check()
         while self._deliver_one():

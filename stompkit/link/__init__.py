@@ -7,10 +7,16 @@ needs no knowledge of Twisted. A program that already runs a reactor can also us
 
 from __future__ import annotations
 
+from stompkit._common.moved import renamed
 from stompkit.link._durable import durable_subscription
 from stompkit.link._inbox import Delivery, Inbox
 from stompkit.link._link import Link
-from stompkit.link._thread import LinkClosed
+from stompkit.link._thread import LinkClosedError
 from stompkit.link._url import BrokerUrl
 
-__all__ = ["BrokerUrl", "Delivery", "Inbox", "Link", "LinkClosed", "durable_subscription"]
+__all__ = ["BrokerUrl", "Delivery", "Inbox", "Link", "LinkClosedError", "durable_subscription"]
+
+renamed(
+    __name__,
+    LinkClosed="LinkClosedError",
+)

@@ -12,13 +12,13 @@ from typing import Final, Literal
 from twisted.internet.defer import Deferred, maybeDeferred
 
 from stompkit.client import (
-    ClientClosed,
+    ClientClosedError,
     Message,
     Subscription,
-    SubscriptionEnded,
+    SubscriptionEndedError,
 )
 from stompkit.frames import LocalProtocolError
-from stompkit.link._thread import LinkClosed, ReactorThread
+from stompkit.link._thread import LinkClosedError, ReactorThread
 
 __all__ = ["Delivery", "Inbox"]
 
@@ -111,9 +111,9 @@ class Inbox:
                 if more is not None:
                     await more
         except Exception as error:
-            reason = error.reason if isinstance(error, SubscriptionEnded) else error
+            reason = error.reason if isinstance(error, SubscriptionEndedError) else error
             with self._has_changed:
-                self._end = LinkClosed("the subscription has ended")
+                self._end = LinkClosedError("the subscription has ended")
                 self._end.__cause__ = reason
                 self._has_changed.notify_all()
             self._on_arrival()
@@ -137,8 +137,8 @@ class Inbox:
     def get(self, timeout_s: float | None = None) -> Delivery | None:
         """Return the next message, or ``None`` if none arrives within ``timeout_s`` seconds.
 
-        Raises :class:`LinkClosed` when the subscription or the link has ended; its cause is the
-        reason.
+        Raises :class:`LinkClosedError` when the subscription or the link has ended; its cause is
+        the reason.
         """
         taken = self.take(1, timeout_s)
         return taken[0] if taken else None
@@ -198,5 +198,5 @@ class Inbox:
         """End the subscription; messages received but not taken remain with the broker."""
         try:
             self._thread.call(self._subscription.unsubscribe).result(timeout_s)
-        except (ClientClosed, LinkClosed, FutureTimeout):
+        except (ClientClosedError, LinkClosedError, FutureTimeout):
             pass  # the connection's end is the subscription's, too

@@ -19,13 +19,13 @@ from stompkit.client import (
     AckMode,
     BufferLimits,
     Client,
-    ClientClosed,
-    ConnectFailed,
-    LoginRefused,
+    ClientClosedError,
+    ConnectFailedError,
+    LoginRefusedError,
     ReconnectPolicy,
 )
 from stompkit.link._inbox import Inbox
-from stompkit.link._thread import LinkClosed, ReactorThread, exception_of
+from stompkit.link._thread import LinkClosedError, ReactorThread, exception_of
 
 __all__ = ["Link"]
 
@@ -158,7 +158,7 @@ class Link:
     def wait_connected(self, timeout_s: float | None = None) -> None:
         """Wait for the first connection.
 
-        Raises TimeoutError, and :class:`LinkClosed` where the broker refuses the login.
+        Raises TimeoutError, and :class:`LinkClosedError` where the broker refuses the login.
         """
         self._result(self._connected, timeout_s)
 
@@ -166,8 +166,8 @@ class Link:
         """Send frames in order; return a future that completes when all are confirmed.
 
         Blocks while the limits on waiting messages are exceeded. The future fails with the errors
-        of :meth:`stompkit.client.Client.send`. Raises :class:`LinkClosed`, and RuntimeError if a
-        callback of the link would have to wait.
+        of :meth:`stompkit.client.Client.send`. Raises :class:`LinkClosedError`, and RuntimeError if
+        a callback of the link would have to wait.
         """
         listed = list(packets)
         size = sum(len(packet.body) for packet in listed)
@@ -190,7 +190,7 @@ class Link:
                 self._has_room.wait_for(lambda: self._is_over or has_room())
             self._refuse_if_closed()
             if not has_room():
-                raise LinkClosed(f"{self._client!r} is not waited for any more")
+                raise LinkClosedError(f"{self._client!r} is not waited for any more")
             self._messages += len(listed)
             self._bytes += size
             self._line.append(sending)
@@ -226,7 +226,7 @@ class Link:
 
         While no broker answers, this waits for ``timeout_s`` seconds, or until ``stop``, which is
         called often, returns true. It then raises TimeoutError and cancels the attempt. Raises
-        :class:`LinkClosed`, and :class:`stompkit.client.BrokerError` if the broker refuses the
+        :class:`LinkClosedError`, and :class:`stompkit.client.BrokerError` if the broker refuses the
         subscription.
         """
         begun: list[Deferred[Inbox]] = []
@@ -277,7 +277,7 @@ class Link:
                 raise TimeoutError(f"{self._messages} messages were not confirmed in time")
 
     def stop(self) -> None:
-        """Make current and future waits of :meth:`send` raise :class:`LinkClosed`; from any thread.
+        """Make current and future waits of :meth:`send` raise LinkClosedError; from any thread.
 
         Messages already sent, and calls that do not wait, continue.
         """
@@ -296,7 +296,7 @@ class Link:
                 self._has_room.wait_for(lambda: self._is_closed or not self._messages, timeout_s)
                 self._is_closed = True
                 self._has_room.notify_all()
-            with suppress(ClientClosed, LinkClosed):  # the client had given up before
+            with suppress(ClientClosedError, LinkClosedError):  # the client had given up before
                 self._thread.call(lambda: self._client.disconnect(timeout_s=timeout_s)).result()
             self._thread.stop()
 
@@ -358,7 +358,7 @@ class Link:
 
     def _refuse_if_closed(self) -> None:
         if self._is_closed:
-            raise LinkClosed(f"{self._client!r} is closed") from self._reason()
+            raise LinkClosedError(f"{self._client!r} is closed") from self._reason()
 
     def _reason(self) -> BaseException | None:
         """Return the reason if the client gave up before the first connection."""
@@ -369,9 +369,9 @@ class Link:
             return future.result(timeout_s)
         except FutureTimeout:
             raise TimeoutError(f"{self._client!r} did not get an answer in time") from None
-        except (ClientClosed, ConnectFailed, LoginRefused) as error:
+        except (ClientClosedError, ConnectFailedError, LoginRefusedError) as error:
             reason = getattr(error, "reason", None) or self._reason() or error
-            raise LinkClosed(f"{self._client!r}: {reason}") from reason
+            raise LinkClosedError(f"{self._client!r}: {reason}") from reason
 
 
 def _unsubscribe(future: Future[Inbox]) -> None:

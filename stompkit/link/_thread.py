@@ -12,12 +12,12 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.pollreactor import PollReactor
 from twisted.python.failure import Failure
 
-__all__ = ["LinkClosed", "ReactorThread", "exception_of"]
+__all__ = ["LinkClosedError", "ReactorThread", "exception_of"]
 
 _Given = TypeVar("_Given")
 
 
-class LinkClosed(Exception):
+class LinkClosedError(Exception):
     """The link is closed: :meth:`Link.close` was called, or the broker refused the login."""
 
 
@@ -55,7 +55,7 @@ class ReactorThread:
         """Call *function* in the thread; return a future with the result of its Deferred."""
         future: Future[_Given] = Future()
         if not self.is_alive:
-            future.set_exception(LinkClosed("the link is closed"))
+            future.set_exception(LinkClosedError("the link is closed"))
             return future
 
         def call() -> None:

@@ -8,17 +8,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from stompkit._common.moved import renamed
+
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-__all__ = ["Address", "MetricsProblem", "new_registry", "parse_address", "serving"]
+__all__ = ["Address", "MetricsError", "new_registry", "parse_address", "serving"]
 
 _LOOPBACK: Final = "127.0.0.1"
 _IS_ADDRESS: Final = re.compile(r"(?:(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):)?([0-9]{1,5})").fullmatch
 _MOST_PORT: Final = 65_535
 
 
-class MetricsProblem(Exception):
+class MetricsError(Exception):
     """Metrics can't be served; ``str()`` says why, and what to do."""
 
 
@@ -43,19 +45,17 @@ def parse_address(text: str) -> Address:
 
 
 def new_registry() -> CollectorRegistry:
-    """A registry for metrics; raises :class:`MetricsProblem` where the library is missing."""
+    """A registry for metrics; raises :class:`MetricsError` where the library is missing."""
     try:
         from prometheus_client import CollectorRegistry
     except ModuleNotFoundError as error:
-        raise MetricsProblem(
-            f"metrics need {error.name}: pip install 'stompkit[metrics]'"
-        ) from None
+        raise MetricsError(f"metrics need {error.name}: pip install 'stompkit[metrics]'") from None
     return CollectorRegistry()
 
 
 @contextmanager
 def serving(address: Address, registry: CollectorRegistry) -> Iterator[Address]:
-    """Answer at an address; gives the one that it is. Raises :class:`MetricsProblem`."""
+    """Answer at an address; gives the one that it is. Raises :class:`MetricsError`."""
     from prometheus_client import start_http_server
 
     try:
@@ -69,10 +69,16 @@ def serving(address: Address, registry: CollectorRegistry) -> Iterator[Address]:
             reason = f"{error.strerror or error}: name an address that this machine has"
         else:
             reason = error.strerror or str(error)
-        raise MetricsProblem(f"metrics can't be served at {address}: {reason}") from None
+        raise MetricsError(f"metrics can't be served at {address}: {reason}") from None
     try:
         yield Address(address.host, server.server_port)
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+renamed(
+    __name__,
+    MetricsProblem="MetricsError",
+)

@@ -8,19 +8,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from stompkit._common.lazy import imported
+from stompkit._common.moved import renamed
 
 if TYPE_CHECKING:
-    from stompkit.replica._channel import SettingsProblem
-    from stompkit.replica._lease import LeaseLost, ReplicaInUse
-    from stompkit.replica.applier import Refuse, WriteRefused
-    from stompkit.replica.capture import ReadOnlyReplica
-    from stompkit.replica.data.documents import DocumentProblem
-    from stompkit.replica.history import RevisionProblem
-    from stompkit.replica.nodes import IdentityProblem
+    from stompkit.replica._channel import ChannelSettingsError
+    from stompkit.replica._lease import LeaseLostError, ReplicaInUseError
+    from stompkit.replica.applier import RefuseChangesetError, WriteRefusedError
+    from stompkit.replica.capture import ReadOnlyReplicaError
+    from stompkit.replica.data.documents import DocumentError
+    from stompkit.replica.history import RevisionError
+    from stompkit.replica.nodes import IdentityError
     from stompkit.replica.replica import Replica
     from stompkit.replica.rules import (
         Candidate,
-        RuleProblem,
+        RuleError,
         Rules,
         TableRules,
         counter,
@@ -30,32 +31,32 @@ if TYPE_CHECKING:
         members,
         origin_priority,
     )
-    from stompkit.replica.runner import ReplicaStopped
+    from stompkit.replica.runner import ReplicaStoppedError
     from stompkit.replica.settings import ReplicaSettings
-    from stompkit.replica.signing import KeyProblem, generate_key
-    from stompkit.replica.store import StoreBusy, StoreProblem, StoreUnavailable
+    from stompkit.replica.signing import SigningKeyError, generate_key
+    from stompkit.replica.store import ReplicaStoreError, StoreBusyError, StoreUnavailableError
 
 __all__ = [
     "Candidate",
-    "DocumentProblem",
-    "IdentityProblem",
-    "KeyProblem",
-    "LeaseLost",
-    "ReadOnlyReplica",
-    "Refuse",
+    "ChannelSettingsError",
+    "DocumentError",
+    "IdentityError",
+    "LeaseLostError",
+    "ReadOnlyReplicaError",
+    "RefuseChangesetError",
     "Replica",
-    "ReplicaInUse",
+    "ReplicaInUseError",
     "ReplicaSettings",
-    "ReplicaStopped",
-    "RevisionProblem",
-    "RuleProblem",
+    "ReplicaStoppedError",
+    "ReplicaStoreError",
+    "RevisionError",
+    "RuleError",
     "Rules",
-    "SettingsProblem",
-    "StoreBusy",
-    "StoreProblem",
-    "StoreUnavailable",
+    "SigningKeyError",
+    "StoreBusyError",
+    "StoreUnavailableError",
     "TableRules",
-    "WriteRefused",
+    "WriteRefusedError",
     "counter",
     "custom",
     "first_writer",
@@ -66,17 +67,17 @@ __all__ = [
 ]
 
 _MODULES = {
-    "_lease": ("LeaseLost", "ReplicaInUse"),
-    "_channel": ("SettingsProblem",),
-    "applier": ("Refuse", "WriteRefused"),
-    "capture": ("ReadOnlyReplica",),
-    "data.documents": ("DocumentProblem",),
-    "history": ("RevisionProblem",),
-    "nodes": ("IdentityProblem",),
+    "_lease": ("LeaseLostError", "ReplicaInUseError"),
+    "_channel": ("ChannelSettingsError",),
+    "applier": ("RefuseChangesetError", "WriteRefusedError"),
+    "capture": ("ReadOnlyReplicaError",),
+    "data.documents": ("DocumentError",),
+    "history": ("RevisionError",),
+    "nodes": ("IdentityError",),
     "replica": ("Replica",),
     "rules": (
         "Candidate",
-        "RuleProblem",
+        "RuleError",
         "Rules",
         "TableRules",
         "counter",
@@ -86,13 +87,33 @@ _MODULES = {
         "members",
         "origin_priority",
     ),
-    "runner": ("ReplicaStopped",),
+    "runner": ("ReplicaStoppedError",),
     "settings": ("ReplicaSettings",),
-    "signing": ("KeyProblem", "generate_key"),
-    "store": ("StoreBusy", "StoreProblem", "StoreUnavailable"),
+    "signing": ("SigningKeyError", "generate_key"),
+    "store": ("StoreBusyError", "ReplicaStoreError", "StoreUnavailableError"),
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     return imported(__name__, _PLACES, name)
+
+
+renamed(
+    __name__,
+    DocumentProblem="DocumentError",
+    IdentityProblem="IdentityError",
+    KeyProblem="SigningKeyError",
+    LeaseLost="LeaseLostError",
+    ReadOnlyReplica="ReadOnlyReplicaError",
+    Refuse="RefuseChangesetError",
+    ReplicaInUse="ReplicaInUseError",
+    ReplicaStopped="ReplicaStoppedError",
+    RevisionProblem="RevisionError",
+    RuleProblem="RuleError",
+    SettingsProblem="ChannelSettingsError",
+    StoreBusy="StoreBusyError",
+    StoreProblem="ReplicaStoreError",
+    StoreUnavailable="StoreUnavailableError",
+    WriteRefused="WriteRefusedError",
+)

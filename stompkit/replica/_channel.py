@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from stompkit.link import BrokerUrl, Link
 
-__all__ = ["Channel", "Hosts", "SettingsProblem", "read_port"]
+__all__ = ["Channel", "ChannelSettingsError", "Hosts", "read_port"]
 
 #: A list of ``(host, port)`` or ``"host:port"``; a text ``"host:port,host:port"``; or a URL as in
 #: :class:`~stompkit.link.BrokerUrl`, with login, TLS and virtual host.
@@ -18,7 +18,7 @@ Hosts = str | Sequence[str | tuple[str, int]]
 _NOT_OF_HOSTS: Final = frozenset("/?@,# \t\r\n")
 
 
-class SettingsProblem(ValueError):
+class ChannelSettingsError(ValueError):
     """An invalid setting; ``str()`` names it and says what to do."""
 
 
@@ -49,33 +49,33 @@ def read_port(place: str, said: Mapping[str, Any]) -> Channel | None:
     if not hosts and not channel:
         return None
     if not hosts:
-        raise SettingsProblem(
+        raise ChannelSettingsError(
             f"{place}replication_channel is {channel!r}, and there are no replication_hosts: name"
             " the broker, or leave both out to replicate with nobody"
         )
     try:
         broker = BrokerUrl.parse(_url(hosts))
     except ValueError as problem:
-        raise SettingsProblem(f"{place}replication_hosts: {problem}") from None
+        raise ChannelSettingsError(f"{place}replication_hosts: {problem}") from None
     if broker.destination and channel:
-        raise SettingsProblem(
+        raise ChannelSettingsError(
             f"{place}replication_hosts names the destination {broker.destination!r}, and"
             f" replication_channel another one, {channel!r}: leave one of them out"
         )
     channel = channel or broker.destination
     if not channel:
-        raise SettingsProblem(
+        raise ChannelSettingsError(
             f"{place}there are replication_hosts, and no replication_channel: name the topic that"
             " all nodes share"
         )
     if not isinstance(channel, str) or not channel.isprintable() or " " in channel:
-        raise SettingsProblem(
+        raise ChannelSettingsError(
             f"{place}replication_channel {channel!r} can't be the name of a topic"
         )
     flags = {name: said[name] for name in ("send_stomp_ack", "receipts", "durable")}
     for name, value in flags.items():
         if not isinstance(value, bool):
-            raise SettingsProblem(f"{place}{name} is True or False, not {value!r}")
+            raise ChannelSettingsError(f"{place}{name} is True or False, not {value!r}")
     return Channel(broker=broker, channel=channel, **flags)
 
 

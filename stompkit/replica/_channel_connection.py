@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from stompkit._common.retry import Backoff
-from stompkit.link import Delivery, Inbox, Link, LinkClosed, durable_subscription
+from stompkit.link import Delivery, Inbox, Link, LinkClosedError, durable_subscription
 from stompkit.replica._channel import Channel
 from stompkit.replica._mailbox import Mailbox
 from stompkit.replication.frames import Packet
@@ -153,7 +153,7 @@ class ChannelConnection:
         size = sum(len(packet.body) for packet in packets)
         try:
             future = link.send(destination, packets)
-        except LinkClosed:
+        except LinkClosedError:
             return
         self.unconfirmed += size
         future.add_done_callback(

@@ -10,12 +10,12 @@ from typing import Final, TypeVar
 from sqlalchemy import URL, Engine, MetaData, Table, create_engine, inspect
 from sqlalchemy.schema import sort_tables
 
-from stompkit.replica._channel import SettingsProblem
+from stompkit.replica._channel import ChannelSettingsError
 from stompkit.replica._offline_replica import OfflineReplica
 from stompkit.replica._patience import within
 from stompkit.replica._periodic_tasks import PeriodicTasks
 from stompkit.replica.applier import Applier, Bounds, Hooks, Outcome
-from stompkit.replica.capture import ReadOnlyReplica
+from stompkit.replica.capture import ReadOnlyReplicaError
 from stompkit.replica.data.combined import CombinedData
 from stompkit.replica.data.documents import DocumentData
 from stompkit.replica.data.sql import RowFilter, SqlData
@@ -23,7 +23,7 @@ from stompkit.replica.engine import Engine as ReplicaEngine
 from stompkit.replica.engine import Status
 from stompkit.replica.nodes import identify
 from stompkit.replica.rules import Rules
-from stompkit.replica.runner import ReplicaStopped, Runner
+from stompkit.replica.runner import ReplicaStoppedError, Runner
 from stompkit.replica.settings import ReplicaSettings
 from stompkit.replica.signing import Signer, Verifier
 from stompkit.replica.store import Store, Tx
@@ -97,7 +97,7 @@ class Components:
     # Life cycle.
 
     def create(self) -> None:
-        """Create missing tables and the identity; raises IdentityProblem."""
+        """Create missing tables and the identity; raises IdentityError."""
         self.store.create()
         self.applier.data.create(self.engine)
         self.in_store(self._identify)
@@ -168,16 +168,16 @@ class Components:
         return within(_BUSY_S, work)
 
     def writing(self, function: Callable[[Tx], _Given]) -> _Given:
-        """Call a function that makes local changes; raises ReadOnlyReplica if none are allowed."""
+        """Call a function that makes local changes; raises ReadOnlyReplicaError."""
         self.refuse_if_read_only()
         made = self.in_store(function)
         self.wake()
         return made
 
     def refuse_if_read_only(self) -> None:
-        """Raise ReadOnlyReplica if this node makes no local changes."""
+        """Raise ReadOnlyReplicaError if this node makes no local changes."""
         if self.settings.is_read_only:
-            raise ReadOnlyReplica("this replica takes the changes of others only")
+            raise ReadOnlyReplicaError("this replica takes the changes of others only")
 
     def told(self, outcome: Outcome) -> Outcome:
         """Notify the hooks and the engine of changes that were applied outside the engine."""
@@ -201,7 +201,7 @@ class Components:
             status, problems = runner.call(
                 lambda engine: (engine.status(), runner.problems)
             ).result(_ANSWER_S)
-        except ReplicaStopped:
+        except ReplicaStoppedError:
             status = self._resting().status()
             problems = [f"the replica has stopped: {runner.error or 'it was told to'}"]
         status.warnings += problems
@@ -241,7 +241,7 @@ def _keys(settings: ReplicaSettings) -> tuple[Signer | None, Verifier]:
     if trusted and signer is not None and branch is not None:
         own = trusted.setdefault(branch, signer.public)
         if signer.public not in ([own] if isinstance(own, str) else own):
-            raise SettingsProblem(
+            raise ChannelSettingsError(
                 f"the signing_key is not the one that trusted_keys has for {branch!r}, this node"
             )
     return signer, Verifier(trusted)

@@ -15,7 +15,7 @@ from sqlalchemy import select
 from stompkit.replica.store import Store, Tx
 from stompkit.replication.publishers.outbox_tables import database_clock
 
-__all__ = ["Lease", "LeaseLost", "ReplicaInUse"]
+__all__ = ["Lease", "LeaseLostError", "ReplicaInUseError"]
 
 _NAME: Final = "lease"
 #: Tokens of the leases held in this process.
@@ -24,11 +24,11 @@ _HELD: Final[set[str]] = set()
 _STATE, _BEGUN = 0, 19
 
 
-class ReplicaInUse(Exception):
+class ReplicaInUseError(Exception):
     """Another process, or another object in this process, runs the replica of this database."""
 
 
-class LeaseLost(Exception):
+class LeaseLostError(Exception):
     """Another process has taken over the replica of this database."""
 
 
@@ -54,14 +54,14 @@ class Lease:
         return self._expires_s - self._seconds * 2 / 3
 
     def acquire(self) -> None:
-        """Acquire the lease; raises :class:`ReplicaInUse` and as :meth:`Store.transaction` does."""
+        """Acquire the lease; raises ReplicaInUseError and as :meth:`Store.transaction` does."""
         begun = time.monotonic()
         with self._store.transaction() as tx:
             found: dict[str, Any] | None = tx.meta(_NAME)
             now_s = self._now(tx)
             if found is not None and not self._is_free(found, now_s):
                 until = datetime.fromtimestamp(found["expires"], UTC).astimezone()
-                raise ReplicaInUse(
+                raise ReplicaInUseError(
                     f"the replica of this database is run by the process {found['pid']} on"
                     f" {found['host']}: stop that one. If it is gone, the database is free after"
                     f" {until:%H:%M:%S}"
@@ -71,7 +71,7 @@ class Lease:
         _HELD.add(self._token)
 
     def renew(self) -> None:
-        """Extend the lease; raises :class:`LeaseLost`, and as :meth:`Store.transaction` does."""
+        """Extend the lease; raises LeaseLostError, and as :meth:`Store.transaction` does."""
         begun = time.monotonic()
         with self._store.transaction() as tx:
             found: dict[str, Any] | None = tx.meta(_NAME)
@@ -79,7 +79,7 @@ class Lease:
                 who = "another process"
                 if found is not None:
                     who = f"the process {found['pid']} on {found['host']}"
-                raise LeaseLost(
+                raise LeaseLostError(
                     f"{who} has taken over the replica of this database, which was not heard of for"
                     " too long"
                 )

@@ -14,7 +14,7 @@ from stompkit.replica.engine._core import Core
 from stompkit.replica.engine._peers import Peers
 from stompkit.replica.engine._snapshots import Snapshots
 from stompkit.replica.engine._status import status_of
-from stompkit.replica.nodes import IdentityProblem, Node, known_node
+from stompkit.replica.nodes import IdentityError, Node, known_node
 from stompkit.replica.store import Store
 
 __all__ = ["OfflineReplica", "node_of"]
@@ -24,7 +24,7 @@ class OfflineReplica:
     """The stored state of a replica; reading it begins no session."""
 
     def __init__(self, store: Store, applier: Applier, settings: EngineSettings) -> None:
-        """Load the state; raises StoreProblem, and IdentityProblem without an identity."""
+        """Load the state; raises ReplicaStoreError, and IdentityError without an identity."""
         core = Core(
             store,
             applier,
@@ -66,14 +66,14 @@ class OfflineReplica:
 
 
 def node_of(store: Store) -> Node:
-    """Return the identity of a replica's database; raises IdentityProblem if it has none."""
+    """Return the identity of a replica's database; raises IdentityError if it has none."""
     node = None
     # The tables may not exist yet.
     if inspect(store.engine).has_table(store.metadata.sorted_tables[0].name):
         with store.reading() as reader:
             node = known_node(reader)
     if node is None:
-        raise IdentityProblem("this database is no replica yet: call Replica.create() first")
+        raise IdentityError("this database is no replica yet: call Replica.create() first")
     return node
 
 

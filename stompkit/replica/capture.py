@@ -17,15 +17,16 @@ import msgspec
 from sqlalchemy import Connection, Engine, Pool, event, inspect
 from sqlalchemy.orm import Session
 
+from stompkit._common.moved import renamed
 from stompkit.replica.applier import Applier
 from stompkit.replica.nodes import known_node
 from stompkit.replica.store import Store
 from stompkit.replication.events import RowChange
-from stompkit.replication.publishers.session import Converters, UnseenChange
+from stompkit.replication.publishers.session import Converters, UnseenChangeError
 from stompkit.replication.publishers.session.recording import Bulk, Recording
 from stompkit.replication.publishers.session.watch import SessionFactory, Watch
 
-__all__ = ["AUTHOR", "COMMENT", "Capture", "ReadOnlyReplica"]
+__all__ = ["AUTHOR", "COMMENT", "Capture", "ReadOnlyReplicaError"]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ AUTHOR: Final = "stompkit.author"
 COMMENT: Final = "stompkit.comment"
 
 
-class ReadOnlyReplica(Exception):
+class ReadOnlyReplicaError(Exception):
     """A local change on a receive-only replica (``direction="receive"``)."""
 
 
@@ -80,7 +81,7 @@ class Capture:
     # Callbacks of the watch.
 
     def prepared(self, session: Session, recording: Recording) -> None:
-        """Prepare for a possible commit; raises :class:`ReadOnlyReplica`."""
+        """Prepare for a possible commit; raises :class:`ReadOnlyReplicaError`."""
         if self._is_read_only:
             self._gather(session, recording)
         elif recording.is_committing:
@@ -119,7 +120,7 @@ class Capture:
             if connection.engine in changes and self._belongs(connection, recording)
         }
         if found and self._is_read_only:
-            raise ReadOnlyReplica(
+            raise ReadOnlyReplicaError(
                 "this replica takes the changes of others only, and a session changes"
                 f" {next(iter(found.values()))[0].name}: direction='both' lets it"
             )
@@ -195,11 +196,11 @@ class _Transaction:
         event.remove(self._session, "after_commit", self._session_committed)
 
     def prepare(self, found: Mapping[Connection, Sequence[RowChange]]) -> None:
-        """Replace the changes to record; raises UnseenChange if they were recorded already."""
+        """Replace the changes to record; raises UnseenChangeError if they were recorded already."""
         if self._recorded:
             for connection in self._recorded:
                 _roll_back(connection)
-            raise UnseenChange(
+            raise UnseenChangeError(
                 "a session has changed rows when its transaction was recorded already: it has to do"
                 " so before its connection is committed"
             )
@@ -253,3 +254,9 @@ def _written(change: RowChange) -> RowChange:
         if name in change.key or name not in before or before[name] != value
     }
     return msgspec.structs.replace(change, after=kept)
+
+
+renamed(
+    __name__,
+    ReadOnlyReplica="ReadOnlyReplicaError",
+)

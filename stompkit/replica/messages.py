@@ -18,10 +18,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from stompkit._common.moved import renamed
 from stompkit.replica.identity import branch_of, is_origin
-from stompkit.replica.problems import MessageProblem
+from stompkit.replica.problems import MessageError
 from stompkit.replica.signed import SignedChangeset
-from stompkit.replica.signing import Signer, Untrusted, Verifier
+from stompkit.replica.signing import Signer, UntrustedError, Verifier
 from stompkit.replication.frames import Packet
 
 __all__ = [
@@ -32,7 +33,7 @@ __all__ = [
     "MAX_ITEMS",
     "MAX_PARTS",
     "Message",
-    "MessageProblem",
+    "MessageError",
     "SignedChangeset",
     "Unpacker",
     "pack",
@@ -167,11 +168,11 @@ def _item(line: bytes) -> bytes:
     if line.startswith(b"="):
         return line[1:]
     if not line.startswith(b"+"):
-        raise MessageProblem("an item begins neither with '=' nor with '+'")
+        raise MessageError("an item begins neither with '=' nor with '+'")
     try:
         return base64.b64decode(line[1:], validate=True)
     except binascii.Error as error:
-        raise MessageProblem(f"an item is no base64: {error}") from None
+        raise MessageError(f"an item is no base64: {error}") from None
 
 
 def _pieces(body: bytes, most: int) -> Iterator[bytes]:
@@ -240,7 +241,7 @@ class Unpacker:
     def add(self, headers: Mapping[str, str], body: bytes) -> Message | None:
         """Add a frame; returns the message that it completes, if any.
 
-        Raises :class:`MessageProblem` for a frame that is malformed, not signed by a trusted node,
+        Raises :class:`MessageError` for a frame that is malformed, not signed by a trusted node,
         or part of a message that is too large.
         """
         head, number, packet = self._read(headers, body)
@@ -267,16 +268,14 @@ class Unpacker:
     def _forget(self, head: _Head) -> None:
         self.waiting_bytes -= self._waiting.pop(head).size
 
-    def _too_large(self) -> MessageProblem:
-        return MessageProblem(f"a message takes more than {self._max_bytes} octets")
+    def _too_large(self) -> MessageError:
+        return MessageError(f"a message takes more than {self._max_bytes} octets")
 
     def _read(self, headers: Mapping[str, str], body: bytes) -> tuple[_Head, int, Packet]:
         """Return the parsed headers and the frame without the headers that a broker added."""
         told = headers.get("stompkit-schema", "")
         if told != str(FORMAT):
-            raise MessageProblem(
-                f"this is format {told[:20]!r} of a message, and {FORMAT} is known"
-            )
+            raise MessageError(f"this is format {told[:20]!r} of a message, and {FORMAT} is known")
         head = _Head(
             _header(headers, "stompkit-kind", _IS_KIND),
             _header(headers, "stompkit-node", is_origin),
@@ -285,7 +284,7 @@ class Unpacker:
         )
         number = int(_header(headers, "stompkit-part", _IS_NUMBER))
         if number > head.parts:
-            raise MessageProblem(f"part {number} of {head.parts}")
+            raise MessageError(f"part {number} of {head.parts}")
         if len(body) > self._max_bytes:
             raise self._too_large()
         signature = headers.get("stompkit-signature", "")
@@ -295,8 +294,8 @@ class Unpacker:
             octets = _signed(head.id, number, head.parts, body)
             try:
                 self._verifier.verify(branch_of(head.sender), octets, base64.b64decode(signature))
-            except Untrusted as reason:
-                raise MessageProblem(str(reason)) from reason
+            except UntrustedError as reason:
+                raise MessageError(str(reason)) from reason
         is_persistent = headers.get("persistent") in _TRUE
         return head, number, _packet(head, number, body, signature, is_persistent=is_persistent)
 
@@ -304,7 +303,7 @@ class Unpacker:
 def _header(headers: Mapping[str, str], name: str, is_fine: Callable[[str], object]) -> str:
     text = headers.get(name, "")
     if not is_fine(text):
-        raise MessageProblem(f"the header {name} is {text[:80]!r}")
+        raise MessageError(f"the header {name} is {text[:80]!r}")
     return text
 
 
@@ -312,13 +311,19 @@ def _message(head: _Head, packets: list[Packet]) -> Message:
     """Return the message that the parts form."""
     body = packets[0].body if len(packets) == 1 else b"".join([each.body for each in packets])
     if _id(head.kind, head.sender, body) != head.id:
-        raise MessageProblem("the id of a message is not that of what it says")
+        raise MessageError("the id of a message is not that of what it says")
     facts, _, rest = body.partition(b"\n")
     if len(facts) > MAX_FACTS_BYTES or body.count(b"\n") > MAX_ITEMS:
-        raise MessageProblem("a message has too many facts or items")
+        raise MessageError("a message has too many facts or items")
     try:
         told = _FACTS.decode(facts)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MessageProblem(f"the facts of a message are no object in JSON: {error}") from None
+        raise MessageError(f"the facts of a message are no object in JSON: {error}") from None
     items = [_item(line) for line in rest.split(b"\n")] if len(facts) < len(body) else []
     return Message(head.kind, head.sender, told, items, id=head.id, packets=packets)
+
+
+renamed(
+    __name__,
+    MessageProblem="MessageError",
+)

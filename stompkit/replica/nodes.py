@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
+from stompkit._common.moved import renamed
 from stompkit.replica.identity import branch_of, new_origin
 from stompkit.replica.store import Reader, Tx
 
 __all__ = [
-    "IdentityProblem",
+    "IdentityError",
     "Lineage",
     "Node",
     "begin_session",
@@ -33,7 +34,7 @@ Lineage = Sequence[tuple[str, int]]
 MOST_SESSIONS: Final = 16
 
 
-class IdentityProblem(ValueError):
+class IdentityError(ValueError):
     """A database of another replica, or of other rules; ``str()`` says what to do."""
 
 
@@ -68,7 +69,7 @@ def identify(
 
     Without ``branch_id`` a random one is created. ``terms`` are values that must not change after
     the store was created, by name: the fingerprints of the rules and of the table selection. Raises
-    :class:`IdentityProblem`.
+    :class:`IdentityError`.
     """
     terms = terms or {}
     found: dict[str, Any] | None = tx.meta("identity")
@@ -78,17 +79,17 @@ def identify(
         return Node(origin, trunk_id)
     node = Node(found["origin"], found["trunk"])
     if branch_id is not None and branch_id != node.branch:
-        raise IdentityProblem(
+        raise IdentityError(
             f"this database is the replica {node.branch!r}, and not {branch_id!r}: give each"
             " replica a database of its own, or leave branch_id out"
         )
     if trunk_id != node.trunk:
-        raise IdentityProblem(
+        raise IdentityError(
             f"this database belongs to the trunk {node.trunk!r}, and not to {trunk_id!r}"
         )
     for name, value in terms.items():
         if found["terms"].get(name, value) != value:
-            raise IdentityProblem(
+            raise IdentityError(
                 f"the {name} of this replica are not those that it began with: what is merged"
                 " already would not be as on other nodes. Use them as they were, or begin with an"
                 " empty replica that takes all from another node"
@@ -117,3 +118,9 @@ def parted(reader: Reader, others: Lineage) -> int | None:
     own = reader.sessions()
     last = [name for name, _ in own].index(others[-1][0])
     return own[last + 1][1] if last + 1 < len(own) else None
+
+
+renamed(
+    __name__,
+    IdentityProblem="IdentityError",
+)

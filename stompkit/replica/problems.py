@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-__all__ = ["MessageProblem"]
+from stompkit._common.moved import renamed
+
+__all__ = ["MessageError"]
 
 
-class MessageProblem(ValueError):
+class MessageError(ValueError):
     """A malformed or untrusted message; ``str()`` says why.
 
     For a missing or invalid signature, ``__cause__`` is
-    :class:`~stompkit.replica.signing.Untrusted`.
+    :class:`~stompkit.replica.signing.UntrustedError`.
     """
+
+
+renamed(
+    __name__,
+    MessageProblem="MessageError",
+)

@@ -23,7 +23,7 @@ from stompkit.replica.history import Entry, Graph, History, RowVersion, Shown
 from stompkit.replica.identity import branch_of
 from stompkit.replica.rows import Conflict
 from stompkit.replica.rules import Rules
-from stompkit.replica.runner import ReplicaStopped
+from stompkit.replica.runner import ReplicaStoppedError
 from stompkit.replica.settings import ReplicaSettings
 from stompkit.replica.signed import SignedChangeset
 from stompkit.replica.store import Store, Tx, row_id
@@ -71,8 +71,8 @@ class Replica:
         tables begin with ``prefix``.
 
         Raises TypeError for an unknown setting, which names the nearest known one, and ValueError:
-        :class:`~stompkit.replica.settings.SettingsProblem`,
-        :class:`~stompkit.replica.signing.KeyProblem`, and for tables without support.
+        :class:`~stompkit.replica.settings.ChannelSettingsError`,
+        :class:`~stompkit.replica.signing.SigningKeyError`, and for tables without support.
         """
         given = {} if settings is None else settings
         if isinstance(given, ReplicaSettings):
@@ -122,7 +122,7 @@ class Replica:
     def create(self) -> None:
         """Create the missing tables of the replica, and its identity.
 
-        Raises :class:`~stompkit.replica.nodes.IdentityProblem` if the database belongs to another
+        Raises :class:`~stompkit.replica.nodes.IdentityError` if the database belongs to another
         replica or has other rules.
         """
         self._parts.create()
@@ -130,8 +130,9 @@ class Replica:
     def start(self) -> None:
         """Start to exchange changesets with other replicas, in background threads.
 
-        The broker may be unreachable. Raises :class:`~stompkit.replica.ReplicaInUse` if another
-        process runs the replica, RuntimeError if this object does, and as :meth:`create` does.
+        The broker may be unreachable. Raises :class:`~stompkit.replica.ReplicaInUseError` if
+        another process runs the replica, RuntimeError if this object does, and as :meth:`create`
+        does.
         """
         self._parts.start(self.compact)
         # The tables may have gained columns while nothing ran.
@@ -170,7 +171,7 @@ class Replica:
 
     @property
     def origin(self) -> str:
-        """Origin under which this replica numbers its changesets; raises IdentityProblem."""
+        """Origin under which this replica numbers its changesets; raises IdentityError."""
         return node_of(self.store).origin
 
     @property
@@ -187,8 +188,8 @@ class Replica:
         """Change rows of tables and record the changes in one transaction.
 
         Returns the changeset; ``None`` if no value differs. Raises
-        :class:`~stompkit.replica.applier.WriteRefused` if the database refuses the change, and
-        :class:`~stompkit.replica.capture.ReadOnlyReplica`.
+        :class:`~stompkit.replica.applier.WriteRefusedError` if the database refuses the change, and
+        :class:`~stompkit.replica.capture.ReadOnlyReplicaError`.
         """
         write = self._parts.applier.write
         return self._parts.writing(lambda tx: write(tx, changes, author=author, comment=comment))
@@ -216,8 +217,8 @@ class Replica:
         """Return the current status.
 
         Connection states are known only if this object runs the replica. Raises
-        :class:`~stompkit.replica.store.StoreProblem`, and TimeoutError if the engine's thread was
-        busy for a minute.
+        :class:`~stompkit.replica.store.ReplicaStoreError`, and TimeoutError if the engine's thread
+        was busy for a minute.
         """
         return self._parts.status()
 
@@ -227,7 +228,7 @@ class Replica:
         """Wait until the replica has reached a vector, or has all that others are known to have.
 
         ``"caught-up"`` also requires a message from another node since the start. Raises
-        TimeoutError, which says what is missing, and ReplicaStopped.
+        TimeoutError, which says what is missing, and ReplicaStoppedError.
         """
         until_s = time.monotonic() + timeout_s
         while True:
@@ -236,7 +237,7 @@ class Replica:
             if not lacks:
                 return
             if self._parts.error is not None:
-                raise ReplicaStopped("the replica has stopped") from self._parts.error
+                raise ReplicaStoppedError("the replica has stopped") from self._parts.error
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 raise TimeoutError(f"not in {timeout_s:g} s: {lacks}")

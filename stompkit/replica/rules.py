@@ -14,13 +14,14 @@ from typing import Final, Literal, NamedTuple, get_args
 
 import msgspec
 
-from stompkit.replication.values import Value, ValueProblem, to_json
+from stompkit._common.moved import renamed
+from stompkit.replication.values import InvalidValueError, Value, to_json
 
 __all__ = [
     "Candidate",
     "OnDelete",
     "Rule",
-    "RuleProblem",
+    "RuleError",
     "Rules",
     "Stamp",
     "TableRules",
@@ -40,7 +41,7 @@ OnDelete = Literal["update-wins", "delete-wins", "last-writer"]
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
 
-class RuleProblem(ValueError):
+class RuleError(ValueError):
     """Inconsistent rules, or a value that the rule of its column does not accept."""
 
 
@@ -96,11 +97,11 @@ def first_writer() -> Rule:
 def origin_priority(*branch_ids: str) -> Rule:
     """Prefer versions of these nodes, in order; other nodes' versions only if there are none.
 
-    Among versions of unlisted nodes, the last wins. Raises :class:`RuleProblem` for an empty list
+    Among versions of unlisted nodes, the last wins. Raises :class:`RuleError` for an empty list
     and for duplicates.
     """
     if not branch_ids or len(set(branch_ids)) < len(branch_ids):
-        raise RuleProblem("origin_priority takes branch ids, each of them once")
+        raise RuleError("origin_priority takes branch ids, each of them once")
     ranks = {branch_id: -rank for rank, branch_id in enumerate(branch_ids)}
     others = -len(branch_ids)
 
@@ -119,19 +120,19 @@ def custom(name: str, function: Callable[[Sequence[Candidate]], Value]) -> Rule:
 
     It must be deterministic and depend on its argument only. It is called only if versions differ.
     ``name`` represents it in :attr:`Rules.fingerprint`: rename a function whose behaviour changes.
-    Raises :class:`RuleProblem` for an empty name.
+    Raises :class:`RuleError` for an empty name.
     """
     if not name:
-        raise RuleProblem("a custom rule needs a name")
+        raise RuleError("a custom rule needs a name")
 
     def pick(candidates: Sequence[Candidate]) -> Candidate:
         try:
             value = function(candidates)
             to_json(value)
-        except ValueProblem as problem:
-            raise RuleProblem(f"the rule {name!r} gave no value: {problem}") from None
+        except InvalidValueError as problem:
+            raise RuleError(f"the rule {name!r} gave no value: {problem}") from None
         except Exception as error:
-            raise RuleProblem(f"the rule {name!r} failed: {error!r}") from error
+            raise RuleError(f"the rule {name!r} failed: {error!r}") from error
         return Candidate(candidates[-1].stamp, value)
 
     return Rule("choice", f"custom {name}", pick)
@@ -156,18 +157,18 @@ class TableRules:
     columns: Mapping[str, Rule] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Validate the rules; raises :class:`RuleProblem`."""
+        """Validate the rules; raises :class:`RuleError`."""
         default, on_delete = self.default, self.on_delete
         if default is not None and not (isinstance(default, Rule) and default.kind == "choice"):
-            raise RuleProblem(
+            raise RuleError(
                 f"default={default!r}: it is a rule that takes one of several versions, since it is"
                 " for columns of any type; name the columns that are counters or sets"
             )
         if on_delete is not None and on_delete not in get_args(OnDelete):
-            raise RuleProblem(f"on_delete={on_delete!r} is none of {', '.join(get_args(OnDelete))}")
+            raise RuleError(f"on_delete={on_delete!r} is none of {', '.join(get_args(OnDelete))}")
         for name, rule in self.columns.items():
             if not isinstance(rule, Rule):
-                raise RuleProblem(f"column {name}: {rule!r} is no rule, as counter() gives one")
+                raise RuleError(f"column {name}: {rule!r} is no rule, as counter() gives one")
 
     def rule(self, column: str) -> Rule:
         """Return the rule of a column."""
@@ -194,13 +195,13 @@ class Rules:
         """Set the rules by table name, with the schema where a table has one.
 
         ``default`` applies to columns without a rule, and ``on_delete`` likewise to tables. Raises
-        :class:`RuleProblem`.
+        :class:`RuleError`.
         """
         self._others = TableRules(default, on_delete)
         self._tables = {}
         for name, each in (tables or {}).items():
             if not isinstance(each, TableRules):
-                raise RuleProblem(f"table {name}: {each!r} is no TableRules")
+                raise RuleError(f"table {name}: {each!r} is no TableRules")
             self._tables[name] = TableRules(
                 each.default or default, each.on_delete or on_delete, each.columns
             )
@@ -224,3 +225,9 @@ def _description(rules: TableRules) -> list[object]:
     default = rules.rule("").text
     columns = {name: rule.text for name, rule in rules.columns.items() if rule.text != default}
     return [default, rules.on_delete, columns]
+
+
+renamed(
+    __name__,
+    RuleProblem="RuleError",
+)

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Final, TypeVar
 
+from stompkit._common.moved import renamed
 from stompkit._common.retry import Backoff
 from stompkit.replica._channel import Channel
 from stompkit.replica._channel_connection import Arrival, ChannelConnection
@@ -21,9 +22,9 @@ from stompkit.replica._patience import BUSY_S, within
 from stompkit.replica.applier import Applier
 from stompkit.replica.engine import Engine, EngineSettings, Outgoing
 from stompkit.replica.signing import Signer, Verifier
-from stompkit.replica.store import Store, StoreProblem
+from stompkit.replica.store import ReplicaStoreError, Store
 
-__all__ = ["ReplicaStopped", "Runner"]
+__all__ = ["ReplicaStoppedError", "Runner"]
 
 _log: Final = logging.getLogger(__name__)
 _Given = TypeVar("_Given")
@@ -43,7 +44,7 @@ _START_S: Final = 15.0
 _CLOSE_S: Final = 10.0
 
 
-class ReplicaStopped(Exception):
+class ReplicaStoppedError(Exception):
     """The engine's thread has ended; the cause, if any, is the exception that ended it."""
 
 
@@ -111,9 +112,9 @@ class Runner:
     def start(self) -> None:
         """Acquire the lease and start the thread.
 
-        Raises :class:`~stompkit.replica.ReplicaInUse`,
-        :class:`~stompkit.replica.nodes.IdentityProblem`, and
-        :class:`~stompkit.replica.store.StoreProblem`.
+        Raises :class:`~stompkit.replica.ReplicaInUseError`,
+        :class:`~stompkit.replica.nodes.IdentityError`, and
+        :class:`~stompkit.replica.store.ReplicaStoreError`.
         """
         within(_START_S, self._lease.acquire)
         try:
@@ -141,7 +142,7 @@ class Runner:
         self._mailbox.call(self._engine.wake)
 
     def call(self, function: Callable[[Engine], _Given]) -> Future[_Given]:
-        """Call a function in the engine's thread; fails with :class:`ReplicaStopped`."""
+        """Call a function in the engine's thread; fails with :class:`ReplicaStoppedError`."""
         future: Future[_Given] = Future()
         if not self._mailbox.call(partial(_answer, future, function, self._engine)):
             self._refuse(future)
@@ -163,7 +164,7 @@ class Runner:
             while not self._is_stopping.is_set():
                 self._turn()
             self._finish()
-        except _Stopped:
+        except _StoppedError:
             pass
         except BaseException as error:
             self._error = error
@@ -236,7 +237,7 @@ class Runner:
         if not self._is_congested:
             try:
                 self._engine.end()
-            except StoreProblem as problem:
+            except ReplicaStoreError as problem:
                 _log.warning("what was committed last is sent after the next start: %s", problem)
 
     def _close(self) -> None:
@@ -255,7 +256,7 @@ class Runner:
         self._on_turn()
 
     def _refuse(self, future: Future[Any]) -> None:
-        stopped = ReplicaStopped("the replica is not running")
+        stopped = ReplicaStoppedError("the replica is not running")
         stopped.__cause__ = self._error
         future.set_exception(stopped)
 
@@ -271,14 +272,14 @@ class Runner:
                 function()
                 self._problem = ""
                 return
-            except StoreProblem as problem:
+            except ReplicaStoreError as problem:
                 self._problem = str(problem)
             until_s = time.monotonic() + backoff.fail() * (0.5 + random.random())
             while (left_s := until_s - time.monotonic()) > 0:
                 self._mailbox.wait(left_s, for_deliveries=False)
                 self._do_calls()
                 if self._is_stopping.is_set():
-                    raise _Stopped
+                    raise _StoppedError
 
     @property
     def _is_congested(self) -> bool:
@@ -299,7 +300,7 @@ class Runner:
             self._engine.disconnected(number)
 
 
-class _Stopped(Exception):
+class _StoppedError(Exception):
     """A stop was requested while the thread waited for the store."""
 
 
@@ -309,3 +310,9 @@ def _answer(future: Future[_Given], function: Callable[[Engine], _Given], engine
             future.set_result(function(engine))
         except BaseException as error:
             future.set_exception(error)
+
+
+renamed(
+    __name__,
+    ReplicaStopped="ReplicaStoppedError",
+)

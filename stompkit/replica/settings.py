@@ -8,17 +8,18 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Final, Literal, Self, get_args
 
+from stompkit._common.moved import renamed
 from stompkit._common.spelling import closest
 
 # Programs import Channel under its old name, Port.
-from stompkit.replica._channel import Channel, Hosts, SettingsProblem, read_port
+from stompkit.replica._channel import Channel, ChannelSettingsError, Hosts, read_port
 from stompkit.replica._channel import Channel as Port
 from stompkit.replica.compaction import Retention
 from stompkit.replica.engine import EngineSettings
 from stompkit.replica.identity import check_branch_id
 from stompkit.replication.tables import Tables
 
-__all__ = ["Channel", "Direction", "Hosts", "Port", "ReplicaSettings", "SettingsProblem"]
+__all__ = ["Channel", "ChannelSettingsError", "Direction", "Hosts", "Port", "ReplicaSettings"]
 
 #: Direction of replication: ``send`` accepts no changesets of others, ``receive`` makes none.
 Direction = Literal["both", "send", "receive"]
@@ -41,7 +42,7 @@ _OF_PORTS: Final = (
 class ReplicaSettings:
     """Settings of a replica, from keywords or from a mapping (:meth:`of`).
 
-    Unknown names raise TypeError, invalid values raise :class:`SettingsProblem`.
+    Unknown names raise TypeError, invalid values raise :class:`ChannelSettingsError`.
     """
 
     save_history: bool = True
@@ -210,12 +211,12 @@ class ReplicaSettings:
             try:
                 Tables(getattr(self, name))
             except (TypeError, ValueError) as problem:
-                raise SettingsProblem(
+                raise ChannelSettingsError(
                     f"{name} is a list of patterns of tables: {problem}"
                 ) from None
         places = [(port.broker.hosts, port.destination) for port in self.ports]
         if len(set(places)) < len(places):
-            raise SettingsProblem(
+            raise ChannelSettingsError(
                 "a relay has the hosts and the channel of another: all would come twice"
             )
 
@@ -224,7 +225,7 @@ class ReplicaSettings:
         try:
             Retention.parse(self.retention)
         except ValueError as problem:
-            raise SettingsProblem(f"retention: {problem}") from None
+            raise ChannelSettingsError(f"retention: {problem}") from None
 
     def _check_keys(self) -> None:
         if self.trusted_keys is None:
@@ -234,7 +235,7 @@ class ReplicaSettings:
         for branch in self.trusted_keys:
             _check_id("trusted_keys", branch)
         if self.branch_id is None:
-            raise SettingsProblem(
+            raise ChannelSettingsError(
                 "trusted_keys are by branch ids, and this node has no branch_id: give it one"
             )
 
@@ -339,7 +340,7 @@ def _set(settings: ReplicaSettings, name: str, value: object) -> None:
 
 def _want(is_so: object, name: str, rule: str) -> None:
     if not is_so:
-        raise SettingsProblem(f"{name} {rule}")
+        raise ChannelSettingsError(f"{name} {rule}")
 
 
 def _is_number(value: object, kind: type | tuple[type, ...] = (int, float)) -> bool:
@@ -355,15 +356,21 @@ def _check_id(name: str, value: object) -> None:
     try:
         check_branch_id(str(value))
     except ValueError as problem:
-        raise SettingsProblem(f"{name}: {problem}") from None
+        raise ChannelSettingsError(f"{name}: {problem}") from None
 
 
 def _history(value: object) -> bool:
     """Return True if history is saved; accepts Vesper's values, too."""
     if value == "split":
-        raise SettingsProblem(
+        raise ChannelSettingsError(
             "save_history='split': history is kept beside the data, so that both are committed in"
             " one transaction; save_history=True does that"
         )
     _want(isinstance(value, bool) or value == "combined", "save_history", "is True or False")
     return bool(value)
+
+
+renamed(
+    __name__,
+    SettingsProblem="ChannelSettingsError",
+)

@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 
 from stompkit.replica.identity import branch_of, is_origin
-from stompkit.replica.problems import MessageProblem
+from stompkit.replica.problems import MessageError
 from stompkit.replica.signing import SIGNATURE_BYTES, Signer, Verifier
-from stompkit.replication.events import Changeset, EventProblem, RowChange, decode, encode
+from stompkit.replication.events import Changeset, EventError, RowChange, decode, encode
 
 __all__ = ["SignedChangeset"]
 
@@ -58,8 +58,8 @@ class SignedChangeset:
     def make(cls, changeset: Changeset, signer: Signer | None = None) -> SignedChangeset:
         """Encode and sign a changeset; its own id is ignored.
 
-        Raises :class:`~stompkit.replication.events.EventProblem` if other nodes would refuse it,
-        and :class:`~stompkit.replication.values.ValueProblem`.
+        Raises :class:`~stompkit.replication.events.EventError` if other nodes would refuse it,
+        and :class:`~stompkit.replication.values.InvalidValueError`.
         """
         if changeset.id:
             changeset = msgspec.structs.replace(changeset, id="")
@@ -92,7 +92,7 @@ class SignedChangeset:
 
     @property
     def dot(self) -> tuple[str, int]:
-        """Origin and sequence number, decoded without the rest; raises EventProblem."""
+        """Origin and sequence number, decoded without the rest; raises EventError."""
         if self._dot is None:
             self._dot = _dot_of(self.body)
         return self._dot
@@ -101,7 +101,7 @@ class SignedChangeset:
     def changeset(self) -> Changeset:
         """Decoded changeset, with its id.
 
-        Raises :class:`~stompkit.replication.events.EventProblem` if the body is malformed, or not
+        Raises :class:`~stompkit.replication.events.EventError` if the body is malformed, or not
         one that a replica makes.
         """
         if self._changeset is None:
@@ -114,7 +114,7 @@ class SignedChangeset:
     def verify(self, verifier: Verifier) -> None:
         """Check the author's signature, unless ``verifier`` trusts all nodes.
 
-        Raises :class:`~stompkit.replica.signing.Untrusted`, and EventProblem.
+        Raises :class:`~stompkit.replica.signing.UntrustedError`, and EventError.
         """
         if verifier.is_strict:
             # Messages are signed with the same key, but their signed data is never this short.
@@ -130,19 +130,19 @@ class SignedChangeset:
     def decode(cls, item: bytes) -> SignedChangeset:
         """Decode a line of :meth:`encode`; the body of the changeset is not decoded yet.
 
-        Raises :class:`~stompkit.replica.problems.MessageProblem`.
+        Raises :class:`~stompkit.replica.problems.MessageError`.
         """
         text, blank, body = item.partition(b" ")
         if not blank:
-            raise MessageProblem("there is no blank between signature and changeset")
+            raise MessageError("there is no blank between signature and changeset")
         if not text:
             return cls(body)
         try:
             signature = binascii.a2b_base64(text, strict_mode=True)
         except binascii.Error as error:
-            raise MessageProblem(f"the signature of a changeset is no base64: {error}") from None
+            raise MessageError(f"the signature of a changeset is no base64: {error}") from None
         if len(signature) != SIGNATURE_BYTES:
-            raise MessageProblem(f"the signature of a changeset has {len(signature)} octets")
+            raise MessageError(f"the signature of a changeset has {len(signature)} octets")
         return cls(body, signature)
 
 
@@ -150,49 +150,49 @@ def _dot_of(body: bytes) -> tuple[str, int]:
     try:
         dot = _DOT.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise EventProblem(f"this is no changeset: {error}") from None
+        raise EventError(f"this is no changeset: {error}") from None
     _check_dot(dot.origin, dot.sequence)
     return (dot.origin, dot.sequence)
 
 
 def _check_dot(origin: str, sequence: int) -> None:
     if not (is_origin(origin) and 1 <= sequence <= _MOST):
-        raise EventProblem(f"{origin[:80]!r} and {sequence} are no origin and sequence")
+        raise EventError(f"{origin[:80]!r} and {sequence} are no origin and sequence")
 
 
 def _check(changeset: Changeset) -> None:
-    """Raise EventProblem for a changeset that no replica makes or no store can hold."""
+    """Raise EventError for a changeset that no replica makes or no store can hold."""
     revision = changeset.revision
     if revision is None:
-        raise EventProblem("a changeset without a revision is none of a replica")
+        raise EventError("a changeset without a revision is none of a replica")
     if changeset.id:
-        raise EventProblem("the id of a changeset of a replica is not part of it")
+        raise EventError("the id of a changeset of a replica is not part of it")
     _check_dot(changeset.origin, changeset.sequence)
     if not 1 <= revision.hlc <= _MOST:
-        raise EventProblem(f"the hybrid logical time is {revision.hlc}")
+        raise EventError(f"the hybrid logical time is {revision.hlc}")
     for origin, sequence in revision.context.items():
         _check_dot(origin, sequence)
         if origin == changeset.origin:
-            raise EventProblem(f"the context of a changeset of {origin!r} names that origin")
+            raise EventError(f"the context of a changeset of {origin!r} names that origin")
     parents = changeset.parents
     if not all(map(_IS_ID, parents)) or list(parents) != sorted(set(parents)):
-        raise EventProblem("the parents are not ids in order")
+        raise EventError("the parents are not ids in order")
     if changeset.timestamp.tzinfo is None:
-        raise EventProblem("the time of a changeset has no zone")
+        raise EventError("the time of a changeset has no zone")
     if "\0" in revision.author or "\0" in revision.comment:
-        raise EventProblem("author or comment has a NUL")
+        raise EventError("author or comment has a NUL")
     if revision.previous and not _BEGINS_ID(revision.previous):
-        raise EventProblem(f"{revision.previous[:80]!r} is no beginning of an id")
+        raise EventError(f"{revision.previous[:80]!r} is no beginning of an id")
     if not all(
         origin in revision.context and len(id) == 16 for origin, id in revision.seen.items()
     ):
-        raise EventProblem("what it has seen is not what its context names")
+        raise EventError("what it has seen is not what its context names")
     for origin, sequence, id in revision.replaces:
         _check_dot(origin, sequence)
         # A node can replace only its own changesets.
         is_own = origin != changeset.origin and branch_of(origin) == branch_of(changeset.origin)
         if not (is_own and _BEGINS_ID(id)):
-            raise EventProblem(f"a changeset can't replace {origin!r} {sequence} {id[:80]!r}")
+            raise EventError(f"a changeset can't replace {origin!r} {sequence} {id[:80]!r}")
     for change in changeset.changes:
         _check_change(change)
 
@@ -206,11 +206,11 @@ def _check_change(change: RowChange) -> None:
     else:
         is_fine = change.action == "delete"
     if not is_fine or not change.key or change.old_key is not None:
-        raise EventProblem(
+        raise EventError(
             f"table {change.name[:80]!r}: a replica tells {change.action!r} in another way"
         )
     name = change.name
     if not change.table or len(name) > _LONGEST_NAME or "\0" in name:
-        raise EventProblem(
+        raise EventError(
             f"the name of a table has 1 to {_LONGEST_NAME} characters and no NUL, not {name[:80]!r}"
         )

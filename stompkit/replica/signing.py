@@ -13,13 +13,22 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from stompkit._common.moved import renamed
+
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
         Ed25519PrivateKey,
         Ed25519PublicKey,
     )
 
-__all__ = ["SIGNATURE_BYTES", "KeyProblem", "Signer", "Untrusted", "Verifier", "generate_key"]
+__all__ = [
+    "SIGNATURE_BYTES",
+    "Signer",
+    "SigningKeyError",
+    "UntrustedError",
+    "Verifier",
+    "generate_key",
+]
 
 #: Length of a signature in bytes.
 SIGNATURE_BYTES: Final = 64
@@ -27,23 +36,23 @@ SIGNATURE_BYTES: Final = 64
 _PREFIX: Final = "ed25519:"
 
 
-class KeyProblem(ValueError):
+class SigningKeyError(ValueError):
     """An unusable key, or a missing library; ``str()`` says what to do."""
 
 
-class Untrusted(ValueError):
+class UntrustedError(ValueError):
     """Data that no trusted node has signed; ``str()`` says why."""
 
 
 def _need_library() -> None:
     if find_spec("cryptography") is None:
-        raise KeyProblem("keys need the package cryptography: pip install 'stompkit[signing]'")
+        raise SigningKeyError("keys need the package cryptography: pip install 'stompkit[signing]'")
 
 
 def generate_key(path: str | os.PathLike[str]) -> str:
     """Write a new private key to a new file; returns the public key.
 
-    Raises OSError (FileExistsError if the file exists) and :class:`KeyProblem`.
+    Raises OSError (FileExistsError if the file exists) and :class:`SigningKeyError`.
     """
     _need_library()
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -72,7 +81,7 @@ class Signer:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Signer:
-        """Load the key from a file; raises OSError and :class:`KeyProblem`."""
+        """Load the key from a file; raises OSError and :class:`SigningKeyError`."""
         _need_library()
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -82,9 +91,9 @@ class Signer:
         try:
             key = load_pem_private_key(octets, password=None)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-            raise KeyProblem(f"{path} is no private key without a password: {error}") from None
+            raise SigningKeyError(f"{path} is no private key without a password: {error}") from None
         if not isinstance(key, Ed25519PrivateKey):
-            raise KeyProblem(f"the key in {path} is not one of Ed25519")
+            raise SigningKeyError(f"the key in {path} is not one of Ed25519")
         return cls(key)
 
     def sign(self, octets: bytes) -> bytes:
@@ -98,7 +107,7 @@ class Verifier:
     def __init__(self, keys: Mapping[str, str | Sequence[str]] | None = None) -> None:
         """Trust these keys by branch id; if a node has several, any of them is valid.
 
-        Without keys, all nodes are trusted. Raises :class:`KeyProblem`.
+        Without keys, all nodes are trusted. Raises :class:`SigningKeyError`.
         """
         #: True if unknown nodes are refused.
         self.is_strict: Final = bool(keys)
@@ -110,14 +119,14 @@ class Verifier:
         }
 
     def verify(self, branch_id: str, octets: bytes, signature: bytes) -> None:
-        """Check a signature of this node; raises :class:`Untrusted` if it is invalid."""
+        """Check a signature of this node; raises :class:`UntrustedError` if it is invalid."""
         if not self.is_strict:
             return
         keys = self._keys.get(branch_id)
         if keys is None:
-            raise Untrusted(f"the node {branch_id!r} is not one of those that are trusted")
+            raise UntrustedError(f"the node {branch_id!r} is not one of those that are trusted")
         if not signature:
-            raise Untrusted(f"the node {branch_id!r} has not signed this")
+            raise UntrustedError(f"the node {branch_id!r} has not signed this")
         from cryptography.exceptions import InvalidSignature
 
         for key in keys:
@@ -126,7 +135,7 @@ class Verifier:
             except InvalidSignature:
                 continue
             return
-        raise Untrusted(f"this is not signed with the key of the node {branch_id!r}")
+        raise UntrustedError(f"this is not signed with the key of the node {branch_id!r}")
 
 
 def _several(texts: str | Sequence[str]) -> Sequence[str]:
@@ -142,6 +151,13 @@ def _public_key(branch_id: str, text: str) -> Ed25519PublicKey:
         octets = base64.b64decode(text.removeprefix(_PREFIX).strip(), validate=True)
         return Ed25519PublicKey.from_public_bytes(octets)
     except ValueError as error:
-        raise KeyProblem(
+        raise SigningKeyError(
             f"the public key of {branch_id!r} is no text as 'ed25519:BASE64': {error}"
         ) from None
+
+
+renamed(
+    __name__,
+    KeyProblem="SigningKeyError",
+    Untrusted="UntrustedError",
+)

@@ -4,10 +4,11 @@ The unit of replication is a :class:`Changeset`: all changes of one transaction.
 splits it into STOMP frames, and a :class:`Reassembler` joins them again.
 """
 
+from stompkit._common.moved import renamed
 from stompkit.replication.events import (
     Action,
     Changeset,
-    EventProblem,
+    EventError,
     RowChange,
     Source,
     decode,
@@ -16,22 +17,28 @@ from stompkit.replication.events import (
     schema,
 )
 from stompkit.replication.frames import Packet, Reassembler, packets
-from stompkit.replication.values import Row, Value, ValueProblem
+from stompkit.replication.values import InvalidValueError, Row, Value
 
 __all__ = [
     "Action",
     "Changeset",
-    "EventProblem",
+    "EventError",
+    "InvalidValueError",
     "Packet",
     "Reassembler",
     "Row",
     "RowChange",
     "Source",
     "Value",
-    "ValueProblem",
     "decode",
     "encode",
     "make_changeset",
     "packets",
     "schema",
 ]
+
+renamed(
+    __name__,
+    EventProblem="EventError",
+    ValueProblem="InvalidValueError",
+)

@@ -32,7 +32,7 @@ class Json:
         return json.loads(self.text)
 
 
-class _Unfaithful(ValueError):
+class _UnfaithfulError(ValueError):
     """A document that Python cannot represent without loss."""
 
 
@@ -43,7 +43,7 @@ def document(text: str) -> Any:
     """
     try:
         found = _faithful(text)
-    except (_Unfaithful, RecursionError):
+    except (_UnfaithfulError, RecursionError):
         return Json(text.strip(" \t\r\n"))
     if isinstance(found, (dict, list)):
         return found
@@ -78,7 +78,7 @@ def is_faithful(found: Json) -> bool:
 
 
 def _faithful(text: str) -> Any:
-    """Parse a document without loss; raise :class:`_Unfaithful` if that is impossible."""
+    """Parse a document without loss; raise :class:`_UnfaithfulError` if that is impossible."""
     found = json.loads(
         text,
         parse_int=_whole,
@@ -91,23 +91,23 @@ def _faithful(text: str) -> Any:
             # An unpaired surrogate is not a character, although PostgreSQL accepts it.
             json.dumps(found, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise _Unfaithful from None
+            raise _UnfaithfulError from None
     if not _is_shallow(found, _MAX_DEPTH):
-        raise _Unfaithful
+        raise _UnfaithfulError
     return found
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        raise _Unfaithful
+        raise _UnfaithfulError
     return made
 
 
 def _whole(text: str) -> int:
     # A number with thousands of digits is not parsed.
     if text == "-0" or len(text) > 20 or (value := int(text)) not in _INT64:
-        raise _Unfaithful
+        raise _UnfaithfulError
     return value
 
 
@@ -115,7 +115,7 @@ def _fractional(text: str) -> float:
     value = float(text)
     # The digits count: 1.50 is not written as 1.5.
     if repr(value) != text:
-        raise _Unfaithful
+        raise _UnfaithfulError
     return value
 
 

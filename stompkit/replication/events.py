@@ -11,13 +11,14 @@ from uuid import uuid4
 
 import msgspec
 
-from stompkit.replication.values import Row, Value, ValueProblem, from_json, row_to_json
+from stompkit._common.moved import renamed
+from stompkit.replication.values import InvalidValueError, Row, Value, from_json, row_to_json
 
 __all__ = [
     "FORMAT",
     "Action",
     "Changeset",
-    "EventProblem",
+    "EventError",
     "Revision",
     "RowChange",
     "Source",
@@ -36,7 +37,7 @@ FORMAT: Final = 1
 Action = Literal["write", "update", "delete", "read", "truncate", "schema"]
 
 
-class EventProblem(ValueError):
+class EventError(ValueError):
     """Bytes that are not a changeset, or have a newer format; ``str()`` gives the reason."""
 
 
@@ -190,7 +191,7 @@ class _Format(msgspec.Struct):
 def encode(changeset: Changeset) -> bytes:
     """Return the canonical JSON of a changeset: equal changesets give equal bytes.
 
-    Raises :class:`~stompkit.replication.values.ValueProblem` for a value without a JSON form.
+    Raises :class:`~stompkit.replication.values.InvalidValueError` for a value without a JSON form.
     """
     return _ENCODER.encode(
         _envelope(changeset, [_change_to_json(each) for each in changeset.changes])
@@ -250,8 +251,8 @@ def _change_to_json(change: RowChange) -> _Change:
             old_key=_optional(change.old_key),
             schema=change.schema,
         )
-    except ValueProblem as problem:
-        raise ValueProblem(f"table {change.name}: {problem}") from None
+    except InvalidValueError as problem:
+        raise InvalidValueError(f"table {change.name}: {problem}") from None
 
 
 def _optional(row: Row | None) -> dict[str, object] | None:
@@ -259,18 +260,18 @@ def _optional(row: Row | None) -> dict[str, object] | None:
 
 
 def decode(octets: bytes) -> Changeset:
-    """Decode the JSON of a changeset; raises :class:`EventProblem`."""
+    """Decode the JSON of a changeset; raises :class:`EventError`."""
     try:
         number = _FORMAT_DECODER.decode(octets).format
         if number != FORMAT:
-            raise EventProblem(f"this is format {number} of a changeset, and {FORMAT} is known")
+            raise EventError(f"this is format {number} of a changeset, and {FORMAT} is known")
         changeset = _DECODER.decode(octets)
         for change in changeset.changes:
             for row in (change.key, change.before, change.after, change.old_key):
                 if row:
                     _read_values(row)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueProblem) as error:
-        raise EventProblem(f"this is no changeset: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidValueError) as error:
+        raise EventError(f"this is no changeset: {error}") from None
     return changeset
 
 
@@ -282,10 +283,16 @@ def _read_values(row: dict[str, Any]) -> None:
             kind = type(value)
             if kind is dict or kind is list:
                 row[name] = from_json(value)
-    except ValueProblem as problem:
-        raise ValueProblem(f"column {name}: {problem}") from None
+    except InvalidValueError as problem:
+        raise InvalidValueError(f"column {name}: {problem}") from None
 
 
 def schema() -> str:
     """Return the JSON Schema of a changeset."""
     return files("stompkit.replication").joinpath("changeset-schema.json").read_text("utf-8")
+
+
+renamed(
+    __name__,
+    EventProblem="EventError",
+)

@@ -13,12 +13,13 @@ from typing import Final, Self
 
 from blinker import Signal
 
-from stompkit.replication.consumer._retry_policy import RetryPolicy, Stopped, Stopping
+from stompkit._common.moved import renamed
+from stompkit.replication.consumer._retry_policy import ConsumerStoppedError, RetryPolicy, Stopping
 from stompkit.replication.events import Changeset
 from stompkit.replication.signals import CHANGESET
-from stompkit.replication.sinks import ApplyProblem, Sink
+from stompkit.replication.sinks import ApplyError, Sink
 
-__all__ = ["Feeder", "FeederClosed"]
+__all__ = ["Feeder", "FeederClosedError"]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ _TOO_LATE: Final = "the feeder was closed before this was applied"
 _Taken = tuple[Changeset, Future[None]]
 
 
-class FeederClosed(Exception):
+class FeederClosedError(Exception):
     """The feeder is closed, or its sink has failed, which is the cause then."""
 
 
@@ -49,7 +50,7 @@ class Feeder:
         retries: int | None = None,
         backoff_s: float = 0.5,
         max_backoff_s: float = 30.0,
-        on_poison: Callable[[Changeset, ApplyProblem], object] | None = None,
+        on_poison: Callable[[Changeset, ApplyError], object] | None = None,
         on_failure: Callable[[Exception], object] | None = None,
         on_applied: Callable[[Sequence[Changeset]], object] | None = None,
         on_end: Callable[[BaseException], object] | None = None,
@@ -110,7 +111,7 @@ class Feeder:
     def take(self, changeset: Changeset) -> Future[None]:
         """Queue a changeset; return a future that is done when it is applied or has failed.
 
-        Blocks while the queue is full. Raises :class:`FeederClosed`.
+        Blocks while the queue is full. Raises :class:`FeederClosedError`.
         """
         future: Future[None] = Future()
         # The future cannot be cancelled, because a changeset cannot be removed from a transaction.
@@ -128,14 +129,14 @@ class Feeder:
             self._has_changed.wait_for(lambda: self._is_over or self._is_stopped or has_room())
             if self._is_over or not has_room():
                 why = f": {self._error}" if self._error is not None else ""
-                raise FeederClosed(f"nothing is applied any more{why}") from self._error
+                raise FeederClosedError(f"nothing is applied any more{why}") from self._error
             self._line.append((changeset, future))
             self._changes += changes
             self._has_changed.notify_all()
         return future
 
     def stop(self) -> None:
-        """Make blocked and later blocking publishers raise :class:`FeederClosed`; thread-safe.
+        """Make blocked and later blocking publishers raise :class:`FeederClosedError`; thread-safe.
 
         Queued changesets are still applied, and calls that do not block still succeed.
         """
@@ -146,8 +147,8 @@ class Feeder:
     def close(self, timeout_s: float = 10.0) -> None:
         """Stop receiving, and wait for queued changesets, at most ``timeout_s`` seconds.
 
-        Changesets not applied by then fail with :class:`FeederClosed`. The sink stays open. A sink
-        that is busy and does not return within a second is abandoned.
+        Changesets not applied by then fail with :class:`FeederClosedError`. The sink stays open. A
+        sink that is busy and does not return within a second is abandoned.
         """
         self._signal.disconnect(self.take)
         with self._has_changed:
@@ -158,7 +159,7 @@ class Feeder:
         self._thread.join(_LAST_S)
         if self._thread.is_alive():
             _log.error("the sink has not come back, and is left to itself")
-            self._fail(FeederClosed(_TOO_LATE))
+            self._fail(FeederClosedError(_TOO_LATE))
 
     @property
     def _is_over(self) -> bool:
@@ -171,8 +172,8 @@ class Feeder:
             while taken := self._next():
                 self._apply([changeset for changeset, _ in taken])
                 self._done(taken)
-        except Stopped:
-            self._fail(FeederClosed(_TOO_LATE))
+        except ConsumerStoppedError:
+            self._fail(FeederClosedError(_TOO_LATE))
         except BaseException as error:
             self._fail(error)
             if self._on_end is not None:
@@ -199,7 +200,7 @@ class Feeder:
         stopping = Stopping(self._stop, None)
         try:
             self._patience.call(partial(self._sink.apply, changesets), stopping)
-        except ApplyProblem as problem:
+        except ApplyError as problem:
             if len(changesets) > 1:
                 # One of them cannot be applied, but those before it can.
                 for each in changesets:
@@ -227,3 +228,9 @@ class Feeder:
         _log.error("the sink has failed, and is tried again: %r", error)
         if self._on_failure is not None:
             self._on_failure(error)
+
+
+renamed(
+    __name__,
+    FeederClosed="FeederClosedError",
+)

@@ -12,7 +12,7 @@ import msgspec
 from stompkit.replication.events import (
     FORMAT,
     Changeset,
-    EventProblem,
+    EventError,
     decode,
     encode_parts,
 )
@@ -84,23 +84,23 @@ class Reassembler:
     def add(self, headers: Mapping[str, str], body: bytes) -> Changeset | None:
         """Add a frame; return the changeset that it completes, or None.
 
-        Raises :class:`~stompkit.replication.events.EventProblem` for a frame that is not part of a
+        Raises :class:`~stompkit.replication.events.EventError` for a frame that is not part of a
         changeset, and if incomplete changesets exceed ``max_bytes``.
         """
         changeset = decode(body)
         number, parts = _number(headers, "stompkit-part"), _number(headers, "stompkit-parts")
         if number > parts:
-            raise EventProblem(f"part {number} of {parts}")
+            raise EventError(f"part {number} of {parts}")
         if parts == 1:
             return changeset
         partial = self._waiting.setdefault(changeset.id, _Partial(parts))
         if partial.parts != parts:
-            raise EventProblem(
+            raise EventError(
                 f"changeset {changeset.id} had {partial.parts} parts, and has {parts} now"
             )
         if number not in partial.found:
             if self._size + len(body) > self._max_bytes:
-                raise EventProblem(
+                raise EventError(
                     f"parts of {len(self._waiting)} changesets that are not whole take more than "
                     f"{self._max_bytes} octets"
                 )
@@ -124,5 +124,5 @@ def _number(headers: Mapping[str, str], name: str) -> int:
     text = headers.get(name, "1")
     # Check the length first: int() raises another error for thousands of digits.
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0):
-        raise EventProblem(f"the header {name} is {text[:20]!r}, which is no number of a part")
+        raise EventError(f"the header {name} is {text[:20]!r}, which is no number of a part")
     return int(text)

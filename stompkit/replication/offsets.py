@@ -10,11 +10,12 @@ import msgspec
 from sqlalchemy import Column, Engine, LargeBinary, MetaData, String, Table, insert, select, update
 
 from stompkit._common.files import write_atomically
+from stompkit._common.moved import renamed
 
-__all__ = ["Checkpoint", "FileOffsets", "MemoryOffsets", "Offsets", "OffsetsProblem", "SqlOffsets"]
+__all__ = ["Checkpoint", "FileOffsets", "MemoryOffsets", "Offsets", "OffsetsError", "SqlOffsets"]
 
 
-class OffsetsProblem(Exception):
+class OffsetsError(Exception):
     """Stored data is not a checkpoint; ``str()`` says where, and what to do."""
 
 
@@ -35,7 +36,7 @@ class Offsets(Protocol):
     """Stores the checkpoint of one publisher."""
 
     def load(self) -> Checkpoint | None:
-        """Return the last checkpoint, or ``None``. Raises :class:`OffsetsProblem`."""
+        """Return the last checkpoint, or ``None``. Raises :class:`OffsetsError`."""
 
     def store(self, checkpoint: Checkpoint) -> None:
         """Replace the stored checkpoint durably, so that it survives a crash."""
@@ -49,7 +50,7 @@ def _decode(octets: bytes, where: str) -> Checkpoint:
     try:
         return _DECODER.decode(octets)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise OffsetsProblem(
+        raise OffsetsError(
             f"{where} holds no checkpoint ({error}): restore it, or remove it to begin anew"
         ) from None
 
@@ -79,7 +80,7 @@ class FileOffsets:
         self._next = self._path.with_name(self._path.name + ".new")
 
     def load(self) -> Checkpoint | None:
-        """Return the last checkpoint. Raises :class:`OffsetsProblem`, or OSError if unreadable.
+        """Return the last checkpoint. Raises :class:`OffsetsError`, or OSError if unreadable.
 
         A missing file is created, so that a path without write access is reported before anything
         is published.
@@ -133,3 +134,9 @@ class SqlOffsets:
         with self._engine.begin() as connection:
             if not connection.execute(row).rowcount:
                 connection.execute(insert(self._table).values(name=self._name, checkpoint=octets))
+
+
+renamed(
+    __name__,
+    OffsetsProblem="OffsetsError",
+)

@@ -15,18 +15,19 @@ from uuid import uuid4
 import msgspec
 from blinker import Signal
 
+from stompkit._common.moved import renamed
 from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
 from stompkit.replication.offsets import Checkpoint, MemoryOffsets, Offsets
 from stompkit.replication.signals import CHANGESET, Raw, emit
 from stompkit.replication.tables import Tables
 
-__all__ = ["Publication", "PublicationStopped"]
+__all__ = ["Publication", "PublicationStoppedError"]
 
 #: Interval in seconds at which a wait checks for :meth:`Publication.stop`.
 _LOOK_S: Final = 0.2
 
 
-class PublicationStopped(Exception):
+class PublicationStoppedError(Exception):
     """:meth:`Publication.stop` was called during a wait."""
 
 
@@ -167,8 +168,8 @@ class Publication:
 
         ``tables`` filters and masks the changes. ``state`` replaces the state of the checkpoint; by
         default the state is kept. Blocks while the maximum number of changesets is unconfirmed;
-        raises :class:`PublicationStopped` if :meth:`stop` is called then. Raises the errors of the
-        changeset's receivers, directly or through their futures; then start again from the
+        raises :class:`PublicationStoppedError` if :meth:`stop` is called then. Raises the errors of
+        the changeset's receivers, directly or through their futures; then start again from the
         checkpoint, with a new object.
         """
         self._make_room()
@@ -245,8 +246,8 @@ class Publication:
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until everything is confirmed, and store the checkpoint.
 
-        Raises TimeoutError, :class:`PublicationStopped`, and the error of a receiver's future; the
-        checkpoint is stored up to that point.
+        Raises TimeoutError, :class:`PublicationStoppedError`, and the error of a receiver's future;
+        the checkpoint is stored up to that point.
         """
         deadline = None if timeout_s is None else self._clock() + timeout_s
         try:
@@ -258,7 +259,7 @@ class Publication:
                 self._store(self._confirmed)
 
     def stop(self) -> None:
-        """Make current and future waits raise :class:`PublicationStopped`."""
+        """Make current and future waits raise :class:`PublicationStoppedError`."""
         self._stop.set()
 
     # Inside.
@@ -277,7 +278,7 @@ class Publication:
             if not done.not_done or any(each.exception() for each in done.done):
                 return
             if self._stop.is_set():
-                raise PublicationStopped
+                raise PublicationStoppedError
             if left <= 0:
                 raise TimeoutError(f"{self.unconfirmed} changesets were not confirmed in time")
 
@@ -302,3 +303,9 @@ class Publication:
         self._offsets.store(checkpoint)
         self._stored = checkpoint
         self._stored_at = self._clock()
+
+
+renamed(
+    __name__,
+    PublicationStopped="PublicationStoppedError",
+)

@@ -33,6 +33,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 from uuid import UUID
 
+from stompkit._common.moved import renamed
 from stompkit.replication._documents import (
     Json,
     document,
@@ -45,11 +46,11 @@ from stompkit.replication._nodates import NoDate
 
 __all__ = [
     "Interval",
+    "InvalidValueError",
     "Json",
     "NoDate",
     "Row",
     "Value",
-    "ValueProblem",
     "document",
     "from_json",
     "interval",
@@ -73,12 +74,12 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _PLAIN: Final = frozenset((str, bool, type(None)))
 
 
-class ValueProblem(ValueError):
+class InvalidValueError(ValueError):
     """A value without a JSON form, or JSON that is not a value; ``str()`` says which."""
 
 
 def to_json(value: Value) -> object:
-    """Return a value in a form for JSON encoders; raises :class:`ValueProblem` for other types."""
+    """Return a value in a form for JSON encoders; raises InvalidValueError for other types."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -125,29 +126,29 @@ def _derived(kind: type) -> _Writer:
     for known, name, write in _WRITERS:
         if issubclass(kind, known):
             return name, write
-    raise ValueProblem(f"a column can't be carried as JSON that holds {kind.__qualname__}")
+    raise InvalidValueError(f"a column can't be carried as JSON that holds {kind.__qualname__}")
 
 
 def _document(value: object) -> object:
-    """Return a value inside a JSON document; raise ValueProblem for types that JSON lacks."""
+    """Return a value inside a JSON document; raise InvalidValueError for types that JSON lacks."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
     if isinstance(value, Mapping):
         if not all(isinstance(name, str) for name in value):
-            raise ValueProblem("a JSON document has a name that is not text")
+            raise InvalidValueError("a JSON document has a name that is not text")
         return {name: _document(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [_document(each) for each in value]
-    raise ValueProblem(f"a JSON document can't hold {type(value).__qualname__}")
+    raise InvalidValueError(f"a JSON document can't hold {type(value).__qualname__}")
 
 
 def _members(value: set[object] | frozenset[object]) -> list[str]:
     """Return the sorted members of a MySQL SET."""
     names = [each for each in value if isinstance(each, str)]
     if len(names) < len(value):
-        raise ValueProblem("a set has a member that is not text")
+        raise InvalidValueError("a set has a member that is not text")
     return sorted(names)
 
 
@@ -182,27 +183,27 @@ _EXACT: Final[dict[type, _Writer]] = {
 
 
 def from_json(value: object) -> Value:
-    """Return the value of a JSON form; raises :class:`ValueProblem` for an invalid form."""
+    """Return the value of a JSON form; raises :class:`InvalidValueError` for an invalid form."""
     if not isinstance(value, dict):
         if isinstance(value, list):
-            raise ValueProblem("a list stands for no value: a document is {'$json': [...]}")
+            raise InvalidValueError("a list stands for no value: a document is {'$json': [...]}")
         return value
     if len(value) != 1:
-        raise ValueProblem(f"an object with {len(value)} members stands for no value")
+        raise InvalidValueError(f"an object with {len(value)} members stands for no value")
     ((name, content),) = value.items()
     if name == "$json":
         # An object or a list stands for itself; other documents are marked to differ from text.
         return content if isinstance(content, (dict, list)) else document_in(content)
     read = _READERS.get(name)
     if read is None:
-        raise ValueProblem(f"{name!r} names no type of a value")
+        raise InvalidValueError(f"{name!r} names no type of a value")
     wanted, convert = read
     if not isinstance(content, wanted) or isinstance(content, bool):
-        raise ValueProblem(f"{name} does not hold {content!r}")
+        raise InvalidValueError(f"{name} does not hold {content!r}")
     try:
         return convert(content)
     except (ValueError, InvalidOperation, OverflowError, binascii.Error) as error:
-        raise ValueProblem(f"{name} does not hold {content!r}: {error}") from None
+        raise InvalidValueError(f"{name} does not hold {content!r}: {error}") from None
 
 
 def _set(names: list[object]) -> frozenset[str]:
@@ -253,14 +254,14 @@ _READERS: Final[dict[str, tuple[type | tuple[type, ...], Callable[[Any], Value]]
 
 
 def row_to_json(row: Row) -> dict[str, object]:
-    """Return a row as JSON; raises :class:`ValueProblem` that names the column."""
+    """Return a row as JSON; raises :class:`InvalidValueError` that names the column."""
     made = {}
     name = ""
     try:
         for name, value in row.items():
             made[name] = value if type(value) in _PLAIN else to_json(value)
-    except ValueProblem as problem:
-        raise ValueProblem(f"column {name}: {problem}") from None
+    except InvalidValueError as problem:
+        raise InvalidValueError(f"column {name}: {problem}") from None
     return made
 
 
@@ -272,6 +273,12 @@ def row_from_json(row: Mapping[str, object]) -> dict[str, Value]:
         for name, value in row.items():
             kind = type(value)
             made[name] = from_json(value) if kind is dict or kind is list else value
-    except ValueProblem as problem:
-        raise ValueProblem(f"column {name}: {problem}") from None
+    except InvalidValueError as problem:
+        raise InvalidValueError(f"column {name}: {problem}") from None
     return made
+
+
+renamed(
+    __name__,
+    ValueProblem="InvalidValueError",
+)

@@ -3,9 +3,10 @@
 ``twistd stompkit`` runs it; :class:`BrokerFactory` embeds it in another Twisted program.
 """
 
+from stompkit._common.moved import renamed
 from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.destinations import Destination
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.errors import RefusedError
 
 # Two names for each: plug-ins import the old ones, Entry and Ledger.
 from stompkit.server.domain.queues.references import MessageReference
@@ -57,10 +58,15 @@ __all__ = [
     "Outlet",
     "PendingAcks",
     "Policy",
-    "Refused",
+    "RefusedError",
     "Request",
     "Settlement",
     "StoreRunner",
     "Subscription",
     "User",
 ]
+
+renamed(
+    __name__,
+    Refused="RefusedError",
+)

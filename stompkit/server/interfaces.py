@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from stompkit._common.moved import renamed
+
 __all__ = [
     "Action",
     "Authenticator",
@@ -28,7 +30,7 @@ __all__ = [
     "Request",
     "SetRecord",
     "StoreError",
-    "StoreFull",
+    "StoreFullError",
     "StoreRunner",
     "StoredMessage",
     "Timer",
@@ -166,7 +168,7 @@ class StoreError(Exception):
     """The store could not execute a call; it has applied nothing of it."""
 
 
-class StoreFull(StoreError):
+class StoreFullError(StoreError):
     """There is no space, on the disk or within the store's own limit."""
 
 
@@ -342,3 +344,9 @@ class BriefRunner(StoreRunner, Protocol):
         failed: Callable[[StoreError], None],
     ) -> None:
         """Run as :meth:`run`; ``work`` is brief, and no other task waits for this thread."""
+
+
+renamed(
+    __name__,
+    StoreFull="StoreFullError",
+)

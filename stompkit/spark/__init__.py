@@ -12,19 +12,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from stompkit._common.lazy import imported
+from stompkit._common.moved import renamed
 
 # Its module has the same name, which would shadow the function.
 from stompkit.spark.ship import ship
 
 if TYPE_CHECKING:
-    from stompkit.spark.session import SparkProblem, spark_session
+    from stompkit.spark.session import SparkError, spark_session
     from stompkit.spark.source import StompDataSource
 
-__all__ = ["SparkProblem", "StompDataSource", "ship", "spark_session"]
+__all__ = ["SparkError", "StompDataSource", "ship", "spark_session"]
 
 #: Module of each public name.
 _MODULES = {
-    "SparkProblem": "session",
+    "SparkError": "session",
     "StompDataSource": "source",
     "spark_session": "session",
 }
@@ -32,3 +33,9 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     return imported(__name__, _MODULES, name)
+
+
+renamed(
+    __name__,
+    SparkProblem="SparkError",
+)

@@ -36,7 +36,7 @@ class BatchReader(DataSourceReader):
         self._options: Final = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the input partitions once the broker has no more messages; raises SpoolProblem."""
+        """Return the input partitions once the broker has no more messages; raises SpoolError."""
         reader = self._received()
         start, end = self._ends(reader)
         return list(plan(reader, start, end, self._options))

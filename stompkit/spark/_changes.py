@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stompkit.replication.events import FORMAT, EventProblem
+from stompkit.replication.events import FORMAT, EventError
 from stompkit.spark._columns import BATCH_BYTES, BATCH_ROWS, CHANGES
 from stompkit.spark._parts import (
     NULL,
@@ -129,7 +129,7 @@ def _read(
                     yield whole
             else:
                 yield Whole(ordinal, received_us, envelope)
-        except EventProblem as problem:
+        except EventError as problem:
             yield Whole(ordinal, received_us, None, str(problem))
         ordinal += 1
 

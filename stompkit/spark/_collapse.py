@@ -20,13 +20,13 @@ from stompkit.spark._bulk import OpenTable, by_table, take
 from stompkit.spark._documents import COLUMNS, document, identity_of, problem_of, values
 from stompkit.spark._states import (
     Admit,
-    Broken,
     Choice,
     Document,
     Kind,
     Place,
     Problem,
     State,
+    StateError,
     Step,
     TableRules,
 )
@@ -98,11 +98,11 @@ class Collapse:
             table = self._find(source)
             try:
                 if operation == "unreadable":
-                    raise Broken(problem_of(batch, number))
+                    raise StateError(problem_of(batch, number))
                 if table is not None:
                     self.changes += 1
                     self._take(table, operation, place, *map(document, documents))
-            except Broken as broken:
+            except StateError as broken:
                 key = batch.column("key")[number].as_py() or ""
                 text = ".".join(filter(None, source))
                 self.problems.append(Problem(place, operation, text, key, str(broken)))
@@ -163,7 +163,7 @@ class Collapse:
         try:
             own = {name: image[name] for name in names}
         except KeyError as missing:
-            raise Broken(f"the column {missing.args[0]!r} of its key is not told") from None
+            raise StateError(f"the column {missing.args[0]!r} of its key is not told") from None
         values = tuple(own.values())
         if not table.told_key:
             table.told_key = tuple(own)
@@ -176,7 +176,7 @@ class Collapse:
             table.moves = None
             table.told_key = tuple(own)
         if None in values:
-            raise Broken("NULL in the key")
+            raise StateError("NULL in the key")
         if table.rules.group is not None:
             self._turn(table, deletes=deletes)
         source = (table.schema, table.name)
@@ -225,7 +225,7 @@ class Collapse:
         if renamed and not self._choice.follows_names:
             if changes.untold == "names":
                 old, new = next(iter(renamed.items()))
-                raise Broken(
+                raise StateError(
                     f"the column {old!r} is called {new!r} from then on, which this job does not"
                     " follow. To go on, have the job replicate, under another name, apply the spool"
                     " to an empty target"
@@ -241,7 +241,7 @@ class Collapse:
         if changes.untold == "values":
             statement = after.get("statement")
             told = f" ({statement[:200]})" if isinstance(statement, str) else ""
-            raise Broken(
+            raise StateError(
                 f"rows that were there have become others by a statement{told}, and the source"
                 " takes no snapshots, so that they are not told again. To go on, copy the table by"
                 " other means, and set on-problem to dead-letter; or publish with --snapshot"
@@ -249,7 +249,7 @@ class Collapse:
             )
 
     def _chosen(self, table: OpenTable, renamed: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the applied column renames; raises Broken if a rename conflicts with an option."""
+        """Return the applied column renames; raises StateError if one conflicts with an option."""
         choice = self._choice
         for old, new in renamed.items():
             for option, names in (
@@ -258,12 +258,12 @@ class Collapse:
                 ("keys", frozenset(table.key_names)),
             ):
                 if old in names and new not in names:
-                    raise Broken(
+                    raise StateError(
                         f"the column {old!r}, which is in {option}, is called {new!r} now."
                         f" To go on, name that in {option} as well"
                     )
         if not renamed.keys().isdisjoint(renamed.values()):
-            raise Broken(
+            raise StateError(
                 "columns have exchanged their names. To go on, do the same in the target, and set"
                 " on-problem to dead-letter"
             )
@@ -322,7 +322,7 @@ class Collapse:
         if operation in ("update", "delete"):
             kind = "update_one" if operation == "update" else "delete_one"
             if not before:
-                raise Broken("neither a key nor the row before is told: `keys` can name one")
+                raise StateError("neither a key nor the row before is told: `keys` can name one")
         self._close(table)
         table.moves = None
         columns = self._choice.reduced(image, ()) if self._choice.is_partial else image

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stompkit.spark._states import Broken, Document
+from stompkit.spark._states import Document, StateError
 
 __all__ = ["COLUMNS", "document", "documents", "identity_of", "problem_of", "values"]
 
@@ -54,7 +54,7 @@ def document(value: Any) -> Document | None:
     try:
         decoded: Document | None = _DECODER.decode(value)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Broken(f"this is no row: {error}") from None
+        raise StateError(f"this is no row: {error}") from None
     return decoded
 
 

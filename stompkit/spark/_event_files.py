@@ -23,7 +23,7 @@ import msgspec
 
 from stompkit._common.files import FileLock, LockedError, sync_path
 
-__all__ = ["DEAD_LETTERS", "FRESH", "BrokenStore", "Entry", "Folder", "Listing", "Move"]
+__all__ = ["DEAD_LETTERS", "FRESH", "BrokenStoreError", "Entry", "Folder", "Listing", "Move"]
 
 #: Folder of dead letters, which a pipeline manages itself.
 DEAD_LETTERS: Final = "dead-letters"
@@ -37,7 +37,7 @@ _NUMBERS_BITS: Final = 32
 _LONGEST_NAME: Final = 150
 
 
-class BrokenStore(Exception):
+class BrokenStoreError(Exception):
     """An event store with missing files, or of a newer format; ``str()`` says which."""
 
 
@@ -110,7 +110,7 @@ class Folder:
         self._lock = threading.Lock()
 
     def listing(self) -> Listing:
-        """Return the current list; raises :class:`BrokenStore`."""
+        """Return the current list; raises :class:`BrokenStoreError`."""
         try:
             octets = self._list.read_bytes()
         except FileNotFoundError:
@@ -122,9 +122,9 @@ class Folder:
         try:
             listing = msgspec.json.decode(octets, type=Listing)
         except msgspec.DecodeError as error:
-            raise BrokenStore(f"{self._list} is no list of files: {error}") from None
+            raise BrokenStoreError(f"{self._list} is no list of files: {error}") from None
         if listing.format != _FORMAT:
-            raise BrokenStore(
+            raise BrokenStoreError(
                 f"{self._list} has the format {listing.format}, and {_FORMAT} is known"
             )
         with self._lock:
@@ -144,7 +144,7 @@ class Folder:
         ``incomplete`` are the namespaces whose history loses data by the commit.
 
         Returns False without any change if the fence was moved. Raises ``FileNotFoundError`` for
-        files that were not listed in time, and :class:`BrokenStore` if a file to remove is not
+        files that were not listed in time, and :class:`BrokenStoreError` if a file to remove is not
         listed.
         """
         with self._locked("lock", waits=True):
@@ -154,7 +154,7 @@ class Folder:
             gone = {entry.path for entry in removed}
             files = [entry for entry in before.files if entry.path not in gone]
             if len(files) + len(gone) != len(before.files):
-                raise BrokenStore(f"{self._list} does not have what was merged")
+                raise BrokenStoreError(f"{self._list} does not have what was merged")
             number = before.next
             for entry in added:
                 # A cleanup may have removed the file as abandoned.

@@ -6,9 +6,9 @@ import time
 from typing import Final, cast
 
 from stompkit.client import AckMode
-from stompkit.spark._java import SparkProblem
+from stompkit.spark._java import SparkError
 from stompkit.spark._options import SourceOptions
-from stompkit.spool import SpoolInUse, SpoolProblem, SpoolReader, SpoolWriter
+from stompkit.spool import SpoolError, SpoolInUseError, SpoolReader, SpoolWriter
 from stompkit.spool.receiver import Receiver
 
 __all__ = ["Intake"]
@@ -35,13 +35,13 @@ class Intake:
     def ensure(self) -> None:
         """Start to receive if no process does; cheap enough to call often.
 
-        Raises :class:`~stompkit.spark.session.SparkProblem` if receiving has ended.
+        Raises :class:`~stompkit.spark.session.SparkError` if receiving has ended.
         """
         options = self._options
         if self._receiver is not None:
             failure = self._receiver.status().failure
             if failure is not None:
-                raise SparkProblem(f"nothing is received any more: {failure}") from failure
+                raise SparkError(f"nothing is received any more: {failure}") from failure
             return
         now = time.monotonic()
         if options.broker is None or now < self._next_try:
@@ -49,7 +49,7 @@ class Intake:
         self._next_try = now + _RETRY_S
         try:
             self._writer = SpoolWriter(options.spool, partitions=options.partitions)
-        except SpoolInUse:
+        except SpoolInUseError:
             return  # `stompkit spool` or another query fills it
         self._receiver = Receiver(
             options.broker,
@@ -64,13 +64,13 @@ class Intake:
         self._receiver.start()
 
     def open(self) -> SpoolReader:
-        """Return the spool, waiting for another process that creates it; raises SpoolProblem."""
+        """Return the spool, waiting for another process that creates it; raises SpoolError."""
         self.ensure()
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
                 return SpoolReader(self._options.spool)
-            except SpoolProblem:
+            except SpoolError:
                 if time.monotonic() >= deadline:
                     raise
             time.sleep(_LOOK_S)
@@ -78,7 +78,7 @@ class Intake:
     def drain(self) -> None:
         """Wait until the broker is connected, and has sent no message for a second.
 
-        Raises :class:`~stompkit.spark.session.SparkProblem` if no broker answers.
+        Raises :class:`~stompkit.spark.session.SparkError` if no broker answers.
         """
         if self._receiver is None:
             return
@@ -86,7 +86,7 @@ class Intake:
         while not (status := self._receiver.status()).connected:
             self.ensure()
             if time.monotonic() >= deadline:
-                raise SparkProblem(status.problem or "no broker answers")
+                raise SparkError(status.problem or "no broker answers")
             time.sleep(_LOOK_S)
         received = -1
         quiet_since = 0.0

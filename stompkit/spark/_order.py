@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stompkit.spark._parts import header_values, several_parts
-from stompkit.spool import Block, SpoolProblem
+from stompkit.spool import Block, SpoolError
 
 __all__ = ["Gap", "Origin", "Origins", "Piece", "Run", "Scan", "check_late", "scan"]
 
@@ -426,10 +426,10 @@ def _is_number(text: str) -> bool:
 
 
 def check_late(late: Sequence[tuple[str, int]]) -> None:
-    """Raise SpoolProblem for changesets that arrived too late."""
+    """Raise SpoolError for changesets that arrived too late."""
     if late:
         origin, sequence = late[0]
-        raise SpoolProblem(
+        raise SpoolError(
             f"changeset {sequence} of {origin} came when others behind it had been applied, so that"
             " it can't be applied in its order. To go on without it set the option gap to skip; to"
             " have it, rebuild the target from the spool"

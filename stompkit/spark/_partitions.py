@@ -14,7 +14,7 @@ from stompkit.spark._changes import change_batches
 from stompkit.spark._columns import RANGES, raw_batches
 from stompkit.spark._options import Bound, Payload, SourceOptions
 from stompkit.spark._order import Piece, Run
-from stompkit.spool import DataLost, SpoolProblem, SpoolReader
+from stompkit.spool import DataLostError, SpoolError, SpoolReader
 
 __all__ = ["SpoolRange", "plan", "read", "resolve"]
 
@@ -48,7 +48,7 @@ class SpoolRange(InputPartition):
 
 
 def resolve(reader: SpoolReader, bound: Bound) -> tuple[int, ...]:
-    """Return the ordinals of a bound; raises SpoolProblem for an invalid partition.
+    """Return the ordinals of a bound; raises SpoolError for an invalid partition.
 
     Ordinals below the floor or beyond the head are returned unchanged.
     """
@@ -59,7 +59,7 @@ def resolve(reader: SpoolReader, bound: Bound) -> tuple[int, ...]:
     if isinstance(bound, dict):
         unknown = [number for number in bound if number >= reader.partitions]
         if unknown:
-            raise SpoolProblem(
+            raise SpoolError(
                 f"{reader.folder} has {reader.partitions} partitions, counted from 0, and no "
                 f"partition {unknown[0]}"
             )
@@ -80,7 +80,7 @@ def plan(
     options: SourceOptions,
     pieces: Mapping[int, Sequence[Piece]] | None = None,
 ) -> list[SpoolRange]:
-    """Return the ranges that tasks read; raises DataLost if a message is no longer retained.
+    """Return the ranges that tasks read; raises DataLostError if a message is no longer retained.
 
     ``pieces`` are those of partitions that are read in another order than the messages arrived.
     With ``failOnDataLoss=false`` available messages are read, and missing ones are logged.
@@ -132,7 +132,7 @@ def _halved(ranges: Sequence[tuple[int, int, int]], least: int) -> list[tuple[in
 
 
 def _there(reader: SpoolReader, partition: int, start: int, *, is_strict: bool) -> int:
-    """Return the first available ordinal from ``start`` on; raises DataLost if that is later."""
+    """Return the first ordinal from ``start`` on; raises DataLostError if that is not retained."""
     floor = reader.floor()[partition]
     if start >= floor:
         return start
@@ -141,7 +141,7 @@ def _there(reader: SpoolReader, partition: int, start: int, *, is_strict: bool) 
         "removed by retention"
     )
     if is_strict:
-        raise DataLost(
+        raise DataLostError(
             f"{text}. To go on without them set the option failOnDataLoss to false; to have "
             "retention wait for this query, the option reader to a name",
             partition=partition,

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stompkit.replication.events import FORMAT, Action, EventProblem, decode
-from stompkit.spool import Block, DataLost, Texts
+from stompkit.replication.events import FORMAT, Action, EventError, decode
+from stompkit.spool import Block, DataLostError, Texts
 
 __all__ = [
     "NULL",
@@ -107,7 +107,7 @@ _OPENING, _CLOSING = b"{}"
 def read_envelope(body: memoryview) -> Envelope:
     """Parse the JSON of a changeset, but not its values.
 
-    Raises :class:`~stompkit.replication.events.EventProblem`.
+    Raises :class:`~stompkit.replication.events.EventError`.
     """
     try:
         return _DECODER.decode(body)
@@ -115,7 +115,7 @@ def read_envelope(body: memoryview) -> Envelope:
         reason = str(error)
     # The full parser reports the cause best, for example a newer format.
     decode(bytes(body))
-    raise EventProblem(f"this is no changeset: {reason}")
+    raise EventError(f"this is no changeset: {reason}")
 
 
 def read_envelopes(bodies: Texts) -> list[Envelope] | None:
@@ -212,11 +212,11 @@ class Assembly:
         """Add a part of ``size`` bytes with the headers ``part``.
 
         Returns the changeset that it completes, or None. Raises
-        :class:`~stompkit.replication.events.EventProblem`.
+        :class:`~stompkit.replication.events.EventError`.
         """
         number, of = (_number(text) for text in part)
         if number > of:
-            raise EventProblem(f"part {number} of {of}")
+            raise EventError(f"part {number} of {of}")
         if envelope.id in self._done:
             return None
         partial = self._partials.get(envelope.id)
@@ -224,10 +224,10 @@ class Assembly:
             partial = self._partials[envelope.id] = _Partial(of)
             partial.found |= self._behind.find(envelope.id, number, of)
         if partial.of != of:
-            raise EventProblem(f"changeset {envelope.id} had {partial.of} parts, and has {of} now")
+            raise EventError(f"changeset {envelope.id} had {partial.of} parts, and has {of} now")
         if number not in partial.found:
             if self._size + size > _MOST_WAITING:
-                raise EventProblem(
+                raise EventError(
                     f"parts of {len(self._partials)} changesets that are not whole take more than "
                     f"{_MOST_WAITING} octets"
                 )
@@ -300,7 +300,7 @@ class _Behind:
                 return
             for block in self._reader.blocks(self._partition, low, self._at):
                 self._collect(block)
-        except DataLost:  # removed by retention meanwhile
+        except DataLostError:  # removed by retention meanwhile
             self._is_at_end = True
         self._at = low
 
@@ -311,7 +311,7 @@ class _Behind:
             try:
                 envelope = read_envelope(data[offsets[row] : offsets[row + 1]])
                 self._found.setdefault(envelope.id, {})[_number(number)] = envelope
-            except EventProblem:
+            except EventError:
                 continue  # the task that reads that message reports it
 
 
@@ -324,5 +324,5 @@ def _array(texts: Texts, kind: pa.DataType) -> pa.Array:
 def _number(text: str) -> int:
     # The length is checked first: int() raises another error for thousands of digits.
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0):
-        raise EventProblem(f"{text[:20]!r} is no number of a part")
+        raise EventError(f"{text[:20]!r} is no number of a part")
     return int(text)

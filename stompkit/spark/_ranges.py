@@ -28,7 +28,7 @@ def are_ranges(df: DataFrame) -> bool:
 
 
 def batches_of(ranges: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the changes in ranges, with the source's columns; raises SpoolProblem."""
+    """Yield the changes in ranges, with the source's columns; raises SpoolError."""
     for batch in ranges:
         for row in batch.to_pylist():
             options = SourceOptions(

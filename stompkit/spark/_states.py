@@ -8,13 +8,13 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 __all__ = [
     "Admit",
-    "Broken",
     "Choice",
     "Document",
     "Kind",
     "Place",
     "Problem",
     "State",
+    "StateError",
     "Step",
     "TableRules",
 ]
@@ -141,5 +141,5 @@ class Admit(Protocol):
         """Return True if the change of the row takes effect; ``is_gone`` is true for a delete."""
 
 
-class Broken(ValueError):
+class StateError(ValueError):
     """An invalid change; ``str()`` says why."""

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 from stompkit.spark._options import SourceOptions
 from stompkit.spark._order import Gap, Origins, Piece, check_late, scan
 from stompkit.spark._partitions import plan, read, resolve
-from stompkit.spool import OtherSpool, SpoolProblem, SpoolReader, readers
+from stompkit.spool import OtherSpoolError, SpoolError, SpoolReader, readers
 
 if TYPE_CHECKING:
     from stompkit.spark._intake import Intake
@@ -88,8 +88,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end offset of the next micro-batch.
 
-        Raises :class:`~stompkit.spool.OtherSpool`, :class:`~stompkit.spool.DataLost`, and
-        SpoolProblem if the spool ends before ``start``.
+        Raises :class:`~stompkit.spool.OtherSpoolError`, :class:`~stompkit.spool.DataLostError`, and
+        SpoolError if the spool ends before ``start``.
         """
         reader = self._open()
         begin = _ordinals(reader, start)
@@ -99,7 +99,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._note(begin)
         head = reader.head()
         if any(there < first for there, first in zip(head, begin, strict=True)):
-            raise SpoolProblem(
+            raise SpoolError(
                 f"{reader.folder} ends at {list(head)}, and this query has read up to "
                 f"{list(begin)}: the spool is an older copy. Bring back the newer one, or begin "
                 "with a new checkpoint"
@@ -127,7 +127,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin: tuple[int, ...],
         end: tuple[int, ...],
     ) -> tuple[tuple[int, ...], Origins]:
-        """Return the end of a batch of ordered changesets; raises SpoolProblem."""
+        """Return the end of a batch of ordered changesets; raises SpoolError."""
         head = reader.head() if self._target is None else self._target
         skips: dict[str, list[tuple[int, int]]] = {}
         begins: dict[str, int] = {}
@@ -158,7 +158,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> bool:
         """Decide how to handle gaps; return True if some are skipped.
 
-        Raises SpoolProblem, but only after everything that can be applied has been applied.
+        Raises SpoolError, but only after everything that can be applied has been applied.
         """
         options, now = self._options, time.monotonic()
         self._waits = {
@@ -180,7 +180,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 skips.setdefault(gap.origin, []).append((gap.missing, gap.found - 1))
                 goes_on = True
             elif is_stuck and (options.gap == "stop" or self._target is not None):
-                raise SpoolProblem(
+                raise SpoolError(
                     f"{gap}. When it has come the job goes on by itself, once it is started; to go"
                     " on without it set the option gap to skip"
                 )
@@ -273,13 +273,13 @@ def _origins(offset: Mapping[str, Any]) -> Origins:
 
 
 def _ordinals(reader: SpoolReader, offset: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the ordinals of an offset; raises SpoolProblem for another spool."""
+    """Return the ordinals of an offset; raises SpoolError for another spool."""
     if offset.get("v") != _FORMAT:
-        raise SpoolProblem(
+        raise SpoolError(
             f"the checkpoint has offsets of format {offset.get('v')}, and {_FORMAT} is known"
         )
     if offset["spool"] != reader.id:
-        raise OtherSpool(
+        raise OtherSpoolError(
             f"{reader.folder} has the spool {reader.id}, and the checkpoint is about "
             f"{offset['spool']}, whose ordinals are others: bring the former one back, or begin "
             "with a new checkpoint"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from stompkit.replication.events import RowChange
 from stompkit.replication.sinks.sql.parts import (
     ColumnChanges,
-    SchemaProblem,
+    SchemaError,
     changes_of,
     columns_of,
 )
-from stompkit.replication.values import ValueProblem, row_from_json
-from stompkit.spark._states import Broken, Document
+from stompkit.replication.values import InvalidValueError, row_from_json
+from stompkit.spark._states import Document, StateError
 from stompkit.spark.targets.base import NewColumn
 
 __all__ = ["told_changes", "told_columns"]
@@ -20,13 +20,13 @@ def told_columns(told: Document) -> dict[str, NewColumn]:
     """Return the columns of a change with the operation ``schema``, as ``replicate`` reads them.
 
     ``told`` is the content of the change, in the JSON of the message. The result is empty for a
-    change that contains only a statement. Raises :class:`~stompkit.spark._states.Broken` for
+    change that contains only a statement. Raises :class:`~stompkit.spark._states.StateError` for
     invalid columns.
     """
     try:
         columns = columns_of(_change(told))
-    except (SchemaProblem, ValueProblem) as problem:
-        raise Broken(str(problem)) from None
+    except (SchemaError, InvalidValueError) as problem:
+        raise StateError(str(problem)) from None
     return {
         each.name: NewColumn(
             each.name,
@@ -45,12 +45,12 @@ def told_columns(told: Document) -> dict[str, NewColumn]:
 def told_changes(told: Document) -> ColumnChanges:
     """Return the changes of existing columns, and of the rows that contain them.
 
-    Raises :class:`~stompkit.spark._states.Broken` for invalid content.
+    Raises :class:`~stompkit.spark._states.StateError` for invalid content.
     """
     try:
         return changes_of(_change(told))
-    except (SchemaProblem, ValueProblem) as problem:
-        raise Broken(str(problem)) from None
+    except (SchemaError, InvalidValueError) as problem:
+        raise StateError(str(problem)) from None
 
 
 def _change(told: Document) -> RowChange:

@@ -11,13 +11,21 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from stompkit.replication.sinks import ApplyProblem
-from stompkit.replication.sinks.sql import SinkUnavailable
+from stompkit.replication.sinks import ApplyError
+from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.spark._columns import APPLIED
 from stompkit.spark._ranges import are_ranges, batches_of, changes_of
 from stompkit.spark._states import Choice
 from stompkit.spark.fence import Span, are_in_order, beyond, sort_key
-from stompkit.spark.targets import Committed, Job, Lacking, Staged, StagingLost, Target, open_target
+from stompkit.spark.targets import (
+    Committed,
+    Job,
+    Lacking,
+    Staged,
+    StagingLostError,
+    Target,
+    open_target,
+)
 from stompkit.spark.targets._evolve import merged
 
 __all__ = ["Applied", "OnProblem", "applier", "apply_changes"]
@@ -101,12 +109,12 @@ def apply_changes(
         ``stompkit_pipeline_dead_letters``, and applies the others.
     ``span``
         Bounds of the batch in the spool. A target that ends before the batch begins then raises
-        :class:`~stompkit.spark.fence.TargetBehind`.
+        :class:`~stompkit.spark.fence.TargetBehindError`.
 
-    Raises :class:`~stompkit.replication.sinks.ApplyProblem` for a change that can never be applied,
-    and names it. Raises SchemaProblem with a remedy if the target lacks something that must not be
-    created. Raises :class:`~stompkit.replication.sinks.sql.SinkUnavailable` and errors of Spark if
-    a retry may succeed. No change is applied then.
+    Raises :class:`~stompkit.replication.sinks.ApplyError` for a change that can never be applied,
+    and names it. Raises SchemaError with a remedy if the target lacks something that must not be
+    created. Raises :class:`~stompkit.replication.sinks.sql.SinkUnavailableError` and errors of
+    Spark if a retry may succeed. No change is applied then.
     """
     opened = open_target(target) if isinstance(target, str) else target
     if not 0 < len(pipeline) <= 100:
@@ -200,7 +208,7 @@ class _Again:
 
     def final(self, job: Job, attempts: int) -> Exception:
         """Return the error to raise after so many attempts."""
-        return ApplyProblem(
+        return ApplyError(
             f"the pipeline {job.pipeline!r} has begun a batch {attempts} times and can't apply it:"
             f" {self}. {self._advice()}"
         )
@@ -268,7 +276,7 @@ class _Lost(_Again):
 
     def final(self, job: Job, attempts: int) -> Exception:
         """Return an error that allows a retry: a crashed server may recover."""
-        return SinkUnavailable(f"{attempts} times in a row: {self.what}")
+        return SinkUnavailableError(f"{attempts} times in a row: {self.what}")
 
 
 class _Batch:
@@ -322,17 +330,17 @@ class _Batch:
                 return _Lacking.of(lacking)
             problems = [each for part in parts for each in part.problems]
             if problems and not job.dead_letters:
-                raise ApplyProblem(str(problems[0]))
+                raise ApplyError(str(problems[0]))
             if any(part.failures for part in parts):
                 return self._by_driver(job)
             if job.moved() == job.fence and not any(part.rows > part.fenced for part in parts):
                 return _applied(parts, Committed())
             try:
                 done = self._target.commit(parts, job)
-            except ApplyProblem:
+            except ApplyError:
                 # Apply changes one by one, to find the failing change or succeed.
                 return self._by_driver(job)
-            except StagingLost as lost:
+            except StagingLostError as lost:
                 return _Lost(str(lost))
             is_done = done is not None
             return _Moved() if done is None else _applied(parts, done)

@@ -21,9 +21,10 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from stompkit._common.moved import renamed
 from stompkit.replication.eventsourcing.store import DEFAULT_TTL_S, EventStore, Namespace
 from stompkit.spark._event_changes import COLUMNS, HISTORY_COLUMNS
-from stompkit.spark._event_files import BrokenStore, Entry, Folder, Listing, Move
+from stompkit.spark._event_files import BrokenStoreError, Entry, Folder, Listing, Move
 from stompkit.spark._event_index import Index
 from stompkit.spark._event_merge import partitions
 from stompkit.spark._event_replay import Replay
@@ -32,7 +33,7 @@ from stompkit.spark._event_staging import Job, Staged, by_event, stage, stage_al
 from stompkit.spark._event_upkeep import Compacted, Stored, Upkeep
 from stompkit.spark.fence import Span
 
-__all__ = ["BrokenStore", "Compacted", "SparkEventStore", "Stored"]
+__all__ = ["BrokenStoreError", "Compacted", "SparkEventStore", "Stored"]
 
 _log: Final = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -57,7 +58,7 @@ class SparkEventStore(EventStore):
     :meth:`compact` merges all of them.
     """
 
-    _problems = (OSError, BrokenStore, pa.ArrowException)
+    _problems = (OSError, BrokenStoreError, pa.ArrowException)
 
     def __init__(
         self,
@@ -129,7 +130,7 @@ class SparkEventStore(EventStore):
             except FileNotFoundError as error:
                 # Merging does not change the numbers, so reading continues from here.
                 if self._folder.listing() is listing:
-                    raise BrokenStore(f"a file is missing: {error}") from None
+                    raise BrokenStoreError(f"a file is missing: {error}") from None
             else:
                 return
 
@@ -198,7 +199,7 @@ class SparkEventStore(EventStore):
         a name for stores of other parts of the same spool in the same namespace. Tasks write the
         history, so they must share the folder. ``span`` contains the bounds of the batch in the
         spool: a store that ends before the batch begins raises
-        :class:`~stompkit.spark.fence.TargetBehind`.
+        :class:`~stompkit.spark.fence.TargetBehindError`.
 
         Raises the errors of a strict store, even if the store is not strict, and errors of Spark.
         Raises ``RuntimeError`` if other processes store the same data continuously.
@@ -388,19 +389,19 @@ class SparkEventStore(EventStore):
             except FileNotFoundError as error:
                 # Merging does not change the numbers, so reading continues from here.
                 if self._folder.listing() is listing:
-                    raise BrokenStore(f"a file is missing: {error}") from None
+                    raise BrokenStoreError(f"a file is missing: {error}") from None
             else:
                 return
 
     def _consistent(self, work: Callable[[Listing], _T]) -> _T:
-        """Return the result of *work* on one consistent state; raises :class:`BrokenStore`."""
+        """Return the result of *work* on one consistent state; raises :class:`BrokenStoreError`."""
         while True:
             listing = self._folder.listing()
             try:
                 return work(listing)
             except FileNotFoundError as error:
                 if self._folder.listing() is listing:
-                    raise BrokenStore(f"a file is missing: {error}") from None
+                    raise BrokenStoreError(f"a file is missing: {error}") from None
 
     def _own(self, listing: Listing, event: str | None, ts: float | None = None) -> list[Entry]:
         """Return the files of this store's namespaces, or of one, with an event or changesets."""
@@ -420,3 +421,9 @@ def _elsewhere(spool: str) -> RuntimeError:
     return RuntimeError(
         f"what is stored of the spool {spool!r} changes all the time: is it stored more than once?"
     )
+
+
+renamed(
+    __name__,
+    BrokenStore="BrokenStoreError",
+)

@@ -14,12 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stompkit._common.moved import renamed
+
 __all__ = [
     "Fence",
     "Point",
     "Ranges",
     "Span",
-    "TargetBehind",
+    "TargetBehindError",
     "are_in_order",
     "beyond",
     "moved",
@@ -37,7 +39,7 @@ Point = tuple[int, int]
 Ranges = Mapping[int, tuple[Point, Point]]
 
 
-class TargetBehind(Exception):
+class TargetBehindError(Exception):
     """The target ends before the batch begins, so the changes in between would be missing.
 
     It was restored from a backup, emptied, or replaced by a server with older data.
@@ -58,12 +60,12 @@ class Span:
     ends: Fence = field(default_factory=dict)
 
     def check(self, fence: Fence) -> None:
-        """Raise :class:`TargetBehind` if the fence ends before the batch begins."""
+        """Raise :class:`TargetBehindError` if the fence ends before the batch begins."""
         for partition, start in self.starts.items():
             last = fence.get(partition, -1)
             if last + 1 < start:
                 has = f"ends with message {last}" if last >= 0 else "has nothing"
-                raise TargetBehind(
+                raise TargetBehindError(
                     f"the target {has} of partition {partition}, and the batch begins with message"
                     f" {start}: the target is older than the checkpoint"
                 )
@@ -144,3 +146,9 @@ def _places(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
     """Return the partitions and the ordinals of the rows."""
     partitions = pc.cast(batch.column("_partition"), pa.int64()).to_numpy(zero_copy_only=False)
     return partitions, batch.column("_ordinal").to_numpy(zero_copy_only=False)
+
+
+renamed(
+    __name__,
+    TargetBehind="TargetBehindError",
+)

@@ -12,9 +12,10 @@ from typing import Final, Literal
 import pyspark
 from pyspark.sql import SparkSession
 
-from stompkit.spark._java import SparkProblem, cache_folder, find_java_home, put
+from stompkit._common.moved import renamed
+from stompkit.spark._java import SparkError, cache_folder, find_java_home, put
 
-__all__ = ["SparkProblem", "spark_session"]
+__all__ = ["SparkError", "spark_session"]
 
 #: Configuration of every session; ``config`` overrides it.
 _CONFIG: Final = {
@@ -67,8 +68,8 @@ def spark_session(
     settings. The profile ``test`` halves the start time, and is slower later.
 
     A new session also sets up the environment of this process: Python for the workers, a Java (see
-    :class:`SparkProblem`), and the loopback interface for a local session. The time zone is UTC.
-    Raises :class:`SparkProblem` if there is no Java.
+    :class:`SparkError`), and the loopback interface for a local session. The time zone is UTC.
+    Raises :class:`SparkError` if there is no Java.
     """
     settings = dict(_CONFIG)
     builder: SparkSession.Builder = SparkSession.builder
@@ -141,3 +142,9 @@ def _spark_home() -> Path:
             made.replace(link)
     put(home / "conf" / "log4j2.properties", _LOGGING.encode())
     return home
+
+
+renamed(
+    __name__,
+    SparkProblem="SparkError",
+)

@@ -40,7 +40,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from stompkit.spark._java import SparkProblem
+from stompkit.spark._java import SparkError
 from stompkit.spark._options import SinkOptions
 
 __all__ = ["BatchWriter", "Sent", "StreamWriter"]
@@ -121,7 +121,7 @@ class _Writer:
     """Common code of both writers."""
 
     def __init__(self, options: SinkOptions, schema: StructType, write: str) -> None:
-        """Check the columns; raises :class:`~stompkit.spark.session.SparkProblem`.
+        """Check the columns; raises :class:`~stompkit.spark.session.SparkError`.
 
         ``write`` is unique to the write; empty if each attempt of a task counts as a separate
         write.
@@ -133,17 +133,17 @@ class _Writer:
         }
         for name, kind in kinds.items():
             if name not in _TYPES:
-                raise SparkProblem(
+                raise SparkError(
                     f"the sink stomp has no use for the column {name}: select those that it takes, "
                     f"{', '.join(_TYPES)}"
                 )
             if not any(isinstance(kind, type(each)) for each in _TYPES[name]):
-                raise SparkProblem(f"the column {name} is {kind.simpleString()}: it can't be sent")
+                raise SparkError(f"the column {name} is {kind.simpleString()}: it can't be sent")
         bodies = [name for name in _BODIES if name in kinds]
         if len(bodies) != 1:
-            raise SparkProblem("the sink stomp needs a column body, or value, and not both")
+            raise SparkError("the sink stomp needs a column body, or value, and not both")
         if "destination" not in kinds and not options.destination:
-            raise SparkProblem("the sink stomp needs the option or the column destination")
+            raise SparkError("the sink stomp needs the option or the column destination")
         self._body: Final = bodies[0]
 
     def send(self, batches: Iterable[pa.RecordBatch]) -> Sent:
@@ -186,7 +186,7 @@ class _Writer:
     def _packet(self, row: Mapping[str, Any], event_ids: _Names) -> _Packet:
         destination = row.get("destination") or self._options.destination
         if not destination:
-            raise SparkProblem("a row has no destination, and there is no option destination")
+            raise SparkError("a row has no destination, and there is no option destination")
         body = row[self._body]
         headers = dict(self._options.headers)
         headers.update(
@@ -209,7 +209,7 @@ class BatchWriter(DataSourceArrowWriter):
     """Sends a batch."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        """Check the columns; raises :class:`~stompkit.spark.session.SparkProblem`."""
+        """Check the columns; raises :class:`~stompkit.spark.session.SparkError`."""
         # Created once by the driver, and sent to all tasks and their retries.
         self._writer: Final = _Writer(options, schema, uuid4().hex)
 
@@ -222,7 +222,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """Sends a stream."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        """Check the columns; raises :class:`~stompkit.spark.session.SparkProblem`."""
+        """Check the columns; raises :class:`~stompkit.spark.session.SparkError`."""
         # Without Spark's batch names duplicates in another attempt cannot be recognised: sending
         # twice is better than not at all.
         self._writer: Final = _Writer(options, schema, "")

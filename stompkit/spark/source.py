@@ -46,7 +46,7 @@ from pyspark.sql.types import StructType
 
 from stompkit.spark._batch import BatchReader, FilteringReader
 from stompkit.spark._columns import CHANGES, RANGES, RAW
-from stompkit.spark._java import SparkProblem
+from stompkit.spark._java import SparkError
 from stompkit.spark._options import SinkOptions, SourceOptions
 from stompkit.spark._stream import StreamReader
 from stompkit.spark.sink import BatchWriter, StreamWriter
@@ -78,7 +78,7 @@ class StompDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001  # Spark's
         """Return the writer of a batch."""
         if overwrite:
-            raise SparkProblem("what was sent can't be overwritten: use mode('append')")
+            raise SparkError("what was sent can't be overwritten: use mode('append')")
         return BatchWriter(SinkOptions.parse(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001
@@ -88,7 +88,7 @@ class StompDataSource(DataSource):
     def _source_options(self, schema: StructType) -> SourceOptions:
         options = SourceOptions.parse(self.options)
         if schema != _schema(options):
-            raise SparkProblem("the columns of the format stomp are given: leave out schema()")
+            raise SparkError("the columns of the format stomp are given: leave out schema()")
         return options
 
 

@@ -8,8 +8,15 @@ broker redelivers are dropped. The guide about spools describes the files.
 
 from __future__ import annotations
 
+from stompkit._common.moved import renamed
 from stompkit.spool._blocks import Block, Headers, Texts
-from stompkit.spool._problems import BrokenSpool, DataLost, OtherSpool, SpoolInUse, SpoolProblem
+from stompkit.spool._errors import (
+    BrokenSpoolError,
+    DataLostError,
+    OtherSpoolError,
+    SpoolError,
+    SpoolInUseError,
+)
 from stompkit.spool._reading import SpoolReader
 from stompkit.spool._records import Record, partition_of
 from stompkit.spool._write_access import is_in_use
@@ -17,16 +24,25 @@ from stompkit.spool.log import SpoolWriter
 
 __all__ = [
     "Block",
-    "BrokenSpool",
-    "DataLost",
+    "BrokenSpoolError",
+    "DataLostError",
     "Headers",
-    "OtherSpool",
+    "OtherSpoolError",
     "Record",
-    "SpoolInUse",
-    "SpoolProblem",
+    "SpoolError",
+    "SpoolInUseError",
     "SpoolReader",
     "SpoolWriter",
     "Texts",
     "is_in_use",
     "partition_of",
 ]
+
+renamed(
+    __name__,
+    BrokenSpool="BrokenSpoolError",
+    DataLost="DataLostError",
+    OtherSpool="OtherSpoolError",
+    SpoolInUse="SpoolInUseError",
+    SpoolProblem="SpoolError",
+)

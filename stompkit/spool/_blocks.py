@@ -24,7 +24,17 @@ from zlib import crc32
 
 from stompkit.spool._records import Record
 
-__all__ = ["FIXED", "TEXTS", "Block", "Damaged", "Headers", "Heading", "Texts", "decode", "encode"]
+__all__ = [
+    "FIXED",
+    "TEXTS",
+    "Block",
+    "DamagedBlockError",
+    "Headers",
+    "Heading",
+    "Texts",
+    "decode",
+    "encode",
+]
 
 _MAGIC: Final = b"STB1"
 _HEADING: Final = struct.Struct("<4sIIIQ")
@@ -39,7 +49,7 @@ FIXED: Final = _HEADING.size + _LENGTH.size + 8
 _MOST_OCTETS: Final = 2**31 - 1
 
 
-class Damaged(ValueError):
+class DamagedBlockError(ValueError):
     """The bytes are not a valid block."""
 
 
@@ -54,15 +64,15 @@ class Heading(NamedTuple):
 
     @classmethod
     def read(cls, octets: bytes | memoryview) -> Heading:
-        """Parse the heading of a block; raises :class:`Damaged`."""
+        """Parse the heading of a block; raises :class:`DamagedBlockError`."""
         if len(octets) < _HEADING.size:
-            raise Damaged("the heading of a block is cut off")
+            raise DamagedBlockError("the heading of a block is cut off")
         magic, length, crc, count, first = _HEADING.unpack_from(octets)
         if magic != _MAGIC:
-            raise Damaged("no block begins here")
+            raise DamagedBlockError("no block begins here")
         # The length covers all reception times, which are read without the rest.
         if count == 0 or length % 8 != 4 or length < FIXED - _OUTSIDE + 8 * (count - 1):
-            raise Damaged("the heading of the block makes no sense")
+            raise DamagedBlockError("the heading of the block makes no sense")
         return cls(_OUTSIDE + length, crc, count, first)
 
 
@@ -79,7 +89,7 @@ class Texts(NamedTuple):
         return [bytes(data[start:end]) for start, end in pairwise(offsets)]
 
     def strings(self) -> list[str]:
-        """Return all items decoded; raises :class:`Damaged` for invalid UTF-8."""
+        """Return all items decoded; raises :class:`DamagedBlockError` for invalid UTF-8."""
         offsets = self.offsets.tolist()
         first, last = offsets[0], offsets[-1]
         try:
@@ -88,7 +98,7 @@ class Texts(NamedTuple):
                 return [text[start - first : end - first] for start, end in pairwise(offsets)]
             return [octets.decode() for octets in self.octets()]
         except UnicodeDecodeError as error:
-            raise Damaged(f"a text of the block is no UTF-8: {error}") from None
+            raise DamagedBlockError(f"a text of the block is no UTF-8: {error}") from None
 
 
 class Headers(NamedTuple):
@@ -202,18 +212,18 @@ def encode(first: int, records: Sequence[Record]) -> bytes:
 
 
 def decode(octets: bytes | memoryview) -> Block:
-    """Return the decoded block; raises :class:`Damaged` for invalid bytes."""
+    """Return the decoded block; raises :class:`DamagedBlockError` for invalid bytes."""
     view = memoryview(octets)
     heading = Heading.read(view)
     if heading.length != len(view):
-        raise Damaged(f"the block has {len(view)} octets instead of {heading.length}")
+        raise DamagedBlockError(f"the block has {len(view)} octets instead of {heading.length}")
     if crc32(view[_OUTSIDE:]) != heading.crc:
-        raise Damaged("the checksum of the block does not match")
+        raise DamagedBlockError("the checksum of the block does not match")
     try:
         return _block(view, heading)
     except (struct.error, StopIteration, IndexError, TypeError, ValueError):
         # The checksum is correct, so no writer of this format produced the block.
-        raise Damaged("the parts of the block do not fit together") from None
+        raise DamagedBlockError("the parts of the block do not fit together") from None
 
 
 def _block(view: memoryview, heading: Heading) -> Block:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from stompkit.spool._blocks import Block, Texts
-from stompkit.spool._problems import BrokenSpool
+from stompkit.spool._errors import BrokenSpoolError
 from stompkit.spool._reading import SpoolReader
 from stompkit.spool._records import ORIGIN
 
@@ -72,7 +72,7 @@ def uncut(reader: SpoolReader, partition: int, bounds: Sequence[int]) -> int:
 def _parts(folder: Path, spool: str, partition: int, start: int, end: int) -> tuple[_Part, ...]:
     """Return the changeset parts in a closed segment; of a damaged one, the readable parts."""
     found: list[_Part] = []
-    with suppress(BrokenSpool):
+    with suppress(BrokenSpoolError):
         found.extend(_read(SpoolReader(folder, expect_id=spool), partition, start, end))
     return tuple(found)
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from stompkit._common.files import FileLock, LockedError, write_atomically
-from stompkit.spool._problems import SpoolInUse
+from stompkit.spool._errors import SpoolInUseError
 
 __all__ = [
     "LOCK",
@@ -115,12 +115,12 @@ def read_at(descriptor: int, length: int, offset: int) -> bytes:
 
 
 def locked(folder: Path) -> FileLock:
-    """Return the lock of a spool, acquired. Raises SpoolInUse, which names the holder."""
+    """Return the lock of a spool, acquired. Raises SpoolInUseError, which names the holder."""
     lock = FileLock(folder / LOCK)
     try:
         return lock.acquire()
     except LockedError as error:
-        raise SpoolInUse(f"{folder} is written to by {error.holder}") from None
+        raise SpoolInUseError(f"{folder} is written to by {error.holder}") from None
 
 
 def read_json(path: Path) -> Any:

@@ -13,8 +13,8 @@ from zlib import crc32
 
 import msgspec
 
+from stompkit.spool._errors import BrokenSpoolError
 from stompkit.spool._files import replace_octets, write_at
-from stompkit.spool._problems import BrokenSpool
 
 __all__ = ["Head", "new_head", "read_head"]
 
@@ -65,19 +65,19 @@ def new_head(folder: Path, ordinals: tuple[int, ...], *, sync: bool = True) -> N
 def read_head(folder: Path) -> tuple[int, ...]:
     """Return the next ordinal of each partition, up to which all messages are synced.
 
-    Raises :class:`BrokenSpool` if the file is invalid.
+    Raises :class:`BrokenSpoolError` if the file is invalid.
     """
     path = folder / _NAME
     for _ in range(_TRIES):
         try:
             content = _CONTENT.decode(path.read_bytes())
         except FileNotFoundError:
-            raise BrokenSpool(path, 0, f"it is missing: {_REPAIR}") from None
+            raise BrokenSpoolError(path, 0, f"it is missing: {_REPAIR}") from None
         except msgspec.DecodeError:
             continue
         if content.crc == _checksum(content.p):
             return content.p
-    raise BrokenSpool(path, 0, f"it does not say where partitions end: {_REPAIR}")
+    raise BrokenSpoolError(path, 0, f"it does not say where partitions end: {_REPAIR}")
 
 
 def _encoded(ordinals: tuple[int, ...]) -> bytes:

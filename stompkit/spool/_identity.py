@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from stompkit._common.files import sync_path
+from stompkit.spool._errors import BrokenSpoolError, SpoolError
 from stompkit.spool._files import (
     part_folder,
     read_json,
@@ -17,7 +18,6 @@ from stompkit.spool._files import (
     segments,
 )
 from stompkit.spool._head import new_head
-from stompkit.spool._problems import BrokenSpool, SpoolProblem
 
 __all__ = ["Identity", "create", "identity_of", "is_spool"]
 
@@ -38,36 +38,38 @@ def is_spool(folder: Path) -> bool:
 
 
 def identity_of(folder: Path) -> Identity:
-    """Return the identity of the spool in a folder; raises :class:`SpoolProblem` if none."""
+    """Return the identity of the spool in a folder; raises :class:`SpoolError` if none."""
     path = folder / _IDENTITY
     if sys.byteorder != "little":
-        raise SpoolProblem("spools are read in place, which needs a little-endian processor")
+        raise SpoolError("spools are read in place, which needs a little-endian processor")
     try:
         content = read_json(path)
         identity = Identity(str(content["id"]), int(content["partitions"]))
         found = content["format"]
     except FileNotFoundError:
-        raise SpoolProblem(
+        raise SpoolError(
             f"{folder} has no spool: it is made when `stompkit spool run` or a SpoolWriter first"
             " opens it, and has to be on a disk that this machine sees"
         ) from None
     except (KeyError, TypeError, ValueError):
-        raise BrokenSpool(path, 0, "it does not say which spool this is") from None
+        raise BrokenSpoolError(path, 0, "it does not say which spool this is") from None
     if found != _FORMAT:
-        raise SpoolProblem(
+        raise SpoolError(
             f"{folder} has a spool of format {found}; this version reads format {_FORMAT}"
         )
     return identity
 
 
 def create(folder: Path, partitions: int, now_s: float) -> Identity:
-    """Create a spool in a folder; raises :class:`BrokenSpool` if that contains old segments."""
+    """Create a spool in a folder; raises BrokenSpoolError if that contains old segments."""
     for number in range(partitions):
         part = part_folder(folder, number)
         part.mkdir(mode=0o700, exist_ok=True)
         for segment in segments(part):
             if segment.path.stat().st_size:
-                raise BrokenSpool(folder / _IDENTITY, 0, "it is missing, but messages are there")
+                raise BrokenSpoolError(
+                    folder / _IDENTITY, 0, "it is missing, but messages are there"
+                )
         segment_path(part, 0).touch(mode=0o600)
         sync_path(part)
     new_head(folder, (0,) * partitions)

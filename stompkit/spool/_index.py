@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import Final
 
-from stompkit.spool._blocks import FIXED, Damaged, Heading
+from stompkit.spool._blocks import FIXED, DamagedBlockError, Heading
 from stompkit.spool._entry import Entry
+from stompkit.spool._errors import BrokenSpoolError
 from stompkit.spool._extra import sealed_files
 from stompkit.spool._files import Segment, read_at
-from stompkit.spool._problems import BrokenSpool
 
 __all__ = ["Index", "pack", "unpack", "walk"]
 
@@ -48,7 +48,7 @@ def unpack(octets: bytes, segment: Segment, after: Entry | None = None) -> Itera
 def walk(descriptor: int, segment: Segment, after: Entry | None = None) -> Iterator[Entry]:
     """Yield the blocks of a log after an entry, by their headings alone.
 
-    Raises :class:`BrokenSpool` if a valid block does not follow.
+    Raises :class:`BrokenSpoolError` if a valid block does not follow.
     """
     first, offset = (
         (segment.first, 0) if after is None else (after.end, after.offset + after.length)
@@ -58,10 +58,12 @@ def walk(descriptor: int, segment: Segment, after: Entry | None = None) -> Itera
         octets = read_at(descriptor, FIXED, offset)
         try:
             heading = Heading.read(octets)
-        except Damaged as error:
-            raise BrokenSpool(segment.path, offset, str(error)) from None
+        except DamagedBlockError as error:
+            raise BrokenSpoolError(segment.path, offset, str(error)) from None
         if heading.first != first or offset + heading.length > size:
-            raise BrokenSpool(segment.path, offset, f"it has no whole block of ordinal {first}")
+            raise BrokenSpoolError(
+                segment.path, offset, f"it has no whole block of ordinal {first}"
+            )
         last = read_at(descriptor, _RECEIVED.size, offset + FIXED + 8 * (heading.messages - 2))
         (since_us,) = _RECEIVED.unpack_from(octets, FIXED - _RECEIVED.size)
         (until_us,) = _RECEIVED.unpack(last)
@@ -85,8 +87,8 @@ class Index:
     def upto(self, end: int) -> list[Entry]:
         """Return all blocks up to an ordinal, possibly more.
 
-        Raises :class:`BrokenSpool` if the segment ends earlier, and FileNotFoundError if it was
-        removed.
+        Raises :class:`BrokenSpoolError` if the segment ends earlier, and FileNotFoundError if it
+        was removed.
         """
         entries = self._entries
         if self._lacks(end):
@@ -99,7 +101,7 @@ class Index:
         if self._lacks(end):
             there = entries[-1].end if entries else self.segment.first
             offset = entries[-1].offset + entries[-1].length if entries else 0
-            raise BrokenSpool(
+            raise BrokenSpoolError(
                 self.segment.path, offset, f"it ends before ordinal {there} instead of {end}"
             )
         return entries

@@ -12,12 +12,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Final, TypeVar
 
-from stompkit.spool._blocks import Block, Damaged, decode
+from stompkit.spool._blocks import Block, DamagedBlockError, decode
 from stompkit.spool._entry import Entry
+from stompkit.spool._errors import BrokenSpoolError, DataLostError
 from stompkit.spool._extra import sealed_files
 from stompkit.spool._files import Segment, part_folder, read_at, segments
 from stompkit.spool._index import Index
-from stompkit.spool._problems import BrokenSpool, DataLost
 
 __all__ = ["Partition"]
 
@@ -54,7 +54,7 @@ class Partition:
             start = found[-1].end
 
     def blocks(self, start: int, end: int) -> Iterator[tuple[Block, int]]:
-        """Yield the whole blocks of a range, with their sizes in bytes; raises DataLost."""
+        """Yield the whole blocks of a range, with their sizes in bytes; raises DataLostError."""
         while start < end:
             reader, found = self._run(start, end, _opened)
             yield from reader(found)
@@ -64,7 +64,7 @@ class Partition:
         """Return the result of ``use`` for one segment of a range, and its entries in the range."""
         if self._listed:
             # The folder is listed again only if the known segments do not cover the range.
-            with suppress(BrokenSpool, DataLost, FileNotFoundError):
+            with suppress(BrokenSpoolError, DataLostError, FileNotFoundError):
                 return self._within(start, end, use)
         self._list()
         while True:
@@ -91,7 +91,7 @@ class Partition:
         while (again := segments(self._folder)) != listed:
             listed = again
         if not listed:
-            raise BrokenSpool(self._folder, 0, "it has no segment")
+            raise BrokenSpoolError(self._folder, 0, "it has no segment")
         self._listed = listed
         for path in self._indexes.keys() - {segment.path for segment in listed}:
             del self._indexes[path]
@@ -102,13 +102,13 @@ class Partition:
             index = self._indexes[segment.path] = Index(segment)
         return index
 
-    def _lost(self, asked: int) -> DataLost:
+    def _lost(self, asked: int) -> DataLostError:
         since, oldest = "", self._listed[0]
-        with suppress(BrokenSpool, FileNotFoundError):
+        with suppress(BrokenSpoolError, FileNotFoundError):
             entry = self._index(oldest).upto(oldest.first + 1)[0]
             received = datetime.fromtimestamp(entry.since_us / 1e6, UTC)
             since = f", received since {received.isoformat(timespec='seconds')}"
-        return DataLost(
+        return DataLostError(
             f"ordinal {asked} of partition {self._number} is not in {self._folder.parent} any more:"
             f" it begins with {oldest.first}{since}. Read on from there, or restore the files that"
             " are missing; a registered reader is one for whom retention keeps what it needs",
@@ -137,10 +137,10 @@ def _of_log(descriptor: int, path: Path, entries: list[Entry]) -> Iterator[tuple
                 offset = entry.offset - start
                 try:
                     block = decode(octets[offset : offset + entry.length])
-                except Damaged as error:
-                    raise BrokenSpool(path, entry.offset, str(error)) from None
+                except DamagedBlockError as error:
+                    raise BrokenSpoolError(path, entry.offset, str(error)) from None
                 if (block.first, block.count) != (entry.first, entry.messages):
-                    raise BrokenSpool(path, entry.offset, f"it has no ordinal {entry.first}")
+                    raise BrokenSpoolError(path, entry.offset, f"it has no ordinal {entry.first}")
                 yield block, entry.length
     finally:
         os.close(descriptor)

@@ -11,10 +11,10 @@ from typing import Final
 
 from stompkit.spool._blocks import Block
 from stompkit.spool._entry import Entry
+from stompkit.spool._errors import DataLostError, OtherSpoolError
 from stompkit.spool._head import read_head
 from stompkit.spool._identity import identity_of
 from stompkit.spool._partition import Partition
-from stompkit.spool._problems import DataLost, OtherSpool
 
 __all__ = ["SpoolReader"]
 
@@ -23,20 +23,20 @@ class SpoolReader:
     """The messages of a spool, by ordinals, which number the messages of a partition from 0.
 
     A reader takes no lock and holds no file open; a pickled one opens the same folder. Use a reader
-    in one thread at a time. All methods raise :class:`~stompkit.spool.BrokenSpool` for damaged
+    in one thread at a time. All methods raise :class:`~stompkit.spool.BrokenSpoolError` for damaged
     files, and OSError.
     """
 
     def __init__(self, folder: str | PathLike[str], *, expect_id: str = "") -> None:
         """Open a folder.
 
-        Raises :class:`~stompkit.spool.SpoolProblem` if it contains no spool, and
-        :class:`~stompkit.spool.OtherSpool` if the spool does not have the id ``expect_id``.
+        Raises :class:`~stompkit.spool.SpoolError` if it contains no spool, and
+        :class:`~stompkit.spool.OtherSpoolError` if the spool does not have the id ``expect_id``.
         """
         self.folder: Final = Path(folder)
         identity = identity_of(self.folder)
         if expect_id not in ("", identity.id):
-            raise OtherSpool(
+            raise OtherSpoolError(
                 f"{self.folder} has the spool {identity.id} instead of {expect_id}: its ordinals"
                 " are others. Bring the former one back, or begin anew with this one"
             )
@@ -61,12 +61,12 @@ class SpoolReader:
         """Yield the messages with ordinals from ``start`` up to ``end``, exclusive, in order.
 
         With ``most_bytes`` it stops before it exceeds that size in bytes, but yields at least one
-        block. Raises :class:`~stompkit.spool.DataLost` if a message is missing, before it yields
-        the first of those that retention has removed.
+        block. Raises :class:`~stompkit.spool.DataLostError` if a message is missing, before it
+        yields the first of those that retention has removed.
         """
         head = self.head()[partition]
         if end > head:
-            raise DataLost(
+            raise DataLostError(
                 f"ordinal {end - 1} of partition {partition} is not in {self.folder}, which ends"
                 f" before {head}: has it been restored from an older copy?",
                 partition=partition,

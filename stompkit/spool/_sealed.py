@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from stompkit.spool._arrow import SCHEMA, block_of
 from stompkit.spool._blocks import Block
 from stompkit.spool._entry import Entry
+from stompkit.spool._errors import BrokenSpoolError
 from stompkit.spool._files import sync_data
-from stompkit.spool._problems import BrokenSpool
 
 __all__ = ["entries", "opened", "verified", "write"]
 
@@ -45,21 +45,21 @@ def write(path: Path, batches: Iterable[pa.RecordBatch]) -> None:
 def verified(path: Path, first: int, batches: Iterable[pa.RecordBatch]) -> list[Entry]:
     """Return the index of a file after comparing it with the expected batches.
 
-    Raises :class:`BrokenSpool` if the content differs, and OSError.
+    Raises :class:`BrokenSpoolError` if the content differs, and OSError.
     """
     with _problems(path):
         file = _opened(path, first)
         count = 0
         for count, batch in enumerate(batches, 1):
             if count > len(file.counts) or not file.batch(count - 1).equals(batch):
-                raise BrokenSpool(path, 0, f"its batch {count} is not what was written")
+                raise BrokenSpoolError(path, 0, f"its batch {count} is not what was written")
         if count < len(file.counts):
-            raise BrokenSpool(path, 0, "it has more than what was written")
+            raise BrokenSpoolError(path, 0, "it has more than what was written")
         return file.entries()
 
 
 def entries(path: Path) -> list[Entry]:
-    """Return the index of a sealed segment; raises :class:`BrokenSpool`, and OSError."""
+    """Return the index of a sealed segment; raises :class:`BrokenSpoolError`, and OSError."""
     with _problems(path):
         return _opened(path, int(path.stem)).entries()
 
@@ -111,7 +111,9 @@ class _Arrow(_File):
         batch, metadata = self._file.get_batch_with_custom_metadata(number)
         batch.validate()
         if metadata[_CRC] != str(block_of(batch, 0).checksum()).encode():
-            raise BrokenSpool(self.path, 0, f"the checksum of its batch {number} does not match")
+            raise BrokenSpoolError(
+                self.path, 0, f"the checksum of its batch {number} does not match"
+            )
         return batch
 
 
@@ -138,14 +140,14 @@ def _blocks(file: _File, wanted: list[Entry]) -> Iterator[tuple[Block, int]]:
         with _problems(file.path):
             number = bisect_left(file.firsts, entry.first)
             if file.firsts[number] != entry.first or file.counts[number] != entry.messages:
-                raise BrokenSpool(file.path, 0, f"it has no batch of ordinal {entry.first}")
+                raise BrokenSpoolError(file.path, 0, f"it has no batch of ordinal {entry.first}")
             block = block_of(file.batch(number), entry.first)
         yield block, entry.length
 
 
 @contextmanager
 def _problems(path: Path) -> Iterator[None]:
-    """Convert read errors of a file to :class:`BrokenSpool`."""
+    """Convert read errors of a file to :class:`BrokenSpoolError`."""
     try:
         yield
     except FileNotFoundError:
@@ -153,4 +155,4 @@ def _problems(path: Path) -> Iterator[None]:
     except (pa.ArrowException, KeyError, TypeError, ValueError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise BrokenSpool(path, 0, str(error)) from None
+        raise BrokenSpoolError(path, 0, str(error)) from None

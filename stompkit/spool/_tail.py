@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from stompkit._common.files import sync_path
-from stompkit.spool._blocks import Damaged, decode, encode
+from stompkit.spool._blocks import DamagedBlockError, decode, encode
 from stompkit.spool._entry import Entry
+from stompkit.spool._errors import BrokenSpoolError
 from stompkit.spool._files import (
     Segment,
     read_at,
@@ -23,7 +24,6 @@ from stompkit.spool._files import (
     write_whole,
 )
 from stompkit.spool._index import pack, walk
-from stompkit.spool._problems import BrokenSpool
 from stompkit.spool._records import Record
 
 __all__ = ["Tail"]
@@ -40,8 +40,8 @@ class Tail:
     def __init__(self, folder: Path, published: int, *, sync: bool) -> None:
         """Open a partition's folder, and truncate an incomplete write after a crash.
 
-        Raises :class:`~stompkit.spool.BrokenSpool` if a message before the ordinal *published* is
-        missing.
+        Raises :class:`~stompkit.spool.BrokenSpoolError` if a message before the ordinal *published*
+        is missing.
         """
         self._folder = folder
         self._syncs = sync
@@ -53,10 +53,10 @@ class Tail:
         listed = segments(folder)
         if not listed:
             if published:
-                raise BrokenSpool(folder, 0, f"no segment is left of {published} messages")
+                raise BrokenSpoolError(folder, 0, f"no segment is left of {published} messages")
             self._start(0)
         elif not listed[-1].is_log:
-            raise BrokenSpool(listed[-1].path, 0, "the segment after it is missing")
+            raise BrokenSpoolError(listed[-1].path, 0, "the segment after it is missing")
         else:
             self._segment = listed[-1]
             self._descriptor = os.open(self._segment.path, os.O_RDWR)
@@ -159,12 +159,12 @@ class Tail:
     def _recover(self, published: int) -> None:
         """Find the end of the partition by reading the whole segment."""
         entries: list[Entry] = []
-        problem: BrokenSpool | None = None
+        problem: BrokenSpoolError | None = None
         try:
             for entry in walk(self._descriptor, self._segment):
                 self._check(entry)
                 entries.append(entry)
-        except BrokenSpool as error:
+        except BrokenSpoolError as error:
             problem = error
         self._end, self._size, self._since_us = self._segment.first, 0, 0
         if entries:
@@ -172,7 +172,7 @@ class Tail:
             self._since_us = entries[0].since_us
         if self._end < published:
             os.close(self._descriptor)
-            raise problem or BrokenSpool(
+            raise problem or BrokenSpoolError(
                 self._segment.path,
                 self._size,
                 f"it ends before ordinal {self._end}, and had messages up to {published}",
@@ -190,8 +190,8 @@ class Tail:
     def _check(self, entry: Entry) -> None:
         try:
             decode(read_at(self._descriptor, entry.length, entry.offset))
-        except Damaged as error:
-            raise BrokenSpool(self._segment.path, entry.offset, str(error)) from None
+        except DamagedBlockError as error:
+            raise BrokenSpoolError(self._segment.path, entry.offset, str(error)) from None
 
     def _new_index(self, entries: list[Entry]) -> int | None:
         path = self._segment.index_path

@@ -20,7 +20,7 @@ Where = SpoolWriter | str | PathLike[str]
 
 @contextmanager
 def right_to(where: Where) -> Iterator[Path]:
-    """Yield the spool's folder with the lock held; raises :class:`~stompkit.spool.SpoolInUse`."""
+    """Yield the spool's folder with the lock held; raises SpoolInUseError."""
     if isinstance(where, SpoolWriter):
         yield where.folder
         return

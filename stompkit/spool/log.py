@@ -10,12 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from stompkit.spool._blocks import Damaged
+from stompkit.spool._blocks import DamagedBlockError
+from stompkit.spool._errors import BrokenSpoolError, SpoolError
 from stompkit.spool._files import locked, part_folder
 from stompkit.spool._head import Head, read_head
 from stompkit.spool._identity import Identity, create, identity_of, is_spool
 from stompkit.spool._memory import Memory
-from stompkit.spool._problems import BrokenSpool, SpoolProblem
 from stompkit.spool._reading import SpoolReader
 from stompkit.spool._records import Record, partition_of
 from stompkit.spool._tail import Tail
@@ -54,9 +54,9 @@ class SpoolWriter:
         power failure can lose acknowledged messages. ``partitions`` defaults to 1 for a new spool,
         and never changes.
 
-        Raises :class:`~stompkit.spool.SpoolInUse` if another writer has the spool open,
-        :class:`~stompkit.spool.BrokenSpool` if it is damaged, ValueError if ``partitions`` differs
-        from the existing number, and OSError.
+        Raises :class:`~stompkit.spool.SpoolInUseError` if another writer has the spool open,
+        :class:`~stompkit.spool.BrokenSpoolError` if it is damaged, ValueError if ``partitions``
+        differs from the existing number, and OSError.
         """
         if partitions is not None and partitions < 1:
             raise ValueError(f"a spool has one partition at least, not {partitions}")
@@ -105,7 +105,7 @@ class SpoolWriter:
         call can be repeated.
         """
         if self._head is None or not self._is_open:
-            raise SpoolProblem(f"{self.folder} is closed")
+            raise SpoolError(f"{self.folder} is closed")
         fresh, keys = self._memory.fresh(records)
         if not fresh:
             return 0
@@ -148,7 +148,7 @@ class SpoolWriter:
     def _open(self, remembered: int) -> None:
         try:
             published = read_head(self.folder)
-        except BrokenSpool as error:
+        except BrokenSpoolError as error:
             _log.warning("%s", error)
             published = (0,) * self.partitions
         for number in range(self.partitions):
@@ -161,8 +161,8 @@ class SpoolWriter:
                 reader.blocks(number, max(floor, head - remembered), head)
                 for number, (floor, head) in enumerate(zip(reader.floor(), self.head, strict=True))
             )
-        except Damaged as error:
-            raise BrokenSpool(self.folder, 0, str(error)) from None
+        except DamagedBlockError as error:
+            raise BrokenSpoolError(self.folder, 0, str(error)) from None
 
     def _write(self, records: list[Record]) -> list[Tail]:
         """Write the messages of each partition, and return the partitions that received any."""

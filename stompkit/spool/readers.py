@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from stompkit._common.files import sync_path
+from stompkit.spool._errors import BrokenSpoolError
 from stompkit.spool._files import read_json, replace
 from stompkit.spool._identity import identity_of
-from stompkit.spool._problems import BrokenSpool
 
 __all__ = ["Reader", "forget", "listed", "progress", "register"]
 
@@ -84,8 +84,8 @@ def forget(folder: str | PathLike[str], name: str) -> bool:
 def listed(folder: str | PathLike[str]) -> dict[str, Reader]:
     """Return all registered readers by name.
 
-    Raises :class:`~stompkit.spool.BrokenSpool` for a reader file that cannot be read. Remove the
-    file if the reader is no longer needed.
+    Raises :class:`~stompkit.spool.BrokenSpoolError` for a reader file that cannot be read. Remove
+    the file if the reader is no longer needed.
     """
     found: dict[str, Reader] = {}
     for path in sorted((Path(folder) / _FOLDER).glob(f"*{_SUFFIX}")):
@@ -96,7 +96,7 @@ def listed(folder: str | PathLike[str]) -> dict[str, Reader]:
         except FileNotFoundError:
             continue  # unregistered meanwhile
         except (KeyError, TypeError, ValueError):
-            raise BrokenSpool(path, 0, "it does not say how far a reader is") from None
+            raise BrokenSpoolError(path, 0, "it does not say how far a reader is") from None
     return found
 
 

@@ -17,8 +17,8 @@ from contextlib import suppress
 from typing import Final, Protocol, get_args
 
 from stompkit._common.retry import Backoff
-from stompkit.client import AckMode, ClientClosed
-from stompkit.link import BrokerUrl, Delivery, Inbox, Link, LinkClosed, durable_subscription
+from stompkit.client import AckMode, ClientClosedError
+from stompkit.link import BrokerUrl, Delivery, Inbox, Link, LinkClosedError, durable_subscription
 from stompkit.spool._receiving import ReceiverStatus
 from stompkit.spool._records import Record
 
@@ -145,7 +145,8 @@ class Receiver:
     def run(self, stop: threading.Event | None = None) -> None:
         """Receive until ``stop`` is set or :meth:`stop` is called.
 
-        Raises :class:`stompkit.link.LinkClosed` if the login is refused or a subscription ends,
+        Raises :class:`stompkit.link.LinkClosedError` if the login is refused or a subscription
+        ends,
         :class:`stompkit.client.BrokerError` if a subscription is refused, and the writer's errors
         other than OSError. The status contains these errors, too.
         """
@@ -209,7 +210,7 @@ class Receiver:
         self._link_problem = ""
 
     def _disconnected(self, reason: Exception) -> None:
-        if not isinstance(reason, ClientClosed):
+        if not isinstance(reason, ClientClosedError):
             self._link_problem = f"no connection to a broker: {reason}"
 
     def _subscribe(self, link: Link, destination: str, is_over: Callable[[], bool]) -> Inbox:
@@ -238,7 +239,7 @@ class Receiver:
                     if count < self._most and (taken := inbox.take(self._most - count)):
                         group.setdefault(inbox, []).extend(taken)
                         count += len(taken)
-            except LinkClosed:
+            except LinkClosedError:
                 if group:  # the next call raises it again
                     return group
                 raise
@@ -319,7 +320,7 @@ class Receiver:
         """Store the messages that have already arrived and would not be redelivered."""
         for inbox in inboxes:
             inbox.close()
-            with suppress(LinkClosed):
+            with suppress(LinkClosedError):
                 while taken := inbox.take(self._most, _LOOK_S):
                     self._store({inbox: taken}, lambda: True)
 

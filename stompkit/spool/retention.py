@@ -71,8 +71,8 @@ def retain(
     disables this.
 
     ``where`` is the writer of this process, which may append concurrently in another thread, or a
-    folder. Raises :class:`~stompkit.spool.SpoolInUse` if another process writes to the folder,
-    :class:`~stompkit.spool.BrokenSpool`, and OSError.
+    folder. Raises :class:`~stompkit.spool.SpoolInUseError` if another process writes to the folder,
+    :class:`~stompkit.spool.BrokenSpoolError`, and OSError.
     """
     now_s = clock()
     with right_to(where) as folder:

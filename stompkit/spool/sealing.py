@@ -47,7 +47,7 @@ def arrow_batches(
 def unsealed(folder: str | os.PathLike[str]) -> list[tuple[int, int]]:
     """Return the segments that can be sealed, as partition and first ordinal, oldest first.
 
-    Raises :class:`~stompkit.spool.SpoolProblem` if the folder contains no spool, and OSError.
+    Raises :class:`~stompkit.spool.SpoolError` if the folder contains no spool, and OSError.
     """
     path = Path(folder)
     return [
@@ -66,8 +66,8 @@ def seal(where: Where, partition: int, segment: int, *, form: Form = "arrow") ->
     another thread, or a folder. No other caller may seal or retain at the same time.
 
     Raises ValueError if there is no such segment or it is still written to,
-    :class:`~stompkit.spool.SpoolInUse` if another process writes to the folder,
-    :class:`~stompkit.spool.BrokenSpool`, and OSError.
+    :class:`~stompkit.spool.SpoolInUseError` if another process writes to the folder,
+    :class:`~stompkit.spool.BrokenSpoolError`, and OSError.
     """
     with right_to(where) as folder:
         listed = segments(part_folder(folder, partition))

@@ -10,7 +10,7 @@ from typing import Any, Self
 from stompkit.testing._launching.config import LaunchConfig
 from stompkit.testing._launching.launch import RunningBroker, launch
 from stompkit.testing._launching.leftovers import shared_folder
-from stompkit.testing._obtaining import OwnBrokerNeeded, obtain, obtain_given
+from stompkit.testing._obtaining import OwnBrokerNeededError, obtain, obtain_given
 from stompkit.testing._settings import Settings
 
 __all__ = ["FailoverPair", "obtain_pair"]
@@ -118,9 +118,9 @@ def obtain_pair(
     """
     if name is None and settings.addresses:
         if shared:
-            raise OwnBrokerNeeded("needs two brokers on one store, and --mq gave running ones")
+            raise OwnBrokerNeededError("needs two brokers on one store, and --mq gave running ones")
         if len(settings.addresses) == 1:
-            raise OwnBrokerNeeded("needs two brokers: --mq HOST:PORT,HOST:PORT")
+            raise OwnBrokerNeededError("needs two brokers: --mq HOST:PORT,HOST:PORT")
         return FailoverPair(
             obtain_given(settings, 0, **fields), obtain_given(settings, 1, **fields)
         )

@@ -14,7 +14,7 @@ from stompkit.testing._launching.polling import wait_until
 from stompkit.testing._launching.ports import is_listening
 from stompkit.testing._settings import Settings
 
-__all__ = ["OwnBrokerNeeded", "obtain", "obtain_given", "set_apart"]
+__all__ = ["OwnBrokerNeededError", "obtain", "obtain_given", "set_apart"]
 
 #: Timeout in seconds for a given broker to accept connections: it may have just been started.
 _GIVEN_S: Final = 2.0
@@ -26,7 +26,7 @@ _OF_ANY: Final = frozenset(
 _OF_SOME: Final = frozenset({"quirks"})
 
 
-class OwnBrokerNeeded(BrokerError):
+class OwnBrokerNeededError(BrokerError):
     """The request is not possible with a broker that was not launched here."""
 
 
@@ -34,8 +34,8 @@ def obtain(settings: Settings, name: str | None = None, **fields: Any) -> Runnin
     """Return a broker; ``fields`` are those of LaunchConfig and override the settings.
 
     Without a name it is the broker of the settings, given or launched. With a name a broker is
-    launched, whatever the settings say. Raises BrokerMissing, BrokerStartError, OwnBrokerNeeded,
-    and BrokerError for invalid combinations.
+    launched, whatever the settings say. Raises BrokerMissingError, BrokerStartError,
+    OwnBrokerNeededError, and BrokerError for invalid combinations.
     """
     if name is None and settings.addresses:
         return obtain_given(settings, 0, **fields)
@@ -71,7 +71,7 @@ def obtain_given(settings: Settings, number: int, **fields: Any) -> RunningBroke
     host, port = place.host, place.port
     others = sorted(fields.keys() - _OF_ANY)
     if others:
-        raise OwnBrokerNeeded(
+        raise OwnBrokerNeededError(
             f"needs a broker with {', '.join(others)} of its own choice, and --mq gave "
             f"{place}: leave --mq out to have one started, or do without"
         )

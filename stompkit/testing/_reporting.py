@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import pytest
 
-from stompkit.testing._launching.errors import BrokerMissing
+from stompkit.testing._launching.errors import BrokerMissingError
 from stompkit.testing._launching.running import RunningBroker
 
 __all__ = ["Reporting"]
@@ -38,7 +38,7 @@ class Reporting:
         """Record a missing server in the report; add the brokers' logs and frames to a failure."""
         report = yield
         missing = call.excinfo.value.__context__ if call.excinfo is not None else None
-        if isinstance(missing, BrokerMissing):
+        if isinstance(missing, BrokerMissingError):
             report.__dict__[_MISSING] = [missing.name, missing.reason]
         elif report.failed:
             for broker in self._brokers_of(item):

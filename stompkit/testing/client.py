@@ -1,8 +1,8 @@
 """A plain, synchronous STOMP client for tests: it says exactly what happens on the wire.
 
-Every method returns when the broker has answered, or raises a :class:`ClientFailure` that says what
-came instead. The client has no thread: it reads frames and sends heart-beats only while a method
-runs. A test that has negotiated heart-beats must therefore keep calling methods.
+Every method returns when the broker has answered, or raises a :class:`ClientFailureError` that says
+what came instead. The client has no thread: it reads frames and sends heart-beats only while a
+method runs. A test that has negotiated heart-beats must therefore keep calling methods.
 
 Brokers deviate from the specification. A workaround for one broker is documented where it is
 applied.
@@ -14,26 +14,27 @@ import time
 from collections.abc import Mapping
 from itertools import count
 
+from stompkit._common.moved import renamed
 from stompkit.frames import Frame
 from stompkit.testing._client.errors import (
     BrokerSaidError,
-    ClientFailure,
-    ConnectionLost,
-    NothingReceived,
-    Refused,
-    UnexpectedMessage,
+    ClientFailureError,
+    ConnectionLostError,
+    NothingReceivedError,
+    RefusedError,
+    UnexpectedMessageError,
 )
 from stompkit.testing._client.session import ClientSession
 from stompkit.testing._client.stream import ClientStream
 
 __all__ = [
     "BrokerSaidError",
-    "ClientFailure",
-    "ConnectionLost",
-    "NothingReceived",
-    "Refused",
+    "ClientFailureError",
+    "ConnectionLostError",
+    "NothingReceivedError",
+    "RefusedError",
     "StompClient",
-    "UnexpectedMessage",
+    "UnexpectedMessageError",
 ]
 
 _Headers = Mapping[str, str] | None
@@ -59,7 +60,7 @@ class StompClient(ClientSession):
         self._names = count(1)
         self._destinations: dict[str, str] = {}
 
-    # Requests. All raise BrokerSaidError, ConnectionLost or NothingReceived if they fail.
+    # Requests. All raise BrokerSaidError, ConnectionLostError or NothingReceivedError if they fail.
 
     def send(
         self,
@@ -198,8 +199,9 @@ class StompClient(ClientSession):
     def receive(self, timeout_s: float | None = None) -> Frame:
         """Return the next MESSAGE.
 
-        Raises :class:`BrokerSaidError` if an ERROR comes first. Raises :class:`NothingReceived` or
-        :class:`ConnectionLost` if nothing comes.
+        Raises :class:`BrokerSaidError` if an ERROR comes first. Raises
+        :class:`NothingReceivedError` or
+        :class:`ConnectionLostError` if nothing comes.
         """
         return self._stream.wait(_is_message, "MESSAGE", timeout_s)
 
@@ -211,7 +213,7 @@ class StompClient(ClientSession):
         ]
 
     def receive_nothing(self, for_s: float = 0.0) -> None:
-        """Raise :class:`UnexpectedMessage` if a MESSAGE comes before the answer to a round trip.
+        """Raise UnexpectedMessageError if a MESSAGE comes before the answer to a round trip.
 
         The round trip is a transaction that is begun and aborted. Some brokers deliver
         asynchronously: RabbitMQ can answer first and then send an earlier message. The method waits
@@ -227,7 +229,7 @@ class StompClient(ClientSession):
             for frame in filter(_is_message, self._stream.inbox):
                 source = frame.headers.get("destination")
                 reason = f"a MESSAGE came from {source!r}, where none was expected"
-                raise self._stream.trail.failure(UnexpectedMessage, reason, frame)
+                raise self._stream.trail.failure(UnexpectedMessageError, reason, frame)
             if is_over:
                 return
             is_over = not self._stream.pump(until)
@@ -236,3 +238,13 @@ class StompClient(ClientSession):
 def _is_message(frame: Frame) -> bool:
     """Return True for a MESSAGE frame."""
     return frame.command == "MESSAGE"
+
+
+renamed(
+    __name__,
+    ClientFailure="ClientFailureError",
+    ConnectionLost="ConnectionLostError",
+    NothingReceived="NothingReceivedError",
+    Refused="RefusedError",
+    UnexpectedMessage="UnexpectedMessageError",
+)

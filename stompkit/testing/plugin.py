@@ -15,12 +15,12 @@ import pytest
 
 from stompkit.testing import (
     BrokerError,
-    BrokerMissing,
+    BrokerMissingError,
     FailoverPair,
     RunningBroker,
 )
 from stompkit.testing._failover import obtain_pair
-from stompkit.testing._obtaining import OwnBrokerNeeded, obtain, set_apart
+from stompkit.testing._obtaining import OwnBrokerNeededError, obtain, set_apart
 from stompkit.testing._reporting import Reporting
 from stompkit.testing._settings import (
     OPTIONS,
@@ -102,11 +102,11 @@ class BrokerFactory:
         __tracebackhide__ = True
         try:
             return get()
-        except BrokerMissing as error:
+        except BrokerMissingError as error:
             outcome = pytest.fail if self._settings.missing == "fail" else pytest.skip
             # The cause would repeat the same message; the context remains for the report.
             raise outcome.Exception(str(error), pytrace=False) from None
-        except OwnBrokerNeeded as error:
+        except OwnBrokerNeededError as error:
             raise pytest.skip.Exception(str(error)) from None
 
     def _note(self, broker: RunningBroker) -> RunningBroker:

@@ -8,11 +8,12 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from stompkit._common.moved import renamed
 from stompkit.testing._frames.log import FrameLog
 from stompkit.testing._frames.matching import Direction
 from stompkit.testing._launching.address import format_address
 from stompkit.testing._launching.ports import Ports
-from stompkit.testing._proxy.faults import Fault, FaultNotSeen
+from stompkit.testing._proxy.faults import Fault, FaultNotSeenError
 from stompkit.testing._proxy.methods import FaultMethods
 from stompkit.testing._proxy.rules import Rule
 from stompkit.testing._proxy.script import FaultScript, FaultScriptError
@@ -25,7 +26,7 @@ if TYPE_CHECKING:  # it imports slowly, and only a running proxy needs it
 __all__ = [
     "Direction",
     "Fault",
-    "FaultNotSeen",
+    "FaultNotSeenError",
     "FaultScript",
     "FaultScriptError",
     "FrameLog",
@@ -218,3 +219,9 @@ def _run(loop: AbstractEventLoop) -> None:
         loop.run_forever()
     finally:
         loop.close()
+
+
+renamed(
+    __name__,
+    FaultNotSeen="FaultNotSeenError",
+)

@@ -65,12 +65,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from stompkit._common.moved import renamed
 from stompkit.testing._frames.events import Closed, Event, Octets, Opened, SeenFrame
 from stompkit.testing._frames.log import FrameLog
 from stompkit.testing._transcripts.format import TranscriptError
 from stompkit.testing._transcripts.replay_client import play_client
 from stompkit.testing._transcripts.replay_server import ReplayServer
-from stompkit.testing._transcripts.replaying import ReplayFailed
+from stompkit.testing._transcripts.replaying import ReplayFailedError
 from stompkit.testing._transcripts.transcript import Transcript
 
 __all__ = [
@@ -78,11 +79,11 @@ __all__ = [
     "Event",
     "Octets",
     "Opened",
-    "ReplayFailed",
+    "ReplayFailedError",
     "ReplayServer",
     "SeenFrame",
     "Transcript",
-    "TranscriptDiffers",
+    "TranscriptDiffersError",
     "TranscriptError",
     "assert_golden",
     "play_client",
@@ -91,7 +92,7 @@ __all__ = [
 _UPDATE_VARIABLE: Final = "STOMPKIT_UPDATE_GOLDEN"
 
 
-class TranscriptDiffers(AssertionError):
+class TranscriptDiffersError(AssertionError):
     """The recorded events differ from the golden file; the message contains the difference."""
 
 
@@ -109,8 +110,8 @@ def assert_golden(
     ``Transcript.normalised`` and ``Transcript.by_connection``. With ``update``, or with
     ``STOMPKIT_UPDATE_GOLDEN=1`` in the environment, the file is written instead.
 
-    Raises TranscriptDiffers with the difference of the texts, or if the file does not exist. Raises
-    TranscriptError for an invalid file.
+    Raises TranscriptDiffersError with the difference of the texts, or if the file does not exist.
+    Raises TranscriptError for an invalid file.
     """
     path = Path(path)
     if isinstance(seen, FrameLog):
@@ -126,11 +127,18 @@ def assert_golden(
         f"{_UPDATE_VARIABLE}=1 in the environment"
     )
     if not path.exists():
-        raise TranscriptDiffers(f"there is no golden file {path}; {remedy}")
+        raise TranscriptDiffersError(f"there is no golden file {path}; {remedy}")
     expected = Transcript.load(path).by_connection().normalised()
     if str(actual) != str(expected):
         difference = difflib.unified_diff(
             str(expected).split("\n"), str(actual).split("\n"), str(path), "seen", lineterm=""
         )
         lines = [f"what was seen is not what {path} says; {remedy}", *difference]
-        raise TranscriptDiffers("\n".join(lines))
+        raise TranscriptDiffersError("\n".join(lines))
+
+
+renamed(
+    __name__,
+    ReplayFailed="ReplayFailedError",
+    TranscriptDiffers="TranscriptDiffersError",
+)

@@ -6,9 +6,9 @@ import json
 import unittest
 from typing import Any, ClassVar
 
-from stompkit.testing._launching.errors import BrokerMissing
+from stompkit.testing._launching.errors import BrokerMissingError
 from stompkit.testing._launching.launch import RunningBroker
-from stompkit.testing._obtaining import OwnBrokerNeeded, obtain, set_apart
+from stompkit.testing._obtaining import OwnBrokerNeededError, obtain, set_apart
 from stompkit.testing._settings import Settings, from_environment
 
 __all__ = ["StompBrokerMixin"]
@@ -42,11 +42,11 @@ class StompBrokerMixin:
         if broker is None or not broker.is_running:
             try:
                 broker = obtain(settings, **self.stomp_broker_fields)
-            except BrokerMissing as error:
+            except BrokerMissingError as error:
                 if settings.missing == "fail":
                     raise
                 raise unittest.SkipTest(str(error)) from None
-            except OwnBrokerNeeded as error:
+            except OwnBrokerNeededError as error:
                 raise unittest.SkipTest(str(error)) from None
             self._brokers[key] = broker
         set_apart(settings, broker)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks._client import Refused
+from benchmarks._client import RefusedError
 from benchmarks.backlog import take
 from tests.benchmarks.conftest import Script, delivery
 from tests.benchmarks.programs import figures, run
@@ -75,5 +75,5 @@ def test_a_message_that_is_missing_or_one_too_many_is_noticed(
     scripted: Script, numbers: list[int], right: int
 ) -> None:
     client = scripted(b"".join(map(delivery, numbers)))
-    with pytest.raises(Refused, match=f"^{right} of 3 came in order, then "):
+    with pytest.raises(RefusedError, match=f"^{right} of 3 came in order, then "):
         take(client, client.receive(), 3)

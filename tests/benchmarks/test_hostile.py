@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks._client import Refused
+from benchmarks._client import RefusedError
 from benchmarks._crowd import KINDS, Crowd
 from benchmarks.hostile import AUTOGROUP, WAITED, Shop
 from stompkit.testing import LaunchConfig, launch
@@ -53,7 +53,7 @@ def test_what_comes_in_another_order_is_told() -> None:
     with launch(LaunchConfig()) as broker, broker.client() as client:
         with closing(Shop(broker.port)) as shop:
             client.send("/queue/kept", b"00000007", receipt=True)
-            with pytest.raises(Refused, match="message 1 is to come, not 7"):
+            with pytest.raises(RefusedError, match="message 1 is to come, not 7"):
                 shop.run(10, 1, 10)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks._client import Refused
+from benchmarks._client import RefusedError
 from benchmarks.slow_reader import lost
 from tests.benchmarks.conftest import Script, delivery
 from tests.benchmarks.programs import figures, run
@@ -37,5 +37,5 @@ def test_what_a_slow_reader_has_lost_is_counted_by_the_numbers(scripted: Script)
 @pytest.mark.parametrize("numbers", [[0, 2, 1], [0, 0], [10]])
 def test_what_a_slow_reader_gets_has_to_be_in_order(scripted: Script, numbers: list[int]) -> None:
     client = scripted(b"".join(map(delivery, numbers)))
-    with pytest.raises(Refused, match="is to come"):
+    with pytest.raises(RefusedError, match="is to come"):
         lost(client, 10)

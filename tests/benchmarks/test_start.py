@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks._client import Refused
+from benchmarks._client import RefusedError
 from benchmarks.start import launched, line_from, wait_for
 from tests.benchmarks.programs import figures, run
 
@@ -37,12 +37,12 @@ def test_a_bound_that_is_broken_is_the_exit_status(tmp_path: Path) -> None:
 def test_a_command_that_ends_before_it_is_ready_is_told_with_its_log(tmp_path: Path) -> None:
     code = "import sys; sys.exit('no port is free')"
     with launched([sys.executable, "-c", code], tmp_path) as (child, _):
-        with pytest.raises(Refused, match="no port is free"):
+        with pytest.raises(RefusedError, match="no port is free"):
             line_from(child.stdout, tmp_path)
 
 
 def test_nothing_is_awaited_of_a_process_that_has_ended() -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    with pytest.raises(Refused, match="does not start"):
+    with pytest.raises(RefusedError, match="does not start"):
         wait_for(lambda: False, ended)  # type: ignore[arg-type]

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompkit._commands.bridge.command import main
-from stompkit.bridge import HOPS, ID, BridgeProblem, load, parse
+from stompkit.bridge import HOPS, ID, BridgeError, load, parse
 from stompkit.bridge._dialects import DIALECTS, dialect_of
+from stompkit.bridge._errors import MessageDroppedError, MessageRefusedError
 from stompkit.bridge._headers import for_sink, forwarded, hops_of, identity
 from stompkit.bridge._memory import Memory
 from stompkit.bridge._names import canonical, named, spelled, template_mistake
-from stompkit.bridge._problems import MessageDropped, MessageRefused
 from stompkit.bridge._sender import Sender
 from stompkit.client import Client
 from stompkit.testing.memory._network import outcome_of
@@ -62,7 +62,7 @@ def test_an_error_that_names_a_message_refuses_that_alone() -> None:
     broker.peer.refuse(broker.peer.take("SEND")[1], "too large")
     broker.obliging = True
     net.advance(60)
-    assert "too large" in str(failed(done[1], MessageRefused))
+    assert "too large" in str(failed(done[1], MessageRefusedError))
     assert [outcome_of(done[0]), outcome_of(done[2])] == [None, None]
 
 
@@ -79,7 +79,7 @@ def test_an_error_that_names_nothing_is_held_against_who_is_alone_when_it_comes(
                 break
             if len(broker.peers) > 1:
                 broker.peer.confirm(frame)
-    assert "poison" in str(failed(done[2], MessageRefused))
+    assert "poison" in str(failed(done[2], MessageRefusedError))
     for number in (0, 1, 3):
         result(done[number])
     assert sender.count == 0
@@ -93,7 +93,7 @@ def test_what_is_dropped_is_not_sent_again() -> None:
     net.run()
     broker.peer.drop()
     sender.drop()
-    failed(done, MessageDropped)
+    failed(done, MessageDroppedError)
     net.advance(60)
     assert broker.peer.take("SEND") == []
     assert sender.count == 0
@@ -245,7 +245,7 @@ def test_names_are_spelled_as_each_site_does() -> None:
 def test_mistakes_in_a_file_are_told_with_their_place(
     change: dict[str, object], complaint: str
 ) -> None:
-    with pytest.raises(BridgeProblem) as caught:
+    with pytest.raises(BridgeError) as caught:
         parse({"sites": SITES, "routes": [ROUTE], **change})
     assert complaint in str(caught.value)
 

@@ -17,7 +17,7 @@ import pytest
 from stompkit.bridge import HOPS, ID
 from stompkit.link import Delivery
 from stompkit.replication.frames import Packet
-from stompkit.testing import BrokerMissing, LaunchConfig, RunningBroker, launch
+from stompkit.testing import BrokerMissingError, LaunchConfig, RunningBroker, launch
 from stompkit.testing._launching.polling import wait_until
 from stompkit.testing.plugin import settings_of
 from tests.effort import in_matrix
@@ -33,7 +33,7 @@ def started(name: str, config: pytest.Config, **settings: Any) -> RunningBroker:
     """A broker of this name; one that is not installed skips the test, or fails it."""
     try:
         return launch(LaunchConfig(name=name, **settings))
-    except BrokerMissing as missing:
+    except BrokerMissingError as missing:
         outcome = pytest.fail if settings_of(config).missing == "fail" else pytest.skip
         raise outcome.Exception(str(missing), pytrace=False) from None
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from stompkit.spark.eventstore import SparkEventStore
 from stompkit.spark.jobs import JobName, load
 from stompkit.spark.jobs.looking import look
-from stompkit.spool import SpoolProblem, SpoolReader
+from stompkit.spool import SpoolError, SpoolReader
 from tests.campaign.chain import Chain, Misfortune, until
 from tests.campaign.checker import Finding
 from tests.campaign.commands import Command
@@ -149,7 +149,7 @@ class Piped:
             return False
         try:
             return self._stored() >= sum(SpoolReader(self._spool).head())
-        except SpoolProblem:
+        except SpoolError:
             return False
 
     def _how_far(self) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from stompkit.spool import BrokenSpool, Record, SpoolProblem, SpoolReader, SpoolWriter
+from stompkit.spool import BrokenSpoolError, Record, SpoolError, SpoolReader, SpoolWriter
 from tests.campaign.chain import until
 from tests.campaign.checker import Finding
 from tests.campaign.keeping import Kept, Looked, check_spool
@@ -69,7 +69,7 @@ class Spooled(Posted):
         try:
             reader = SpoolReader(self.folder)
             heads = reader.head()
-        except (SpoolProblem, OSError) as error:
+        except (SpoolError, OSError) as error:
             # The spool does not exist yet, or is being opened again.
             if is_last:
                 self._looks.append(Looked(0, 0, (), damage=str(error)))
@@ -83,7 +83,7 @@ class Spooled(Posted):
             try:
                 for block in reader.blocks(partition, first, head):
                     messages += map(_kept, block.records())
-            except BrokenSpool as error:
+            except BrokenSpoolError as error:
                 # While the spool is being opened again, damage is not conclusive.
                 damage = str(error)
                 if not is_last:

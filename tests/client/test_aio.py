@@ -19,14 +19,14 @@ import pytest
 
 from stompkit.client import (
     BrokerError,
-    BufferFull,
+    BufferFullError,
     BufferLimits,
-    ClientClosed,
-    ConnectFailed,
-    LoginRefused,
+    ClientClosedError,
+    ConnectFailedError,
+    LoginRefusedError,
     ReconnectPolicy,
-    SubscriptionEnded,
-    TransactionLost,
+    SubscriptionEndedError,
+    TransactionLostError,
 )
 from stompkit.client import aio as package
 from stompkit.client.aio import Client, Message
@@ -108,10 +108,10 @@ async def test_what_is_sent_is_received_in_its_order(broker: RunningBroker) -> N
         assert found == [(b"%d" % number, str(number)) for number in range(100)]
         await subscription.unsubscribe()
         await subscription.when_ended()
-        with pytest.raises(SubscriptionEnded):
+        with pytest.raises(SubscriptionEndedError):
             await subscription.get()
     assert repr(client) == f"<Client of {address(broker)}: closed>"
-    with pytest.raises(ClientClosed):
+    with pytest.raises(ClientClosedError):
         await client.send(queue)
 
 
@@ -296,7 +296,7 @@ async def test_a_transaction_that_is_lost_with_its_broker_says_so(
     await transaction.begin()
     transaction.send(QUEUE, b"x")
     first.kill()
-    with pytest.raises(TransactionLost):
+    with pytest.raises(TransactionLostError):
         await transaction.commit()
     await client.connect()
     await client.disconnect()
@@ -322,7 +322,7 @@ async def test_a_full_buffer_is_told_or_waited_for(broker: RunningBroker) -> Non
     async with Client(address(broker), buffers=BufferLimits(send_messages=2)) as client:
         sent = [client.send(queue, b"%d" % number) for number in range(4)]
         outcomes = await asyncio.gather(*sent, return_exceptions=True)
-        assert [type(each) for each in outcomes] == [type(None)] * 2 + [BufferFull] * 2
+        assert [type(each) for each in outcomes] == [type(None)] * 2 + [BufferFullError] * 2
         for number in range(20):
             await client.drain()
             client.send(queue, b"%d" % number)
@@ -339,7 +339,7 @@ async def test_what_a_broker_refuses_is_raised(broker: RunningBroker) -> None:
 async def test_a_login_that_is_refused_is_raised(log: Log) -> None:
     with launch(LaunchConfig(name="stompkit", login="ann", passcode="right")) as strict:
         client = Client(address(strict), login="ann", passcode="of last year")
-        with pytest.raises(LoginRefused) as caught:
+        with pytest.raises(LoginRefusedError) as caught:
             await client.connect()
         assert "last year" not in f"{caught.value!r} {client!r}"
         async with Client(address(strict), login="ann", passcode="right"):
@@ -349,7 +349,7 @@ async def test_a_login_that_is_refused_is_raised(log: Log) -> None:
 @on_a_loop
 async def test_it_gives_up_when_it_is_told_to(log: Log) -> None:
     client = Client("127.0.0.1:1", reconnect=ReconnectPolicy(max_attempts=2, initial_s=0.01))
-    with pytest.raises(ConnectFailed):
+    with pytest.raises(ConnectFailedError):
         async with client:
             raise AssertionError("there is nobody")
     assert "giving up: 2 attempts" in log.take_errors()
@@ -380,7 +380,7 @@ async def test_tls_by_authorities_in_a_directory_or_by_a_context(tmp_path: Path,
                 assert (await subscription.get()).body == big
         once = ReconnectPolicy(max_attempts=1)
         for url in (f"stomps://{host}:{port}", f"stomps://{host}:{port}?ca={tmp_path / 'other'}"):
-            with pytest.raises(ConnectFailed, match="certificate verify failed"):
+            with pytest.raises(ConnectFailedError, match="certificate verify failed"):
                 await Client(url, reconnect=once).connect()
             assert "giving up" in log.take_errors()
 

@@ -6,13 +6,13 @@ import pytest
 from twisted.internet.defer import CancelledError
 
 from stompkit.client import (
-    AttemptTimeout,
+    AttemptTimeoutError,
     BrokerError,
     BufferLimits,
-    ClientClosed,
-    ConnectFailed,
-    LoginRefused,
-    PeerSilent,
+    ClientClosedError,
+    ConnectFailedError,
+    LoginRefusedError,
+    PeerSilentError,
     ReconnectPolicy,
 )
 from stompkit.frames import VERSIONS, RemoteProtocolError, Version
@@ -87,11 +87,11 @@ def test_a_refused_login_is_final(net: Network, log: Log) -> None:
     net.run()
     endpoint.peer.refuse(message="Bad credentials", code="7")
     net.run()
-    refusal = failed(connected, LoginRefused)
+    refusal = failed(connected, LoginRefusedError)
     assert refusal.message == str(refusal) == "Bad credentials"
     assert refusal.headers["stompkit-code"] == "7"
     assert refusal.body == b"because"
-    failed(closed, LoginRefused)
+    failed(closed, LoginRefusedError)
     net.advance(60)
     assert (endpoint.attempts, other.attempts) == (1, 0)
     assert not online(client)
@@ -107,9 +107,9 @@ def test_a_login_that_is_refused_later_closes_the_client(net: Network, log: Log)
     net.advance(0.1)
     endpoint.peer.refuse(message="expired")
     net.run()
-    refusal = failed(closed, LoginRefused)
-    assert failed(sent, ClientClosed).reason is refusal
-    assert failed(client.send("/queue/a"), ClientClosed).reason is refusal
+    refusal = failed(closed, LoginRefusedError)
+    assert failed(sent, ClientClosedError).reason is refusal
+    assert failed(client.send("/queue/a"), ClientClosedError).reason is refusal
     log.take_errors()
 
 
@@ -153,7 +153,7 @@ def test_the_waits_between_attempts_grow(net: Network) -> None:
     #        after 0  1  2  3  4  5  6  7  8  9  10 11 12 seconds
     assert counts == [1, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 4, 5]
     net.wait(client.disconnect())
-    failed(connected, ClientClosed)
+    failed(connected, ClientClosedError)
 
 
 def test_jitter_shortens_the_waits(net: Network) -> None:
@@ -166,7 +166,7 @@ def test_jitter_shortens_the_waits(net: Network) -> None:
     net.advance(1.0)
     assert endpoint.attempts == 3
     net.wait(client.disconnect())
-    failed(connected, ClientClosed)
+    failed(connected, ClientClosedError)
 
 
 @pytest.mark.parametrize("hangs", [True, False])
@@ -218,13 +218,13 @@ def test_a_client_gives_up_after_so_many_attempts_in_a_row(net: Network, log: Lo
     client = net.client(endpoint, reconnect=ReconnectPolicy(max_attempts=3, attempt_timeout_s=1.0))
     connected = client.connect()
     net.advance(60)
-    error = failed(connected, ConnectFailed)
+    error = failed(connected, ConnectFailedError)
     assert error.attempts == endpoint.attempts == 3
-    assert isinstance(error.reason, AttemptTimeout)
+    assert isinstance(error.reason, AttemptTimeoutError)
     assert "3 attempts" in log.take_errors()
     again = client.connect()
     net.advance(60)
-    assert failed(again, ConnectFailed).attempts == 3
+    assert failed(again, ConnectFailedError).attempts == 3
     log.take_errors()
 
 
@@ -265,7 +265,7 @@ def test_a_broker_that_throws_clients_out_is_not_stormed(net: Network, log: Log)
         seconds += 1
     assert endpoint.attempts == 5
     assert seconds >= 1 + 2 + 4 + 8
-    failed(closed, ConnectFailed)
+    failed(closed, ConnectFailedError)
     log.take_errors()
 
 
@@ -353,7 +353,7 @@ def test_hooks_are_told_of_each_connection(net: Network) -> None:
     net.run()
     endpoint.peer.confirm(endpoint.peer.frames[-1])
     net.wait(gone)
-    assert told == ["s", "ConnectionLost", "s", "ClientClosed"]
+    assert told == ["s", "ConnectionLost", "s", "ClientClosedError"]
 
 
 def test_a_hook_that_fails_is_logged_and_harms_nothing(net: Network, log: Log) -> None:
@@ -411,7 +411,7 @@ def test_a_broker_that_falls_silent_is_left(net: Network) -> None:
     net.advance(1.9)
     assert online(client)
     net.advance(0.3)
-    assert isinstance(reasons[0], PeerSilent)
+    assert isinstance(reasons[0], PeerSilentError)
     assert endpoint.peer.transport.aborted
     assert other.attempts == 1
     assert online(client)
@@ -514,7 +514,7 @@ def test_disconnect_has_a_deadline(net: Network) -> None:
     net.advance(0.2)
     result(gone)
     assert endpoint.peer.transport.aborted
-    assert failed(sent, ClientClosed).reason is None
+    assert failed(sent, ClientClosedError).reason is None
 
 
 def test_a_connection_that_ends_while_disconnecting_is_not_replaced(net: Network) -> None:
@@ -534,7 +534,7 @@ def test_disconnect_ends_the_search_for_a_broker(net: Network) -> None:
     connected = client.connect()
     net.run()
     result(client.disconnect())
-    failed(connected, ClientClosed)
+    failed(connected, ClientClosedError)
     net.advance(60, step_s=1.0)
     assert endpoint.attempts == 1
     assert endpoint.peer.is_gone()
@@ -553,7 +553,7 @@ def test_all_who_disconnect_are_told(net: Network) -> None:
     endpoint = net.scripted(obliging=True)
     client = net.connected(endpoint)
     first, second = client.disconnect(), client.disconnect()
-    failed(client.connect(), ClientClosed)
+    failed(client.connect(), ClientClosedError)
     net.run()
     result(first)
     result(second)
@@ -565,7 +565,7 @@ def test_a_client_can_be_connected_again(net: Network) -> None:
     endpoint = net.scripted(obliging=True)
     client = net.connected(endpoint)
     net.wait(client.disconnect())
-    failed(client.send("/queue/a"), ClientClosed)
+    failed(client.send("/queue/a"), ClientClosedError)
     net.wait(client.connect())
     net.wait(client.send("/queue/a"))
     assert endpoint.attempts == 2
@@ -582,7 +582,7 @@ def test_a_client_can_be_connected_again_by_those_who_are_told_of_its_end(net: N
     endpoint.peer.confirm(endpoint.peer.frames[-1])
     endpoint.obliging = True
     net.wait(gone)
-    failed(sent, ClientClosed)
+    failed(sent, ClientClosedError)
     net.wait(ended)
     net.wait(client.send("/queue/a"))
 
@@ -594,7 +594,7 @@ def test_a_client_is_not_connected_again_before_all_have_been_told_of_its_end(
     subscription = net.wait(client.subscribe("/queue/a"))
     early = subscription.when_ended().addCallback(lambda _: client.connect())
     net.wait(client.disconnect())
-    failed(early, ClientClosed)
+    failed(early, ClientClosedError)
     assert not online(client)
     net.wait(client.connect())
 
@@ -603,7 +603,7 @@ def test_a_client_that_was_never_connected_can_be_closed(net: Network) -> None:
     client = net.client(net.scripted())
     sent = client.send("/queue/a")
     result(client.disconnect())
-    failed(sent, ClientClosed)
+    failed(sent, ClientClosedError)
 
 
 def test_one_who_waits_can_cancel_the_waiting_of_another(net: Network) -> None:

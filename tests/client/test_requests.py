@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from twisted.internet.defer import CancelledError
 
-from stompkit.client import BrokerError, BufferFull, BufferLimits, Client, ClientClosed
+from stompkit.client import BrokerError, BufferFullError, BufferLimits, Client, ClientClosedError
 from stompkit.frames import Frame
 from tests.client.logs import Log
 from tests.client.network import Network, Peer, ScriptedEndpoint, failed, online, result, waits
@@ -217,15 +217,15 @@ def test_a_request_needs_room_in_the_buffer(net: Network) -> None:
     endpoint = net.scripted()
     client = net.connected(endpoint, reply_style="rabbitmq", buffers=BufferLimits(send_messages=1))
     client.send(SERVICE)
-    failed(client.request(SERVICE), BufferFull)
+    failed(client.request(SERVICE), BufferFullError)
 
 
 def test_requests_end_with_the_client(net: Network) -> None:
     client, _ = ready(net, net.scripted())
     reply = client.request(SERVICE)
     net.wait(client.disconnect())
-    failed(reply, ClientClosed)
-    failed(client.request(SERVICE), ClientClosed)
+    failed(reply, ClientClosedError)
+    failed(client.request(SERVICE), ClientClosedError)
     assert net.clock.getDelayedCalls() == []
 
 

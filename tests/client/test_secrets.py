@@ -6,7 +6,7 @@ import traceback
 
 import pytest
 
-from stompkit.client import ClientClosed, LoginRefused, ReconnectPolicy, StompService
+from stompkit.client import ClientClosedError, LoginRefusedError, ReconnectPolicy, StompService
 from tests.client.logs import Log
 from tests.client.network import Network, failed
 
@@ -49,6 +49,6 @@ def test_the_passcode_is_not_in_an_error(net: Network, log: Log) -> None:
     net.run()
     endpoint.peer.refuse(message="Bad credentials")
     net.run()
-    for error in (failed(connected, LoginRefused), failed(sent, ClientClosed)):
+    for error in (failed(connected, LoginRefusedError), failed(sent, ClientClosedError)):
         assert SECRET not in "".join(traceback.format_exception(error)) + repr(error)
     assert SECRET not in log.take_errors()

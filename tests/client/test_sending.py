@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
 
-from stompkit.client import BrokerError, BufferFull, BufferLimits, Client, ClientClosed
+from stompkit.client import BrokerError, BufferFullError, BufferLimits, Client, ClientClosedError
 from stompkit.frames import Frame, LocalProtocolError
 from tests.client.network import Network, failed, online, result, waits
 
@@ -258,7 +258,7 @@ def test_a_full_buffer_takes_no_more_messages(net: Network, *, receipt: bool) ->
     client = net.client(endpoint, buffers=BufferLimits(send_messages=3))
     sent = send(client, 1, 2, 3, receipt=receipt)
     [refused] = send(client, 4, receipt=receipt)
-    assert "3 messages" in str(failed(refused, BufferFull))
+    assert "3 messages" in str(failed(refused, BufferFullError))
     net.wait(client.connect())
     for deferred in sent:
         result(deferred)
@@ -271,7 +271,7 @@ def test_unconfirmed_messages_fill_the_buffer(net: Network) -> None:
     client = net.connected(endpoint, buffers=BufferLimits(send_messages=2))
     sent = send(client, 1, 2)
     net.run()
-    failed(client.send(QUEUE), BufferFull)
+    failed(client.send(QUEUE), BufferFullError)
     endpoint.peer.confirm(endpoint.peer.take("SEND")[0])
     net.wait(sent[0])
     client.send(QUEUE)
@@ -282,8 +282,8 @@ def test_unconfirmed_messages_fill_the_buffer(net: Network) -> None:
 def test_the_buffer_is_bounded_in_octets_too(net: Network) -> None:
     client = net.client(net.scripted(), buffers=BufferLimits(send_bytes=1_000))
     client.send(QUEUE, bytes(600)).addErrback(lambda _: None)
-    failed(client.send(QUEUE, bytes(600)), BufferFull)
-    failed(client.send(QUEUE, b"", {"x": "y" * 600}), BufferFull)
+    failed(client.send(QUEUE, bytes(600)), BufferFullError)
+    failed(client.send(QUEUE, b"", {"x": "y" * 600}), BufferFullError)
     client.send(QUEUE, bytes(300)).addErrback(lambda _: None)
     result(client.disconnect())
 
@@ -295,7 +295,7 @@ def test_who_wants_to_can_wait_for_room(net: Network) -> None:
     net.run()
     frames = endpoint.peer.take("SEND")
     assert bodies(frames) == [b"0", b"1"]
-    failed(client.send(QUEUE, b"pushy"), BufferFull)
+    failed(client.send(QUEUE, b"pushy"), BufferFullError)
     endpoint.peer.confirm(frames[0])
     net.run()
     assert bodies(endpoint.peer.take("SEND")) == [b"2"]
@@ -321,7 +321,7 @@ def test_who_waits_for_room_keeps_the_order(net: Network) -> None:
 
 def test_what_can_never_fit_is_refused_at_once(net: Network) -> None:
     client = net.client(net.scripted(), buffers=BufferLimits(send_bytes=1_000))
-    failed(client.send(QUEUE, bytes(1_000), wait=True), BufferFull)
+    failed(client.send(QUEUE, bytes(1_000), wait=True), BufferFullError)
 
 
 def test_drain_waits_until_the_buffer_is_half_empty(net: Network) -> None:
@@ -355,8 +355,8 @@ def test_all_that_waits_fails_when_the_client_is_closed(net: Network) -> None:
     waiting = [client.send(QUEUE), client.send(QUEUE, wait=True), client.drain()]
     result(client.disconnect())
     for deferred in waiting:
-        failed(deferred, ClientClosed)
-    failed(client.drain(), ClientClosed)
+        failed(deferred, ClientClosedError)
+    failed(client.drain(), ClientClosedError)
 
 
 def test_the_buffer_is_empty_again_when_the_client_is_closed(net: Network) -> None:
@@ -367,7 +367,7 @@ def test_the_buffer_is_empty_again_when_the_client_is_closed(net: Network) -> No
         client.connect().addErrback(lambda _: None)
         result(client.disconnect())
         for deferred in waiting:
-            failed(deferred, ClientClosed)
+            failed(deferred, ClientClosedError)
         net.wait(client.connect())
         for deferred in send(client, 1, 2):
             net.wait(deferred)
@@ -426,7 +426,7 @@ def test_a_receipt_that_comes_after_the_cancellation_is_harmless(net: Network) -
     net.run()
     sent.cancel()
     failed(sent, CancelledError)
-    failed(client.send(QUEUE), BufferFull)  # the frame is in flight, and counts
+    failed(client.send(QUEUE), BufferFullError)  # the frame is in flight, and counts
     endpoint.peer.confirm(endpoint.peer.take("SEND")[0])
     net.run()
     client.send(QUEUE)
@@ -445,7 +445,7 @@ def test_a_full_transport_gets_no_more_messages(net: Network) -> None:
     sent = send(client, 1, 2, 3, receipt=False)
     assert not transport.outgoing
     assert all(map(waits, sent))
-    failed(client.send(QUEUE), BufferFull)
+    failed(client.send(QUEUE), BufferFullError)
     transport.start_taking()
     net.run()
     for deferred in sent:

@@ -11,12 +11,12 @@ from stompkit.client import (
     BrokerError,
     BufferLimits,
     Client,
-    ClientClosed,
-    LoginRefused,
+    ClientClosedError,
+    LoginRefusedError,
     Message,
-    QueueOverflow,
+    QueueOverflowError,
     Subscription,
-    SubscriptionEnded,
+    SubscriptionEndedError,
 )
 from stompkit.frames import VERSIONS, Frame, LocalProtocolError, Version
 from tests.client.logs import Log
@@ -139,12 +139,12 @@ def test_a_closed_client_takes_no_subscriptions(net: Network) -> None:
     client = net.connected(endpoint)
     waiting = client.subscribe(QUEUE)
     gone = client.disconnect()
-    failed(client.subscribe(QUEUE), ClientClosed)
+    failed(client.subscribe(QUEUE), ClientClosedError)
     net.run()
     endpoint.peer.confirm(endpoint.peer.frames[-1])
     net.wait(gone)
-    failed(client.subscribe(QUEUE), ClientClosed)
-    failed(waiting, SubscriptionEnded)
+    failed(client.subscribe(QUEUE), ClientClosedError)
+    failed(waiting, SubscriptionEndedError)
 
 
 def test_who_no_longer_waits_for_a_subscription_does_not_have_it(net: Network) -> None:
@@ -197,7 +197,7 @@ def test_a_subscription_that_is_refused_later_ends(net: Network, log: Log) -> No
     endpoint.peer.refuse(endpoint.peer.take("SUBSCRIBE")[0], "no more")
     net.advance(0.3)
     reason = failed(ended, BrokerError)
-    assert failed(message, SubscriptionEnded).reason is reason
+    assert failed(message, SubscriptionEndedError).reason is reason
     failed(subscription.when_ended(), BrokerError)
     assert online(client)
     assert endpoint.peer.take("SUBSCRIBE") == []
@@ -226,7 +226,7 @@ def test_what_nobody_would_deliver_again_is_handed_out(net: Network) -> None:
     assert result(subscription.get()).body == b"1"
     result(client.disconnect())
     assert result(subscription.get()).body == b"2"
-    failed(subscription.get(), SubscriptionEnded)
+    failed(subscription.get(), SubscriptionEndedError)
 
 
 # Reading one.
@@ -298,7 +298,7 @@ def test_iteration_raises_what_has_ended_the_subscription(net: Network, log: Log
     net.advance(0.1)
     endpoint.peer.refuse()
     net.run()
-    failed(reading, LoginRefused)
+    failed(reading, LoginRefusedError)
     log.take_errors()
 
 
@@ -537,7 +537,7 @@ def test_messages_of_a_subscription_that_was_left_are_dropped(net: Network) -> N
     deliver(net, endpoint.peer, frame, 1)
     subscription.unsubscribe()
     deliver(net, endpoint.peer, frame, 2)
-    failed(subscription.get(), SubscriptionEnded)
+    failed(subscription.get(), SubscriptionEndedError)
     assert online(client)
 
 
@@ -548,7 +548,7 @@ def test_subscriptions_end_with_the_client(net: Network) -> None:
     ended, message = subscription.when_ended(), subscription.get()
     net.wait(client.disconnect())
     result(ended)
-    assert failed(message, SubscriptionEnded).reason is None
+    assert failed(message, SubscriptionEndedError).reason is None
     result(subscription.when_ended())
 
 
@@ -763,7 +763,7 @@ def test_what_cannot_be_held_back_ends_the_subscription_in_the_end(net: Network,
     ended = subscription.when_ended()
     assert waits(ended)
     deliver(net, endpoint.peer, frame, 64)
-    failed(ended, QueueOverflow)
+    failed(ended, QueueOverflowError)
     assert len(endpoint.peer.take("UNSUBSCRIBE")) == 1
     assert online(client)
     log.take_errors()

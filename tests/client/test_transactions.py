@@ -8,14 +8,14 @@ from twisted.internet.defer import Deferred
 from stompkit.client import (
     AckMode,
     BrokerError,
-    BufferFull,
+    BufferFullError,
     BufferLimits,
     Client,
-    ClientClosed,
+    ClientClosedError,
     Message,
-    StaleAcknowledgement,
+    StaleAcknowledgementError,
     Transaction,
-    TransactionLost,
+    TransactionLostError,
 )
 from stompkit.frames import Frame, LocalProtocolError
 from tests.client.network import Network, ScriptedEndpoint, failed, result, waits
@@ -132,8 +132,8 @@ def test_a_closed_client_begins_no_transaction(net: Network) -> None:
     client = net.client(net.scripted())
     waiting = client.transaction().begin()
     result(client.disconnect())
-    failed(waiting, ClientClosed)
-    failed(client.transaction().begin(), ClientClosed)
+    failed(waiting, ClientClosedError)
+    failed(client.transaction().begin(), ClientClosedError)
 
 
 def test_a_transaction_keeps_its_place_in_the_line(net: Network) -> None:
@@ -188,11 +188,11 @@ def test_before_commit_a_lost_connection_has_aborted_the_transaction(net: Networ
     endpoint.peer.drop()
     net.advance(0.1)
     for use in (lambda: transaction.send(QUEUE), transaction.commit):
-        with pytest.raises(TransactionLost) as lost:
+        with pytest.raises(TransactionLostError) as lost:
             use()
         assert not lost.value.outcome_unknown
         assert lost.value.reason is not None
-    failed(client.send(QUEUE, transaction=transaction), TransactionLost)
+    failed(client.send(QUEUE, transaction=transaction), TransactionLostError)
     result(transaction.abort())
     net.run()
     assert commands(endpoint.peer.take()) == ["CONNECT"]
@@ -205,7 +205,7 @@ def test_after_commit_nobody_knows(net: Network) -> None:
     committed = transaction.commit()
     net.run()
     endpoint.peer.drop()
-    lost = failed(committed, TransactionLost)
+    lost = failed(committed, TransactionLostError)
     assert lost.outcome_unknown
     assert lost.__cause__ is lost.reason is not None
     net.advance(0.1)
@@ -220,7 +220,7 @@ def test_a_commit_that_did_not_get_out_has_aborted_the_transaction(net: Network)
     transaction.send(QUEUE)
     committed = transaction.commit()
     endpoint.peer.drop()
-    assert not failed(committed, TransactionLost).outcome_unknown
+    assert not failed(committed, TransactionLostError).outcome_unknown
 
 
 def test_a_block_whose_connection_is_lost_raises(net: Network) -> None:
@@ -237,7 +237,7 @@ def test_a_block_whose_connection_is_lost_raises(net: Network) -> None:
     endpoint.peer.drop()
     net.advance(0.1)
     door.callback(None)
-    failed(working, TransactionLost)
+    failed(working, TransactionLostError)
 
 
 def test_an_error_of_the_broker_is_why_a_transaction_was_lost(net: Network) -> None:
@@ -248,7 +248,7 @@ def test_an_error_of_the_broker_is_why_a_transaction_was_lost(net: Network) -> N
     net.run()
     endpoint.peer.refuse(message="no such queue")
     net.run()
-    with pytest.raises(TransactionLost) as lost:
+    with pytest.raises(TransactionLostError) as lost:
         transaction.commit()
     assert isinstance(lost.value.reason, BrokerError)
 
@@ -271,7 +271,7 @@ def test_disconnect_aborts_what_is_open_and_waits_for_what_is_being_committed(
     committing, open_one = begun(net, client), begun(net, client)
     endpoint.peer.take()
     committed, gone = committing.commit(), client.disconnect()
-    with pytest.raises(TransactionLost):
+    with pytest.raises(TransactionLostError):
         open_one.send(QUEUE)
     result(open_one.abort())
     net.wait(gone)
@@ -296,7 +296,7 @@ def test_a_message_of_an_earlier_connection_has_no_place_in_a_transaction(net: N
     endpoint.peer.take()
     working = Deferred.fromCoroutine(work())
     net.run()
-    failed(working, StaleAcknowledgement)
+    failed(working, StaleAcknowledgementError)
     assert commands(endpoint.peer.take()) == ["BEGIN", "SEND", "ABORT"]
 
 
@@ -306,7 +306,7 @@ def test_what_is_settled_is_not_settled_again_by_a_transaction(net: Network) -> 
     message = received(net, client, endpoint, "client-individual")
     transaction = begun(net, client)
     transaction.ack(message)
-    with pytest.raises(StaleAcknowledgement):
+    with pytest.raises(StaleAcknowledgementError):
         transaction.ack(message)
     assert result(message.ack()) is False
 
@@ -340,7 +340,7 @@ def test_a_transaction_is_bounded_by_the_buffer(net: Network) -> None:
     client = net.connected(endpoint, buffers=BufferLimits(send_messages=2))
     endpoint.peer.take()
     endpoint.peer.transport.stop_taking()
-    failed(Deferred.fromCoroutine(work()), BufferFull)
+    failed(Deferred.fromCoroutine(work()), BufferFullError)
     endpoint.peer.transport.start_taking()
     net.run()
     assert commands(endpoint.peer.take()) == ["BEGIN", "SEND", "SEND", "ABORT"]

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.bridge import BridgeProblem
+from stompkit.bridge import BridgeError
 from stompkit.bridge import load as load_bridge
 from stompkit.server.operations import SettingsError, read_settings
-from stompkit.spark.jobs.settings import PipelineProblem
+from stompkit.spark.jobs.settings import PipelineError
 from stompkit.spark.jobs.settings import load as load_pipeline
 from stompkit.testing.proxy import FaultScript, FaultScriptError
 
 READERS: dict[str, tuple[Callable[[Path], object], type[Exception]]] = {
     "broker": (read_settings, SettingsError),
-    "bridge": (load_bridge, BridgeProblem),
-    "pipeline": (load_pipeline, PipelineProblem),
+    "bridge": (load_bridge, BridgeError),
+    "pipeline": (load_pipeline, PipelineError),
     "script": (FaultScript.load, FaultScriptError),
 }
 

@@ -26,7 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from stompkit._commands.spool.command import main
 from stompkit._commands.spool.maintenance import Care
 from stompkit._commands.spool.metrics import Appends, SpoolMetrics
-from stompkit._commands.spool.options import SpoolUsage, age, brokers, size
+from stompkit._commands.spool.options import SpoolUsageError, age, brokers, size
 from stompkit.replication.frames import Packet
 from stompkit.spool import Record, SpoolReader, SpoolWriter
 from stompkit.spool.readers import listed, progress, register
@@ -144,7 +144,7 @@ def test_urls_can_be_kept_off_the_command_line(
         ["/topic/c"],
     ]
     assert "s3cr3t" not in str(found)
-    with pytest.raises(SpoolUsage):
+    with pytest.raises(SpoolUsageError):
         brokers(["stomp://mq"])
 
 

@@ -5,19 +5,24 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+import stompkit.client
+from stompkit.replication import eventsourcing
+
 PROGRAM = """
 import warnings
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     import stompkit.replication.replica.clock as old
     from stompkit.replication.replica import ReplicaSettings
-    from stompkit.replication.replica.store import StoreProblem
+    from stompkit.replication.replica.store import ReplicaStoreError
 import stompkit.replica.clock as new
 import stompkit.replica.store
 import stompkit.replica
 print([(str(each.message), each.filename) for each in caught if "replica" in str(each.message)])
 print(old is new, old.__name__, ReplicaSettings is stompkit.replica.ReplicaSettings)
-print(StoreProblem is stompkit.replica.store.StoreProblem)
+print(ReplicaStoreError is stompkit.replica.store.ReplicaStoreError)
 """
 
 
@@ -31,3 +36,22 @@ def test_the_old_name_of_replicas_is_imported_with_a_warning() -> None:
         "True stompkit.replica.clock True",
         "True",
     ]
+
+
+def test_an_old_name_is_the_new_one_with_a_warning() -> None:
+    with pytest.warns(
+        DeprecationWarning, match="stompkit.client.ConnectFailed is ConnectFailedErr"
+    ):
+        old = stompkit.client.ConnectFailed  # type: ignore[attr-defined]
+    assert old is stompkit.client.ConnectFailedError
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match=r"'stompkit\.client' has no attribute 'Nonsense'"):
+        _ = stompkit.client.Nonsense  # type: ignore[attr-defined]
+
+
+def test_a_lazy_package_has_its_old_names_too() -> None:
+    with pytest.warns(DeprecationWarning, match="RecoveryProblem is RecoveryError"):
+        old = eventsourcing.RecoveryProblem
+    assert old is eventsourcing.RecoveryError

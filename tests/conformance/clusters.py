@@ -15,7 +15,7 @@ from typing import ClassVar, Self
 from stompkit.conformance.address import Address
 from stompkit.conformance.nodes import Nodes
 from stompkit.conformance.report import Report
-from stompkit.conformance.verdict import Unsupported
+from stompkit.conformance.verdict import UnsupportedError
 from tests.conformance.proxy import Fault, behind
 from tests.conformance.scripted import Line, ScriptedServer
 
@@ -161,8 +161,8 @@ class Cluster(Nodes):
         return self
 
     def restart(self) -> None:
-        """Raise Unsupported: no case about nodes calls this."""
-        raise Unsupported("a cluster of proxies has nothing to restart")
+        """Raise UnsupportedError: no case about nodes calls this."""
+        raise UnsupportedError("a cluster of proxies has nothing to restart")
 
     def __enter__(self) -> Self:
         """Return the cluster itself."""

@@ -247,9 +247,10 @@ def test_run_is_judged_by_the_list_as_it_was(
 
 def test_run_with_a_broken_case_changes_nothing(suite: Suite, mq: str, tmp_path: Path) -> None:
     source = (
-        "from stompkit.conformance import Failed, case\n"
+        "from stompkit.conformance import FailedError, case\n"
         '@case("1.2/send/delivers")\ndef test_1(peer):\n    """Do."""\n    peer.nosuch()\n'
-        '@case("1.2/ack/acknowledges")\ndef test_2(peer):\n    """Do."""\n    raise Failed("x")\n'
+        '@case("1.2/ack/acknowledges")\ndef test_2(peer):\n    """Do."""\n'
+        '    raise FailedError("x")\n'
     )
     (tmp_path / "test_it.py").write_text(source)
     done = suite("--mq", mq, "--cases", ".", "--update-baseline", "known.toml")

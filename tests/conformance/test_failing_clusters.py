@@ -15,7 +15,7 @@ from stompkit.conformance.address import Address
 from stompkit.conformance.nodes import LaunchedNodes, Nodes
 from stompkit.conformance.runner import Selection, cases_folder, run
 from stompkit.conformance.target import probe
-from stompkit.conformance.verdict import Unsupported
+from stompkit.conformance.verdict import UnsupportedError
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from tests.conformance import failing_clusters
 from tests.conformance.clusters import NAMES, NODES, SHARED, STORAGE, Cluster, NodeFault, verdicts
@@ -114,7 +114,7 @@ class _Having:
         return self._nodes
 
     def restart(self) -> None:
-        raise Unsupported("not asked for")
+        raise UnsupportedError("not asked for")
 
 
 def test_a_node_that_comes_back_with_a_stale_store_is_found(

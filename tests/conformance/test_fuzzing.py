@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stompkit.conformance import Failed, Target, Unsupported
+from stompkit.conformance import FailedError, Target, UnsupportedError
 from stompkit.conformance.address import Address
 from stompkit.conformance.control import Control, Launched
 from stompkit.conformance.fuzzing import Transcript, fuzz, transcript
@@ -173,7 +173,7 @@ def test_the_smallest_session_is_found_that_ends_others(
 ) -> None:
     with ScriptedServer(behind(PanicsOnExpires, broker.host, broker.port)) as server:
         target = fuzzed(server.port)
-        with pytest.raises(Failed) as caught:
+        with pytest.raises(FailedError) as caught:
             fuzz(target)
     assert "a session beside it is lost" in str(caught.value)
     assert str(caught.value).endswith("of seed 0 does it, instead of CONNECT: b'expires:-'")
@@ -209,7 +209,7 @@ def test_a_session_is_found_that_a_slow_target_comes_to_late(
     broker: RunningBroker, fuzzed: Fuzzed
 ) -> None:
     with ScriptedServer(behind(PanicsLate, broker.host, broker.port)) as server:
-        with pytest.raises(Failed) as caught:
+        with pytest.raises(FailedError) as caught:
             fuzz(fuzzed(server.port))
     assert str(caught.value).endswith("of seed 0 does it, instead of CONNECT: b'expires:-'")
 
@@ -218,7 +218,7 @@ def test_what_is_found_is_found_again_by_the_seed(broker: RunningBroker, fuzzed:
     found = []
     for _ in range(2):
         with ScriptedServer(behind(PanicsOnExpires, broker.host, broker.port)) as server:
-            with pytest.raises(Failed) as caught:
+            with pytest.raises(FailedError) as caught:
                 fuzz(fuzzed(server.port, seed=3, fuzz_sessions=1_000))
             found.append(re.findall(r"session \d+ of seed 3", str(caught.value)))
     assert found[0] == found[1] != []
@@ -230,7 +230,7 @@ def test_a_target_that_dies_is_started_again_until_it_is_clear_of_what(fuzzed: F
         address = Address(running.host, running.port)
         with Launched(running, config, address) as control:
             target = fuzzed(running.port, control)
-            with pytest.raises(Failed) as caught:
+            with pytest.raises(FailedError) as caught:
                 fuzz(target)
         assert is_alive(address, "1.2")
     found = re.search(r"instead of CONNECT: b'(.*)'$", str(caught.value))
@@ -241,7 +241,7 @@ def test_a_target_that_dies_is_started_again_until_it_is_clear_of_what(fuzzed: F
 def test_a_target_that_dies_for_good_is_told_from_others(fuzzed: Fuzzed) -> None:
     with launch(LaunchConfig(name=FRAGILE)) as running:
         target = fuzzed(running.port)
-        with pytest.raises(Failed, match="the target does not come back") as caught:
+        with pytest.raises(FailedError, match="the target does not come back") as caught:
             fuzz(target)
     sessions = re.search(r"sessions (\d+) to (\d+) of seed 0", str(caught.value))
     assert sessions is not None
@@ -258,7 +258,7 @@ def test_a_target_that_is_well_is_left_alone(broker: RunningBroker, fuzzed: Fuzz
 
 
 def test_no_sessions_are_no_case(broker: RunningBroker, fuzzed: Fuzzed) -> None:
-    with pytest.raises(Unsupported, match="--fuzz 0"):
+    with pytest.raises(UnsupportedError, match="--fuzz 0"):
         fuzz(fuzzed(broker.port, fuzz_sessions=0))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompkit.conformance import Failed, frame_octets, raw_value
+from stompkit.conformance import FailedError, frame_octets, raw_value
 from stompkit.conformance._octets import describe, plain
 from stompkit.frames import Frame
 
@@ -18,7 +18,7 @@ def test_value_without_the_carriage_return_that_ends_its_line() -> None:
     assert raw_value(of(b"MESSAGE\r\na:b\r\nc:d\r"), "a") == b"b"
     assert raw_value(of(b"MESSAGE\r\na:b\r\nc:d"), "c") == b"d"
     assert raw_value(of(b"MESSAGE\na:b\r\nc:d"), "a") == b"b\r"
-    with pytest.raises(Failed, match="MESSAGE has no header x"):
+    with pytest.raises(FailedError, match="MESSAGE has no header x"):
         raw_value(of(b"MESSAGE\na:b"), "x")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from stompkit.conformance.address import Address
 from stompkit.conformance.plugin import _recovers
-from stompkit.conformance.target import Capabilities, Unreachable, probe
+from stompkit.conformance.target import Capabilities, UnreachableError, probe
 from stompkit.frames import Version
 from tests.conformance.conftest import IMPATIENT_S, PATIENT_S, Serve
 from tests.conformance.scripted import Behaviour, Line, connected, connected_frame, frame
@@ -95,7 +95,7 @@ def test_server_that_names_no_version_and_is_silent_about_unknown_ones(serve: Se
 def test_silence_is_enough_once(serve: Serve) -> None:
     """Without any reply so far, one timeout is enough; otherwise each version would cost one."""
     server = serve(lambda line: line.wait())
-    with pytest.raises(Unreachable, match=r"does not answer CONNECT in 0\.2 s$"):
+    with pytest.raises(UnreachableError, match=r"does not answer CONNECT in 0\.2 s$"):
         probe(Address("127.0.0.1", server.port, timeout_s=IMPATIENT_S))
     assert server.connections == 1
 
@@ -114,7 +114,7 @@ def test_refusal_says_more_than_other_answers(serve: Serve) -> None:
         line.frame()
         line.send(b"" if line.number == 1 else frame("ERROR", {"message": "wrong passcode"}))
 
-    with pytest.raises(Unreachable, match="it answers CONNECT with ERROR 'wrong passcode'"):
+    with pytest.raises(UnreachableError, match="it answers CONNECT with ERROR 'wrong passcode'"):
         probe(at(serve, behaviour))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stompkit.conformance import Outcome, Unsupported
+from stompkit.conformance import Outcome, UnsupportedError
 from stompkit.conformance.scenarios import answer, begin, fill, naming, reaction, receive, send_all
 from stompkit.frames import Version
 from tests.conformance.conftest import IMPATIENT_S, Dial
@@ -59,7 +59,7 @@ def test_a_message_that_can_not_be_acknowledged_makes_a_case_unsupported(target:
                 line.send(delivers(1)[1])
 
     at = target(behaviour)
-    with pytest.raises(Unsupported, match="no ack header"):
+    with pytest.raises(UnsupportedError, match="no ack header"):
         receive(at, at.connect(), 1)
 
 
@@ -70,7 +70,7 @@ def test_messages_that_are_held_back_make_a_case_unsupported(target: Dial) -> No
                 line.send(b"".join(delivers(2, ack="a").values()))
 
     at = target(behaviour, IMPATIENT_S)
-    with pytest.raises(Unsupported, match="only 2 messages"):
+    with pytest.raises(UnsupportedError, match="only 2 messages"):
         receive(at, at.connect(), 3)
 
 
@@ -78,7 +78,7 @@ def test_a_target_without_ack_makes_a_case_about_it_unsupported(target: Dial) ->
     at = target(receipts)
     peer = at.connect()
     peer.has_ack = False
-    with pytest.raises(Unsupported, match="--no-ack"):
+    with pytest.raises(UnsupportedError, match="--no-ack"):
         receive(at, peer, 1, ack="client")
 
 
@@ -87,7 +87,7 @@ def test_a_target_without_transactions_makes_a_case_about_them_unsupported(targe
         connected(line)
         line.frame()
 
-    with pytest.raises(Unsupported, match="does not take BEGIN"):
+    with pytest.raises(UnsupportedError, match="does not take BEGIN"):
         begin(target(behaviour).connect(), "t")
 
 

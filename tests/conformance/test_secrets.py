@@ -18,7 +18,7 @@ REPORTS = (
 )
 
 CASES = '''
-from stompkit.conformance import Failed, Target, case
+from stompkit.conformance import FailedError, Target, case
 
 
 @case("1.2/connect/connected-on-accept")
@@ -37,7 +37,7 @@ def test_complaint(target: Target) -> None:
     """Complain, with all that is known."""
     frame = target.connect().frames[0]
     target.note(f"headers: {frame.headers}")
-    raise Failed(f"the server says {frame.headers}")
+    raise FailedError(f"the server says {frame.headers}")
 '''
 
 

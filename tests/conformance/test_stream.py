@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from stompkit.conformance import Failed
+from stompkit.conformance import FailedError
 from tests.conformance.conftest import IMPATIENT_S, PATIENT_S, Dial
 from tests.conformance.scripted import Line, connected, frame
 
@@ -37,7 +37,7 @@ def test_frames_before_garbage_count(target: Dial) -> None:
     peer = target(goes_mad).connect()
     peer.expect_receipt("r")
     for _ in range(2):
-        with pytest.raises(Failed, match="what the target sends can't be read: "):
+        with pytest.raises(FailedError, match="what the target sends can't be read: "):
             peer.collect(PATIENT_S)
     assert peer.violation
 
@@ -77,7 +77,7 @@ def test_version_that_was_not_asked_for(target: Dial) -> None:
         line.send(b"CONNECTED\nversion:1.0\n\n\0")
         line.wait()
 
-    with pytest.raises(Failed, match=r"offered 1\.2, the target chose 1\.0"):
+    with pytest.raises(FailedError, match=r"offered 1\.2, the target chose 1\.0"):
         target(old).connect()
 
 

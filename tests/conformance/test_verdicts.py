@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompkit.conformance import Failed, Target, Unsupported, case, tried_again
+from stompkit.conformance import FailedError, Target, UnsupportedError, case, tried_again
 from stompkit.conformance.address import Address
 from stompkit.conformance.case import Case, cases_of
 from stompkit.conformance.peer import Recorder
@@ -32,13 +32,13 @@ def target() -> Target:
     ("level", "error", "verdict", "detail"),
     [
         ("MUST", None, Verdict.OK, ""),
-        ("MUST", Failed("no"), Verdict.FAILED, "no"),
+        ("MUST", FailedError("no"), Verdict.FAILED, "no"),
         ("FACT", AssertionError("no\nassert 1 == 2"), Verdict.FAILED, "no"),
         ("FACT", AssertionError(), Verdict.FAILED, "an assertion without a message"),
-        ("MAY", Failed("no"), Verdict.FAILED, "no"),
-        ("SHOULD", Failed("no"), Verdict.NON_STRICT, "no"),
-        ("SHOULD", Unsupported("none"), Verdict.UNSUPPORTED, "none"),
-        ("MUST", Unsupported("none"), Verdict.UNSUPPORTED, "none"),
+        ("MAY", FailedError("no"), Verdict.FAILED, "no"),
+        ("SHOULD", FailedError("no"), Verdict.NON_STRICT, "no"),
+        ("SHOULD", UnsupportedError("none"), Verdict.UNSUPPORTED, "none"),
+        ("MUST", UnsupportedError("none"), Verdict.UNSUPPORTED, "none"),
         (
             "MUST",
             KeyError("ack"),
@@ -62,7 +62,7 @@ def test_recommendations_that_are_not_followed(target: Target) -> None:
     target.should(False, "no length")
     result = judge(a_case(), target, None)
     assert (result.verdict, result.detail) == (Verdict.NON_STRICT, "no type; no length")
-    assert judge(a_case(), target, Failed("no")).verdict is Verdict.FAILED
+    assert judge(a_case(), target, FailedError("no")).verdict is Verdict.FAILED
 
 
 def test_what_is_left_open(target: Target) -> None:
@@ -70,19 +70,19 @@ def test_what_is_left_open(target: Target) -> None:
     target.note("two headers")
     result = judge(informational, target, None)
     assert (result.verdict, result.notes) == (Verdict.INFORMATIONAL, ["two headers"])
-    assert judge(informational, target, Failed("no")).verdict is Verdict.FAILED
+    assert judge(informational, target, FailedError("no")).verdict is Verdict.FAILED
 
 
 def test_words_of_the_target_are_made_harmless(target: Target) -> None:
     target.note("said \x1b[2J and a secret\n\udcff")
-    result = judge(a_case(), target, Failed("a secret \x00" + "x" * 5_000))
+    result = judge(a_case(), target, FailedError("a secret \x00" + "x" * 5_000))
     assert result.notes == ["said \\x1b[2J and ***\\n\\udcff"]
     assert result.detail.startswith("*** \\x00xxx")
     assert len(result.detail) < 1_100
 
 
 def test_case_that_failed_before_it_had_a_target() -> None:
-    result = judge(a_case(), None, Failed("no"))
+    result = judge(a_case(), None, FailedError("no"))
     assert (result.verdict, result.notes, result.wire) == (Verdict.FAILED, [], [])
 
 
@@ -97,7 +97,7 @@ def test_outcomes_end_a_sentence() -> None:
 
 def test_a_case_about_time_is_tried_once_more(target: Target) -> None:
     """If the second attempt succeeds, the first failure is a note."""
-    failures = [Failed("too late")]
+    failures = [FailedError("too late")]
 
     @tried_again
     def function(_: Target) -> None:
@@ -114,8 +114,8 @@ def test_a_case_about_time_fails_if_it_does_so_twice(target: Target) -> None:
     @tried_again
     def function(target: Target) -> None:
         attempts.append(target)
-        raise Failed(f"attempt {len(attempts)}")
+        raise FailedError(f"attempt {len(attempts)}")
 
-    with pytest.raises(Failed, match="attempt 2"):
+    with pytest.raises(FailedError, match="attempt 2"):
         function(target)
     assert len(attempts) == 2

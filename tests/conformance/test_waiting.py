@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stompkit.conformance import Failed, Peer
+from stompkit.conformance import FailedError, Peer
 from stompkit.conformance.verdict import Ending
 from tests.conformance.conftest import IMPATIENT_S, PATIENT_S, Dial
 from tests.conformance.scripted import Behaviour, Line, connected, frame, receipts
@@ -46,7 +46,7 @@ def test_endings(behaviour: Behaviour, timeout_s: float, ending: Ending, target:
     try:
         peer.call("BEGIN", {"transaction": "t"})
         assert ending is Ending.CLEAN
-    except Failed:
+    except FailedError:
         assert ending is not Ending.CLEAN
     assert at.finish() is ending
 
@@ -76,7 +76,7 @@ def test_waiting_for_what_never_comes(target: Dial) -> None:
     at = target(says_nothing_more, IMPATIENT_S)
     for reason, wait in waits.items():
         peer = at.connect()
-        with pytest.raises(Failed, match=reason.replace("{", r"\{").split(".")[0]):
+        with pytest.raises(FailedError, match=reason.replace("{", r"\{").split(".")[0]):
             wait(peer)
         assert peer.ending is Ending.HUNG
     assert at.recorder.events[-1].text == "waited in vain"
@@ -90,7 +90,7 @@ def test_target_that_does_not_read(target: Dial) -> None:
         line.hold()
 
     peer = target(never_reads, IMPATIENT_S).connect()
-    with pytest.raises(Failed, match="the target does not take what is sent to it"):
+    with pytest.raises(FailedError, match="the target does not take what is sent to it"):
         peer.send_raw(b"x" * 64_000_000)
     assert peer.ending is Ending.HUNG
 
@@ -115,7 +115,7 @@ def test_case_deadline_bounds_all_waits_together(target: Dial) -> None:
     began = time.monotonic()
     peer = at.connect()
     for _ in range(50):
-        with pytest.raises(Failed):
+        with pytest.raises(FailedError):
             peer.expect("MESSAGE")
     peer.collect(PATIENT_S)
     peer.expect_nothing(PATIENT_S)
@@ -150,7 +150,7 @@ def test_endless_frames_are_given_up(target: Dial, monkeypatch: pytest.MonkeyPat
             line.send(frame("RECEIPT", {"receipt-id": "r"}) * 100)
 
     peer = target(never_stops).connect()
-    with pytest.raises(Failed, match="the target sent more than 1000 frames"):
+    with pytest.raises(FailedError, match="the target sent more than 1000 frames"):
         peer.expect_close()
     assert len(peer.frames) < 10_000
 
@@ -165,5 +165,5 @@ def test_endless_octets_are_given_up(target: Dial, monkeypatch: pytest.MonkeyPat
             line.send(b"x" * 10_000)
 
     peer = target(never_stops).connect()
-    with pytest.raises(Failed, match="the target sent more than 1000000 octets"):
+    with pytest.raises(FailedError, match="the target sent more than 1000000 octets"):
         peer.expect_close()

@@ -32,14 +32,14 @@ from stompkit.conformance.peer import Recorder
 from stompkit.conformance.plugin import judge
 from stompkit.conformance.runner import cases_folder
 from stompkit.conformance.target import Capabilities, Target
-from stompkit.conformance.verdict import CaseResult, Failed, Unsupported
+from stompkit.conformance.verdict import CaseResult, FailedError, UnsupportedError
 from stompkit.frames import VERSIONS, Version
 from stompkit.testing.memory import MemoryBroker
 from tests.conformance.raw import Raw, Splitter
 from tests.conformance.second_server import Client, Handle, Server
 
 #: Exceptions that are about the target; all others are errors of the case.
-ABOUT_THE_TARGET: Final = (AssertionError, Unsupported, LookupError, ValueError)
+ABOUT_THE_TARGET: Final = (AssertionError, UnsupportedError, LookupError, ValueError)
 #: Start of the clock, in seconds since 1970; it is used for durations and dates.
 _EPOCH_S: Final = 1_700_000_000.0
 _PORT: Final = 61_613
@@ -434,7 +434,7 @@ class Runnable:
                 given["cluster"] = Cluster(target, control.nodes())
             if "peer" in names:
                 given["peer"] = target.connect()
-        except (Failed, Unsupported) as error:
+        except (FailedError, UnsupportedError) as error:
             raise _Early from error
         given = {name: value for name, value in given.items() if name in names}
         if story is None:

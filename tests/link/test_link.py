@@ -10,8 +10,8 @@ from queue import Queue
 
 import pytest
 
-from stompkit.client import BrokerError, ClientClosed, LoginRefused
-from stompkit.link import BrokerUrl, Delivery, Inbox, Link, LinkClosed
+from stompkit.client import BrokerError, ClientClosedError, LoginRefusedError
+from stompkit.link import BrokerUrl, Delivery, Inbox, Link, LinkClosedError
 from stompkit.replication.frames import Packet
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from stompkit.testing._launching.polling import wait_until
@@ -167,10 +167,10 @@ def test_a_refused_login_is_told_and_ends_the_link() -> None:
     with launch(LaunchConfig(login="me", passcode="right")) as broker:
         host = f"{broker.host}:{broker.port}"
         with Link([host], login="me", passcode="s3cr3t") as link:
-            with pytest.raises(LinkClosed) as refused:
+            with pytest.raises(LinkClosedError) as refused:
                 link.wait_connected(LONG_S)
             assert "s3cr3t" not in f"{refused.value} {link!r}"
-            with pytest.raises(LinkClosed):
+            with pytest.raises(LinkClosedError):
                 link.send("/queue/a", [packet(b"")]).result(LONG_S)
                 link.send("/queue/a", [packet(b"")])
 
@@ -188,11 +188,11 @@ def test_a_closed_link_takes_nothing_and_ends_its_thread(stomp_broker: RunningBr
     inbox = link.subscribe(stomp_broker.queue("closed"))
     link.close()
     link.close()
-    with pytest.raises(LinkClosed):
+    with pytest.raises(LinkClosedError):
         link.send("/queue/a", [packet(b"")])
-    with pytest.raises(LinkClosed):
+    with pytest.raises(LinkClosedError):
         inbox.get(LONG_S)
-    with pytest.raises(LinkClosed):
+    with pytest.raises(LinkClosedError):
         link.subscribe("/queue/a")
     inbox.close()
     assert set(threading.enumerate()) == before
@@ -304,7 +304,7 @@ def test_what_has_come_is_taken_at_once(link: Link, stomp_broker: RunningBroker)
     link.close()
     with connect(stomp_broker) as other:
         assert other.subscribe(queue).get(1.0) is None
-    with pytest.raises(LinkClosed):
+    with pytest.raises(LinkClosedError):
         inbox.take(10, LONG_S)
 
 
@@ -357,16 +357,16 @@ def test_who_waits_for_room_can_be_told_to_stop(unreachable: str) -> None:
     def send() -> None:
         try:
             link.send("/queue/a", [packet(b"")])
-        except LinkClosed as error:
+        except LinkClosedError as error:
             failure.set_exception(error)
 
     threading.Thread(target=send, daemon=True).start()
     link.stop()
-    with pytest.raises(LinkClosed):
+    with pytest.raises(LinkClosedError):
         failure.result(LONG_S)
     assert not sent.done(), "what was sent goes on"
     link.close(timeout_s=0.01)
-    with pytest.raises(ClientClosed):
+    with pytest.raises(ClientClosedError):
         sent.result(0)
 
 
@@ -420,7 +420,7 @@ def test_why_a_link_has_given_up_is_told() -> None:
     with launch(LaunchConfig(login="me", passcode="right")) as broker:
         host = f"{broker.host}:{broker.port}"
         with Link([host], login="me", passcode="s3cr3t") as link:
-            with pytest.raises(LoginRefused) as refused:
+            with pytest.raises(LoginRefusedError) as refused:
                 link.closed.result(LONG_S)
             assert "s3cr3t" not in str(refused.value)
 
@@ -451,4 +451,4 @@ def test_who_wants_to_know_is_told_of_each_connection(
         assert heard.get(timeout=LONG_S) is None
         link.send(queue, [packet(b"1")])
         assert bodies(inbox, 1) == [b"1"]
-    assert isinstance(heard.get(timeout=LONG_S), ClientClosed)
+    assert isinstance(heard.get(timeout=LONG_S), ClientClosedError)

@@ -23,4 +23,4 @@ def test_public_names_are_there(module: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         found = import_module(module)
-    assert [name for name in RECORDED[module] if not hasattr(found, name)] == []
+        assert [name for name in RECORDED[module] if not hasattr(found, name)] == []

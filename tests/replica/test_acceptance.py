@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from stompkit.replica.applier import Hooks, Refuse
+from stompkit.replica.applier import Hooks, RefuseChangesetError
 from stompkit.replica.store import OriginRecord
 from stompkit.replication.events import Changeset
 from stompkit.replication.frames import Packet
@@ -395,7 +395,7 @@ def test_a_broker_may_be_replaced_by_an_empty_one(stage: Stage) -> None:
 def test_a_changeset_that_can_not_be_applied_stops_nothing_else(stage: Stage) -> None:
     def validate(changeset: Changeset) -> None:
         if any((change.after or {}).get("title") == "poison" for change in changeset.changes):
-            raise Refuse("it is poison")
+            raise RefuseChangesetError("it is poison")
 
     broker = stage.add_broker()
     places = [(broker, "c")]

@@ -26,11 +26,11 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 
 from stompkit.replica._patience import within
-from stompkit.replica.capture import ReadOnlyReplica
-from stompkit.replica.nodes import IdentityProblem
-from stompkit.replica.store import StoreBusy
+from stompkit.replica.capture import ReadOnlyReplicaError
+from stompkit.replica.nodes import IdentityError
+from stompkit.replica.store import StoreBusyError
 from stompkit.replication.events import Changeset, RowChange
-from stompkit.replication.publishers.session import UnseenChange
+from stompkit.replication.publishers.session import UnseenChangeError
 from tests.replica.notes import (
     Base,
     Label,
@@ -173,7 +173,7 @@ def test_statements_are_recorded_row_by_row(site: Site) -> None:
         ("1", {"title": "a", "body": None, "stars": 0}),
         ("2", {"title": "b", "body": None, "stars": 1}),
     ]
-    with site.sessions() as session, pytest.raises(UnseenChange):
+    with site.sessions() as session, pytest.raises(UnseenChangeError):
         session.execute(text("DELETE FROM notes"))
 
 
@@ -230,7 +230,7 @@ def test_what_comes_behind_the_last_moment_is_refused(site: Site) -> None:
             "before_commit",
             lambda session: event.listen(session.connection(), "commit", late),
         )
-        with pytest.raises(UnseenChange, match="recorded already"):
+        with pytest.raises(UnseenChangeError, match="recorded already"):
             session.commit()
     assert site.changesets == []
     assert site.rows() == []
@@ -242,7 +242,7 @@ def test_a_transaction_that_can_not_be_recorded_is_not_committed(engine: Engine)
         tx.set_meta("identity", None)
     with site.sessions() as session:
         session.add(note("1"))
-        with pytest.raises(IdentityProblem, match="create"):
+        with pytest.raises(IdentityError, match="create"):
             session.commit()
         session.rollback()
     with engine.connect() as connection:
@@ -250,7 +250,7 @@ def test_a_transaction_that_can_not_be_recorded_is_not_committed(engine: Engine)
         with Session(connection) as session:
             site.watch(session)
             session.add(note("2"))
-            with pytest.raises(IdentityProblem):
+            with pytest.raises(IdentityError):
                 session.commit()
             session.rollback()
         connection.execute(insert(Log).values(text="after"))
@@ -426,7 +426,7 @@ def test_a_transaction_that_sees_an_old_state_loses_nothing_of_others(
         session.add(note("4"))
         try:
             session.commit()
-        except (DBAPIError, StoreBusy):
+        except (DBAPIError, StoreBusyError):
             # As databases do that refuse the write of such a transaction: it must be repeated.
             session.rollback()
             session.add(note("4"))
@@ -512,7 +512,7 @@ def test_a_read_only_replica_refuses_local_changes(engine: Engine) -> None:
     ]
     for change in changes:
         with site.sessions() as session:
-            with pytest.raises(ReadOnlyReplica, match="notes"):
+            with pytest.raises(ReadOnlyReplicaError, match="notes"):
                 change(session)
                 session.flush()
             with pytest.raises(Exception):  # noqa: B017  # some have rolled back, some refuse again

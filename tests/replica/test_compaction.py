@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stompkit.replica.compaction import Compacted, Retention, compact, rebase
-from stompkit.replica.history import RevisionProblem, Shown
+from stompkit.replica.history import RevisionError, Shown
 from stompkit.replica.rules import Rules, TableRules, counter, members
 from stompkit.replica.store import Prepare, Store, Tx
 from stompkit.replica.vectors import dominates
@@ -204,16 +204,16 @@ def test_what_is_compacted_can_not_be_seen_any_more(a: Branch, wall: Wall) -> No
     last = a.history.entry("A:3").id
     a.compact("1 changeset")
     for ask in (a.history.get, a.history.at, a.history.entry):
-        with pytest.raises(RevisionProblem, match=r"A~\w+:1 is compacted: from A~\w+:3 on"):
+        with pytest.raises(RevisionError, match=r"A~\w+:1 is compacted: from A~\w+:3 on"):
             ask("A:1")
-    with pytest.raises(RevisionProblem, match="history begins at 2027-01-15"):
+    with pytest.raises(RevisionError, match="history begins at 2027-01-15"):
         a.history.at_time(first - timedelta(seconds=5))
     a.compact("0 changesets")
-    with pytest.raises(RevisionProblem, match="none of this origin is kept"):
+    with pytest.raises(RevisionError, match="none of this origin is kept"):
         a.history.get("A:3")
-    with pytest.raises(RevisionProblem, match="has not come yet, or is compacted"):
+    with pytest.raises(RevisionError, match="has not come yet, or is compacted"):
         a.history.get(last)
-    with pytest.raises(RevisionProblem, match="is compacted: no history is kept"):
+    with pytest.raises(RevisionError, match="is compacted: no history is kept"):
         a.history.get("head")
     assert titles(a.history.at("head")) == {"1": {"title": "y"}}
     assert titles(a.history.at_time(wall.time)) == {"1": {"title": "y"}}
@@ -229,7 +229,7 @@ def test_what_was_written_without_what_is_compacted_says_so(a: Branch, b: Branch
     b.give(a)
     a.write(note("3"))
     assert a.compact("2 changesets").changesets == 2
-    with pytest.raises(RevisionProblem, match=r"B~\w+:1 was made without A~\w+:2, which is comp"):
+    with pytest.raises(RevisionError, match=r"B~\w+:1 was made without A~\w+:2, which is comp"):
         a.history.at("B:1")
     assert len(a.history.get("B:1").changes) == 2
     (version,) = a.history.row(NOTES, {"id": "1"})
@@ -259,11 +259,11 @@ def test_history_that_was_not_saved_begins_anew(a: Branch) -> None:
     assert a.compact("0 changesets", save_history=False).changesets == 1
     assert base(a) == {}
     a.write(note("1", body="z"))
-    with pytest.raises(RevisionProblem, match="begins anew with the next compaction"):
+    with pytest.raises(RevisionError, match="begins anew with the next compaction"):
         a.history.at("A:3")
     assert titles(a.history.at("head")) == {"1": {"title": "y", "body": "z"}}
     assert a.compact("5 changesets").changesets == 0
-    with pytest.raises(RevisionProblem, match=r"A~\w+:3 is compacted: history begins after it"):
+    with pytest.raises(RevisionError, match=r"A~\w+:3 is compacted: history begins after it"):
         a.history.at("A:3")
     assert a.history.get("A:3").sequence == 3
     (version,) = a.history.row(NOTES, {"id": "1"})
@@ -531,7 +531,7 @@ def _check(branch: Branch, keeper: Branch) -> None:
         expected = keeper.history.at(record.id)
         try:
             found: Shown | None = branch.history.at(record.id)
-        except RevisionProblem as problem:
+        except RevisionError as problem:
             found = None
             assert "was made without" in str(problem)
         if found is not None:

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stompkit.replica.applier import Hooks, Refuse
-from stompkit.replica.history import Counts, RevisionProblem, Shown
+from stompkit.replica.applier import Hooks, RefuseChangesetError
+from stompkit.replica.history import Counts, RevisionError, Shown
 from stompkit.replica.rules import Rules, TableRules, counter
 from stompkit.replica.store import ChangesetRecord, OriginRecord
 from stompkit.replication.events import Changeset, RowChange
@@ -157,7 +157,7 @@ def test_a_name_that_is_not_known_gets_advice(
     a.write(note("1"))
     a.write(note("2"))
     for ask in (a.history.get, a.history.at, lambda each: a.history.log(before=each)):
-        with pytest.raises(RevisionProblem, match=advice):
+        with pytest.raises(RevisionError, match=advice):
             ask(name)
 
 
@@ -171,7 +171,7 @@ def test_a_branch_with_two_origins_does_not_name_one(a: Branch, tmp_path: Path, 
     other.write(note("1"))
     a.write(note("2"))
     other.give(a)
-    with pytest.raises(RevisionProblem, match=rf"2 stores have written as 'A': .*{other.origin}"):
+    with pytest.raises(RevisionError, match=rf"2 stores have written as 'A': .*{other.origin}"):
         a.history.get("A:1")
     assert a.history.get(f"{other.origin}:1").origin == other.origin
 
@@ -193,7 +193,7 @@ def test_digits_with_which_two_ids_begin_do_not_name_one(a: Branch) -> None:
                 for number, each in enumerate(ids, 1)
             ]
         )
-    with pytest.raises(RevisionProblem, match="2 ids begin with 'abcdef': abcdef111111, abcdef222"):
+    with pytest.raises(RevisionError, match="2 ids begin with 'abcdef': abcdef111111, abcdef222"):
         a.history.entry("abcdef")
     assert a.history.entry("abcdef2").sequence == 2
 
@@ -201,14 +201,14 @@ def test_digits_with_which_two_ids_begin_do_not_name_one(a: Branch) -> None:
 def test_there_is_no_changeset_called_head_where_there_are_several_or_none(
     a: Branch, b: Branch
 ) -> None:
-    with pytest.raises(RevisionProblem, match="nothing was ever written"):
+    with pytest.raises(RevisionError, match="nothing was ever written"):
         a.history.get("head")
-    with pytest.raises(RevisionProblem, match="there is no history yet"):
+    with pytest.raises(RevisionError, match="there is no history yet"):
         a.history.get("A:1")
     a.write(note("1"))
     b.write(note("1"))
     b.give(a)
-    with pytest.raises(RevisionProblem, match="there are 2 heads"):
+    with pytest.raises(RevisionError, match="there are 2 heads"):
         a.history.get("head")
 
 
@@ -294,7 +294,7 @@ def test_a_time_shows_nothing_without_what_it_was_made_on(a: Branch, b: Branch, 
 
 
 def test_a_time_has_a_zone(a: Branch) -> None:
-    with pytest.raises(RevisionProblem, match="in which zone"):
+    with pytest.raises(RevisionError, match="in which zone"):
         a.history.at_time(datetime(2027, 1, 15))
 
 
@@ -304,7 +304,7 @@ def test_a_changeset_that_was_skipped_here_is_not_seen_here(
     def refuse(changeset: Changeset) -> None:
         assert changeset.revision is not None
         if changeset.revision.comment == "poison":
-            raise Refuse("never")
+            raise RefuseChangesetError("never")
 
     strict = Branch(tmp_path, "strict", wall, hooks=Hooks(validate=refuse))
     a.write(note("1", title="x"))

@@ -18,11 +18,11 @@ from stompkit.replica.messages import (
     MAX_ITEMS,
     MAX_PARTS,
     Message,
-    MessageProblem,
+    MessageError,
     Unpacker,
     pack,
 )
-from stompkit.replica.signing import Signer, Untrusted, Verifier
+from stompkit.replica.signing import Signer, UntrustedError, Verifier
 from stompkit.replication.frames import Packet
 
 SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(b"1" * 32))
@@ -188,9 +188,9 @@ def test_a_node_that_is_not_trusted_is_refused(
     sender: str, signer: Signer | None, told: str
 ) -> None:
     (packet,) = pack(Message("have", sender, {}), signer=signer)
-    with pytest.raises(MessageProblem, match=told) as caught:
+    with pytest.raises(MessageError, match=told) as caught:
         add(Unpacker(KEYS), packet)
-    assert isinstance(caught.value.__cause__, Untrusted)
+    assert isinstance(caught.value.__cause__, UntrustedError)
 
 
 def test_what_was_changed_on_the_way_is_refused_part_by_part() -> None:
@@ -210,7 +210,7 @@ def test_what_was_changed_on_the_way_is_refused_part_by_part() -> None:
     ]
     for each in forged:
         assert {*each.headers} >= {*names}
-        with pytest.raises(MessageProblem, match="not signed with the key"):
+        with pytest.raises(MessageError, match="not signed with the key"):
             add(unpacker, each)
     assert unpacker.waiting == 1
     assert add(unpacker, second) is None
@@ -221,7 +221,7 @@ def test_what_a_node_has_signed_can_be_told_as_nothing_else() -> None:
     """It is neither valid as another kind of message, nor as that of the node's other store."""
     (packet,) = pack(Message("have", SENDER, {}), signer=SIGNER)
     for name, value in [("stompkit-kind", "gone"), ("stompkit-node", "A~00000000")]:
-        with pytest.raises(MessageProblem, match="is not that of what it says"):
+        with pytest.raises(MessageError, match="is not that of what it says"):
             Unpacker(KEYS).add({**packet.headers, name: value}, packet.body)
 
 
@@ -257,13 +257,13 @@ def test_a_signature_is_no_obstacle_to_those_without_keys() -> None:
 def test_a_header_that_makes_no_sense_is_refused(name: str, value: str, told: str) -> None:
     (packet,) = pack(Message("have", SENDER, {}))
     unpacker = Unpacker()
-    with pytest.raises(MessageProblem, match=told):
+    with pytest.raises(MessageError, match=told):
         unpacker.add({**packet.headers, name: value}, packet.body)
     assert unpacker.waiting == 0
 
 
 def test_a_frame_of_somebody_else_is_refused() -> None:
-    with pytest.raises(MessageProblem, match="this is format '' of a message"):
+    with pytest.raises(MessageError, match="this is format '' of a message"):
         Unpacker().add({}, b"hello")
 
 
@@ -295,17 +295,17 @@ def named(body: bytes, kind: str = "have") -> dict[str, str]:
     ],
 )
 def test_a_body_that_makes_no_sense_is_refused(body: bytes, told: str) -> None:
-    with pytest.raises(MessageProblem, match=told):
+    with pytest.raises(MessageError, match=told):
         Unpacker().add(named(body), body)
 
 
 def test_a_body_that_is_not_what_it_is_called_is_refused() -> None:
-    with pytest.raises(MessageProblem, match="is not that of what it says"):
+    with pytest.raises(MessageError, match="is not that of what it says"):
         Unpacker().add(named(b"{}"), b"{} ")
     first, second = pack(large(10), max_body_bytes=16)
     unpacker = Unpacker()
     add(unpacker, first)
-    with pytest.raises(MessageProblem, match="is not that of what it says"):
+    with pytest.raises(MessageError, match="is not that of what it says"):
         add(unpacker, Packet(second.headers, b"x"))
     # The message is lost, and can be sent once more.
     assert unpacker.waiting == 0
@@ -340,7 +340,7 @@ def test_whatever_comes_is_a_message_or_a_part_or_refused(
     for headers, body, is_named in frames:
         try:
             unpacker.add({**named(body), **headers} if is_named else headers, body)
-        except MessageProblem:
+        except MessageError:
             continue
     signer = {"A": SIGNER, "B": OTHER}[message.sender[0]]
     found = [add(unpacker, each) for each in pack(message, max_body_bytes=16, signer=signer)]
@@ -354,7 +354,7 @@ def test_a_frame_that_was_damaged_is_refused(message: Message, data: st.DataObje
     place = data.draw(st.integers(0, len(packet.body) - 1))
     octet = data.draw(st.integers(0, 255).filter(lambda each: each != packet.body[place]))
     body = packet.body[:place] + bytes([octet]) + packet.body[place + 1 :]
-    with pytest.raises(MessageProblem):
+    with pytest.raises(MessageError):
         add(Unpacker(), Packet(packet.headers, body))
 
 
@@ -409,7 +409,7 @@ def test_messages_that_are_not_whole_are_counted_as_well() -> None:
 def test_many_parts_of_nothing_are_counted_as_more_than_nothing() -> None:
     unpacker = Unpacker(max_bytes=100_000)
     (packet,) = pack(Message("have", SENDER, {}))
-    with pytest.raises(MessageProblem, match="takes more than 100000 octets"):
+    with pytest.raises(MessageError, match="takes more than 100000 octets"):
         for number in range(1, MAX_PARTS):
             headers = {
                 **packet.headers,
@@ -424,7 +424,7 @@ def test_many_parts_of_nothing_are_counted_as_more_than_nothing() -> None:
 def test_a_message_that_is_too_large_is_refused_and_leaves_nothing(most: int) -> None:
     unpacker = Unpacker(max_bytes=10_000)
     packets = pack(large(11_000), max_body_bytes=most)
-    with pytest.raises(MessageProblem, match="takes more than 10000 octets"):
+    with pytest.raises(MessageError, match="takes more than 10000 octets"):
         for each in packets:
             add(unpacker, each)
     assert (unpacker.waiting, unpacker.waiting_bytes) == (0, 0)
@@ -448,7 +448,7 @@ def test_memory_is_bounded_whatever_is_sent() -> None:
             }
             try:
                 unpacker.add(headers, bytes(random.choice([0, 1, 20_000])))
-            except MessageProblem:
+            except MessageError:
                 continue
         held, peak = tracemalloc.get_traced_memory()
     finally:

@@ -21,15 +21,15 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 
 from stompkit.replica import (
-    IdentityProblem,
-    LeaseLost,
-    ReadOnlyReplica,
-    Refuse,
+    ChannelSettingsError,
+    IdentityError,
+    LeaseLostError,
+    ReadOnlyReplicaError,
+    RefuseChangesetError,
     Replica,
-    ReplicaInUse,
-    ReplicaStopped,
+    ReplicaInUseError,
+    ReplicaStoppedError,
     Rules,
-    SettingsProblem,
     TableRules,
     counter,
     generate_key,
@@ -383,7 +383,7 @@ def test_a_message_that_comes_while_the_database_is_locked_waits(a: Node, b: Nod
 
 def test_only_one_runs_the_replica_of_a_database(a: Node) -> None:
     other = a.another()
-    with pytest.raises(ReplicaInUse, match=f"process {os.getpid()} on"):
+    with pytest.raises(ReplicaInUseError, match=f"process {os.getpid()} on"):
         other.start()
     with pytest.raises(RuntimeError, match="runs already"):
         a.replica.start()
@@ -418,7 +418,7 @@ def test_a_replica_that_fails_says_why_and_can_be_started_again(
     with a.engine.begin() as connection:
         connection.exec_driver_sql("ALTER TABLE away RENAME TO stompkit_replica_state")
     assert any("has stopped" in each for each in a.replica.status().warnings)
-    with pytest.raises(ReplicaStopped):
+    with pytest.raises(ReplicaStoppedError):
         a.replica.wait_until({"x": 1}, LONG_S)
     if is_stopped:
         with pytest.raises(OperationalError):
@@ -436,9 +436,9 @@ def test_a_replica_that_another_has_taken_over_ends(nodes: Nodes) -> None:
     with a.replica.store.transaction() as tx:
         tx.set_meta("lease", {**other, "expires": time.time() + 3600})
     until(lambda: not a.replica.is_running)
-    with pytest.raises(LeaseLost, match="process 7 on elsewhere"):
+    with pytest.raises(LeaseLostError, match="process 7 on elsewhere"):
         a.replica.stop()
-    with pytest.raises(ReplicaInUse, match="process 7 on elsewhere"):
+    with pytest.raises(ReplicaInUseError, match="process 7 on elsewhere"):
         a.start()
 
 
@@ -527,11 +527,11 @@ def test_a_replica_that_only_receives_writes_nothing(a: Node, nodes: Nodes) -> N
     reader = nodes("R", direction="receive").start()
     a.add("1")
     reader.has(a)
-    with pytest.raises(ReadOnlyReplica):
+    with pytest.raises(ReadOnlyReplicaError):
         reader.add("2")
-    with pytest.raises(ReadOnlyReplica):
+    with pytest.raises(ReadOnlyReplicaError):
         reader.replica.documents.put("c", "1", {})
-    with pytest.raises(ReadOnlyReplica):
+    with pytest.raises(ReadOnlyReplicaError):
         reader.replica.import_existing()
     assert reader.titles == {"1": "t"}
 
@@ -579,7 +579,7 @@ def test_what_is_not_signed_by_a_trusted_node_is_refused(nodes: Nodes, tmp_path:
     everywhere(a, b)
     until(lambda: a.replica.status().counts.get("refused"))
     assert a.titles == b.titles == {"1": "t", "2": "t"}
-    with pytest.raises(SettingsProblem, match="is not the one"):
+    with pytest.raises(ChannelSettingsError, match="is not the one"):
         nodes("AA", signing_key=tmp_path / "X", trusted_keys=trusted)
 
 
@@ -630,7 +630,7 @@ def test_what_a_hook_refuses_is_in_quarantine_until_it_is_retried(nodes: Nodes, 
 
     def validate(changeset: Changeset) -> None:
         if changeset.changes[0].key == {"id": "bad"} and not is_open.is_set():
-            raise Refuse("not today")
+            raise RefuseChangesetError("not today")
 
     b = nodes(
         "BB", validate=validate, after_apply=lambda changeset: seen.append(changeset.sequence)
@@ -652,7 +652,7 @@ def test_what_a_hook_refuses_is_in_quarantine_until_it_is_retried(nodes: Nodes, 
 def test_what_is_in_quarantine_can_be_skipped(nodes: Nodes, a: Node) -> None:
     def validate(changeset: Changeset) -> None:
         if changeset.sequence == 1:
-            raise Refuse("never")
+            raise RefuseChangesetError("never")
 
     b = nodes("BB", validate=validate).start()
     a.add("bad")
@@ -802,7 +802,7 @@ def test_a_database_that_is_another_replica_is_refused(nodes: Nodes) -> None:
         {"trunk_id": "BB"},
         {"rules": Rules(on_delete="delete-wins")},
     ):
-        with pytest.raises(IdentityProblem):
+        with pytest.raises(IdentityError):
             a.another(**other).start()
     assert a.another(branch_id=None).origin == a.replica.origin
 
@@ -810,7 +810,7 @@ def test_a_database_that_is_another_replica_is_refused(nodes: Nodes) -> None:
 def test_an_unknown_setting_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="is branch_id meant"):
         Replica(sqlite_url(tmp_path), branchId="A")
-    with pytest.raises(IdentityProblem, match="create"):
+    with pytest.raises(IdentityError, match="create"):
         Replica(make_engine(sqlite_url(tmp_path)), settings={"branch_id": "A"}).status()
 
 

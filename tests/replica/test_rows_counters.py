@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stompkit.replica.rows import Stamp
-from stompkit.replica.rules import RuleProblem, TableRules, counter, members
+from stompkit.replica.rules import RuleError, TableRules, counter, members
 from stompkit.replication.events import RowChange
 from stompkit.replication.values import Value
 from tests.replica.row_made import KEY, A, B, C, D, Row, inserted
@@ -175,9 +175,9 @@ def test_values_that_no_counter_takes_are_refused(value: Value, told: str) -> No
     row = counted(10)
     octets = row.state.encode()
     for after, before in ((value, 13), (13, value)):
-        with pytest.raises(RuleProblem, match=f"column n .*{told}"):
+        with pytest.raises(RuleError, match=f"column n .*{told}"):
             row.take((A, 2), "update", {"n": after}, {"n": before}, knows={A: 1})
-    with pytest.raises(RuleProblem, match=told):
+    with pytest.raises(RuleError, match=told):
         row.take((A, 2), "write", {"n": value}, knows={A: 1})
     assert row.state.encode() == octets
 
@@ -185,5 +185,5 @@ def test_values_that_no_counter_takes_are_refused(value: Value, told: str) -> No
 @pytest.mark.parametrize("rule", [counter(), members()])
 def test_update_that_does_not_say_what_was_there_is_refused(rule: Any) -> None:
     row = inserted({"n": None}, TableRules(columns={"n": rule}))
-    with pytest.raises(RuleProblem, match="column n: nobody says what was there"):
+    with pytest.raises(RuleError, match="column n: nobody says what was there"):
         row.take((A, 2), "update", {"n": None}, {}, knows={A: 1})

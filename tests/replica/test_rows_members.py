@@ -7,7 +7,7 @@ import math
 import pytest
 
 from stompkit.replica.rows import Stamp
-from stompkit.replica.rules import RuleProblem, TableRules, members
+from stompkit.replica.rules import RuleError, TableRules, members
 from stompkit.replication.values import Value
 from tests.replica.row_made import A, B, C, Row, inserted
 
@@ -104,7 +104,7 @@ def test_members_of_several_changes_of_one_changeset() -> None:
 )
 def test_values_that_have_no_members_are_refused(value: Value, told: str) -> None:
     row = inserted({"tags": ["a"]}, TAGGED)
-    with pytest.raises(RuleProblem, match=f"column tags has members.*{told}"):
+    with pytest.raises(RuleError, match=f"column tags has members.*{told}"):
         row.take((A, 2), "update", {"tags": value}, {"tags": ["a"]}, knows={A: 1})
     assert row.visible == {"tags": ["a"]}
 

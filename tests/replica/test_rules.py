@@ -10,7 +10,7 @@ import pytest
 from stompkit.replica.rules import (
     Candidate,
     Rule,
-    RuleProblem,
+    RuleError,
     Rules,
     Stamp,
     TableRules,
@@ -65,7 +65,7 @@ def failing(versions: Sequence[Candidate]) -> Value:
 def test_custom_rule_that_gives_nothing_is_named(
     function: Callable[[Sequence[Candidate]], Value], told: str
 ) -> None:
-    with pytest.raises(RuleProblem, match=told):
+    with pytest.raises(RuleError, match=told):
         custom("mine", function).pick(VERSIONS)
 
 
@@ -112,7 +112,7 @@ def test_rules_are_the_last_writer_and_updates_if_nothing_is_said() -> None:
     ],
 )
 def test_rules_that_make_no_sense_are_refused(make: Callable[[], Any]) -> None:
-    with pytest.raises(RuleProblem):
+    with pytest.raises(RuleError):
         make()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stompkit.replica.engine import EngineSettings
-from stompkit.replica.settings import Channel, ReplicaSettings, SettingsProblem
+from stompkit.replica.settings import Channel, ChannelSettingsError, ReplicaSettings
 
 
 def port(**settings: Any) -> Channel:
@@ -69,7 +69,7 @@ def test_a_url_brings_login_tls_and_virtual_host() -> None:
 def test_a_url_can_name_the_channel() -> None:
     (own,) = ReplicaSettings(replication_hosts="stomp://a/topic/x").ports
     assert own.destination == "/topic/x"
-    with pytest.raises(SettingsProblem, match="leave one of them out"):
+    with pytest.raises(ChannelSettingsError, match="leave one of them out"):
         ReplicaSettings(replication_hosts="stomp://a/topic/x", replication_channel="y")
 
 
@@ -78,7 +78,7 @@ def test_a_url_can_name_the_channel() -> None:
     ["", [], "a:x", "a:0", [("a",)], [("a", 1, 2)], ["a b:1"], "mq/topic", [5], "http://a", [None]],
 )
 def test_hosts_that_are_none_are_refused(hosts: Any) -> None:
-    with pytest.raises(SettingsProblem, match="replication_hosts"):
+    with pytest.raises(ChannelSettingsError, match="replication_hosts"):
         port(replication_hosts=hosts)
 
 
@@ -87,7 +87,7 @@ def test_nothing_secret_is_shown() -> None:
     other = {"replication_hosts": "stomp://me:s3cr3t@b", "replication_channel": "c"}
     settings = ReplicaSettings.of(said, relays=[other])
     assert "s3cr3t" not in f"{settings!r} {settings.ports!r}"
-    with pytest.raises(SettingsProblem) as refused:
+    with pytest.raises(ChannelSettingsError) as refused:
         ReplicaSettings(replication_hosts="stomp://me:s3cr3t@a:x", replication_channel="c")
     assert "s3cr3t" not in str(refused.value)
 
@@ -129,7 +129,7 @@ def test_a_setting_that_is_like_no_other_is_refused_with_all_that_there_are() ->
 )
 def test_half_of_what_replication_needs_is_refused(half: dict[str, Any], advice: str) -> None:
     """Vesper silently disabled replication."""
-    with pytest.raises(SettingsProblem, match=advice):
+    with pytest.raises(ChannelSettingsError, match=advice):
         ReplicaSettings(**half)
 
 
@@ -162,13 +162,13 @@ def test_relays_are_more_channels() -> None:
 
 def test_a_relay_to_the_same_place_is_refused() -> None:
     place = {"replication_hosts": "a:1", "replication_channel": "c"}
-    with pytest.raises(SettingsProblem, match="twice"):
+    with pytest.raises(ChannelSettingsError, match="twice"):
         ReplicaSettings.of(place, relays=[{**place, "replication_channel": "/topic/c"}])
 
 
 def test_a_relay_is_looked_at_as_closely_as_the_rest() -> None:
     relay = {"replication_hosts": "a:1", "replication_channel": "c", "durable": "yes"}
-    with pytest.raises(SettingsProblem, match=r"relays\[0\]: durable"):
+    with pytest.raises(ChannelSettingsError, match=r"relays\[0\]: durable"):
         ReplicaSettings(relays=[relay])
 
 
@@ -219,19 +219,19 @@ def test_an_unknown_setting_of_a_relay_is_refused() -> None:
     ],
 )
 def test_a_value_that_can_not_be_is_refused_with_the_name(name: str, value: Any) -> None:
-    with pytest.raises(SettingsProblem, match=name):
+    with pytest.raises(ChannelSettingsError, match=name):
         ReplicaSettings(**{name: value})
 
 
 @pytest.mark.parametrize("channel", ["a b", "a\nb", "a\x00", 7])
 def test_a_channel_that_no_topic_can_be_called_is_refused(channel: Any) -> None:
-    with pytest.raises(SettingsProblem, match="replication_channel"):
+    with pytest.raises(ChannelSettingsError, match="replication_channel"):
         port(replication_hosts="a:1", replication_channel=channel)
 
 
 def test_the_kinds_of_history_of_vesper_are_understood() -> None:
     assert ReplicaSettings(save_history="combined").save_history is True  # type: ignore[arg-type]
-    with pytest.raises(SettingsProblem, match="save_history=True does that"):
+    with pytest.raises(ChannelSettingsError, match="save_history=True does that"):
         ReplicaSettings(save_history="split")  # type: ignore[arg-type]
 
 

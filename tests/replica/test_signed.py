@@ -14,12 +14,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompkit.replica.problems import MessageProblem
+from stompkit.replica.problems import MessageError
 from stompkit.replica.signed import SignedChangeset
-from stompkit.replica.signing import Signer, Untrusted, Verifier
+from stompkit.replica.signing import Signer, UntrustedError, Verifier
 from stompkit.replication.events import (
     Changeset,
-    EventProblem,
+    EventError,
     Revision,
     RowChange,
     Source,
@@ -115,7 +115,7 @@ def test_what_its_author_has_signed_is_trusted() -> None:
         SignedChangeset(signed.body.replace(b'"A~', b'"B~'), signed.signature),
         SignedChangeset(signed.body.replace(b'"A~', b'"C~'), signed.signature),
     ):
-        with pytest.raises(Untrusted):
+        with pytest.raises(UntrustedError):
             wrong.verify(verifier)
 
 
@@ -124,7 +124,7 @@ def test_without_keys_nothing_is_even_read_to_be_trusted() -> None:
 
 
 def test_what_is_no_changeset_is_not_trusted_either() -> None:
-    with pytest.raises(EventProblem):
+    with pytest.raises(EventError):
         SignedChangeset(b"octets", bytes(64)).verify(Verifier({"A": SIGNER.public}))
 
 
@@ -151,7 +151,7 @@ def test_equal_ones_count_once() -> None:
     ],
 )
 def test_an_item_that_is_none_is_refused(item: bytes, told: str) -> None:
-    with pytest.raises(MessageProblem, match=told):
+    with pytest.raises(MessageError, match=told):
         SignedChangeset.decode(item)
 
 
@@ -159,11 +159,11 @@ def test_an_item_that_is_none_is_refused(item: bytes, told: str) -> None:
 def test_any_octets_are_an_item_or_refused(item: bytes) -> None:
     try:
         signed = SignedChangeset.decode(item)
-    except MessageProblem:
+    except MessageError:
         return
     assert SignedChangeset.decode(signed.encode()) == signed
     for read in (lambda: signed.dot, lambda: signed.changeset):
-        with pytest.raises(EventProblem):
+        with pytest.raises(EventError):
             read()
 
 
@@ -221,9 +221,9 @@ def with_change(**fields: object) -> Changeset:
     ],
 )
 def test_what_no_replica_makes_is_neither_made_nor_read(changeset: Changeset, told: str) -> None:
-    with pytest.raises(EventProblem, match=told):
+    with pytest.raises(EventError, match=told):
         SignedChangeset.make(changeset)
-    with pytest.raises(EventProblem, match=told):
+    with pytest.raises(EventError, match=told):
         _ = SignedChangeset(encode(changeset)).changeset
 
 
@@ -231,7 +231,7 @@ def test_an_id_inside_is_refused() -> None:
     """It could not be the hash of its own container."""
     octets = encode(msgspec.structs.replace(CHANGESET, id="x"))
     assert decode(octets).id == "x"
-    with pytest.raises(EventProblem, match="is not part of it"):
+    with pytest.raises(EventError, match="is not part of it"):
         _ = SignedChangeset(octets).changeset
 
 
@@ -250,7 +250,7 @@ def test_an_id_inside_is_refused() -> None:
     ],
 )
 def test_what_names_no_changeset_has_no_dot(octets: bytes, told: str) -> None:
-    with pytest.raises(EventProblem, match=told):
+    with pytest.raises(EventError, match=told):
         _ = SignedChangeset(octets).dot
 
 

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 from stompkit.replica.signing import (
     SIGNATURE_BYTES,
-    KeyProblem,
     Signer,
-    Untrusted,
+    SigningKeyError,
+    UntrustedError,
     Verifier,
     generate_key,
 )
@@ -84,7 +84,7 @@ def test_a_key_that_is_missing_is_told_as_that(tmp_path: Path) -> None:
 def test_a_file_that_holds_no_such_key_is_refused(tmp_path: Path, octets: bytes, told: str) -> None:
     path = tmp_path / "key.pem"
     path.write_bytes(octets)
-    with pytest.raises(KeyProblem, match=told) as caught:
+    with pytest.raises(SigningKeyError, match=told) as caught:
         Signer.load(path)
     assert str(path) in str(caught.value)
 
@@ -102,19 +102,19 @@ def test_what_a_node_has_signed_is_its_own(octets: bytes) -> None:
         ("A", octets, signature[:-1]),
         ("A", octets, bytes(64)),
     ]:
-        with pytest.raises(Untrusted, match="is not signed with the key of the node"):
+        with pytest.raises(UntrustedError, match="is not signed with the key of the node"):
             verifier.verify(branch_id, said, signed)
 
 
 def test_a_node_that_is_not_known_is_refused_whatever_it_signs() -> None:
     verifier = Verifier({"A": ONE.public})
     assert verifier.is_strict
-    with pytest.raises(Untrusted, match="the node 'C' is not one of those that are trusted"):
+    with pytest.raises(UntrustedError, match="the node 'C' is not one of those that are trusted"):
         verifier.verify("C", b"octets", ONE.sign(b"octets"))
 
 
 def test_what_is_not_signed_is_told_as_that() -> None:
-    with pytest.raises(Untrusted, match="the node 'A' has not signed this"):
+    with pytest.raises(UntrustedError, match="the node 'A' has not signed this"):
         Verifier({"A": ONE.public}).verify("A", b"octets", b"")
 
 
@@ -144,7 +144,7 @@ def test_without_keys_everybody_is_trusted(verifier: Verifier) -> None:
     ],
 )
 def test_a_public_key_that_is_none_is_told_with_its_node(text: str, told: str) -> None:
-    with pytest.raises(KeyProblem, match=rf"public key of 'A' is no text as .*{told}"):
+    with pytest.raises(SigningKeyError, match=rf"public key of 'A' is no text as .*{told}"):
         Verifier({"A": text})
 
 
@@ -153,7 +153,7 @@ import sys
 
 sys.modules["cryptography"] = None
 from stompkit.replica.messages import Message, Unpacker, pack
-from stompkit.replica.signing import KeyProblem, Signer, Verifier, generate_key
+from stompkit.replica.signing import SigningKeyError, Signer, Verifier, generate_key
 
 (packet,) = pack(Message("have", "A~1f2e3d4c", {}))
 assert Unpacker(Verifier()).add(packet.headers, packet.body) is not None
@@ -164,7 +164,7 @@ for need in (
 ):
     try:
         need()
-    except KeyProblem as problem:
+    except SigningKeyError as problem:
         print(problem)
 """
 

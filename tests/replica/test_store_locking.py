@@ -19,8 +19,8 @@ from stompkit.replica.store import (
     PeerRecord,
     Reader,
     Store,
-    StoreBusy,
-    StoreUnavailable,
+    StoreBusyError,
+    StoreUnavailableError,
     Tx,
 )
 from tests.replica.stores import (
@@ -108,7 +108,7 @@ def again(call: Callable[[], None]) -> None:
     for _ in range(1000):
         try:
             return call()
-        except StoreBusy:
+        except StoreBusyError:
             continue
     raise AssertionError("somebody was in the way all the time")
 
@@ -327,9 +327,9 @@ def test_a_transaction_gives_up_while_another_one_lasts(
     store.create()
     with store.transaction() as tx:
         before = tx.last_position()
-        with pytest.raises(StoreBusy, match="in use"), store.transaction():
+        with pytest.raises(StoreBusyError, match="in use"), store.transaction():
             pass
-        with engine.connect() as connection, pytest.raises(StoreBusy, match="in use"):
+        with engine.connect() as connection, pytest.raises(StoreBusyError, match="in use"):
             store.join(connection)
         tx.add_changesets([changeset(before + 1)])
     assert store.last_position() == before + 1
@@ -368,7 +368,7 @@ def test_the_store_gives_way_to_an_application_that_waits_for_it(engine: Engine)
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(application)
         assert has_written.wait(PATIENCE_S)
-        with pytest.raises(StoreBusy), store.transaction() as tx:
+        with pytest.raises(StoreBusyError), store.transaction() as tx:
             tx.set_meta("who", "store")
             has_lock.set()
             write(tx.connection, 1, 8)
@@ -435,7 +435,7 @@ def test_a_commit_that_sqlite_refuses_changes_nothing(tmp_path: Path) -> None:
     reading = sqlite3.connect(tmp_path / "a", isolation_level=None)
     reading.execute("BEGIN")
     reading.execute("SELECT * FROM stompkit_replica_state").fetchall()
-    with pytest.raises(StoreBusy, match="locked"), store.transaction() as tx:
+    with pytest.raises(StoreBusyError, match="locked"), store.transaction() as tx:
         fill(tx)
     reading.execute("ROLLBACK")
     assert seen(store)["changesets"] == []
@@ -471,13 +471,13 @@ def test_a_connection_that_is_shared_carries_one_transaction() -> None:
 )
 def test_a_database_that_is_not_there_is_unavailable(url: str) -> None:
     store = Store(create_engine(url))
-    with pytest.raises(StoreUnavailable, match="can't be used"):
+    with pytest.raises(StoreUnavailableError, match="can't be used"):
         store.create()
-    with pytest.raises(StoreUnavailable), store.transaction():
+    with pytest.raises(StoreUnavailableError), store.transaction():
         pass
-    with pytest.raises(StoreUnavailable), store.reading():
+    with pytest.raises(StoreUnavailableError), store.reading():
         pass
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(StoreUnavailableError):
         store.last_position()
 
 
@@ -493,7 +493,7 @@ def test_a_connection_that_is_lost_loses_its_transaction(
     engine: Engine, store: Store, kill: str
 ) -> None:
     own = "pg_backend_pid" if engine.dialect.name == "postgresql" else "connection_id"
-    with pytest.raises(StoreUnavailable), store.transaction() as tx:
+    with pytest.raises(StoreUnavailableError), store.transaction() as tx:
         fill(tx)
         number = tx.connection.exec_driver_sql(f"SELECT {own}()").scalar_one()
         with engine.connect() as other:
@@ -514,14 +514,14 @@ def test_a_pool_without_a_free_connection_is_busy(tmp_path: Path) -> None:
     )
     store = Store(engine)
     store.create()
-    with engine.connect(), pytest.raises(StoreBusy), store.transaction():
+    with engine.connect(), pytest.raises(StoreBusyError), store.transaction():
         pass
     engine.dispose()
 
 
 def test_a_problem_says_nothing_of_what_was_written() -> None:
     engine = create_engine("sqlite:////nowhere/there/is/none.sqlite")
-    with pytest.raises(StoreUnavailable) as caught, Store(engine).transaction():
+    with pytest.raises(StoreUnavailableError) as caught, Store(engine).transaction():
         pass
     assert str(caught.value) == "the store can't be used: unable to open database file"
     assert caught.value.__suppress_context__

@@ -13,7 +13,7 @@ from hypothesis import given
 from stompkit.replication.events import (
     FORMAT,
     Changeset,
-    EventProblem,
+    EventError,
     Revision,
     RowChange,
     Source,
@@ -22,7 +22,7 @@ from stompkit.replication.events import (
     encode_parts,
     make_changeset,
 )
-from stompkit.replication.values import ValueProblem
+from stompkit.replication.values import InvalidValueError
 from tests.replication.made import changesets
 
 SOURCE = Source(kind="mysql", server="db1", position="0-1-7")
@@ -147,7 +147,9 @@ def test_identity_is_the_row_and_not_what_became_of_it() -> None:
 
 def test_value_without_a_form_is_told_with_its_place() -> None:
     change = msgspec.structs.replace(UPDATE, after={"colour": object()})
-    with pytest.raises(ValueProblem, match=r"table shop\.orders: column colour: a column can't"):
+    with pytest.raises(
+        InvalidValueError, match=r"table shop\.orders: column colour: a column can't"
+    ):
         encode(a_changeset(change))
 
 
@@ -179,7 +181,7 @@ def changed(**fields: object) -> bytes:
     ],
 )
 def test_octets_that_are_no_changeset(octets: bytes, told: str) -> None:
-    with pytest.raises(EventProblem, match=told):
+    with pytest.raises(EventError, match=told):
         decode(octets)
 
 

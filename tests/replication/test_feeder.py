@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
-from stompkit.replication.feeder import Feeder, FeederClosed
+from stompkit.replication.feeder import Feeder, FeederClosedError
 from stompkit.replication.publication import Publication
 from stompkit.replication.signals import CHANGESET
-from stompkit.replication.sinks import ApplyProblem
-from stompkit.replication.sinks.signals import SignalSink, SignalsStopped
+from stompkit.replication.sinks import ApplyError
+from stompkit.replication.sinks.signals import SignalSink, SignalsStoppedError
 from stompkit.testing._launching.polling import wait_until
 
 LONG_S = 30.0
@@ -53,7 +53,7 @@ class Recorder:
             raise self.failures.pop(0)
         numbers = [each.sequence for each in changesets]
         if self.poison & set(numbers):
-            raise ApplyProblem(f"one of {numbers} can't be applied")
+            raise ApplyError(f"one of {numbers} can't be applied")
         self.applied += numbers
         self.batches.append(len(numbers))
 
@@ -136,7 +136,7 @@ def test_after_the_last_try_the_feeder_ends_with_the_failure(sink: Recorder) -> 
         with pytest.raises(OSError, match="for good"):
             future.result(LONG_S)
         assert str(ends.result(LONG_S)) == "gone for good"
-        with pytest.raises(FeederClosed, match="for good"):
+        with pytest.raises(FeederClosedError, match="for good"):
             feeder.take(changeset(2))
 
 
@@ -147,8 +147,8 @@ def test_poison_ends_the_feeder_behind_what_can_be_applied(sink: Recorder) -> No
     with Feeder(sink, on_end=ends.set_result) as feeder:
         futures = [feeder.take(changeset(number)) for number in range(1, 6)]
         sink.gate.set()
-        assert isinstance(ends.result(LONG_S), ApplyProblem)
-        with pytest.raises(ApplyProblem):
+        assert isinstance(ends.result(LONG_S), ApplyError)
+        with pytest.raises(ApplyError):
             futures[2].result(LONG_S)
     assert sink.applied == [1, 2]
 
@@ -196,7 +196,7 @@ def test_who_waits_is_told_to_stop_and_what_was_taken_goes_on(sink: Recorder) ->
         first = feeder.take(changeset(1))
         second = in_thread(feeder.take, changeset(2))
         feeder.stop()
-        with pytest.raises(FeederClosed):
+        with pytest.raises(FeederClosedError):
             second.result(LONG_S)
         sink.gate.set()
         first.result(LONG_S)
@@ -211,7 +211,7 @@ def test_closing_waits_for_what_was_taken(sink: Recorder) -> None:
     sink.gate.set()
     closed.result(LONG_S)
     future.result(0)
-    with pytest.raises(FeederClosed):
+    with pytest.raises(FeederClosedError):
         feeder.take(changeset(2))
 
 
@@ -221,7 +221,7 @@ def test_closing_does_not_wait_for_a_sink_that_never_comes_back(sink: Recorder) 
     futures = [feeder.take(changeset(number)) for number in (1, 2)]
     in_thread(feeder.close, 0.0).result(LONG_S)
     for future in futures:
-        with pytest.raises(FeederClosed):
+        with pytest.raises(FeederClosedError):
             future.result(0)
 
 
@@ -231,7 +231,7 @@ def test_closing_ends_the_tries(sink: Recorder) -> None:
     future = feeder.take(changeset(1))
     assert sink.has_begun.wait(LONG_S)
     feeder.close(0.0)
-    with pytest.raises(FeederClosed):
+    with pytest.raises(FeederClosedError):
         future.result(0)
 
 
@@ -329,6 +329,6 @@ def test_a_sink_of_signals_that_is_stopped_waits_for_nobody(taker: Taker) -> Non
     sink = SignalSink()
     applied = in_thread(sink.apply, [changeset(1)])
     sink.stop()
-    with pytest.raises(SignalsStopped):
+    with pytest.raises(SignalsStoppedError):
         applied.result(LONG_S)
     assert sink.last("o") is None

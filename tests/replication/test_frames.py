@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stompkit.replication.events import (
     Changeset,
-    EventProblem,
+    EventError,
     Revision,
     RowChange,
     Source,
@@ -117,7 +117,7 @@ def test_what_waits_is_known_and_can_be_forgotten() -> None:
 def test_parts_that_wait_are_bounded() -> None:
     parts = list(packets(inserts(1_000), max_body_bytes=1_000))
     reassembler = Reassembler(max_bytes=5_000)
-    with pytest.raises(EventProblem, match="take more than 5000 octets"):
+    with pytest.raises(EventError, match="take more than 5000 octets"):
         for part in parts:
             reassembler.add(part.headers, part.body)
     # Dropping a partial changeset frees its space.
@@ -139,12 +139,12 @@ def test_parts_that_wait_are_bounded() -> None:
     ],
 )
 def test_headers_that_make_no_sense(headers: dict[str, str], told: str) -> None:
-    with pytest.raises(EventProblem, match=told):
+    with pytest.raises(EventError, match=told):
         Reassembler().add(headers, encode(inserts(1)))
 
 
 def test_frame_of_somebody_else_is_refused() -> None:
-    with pytest.raises(EventProblem, match="this is no changeset"):
+    with pytest.raises(EventError, match="this is no changeset"):
         Reassembler().add({}, b"hello")
 
 
@@ -153,7 +153,7 @@ def test_number_of_parts_does_not_change() -> None:
     reassembler = Reassembler()
     reassembler.add(first.headers, first.body)
     wrong = Packet({**second.headers, "stompkit-parts": "99"}, second.body)
-    with pytest.raises(EventProblem, match=r"had \d+ parts, and has 99 now"):
+    with pytest.raises(EventError, match=r"had \d+ parts, and has 99 now"):
         reassembler.add(wrong.headers, wrong.body)
 
 
@@ -173,5 +173,5 @@ def test_parts_repeat_what_is_around_them() -> None:
 def test_a_number_of_thousands_of_digits_is_no_number() -> None:
     (packet,) = packets(make_changeset("o", 1, [], Source(kind="test")))
     headers = {**packet.headers, "stompkit-parts": "9" * 5000}
-    with pytest.raises(EventProblem, match="stompkit-parts"):
+    with pytest.raises(EventError, match="stompkit-parts"):
         Reassembler().add(headers, packet.body)

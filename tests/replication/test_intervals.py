@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from stompkit.replication.events import RowChange
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyError
 from stompkit.replication.values import Interval
 from tests.effort import drawn
 from tests.replication.drawn_tables import Side, SourceSide, SqliteSide, apply, opened
@@ -111,6 +111,6 @@ def test_a_column_of_numbers_takes_those_of_time_and_refuses_others(
             return
         text = re.escape(str(Interval(months, days, microseconds)))
         reason = rf"table 'public\.{name}', key {{'id': 0}}: column 'c0': {text} has (days|months)"
-        with pytest.raises(ApplyProblem, match=reason):
+        with pytest.raises(ApplyError, match=reason):
             apply(target.url, changes, create=False)
         assert target.shown(name, _COLUMNS) == []

@@ -14,10 +14,10 @@ import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
 
-from stompkit.link import LinkClosed
-from stompkit.replication.jobs import Job, JobProblem, JobSettings, masked
+from stompkit.link import LinkClosedError
+from stompkit.replication.jobs import Job, JobError, JobSettings, masked
 from stompkit.replication.publishers.outbox import Outbox
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyError
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from stompkit.testing._launching.polling import wait_until
 from tests.ports import free_ports
@@ -180,7 +180,7 @@ def test_what_a_target_never_takes_ends_the_job(
 ) -> None:
     shop.add(1)
     found = Running(Job(described(shop.url, f"sqlite:///{tmp_path}/empty.db")))
-    assert isinstance(found.join(), ApplyProblem)
+    assert isinstance(found.join(), ApplyError)
     status = found.job.status()
     assert status.phase == "failed"
     assert "no such table" in status.error
@@ -192,7 +192,7 @@ def test_a_refused_login_ends_a_job_that_has_nothing_to_send(
     with launch(LaunchConfig(login="me", passcode="right")) as broker:
         url = f"stomp://me:s3cr3t@{broker.host}:{broker.port}/queue/a"
         found = Running(Job(described(shop.url, url)))
-        assert isinstance(found.join(), LinkClosed)
+        assert isinstance(found.join(), LinkClosedError)
         assert "login" in found.job.status().error
         assert "s3cr3t" not in f"{found.error} {found.job.status()}"
 
@@ -268,7 +268,7 @@ QUEUE = "stomp://mq/queue/a"
 def test_what_would_do_something_else_than_it_says_is_refused(
     source: str, to: str, more: dict[str, Any], told: str
 ) -> None:
-    with pytest.raises(JobProblem, match=told):
+    with pytest.raises(JobError, match=told):
         Job(JobSettings(source=source, to=to, **more))
 
 

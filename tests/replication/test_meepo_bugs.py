@@ -21,7 +21,7 @@ from stompkit.link import Link
 from stompkit.replication.eventsourcing import SqlEventStore, SqlPrepareCommit, es_sub
 from stompkit.replication.frames import Packet
 from stompkit.replication.offsets import Checkpoint
-from stompkit.replication.publishers.mysql import MysqlProblem, OffsetLost, StreamProblem
+from stompkit.replication.publishers.mysql import MysqlError, OffsetLostError, StreamError
 from stompkit.replication.replicators import QueueReplicator, RqReplicator
 from stompkit.replication.replicators._backlog import Backlog, Item
 from stompkit.replication.replicators.messages import (
@@ -592,11 +592,11 @@ def test_a_reader_that_lost_its_number_to_another_says_so(database: Database) ->
         with closing(BinLogStreamReader(settings, 4712, pymysql_wrapper=connect)) as other:
             other.fetchone()
             problem = running.wait_for_end()
-    assert isinstance(problem, StreamProblem)
+    assert isinstance(problem, StreamError)
     assert "server_id" in str(problem)
 
 
-@pytest.mark.parametrize(("behind", "problem"), [(1, MysqlProblem), (10_000_000, OffsetLost)])
+@pytest.mark.parametrize(("behind", "problem"), [(1, MysqlError), (10_000_000, OffsetLostError)])
 def test_nothing_is_read_from_where_no_event_begins(
     database: Database, behind: int, problem: type[Exception]
 ) -> None:

@@ -18,7 +18,7 @@ from stompkit.replication.offsets import (
     FileOffsets,
     MemoryOffsets,
     Offsets,
-    OffsetsProblem,
+    OffsetsError,
     SqlOffsets,
 )
 from tests.effort import drawn
@@ -95,14 +95,14 @@ def test_a_place_that_can_not_be_written_to_is_found_at_once(tmp_path: Path) -> 
 def test_what_is_no_checkpoint_is_told(tmp_path: Path) -> None:
     path = tmp_path / "offsets"
     path.write_text("{}")
-    with pytest.raises(OffsetsProblem, match="offsets holds no checkpoint"):
+    with pytest.raises(OffsetsError, match="offsets holds no checkpoint"):
         FileOffsets(path).load()
     engine = create_engine(f"sqlite:///{tmp_path}/offsets.db")
     offsets = SqlOffsets(engine, "p")
     offsets.store(Checkpoint(origin="1", sequence=1, position=""))
     with engine.begin() as connection:
         connection.execute(text("UPDATE stompkit_checkpoints SET checkpoint = x'ff'"))
-    with pytest.raises(OffsetsProblem, match="row 'p'"):
+    with pytest.raises(OffsetsError, match="row 'p'"):
         offsets.load()
     engine.dispose()
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from sqlalchemy import make_url
 
 from stompkit.replication.events import RowChange
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyError
 from stompkit.replication.values import document
 from tests.effort import drawn
 from tests.replication.drawn_tables import (
@@ -133,7 +133,7 @@ def _arrives(url: str, changes: Sequence[RowChange], columns: Sequence[str]) -> 
     """Return True if all rows arrive; check that a refusal names a value that the target lacks."""
     try:
         apply(url, changes, create=True)
-    except ApplyProblem as problem:
+    except ApplyError as problem:
         text = str(problem)
         found = re.search(
             r"the table '(?P<table>.*?)', key \{'id': (?P<id>\d)\}: column '(?P<column>c\d)': "

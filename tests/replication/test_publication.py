@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from stompkit.replication.events import Changeset, RowChange
 from stompkit.replication.offsets import Checkpoint, MemoryOffsets
-from stompkit.replication.publication import Publication, PublicationStopped
+from stompkit.replication.publication import Publication, PublicationStoppedError
 from stompkit.replication.signals import CHANGESET
 from stompkit.replication.tables import Tables
 
@@ -161,9 +161,9 @@ def test_a_wait_ends_when_publishing_is_stopped(taker: Taker) -> None:
     published = publication(max_unconfirmed=1)
     published.publish([CHANGE], position="a")
     published.stop()
-    with pytest.raises(PublicationStopped):
+    with pytest.raises(PublicationStoppedError):
         published.publish([CHANGE], position="b")
-    with pytest.raises(PublicationStopped):
+    with pytest.raises(PublicationStoppedError):
         published.flush()
     assert len(taker.taken) == 1
 

@@ -16,10 +16,10 @@ from hypothesis import given
 
 from stompkit.replication.values import (
     Interval,
+    InvalidValueError,
     Json,
     NoDate,
     Value,
-    ValueProblem,
     document,
     from_json,
     interval,
@@ -118,7 +118,7 @@ def test_decimal_keeps_its_digits() -> None:
     ],
 )
 def test_value_without_a_form(value: Value, told: str) -> None:
-    with pytest.raises(ValueProblem, match=told):
+    with pytest.raises(InvalidValueError, match=told):
         to_json(value)
 
 
@@ -148,14 +148,14 @@ def test_value_without_a_form(value: Value, told: str) -> None:
     ],
 )
 def test_json_that_is_no_value(written: Any, told: str) -> None:
-    with pytest.raises(ValueProblem, match=told):
+    with pytest.raises(InvalidValueError, match=told):
         from_json(written)
 
 
 def test_problem_names_the_column() -> None:
-    with pytest.raises(ValueProblem, match="column colour: a column can't be carried"):
+    with pytest.raises(InvalidValueError, match="column colour: a column can't be carried"):
         row_to_json({"colour": object()})
-    with pytest.raises(ValueProblem, match="column colour: a list"):
+    with pytest.raises(InvalidValueError, match="column colour: a list"):
         row_from_json({"colour": []})
 
 

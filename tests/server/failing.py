@@ -13,7 +13,7 @@ from stompkit.server.interfaces import (
     Operation,
     StoredMessage,
     StoreError,
-    StoreFull,
+    StoreFullError,
 )
 from stompkit.server.stores import LmdbStore
 from stompkit.server.stores.changes import Changes
@@ -58,7 +58,7 @@ class FailingStore:
             changes = Changes(self._store.lanes())
             for operation in operations:
                 changes.add(operation)
-            raise StoreFull("no space left on device")
+            raise StoreFullError("no space left on device")
         self.applied += 1
         self._store.apply(operations)
         if self.is_cut_off:

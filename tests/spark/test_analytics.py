@@ -29,7 +29,7 @@ from pyspark.sql import SparkSession
 
 from stompkit._commands.pipeline.command import main
 from stompkit.replication.events import Action, RowChange, Source, make_changeset
-from stompkit.spark.jobs import Pipeline, PipelineProblem, load
+from stompkit.spark.jobs import Pipeline, PipelineError, load
 from stompkit.spark.jobs._counting import Counted, Lag
 from stompkit.spark.jobs._results import CHANGES, KEYS, LAG, Mark, Results
 from stompkit.spark.jobs._results_parquet import ParquetResults
@@ -243,7 +243,7 @@ def test_counts_are_those_of_plain_python_and_a_batch_that_comes_again_counts_on
     assert strip.sub("", capsys.readouterr().out) == strip.sub("", report)
     # Without its checkpoint it would count all over again.
     (tmp_path / "state").rename(tmp_path / "lost")
-    with pytest.raises(PipelineProblem, match="another checkpoint"):
+    with pytest.raises(PipelineError, match="another checkpoint"):
         Pipeline(settings, "analytics", once=True, spark=spark).run()
 
 
@@ -385,7 +385,7 @@ def check(results: Results, count: int) -> None:
     assert list(places.values()) == [3] * (count - 1) + [2]
     assert results.latest() == expected[-1][0]
     assert results.mark() == Mark("q", "s", {0: count - 1})
-    with pytest.raises(PipelineProblem, match="another spool"):
+    with pytest.raises(PipelineError, match="another spool"):
         results.apply(Counted(), Mark("q", "other"))
 
 
@@ -556,10 +556,10 @@ def test_metrics_that_can_not_be_served_say_what_to_do(
         port = taken.getsockname()[1]
         more = f'[metrics]\nlisten = "{port}"'
         settings = load(described(tmp_path, f'path = "{tmp_path}/counts"', more))
-        with pytest.raises(PipelineProblem, match="or name another port"):
+        with pytest.raises(PipelineError, match="or name another port"):
             Pipeline(settings, "analytics", once=True, spark=spark).run()
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(PipelineProblem, match=r"pip install 'stompkit\[metrics\]'"):
+    with pytest.raises(PipelineError, match=r"pip install 'stompkit\[metrics\]'"):
         Pipeline(settings, "analytics", once=True, spark=spark).run()
 
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from stompkit.replication.events import Source, encode, make_changeset
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyError
 from stompkit.spark.apply import Applied, applier, apply_changes
 from stompkit.spool import Record, SpoolWriter
 from tests.replication.sinks.sql_targets import Target, change, database_url, target
@@ -108,7 +108,7 @@ def test_what_a_batch_needs_is_made_or_told(spark: SparkSession, target: Target)
     rows = history()[:50]
     rows.append({**rows[-1], "_ordinal": 50, "operation": "write", "after": '{"id":1,"b":"x"}'})
     # The column is added as most need it, and one can't be stored in it.
-    with pytest.raises(ApplyProblem, match="message 50 in partition 0"):
+    with pytest.raises(ApplyError, match="message 50 in partition 0"):
         apply_changes(frame(spark, rows[:50]), target.url, pipeline="p")
         apply_changes(frame(spark, rows), target.url, pipeline="p")
     done = apply_changes(frame(spark, rows), target.url, pipeline="p", on_problem="dead-letter")

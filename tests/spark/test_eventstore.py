@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from stompkit.replication.events import Changeset, RowChange, Source, decode, make_changeset
 from stompkit.replication.values import row_to_json
 from stompkit.spark._columns import CHANGES
-from stompkit.spark.eventstore import BrokenStore, SparkEventStore
+from stompkit.spark.eventstore import BrokenStoreError, SparkEventStore
 from stompkit.testing._launching.polling import wait_until
 
 BEGIN = datetime(2026, 11, 22, tzinfo=UTC)
@@ -396,12 +396,12 @@ def test_a_store_whose_folder_is_damaged_says_what_is_wrong(tmp_path: Path) -> N
     store.add("a_write", 1)
     (gone,) = files(tmp_path)
     gone.unlink()
-    with pytest.raises(BrokenStore, match=gone.name):
+    with pytest.raises(BrokenStoreError, match=gone.name):
         SparkEventStore(tmp_path / "store").replay("a_write")
     (tmp_path / "store/list.json").write_text("{")
-    with pytest.raises(BrokenStore, match=r"list\.json"):
+    with pytest.raises(BrokenStoreError, match=r"list\.json"):
         store.replay("a_write")
-    with pytest.raises(BrokenStore):
+    with pytest.raises(BrokenStoreError):
         store.add("a_write", 2)
     assert not made(tmp_path, strict=False).add("a_write", 2)
     (tmp_path / "file").touch()

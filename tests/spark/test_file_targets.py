@@ -21,9 +21,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stompkit.replication.events import Changeset
-from stompkit.replication.sinks import ApplyProblem
-from stompkit.replication.sinks.sql import SinkUnavailable
-from stompkit.replication.sinks.sql.parts import SchemaProblem
+from stompkit.replication.sinks import ApplyError
+from stompkit.replication.sinks.sql import SinkUnavailableError
+from stompkit.replication.sinks.sql.parts import SchemaError
 from stompkit.replication.values import from_json
 from stompkit.spark._states import Choice
 from stompkit.spark.targets import Committed, Job, _rewrite, open_target
@@ -264,7 +264,7 @@ def test_columns_that_changes_bring_are_added(place: Place) -> None:
     when = datetime(2026, 11, 22, 10)
     made.run(rows_of(write(2, b=2, w=when), first=2))
     assert place.table("t", "id a b w") == [(1, "x", None, None), (2, None, 2, when)]
-    with pytest.raises(SchemaProblem, match=r"lacks c \(int\)\. To go on, open .*evolve=True"):
+    with pytest.raises(SchemaError, match=r"lacks c \(int\)\. To go on, open .*evolve=True"):
         place.pipeline(evolve=False).run(rows_of(write(1, c=1), first=3))
 
 
@@ -287,22 +287,22 @@ def test_tables_are_made_of_the_types_that_the_source_tells(place: Place) -> Non
 
 
 def test_a_table_that_is_missing_is_made_on_demand_only(place: Place) -> None:
-    with pytest.raises(SchemaProblem, match=r"no table 't'\. To go on"):
+    with pytest.raises(SchemaError, match=r"no table 't'\. To go on"):
         place.pipeline(create=False).run(rows_of(write(1)))
 
 
 def test_what_files_are_no_good_for_is_refused(place: Place) -> None:
     for job in (replace(JOB, scd_type=2), replace(JOB, sequence_by="sequence")):
-        with pytest.raises(ApplyProblem, match="To go on, leave these out"):
+        with pytest.raises(ApplyError, match="To go on, leave these out"):
             place.pipeline(job).run(rows_of(write(1)))
     made = place.pipeline()
     made.run(rows_of(write(1, a="x", b=1)))
     loose = change("delete", {}, before={"a": "x"})
-    with pytest.raises(ApplyProblem, match="name the key in `keys`"):
+    with pytest.raises(ApplyError, match="name the key in `keys`"):
         made.run(rows_of(loose, first=1))
-    with pytest.raises(ApplyProblem, match=r"message 1 .*column 'b'"):
+    with pytest.raises(ApplyError, match=r"message 1 .*column 'b'"):
         made.run(rows_of(write(2, b="many"), first=1))
-    with pytest.raises(ApplyProblem, match=r"column 'b'.*int64"):
+    with pytest.raises(ApplyError, match=r"column 'b'.*int64"):
         made.run(rows_of(write(2, b=2**63), first=1))
     assert made.fence() == {0: 0}
 
@@ -315,7 +315,7 @@ def test_a_row_is_shown_that_lacks_what_a_table_of_others_demands(tmp_path: Path
     made = place.pipeline()
     try:
         with pytest.raises(
-            ApplyProblem, match=r"column 'a', which is never NULL: \{'id': 2, 'b': 7\}"
+            ApplyError, match=r"column 'a', which is never NULL: \{'id': 2, 'b': 7\}"
         ):
             made.run(rows_of(write(2, b=7)))
         assert made.run(rows_of(write(2, a="y", b=7))) == Committed(written=1)
@@ -356,7 +356,7 @@ def test_delta_tables_that_others_have_to_write_to_are_left_alone(tmp_path: Path
     for number, options in enumerate(kinds):
         table = f"t{number}"
         deltalake.DeltaTable.create(str(tmp_path / table), schema, **options)
-        with pytest.raises(SchemaProblem, match="To go on, make a table without that"):
+        with pytest.raises(SchemaError, match="To go on, make a table without that"):
             place.pipeline().run(rows_of(write(1, table, a="x")))
 
 
@@ -367,7 +367,7 @@ def test_delta_tables_of_others_are_written_to(tmp_path: Path) -> None:
     made = place.pipeline()
     made.run(rows_of(update(2, a="z"), write(3, b=1)))
     assert place.table() == [(1, "x", None), (2, "z", None), (3, None, 1)]
-    with pytest.raises(ApplyProblem, match="does not fit into int32"):
+    with pytest.raises(ApplyError, match="does not fit into int32"):
         made.run(rows_of(write(2**31), first=2))
 
 
@@ -404,7 +404,7 @@ def test_what_the_store_fails_at_may_pass(place: Place, monkeypatch: pytest.Monk
     for path in (place.folder / "t").glob("*.parquet"):
         path.rename(path.with_suffix(".away"))
     moved = change("update", {"id": 5}, after={}, old_key={"id": 1})
-    with pytest.raises(SinkUnavailable):
+    with pytest.raises(SinkUnavailableError):
         made.run(rows_of(moved, first=1))
     for path in (place.folder / "t").glob("*.away"):
         path.rename(path.with_suffix(".parquet"))
@@ -423,12 +423,12 @@ def test_what_the_store_fails_at_may_pass(place: Place, monkeypatch: pytest.Monk
         else:
             patch.setattr(os, "fsync", fail)
         for row in (write(6, b=1), write(1, "u")):
-            with pytest.raises(SinkUnavailable):
+            with pytest.raises(SinkUnavailableError):
                 made.run(rows_of(row, first=2))
         if place.kind == "delta":
             place.folder = place.folder.with_name("other")
             place.url = f"delta://{place.folder}"
-            with pytest.raises(SinkUnavailable):
+            with pytest.raises(SinkUnavailableError):
                 place.pipeline()
 
 

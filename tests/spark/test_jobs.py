@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
 from stompkit.replication.frames import packets
 from stompkit.spark.eventstore import SparkEventStore
-from stompkit.spark.jobs import JobName, Pipeline, PipelineProblem, _letters, load
+from stompkit.spark.jobs import JobName, Pipeline, PipelineError, _letters, load
 from stompkit.spark.jobs.looking import look
 from stompkit.spool import Record, SpoolReader
 from stompkit.testing import RunningBroker
@@ -303,7 +303,7 @@ def test_damaged_checkpoint_is_said_to_be_no_loss(
         if path.is_file():
             path.write_text("{")
             (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
-    with pytest.raises(PipelineProblem, match=r"replicate/checkpoint is damaged, remove it\. How"):
+    with pytest.raises(PipelineError, match=r"replicate/checkpoint is damaged, remove it\. How"):
         shop.run(spark, "replicate")
     shutil.rmtree(checkpoint)
     assert shop.run(spark, "replicate").progress().changes == 10
@@ -316,7 +316,7 @@ def test_what_a_target_lacks_is_told_in_the_words_of_the_file(
     spool = fill(shop.folder / "spool", orders(0, 50))
     shop.describe({"spool": str(spool)})
     shop.execute("DROP TABLE orders")
-    with pytest.raises(PipelineProblem, match=r"set create = true in \[target\]"):
+    with pytest.raises(PipelineError, match=r"set create = true in \[target\]"):
         shop.run(spark, "replicate")
     text = shop.file.read_text().replace("[target]\n", "[target]\ncreate = true\n")
     shop.file.write_text(text)
@@ -329,7 +329,7 @@ def test_what_no_second_try_can_help_is_not_tried_again(spark: SparkSession, sho
     shop.describe({"spool": str(spool)})
     shop.file.write_text(shop.file.read_text().replace("copy.sqlite", "missing/copy.sqlite"))
     pipeline = Pipeline(load(shop.file), "replicate", once=True, spark=spark)
-    with pytest.raises(PipelineProblem, match=r"there is no folder .*/missing: make it"):
+    with pytest.raises(PipelineError, match=r"there is no folder .*/missing: make it"):
         pipeline.run()
     assert pipeline.progress().retries == 0
 
@@ -343,7 +343,7 @@ def test_a_change_that_can_not_be_applied_stops_or_is_a_dead_letter(
     bad = records_of([order(50, {"state": "s50", "seen": "never"})])
     spool = fill(shop.folder / "spool", orders(0, 50), [*plain(0, 1), *bad])
     shop.describe({"spool": str(spool)})
-    with pytest.raises(PipelineProblem, match=r'message 50 .*on-problem = "dead-letter"'):
+    with pytest.raises(PipelineError, match=r'message 50 .*on-problem = "dead-letter"'):
         shop.run(spark, "replicate")
     queue = stomp_broker.queue("letters")
     options = {
@@ -366,7 +366,7 @@ def test_a_change_that_can_not_be_applied_stops_or_is_a_dead_letter(
         describe({**options, "hosts": f"127.0.0.1:{port}"})
         pipeline = Pipeline(load(shop.file), "replicate", once=True, spark=spark)
         patch.setattr(_letters, "_CONNECT_S", 0.5)
-        with pytest.raises(PipelineProblem, match="dead letters can't be sent"):
+        with pytest.raises(PipelineError, match="dead letters can't be sent"):
             pipeline.run()
     assert pipeline.progress().dead_letters == 2
     shop.check("replicate", 50)
@@ -392,7 +392,7 @@ def test_a_job_runs_once_at_a_time_and_is_stopped_from_another_thread(
     try:
         assert wait_until(lambda: first.progress().changes == 50, LONG_S)
         assert look(load(shop.file), "replicate").is_running
-        with pytest.raises(PipelineProblem, match="is running already"):
+        with pytest.raises(PipelineError, match="is running already"):
             shop.run(spark, "replicate")
     finally:
         first.stop()
@@ -409,6 +409,6 @@ def test_a_spool_that_was_made_anew_is_refused(spark: SparkSession, shop: Shop) 
     shop.run(spark, "replicate")
     spool.rename(shop.folder / "old")
     fill(spool, orders(0, 20))
-    with pytest.raises(PipelineProblem, match="begin with a new checkpoint"):
+    with pytest.raises(PipelineError, match="begin with a new checkpoint"):
         shop.run(spark, "replicate")
     assert SpoolReader(spool).head() == (20,)

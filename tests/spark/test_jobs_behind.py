@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from stompkit.spark.jobs import JobName, Pipeline, PipelineProblem, load
+from stompkit.spark.jobs import JobName, Pipeline, PipelineError, load
 from stompkit.spool import Record
 from stompkit.spool.retention import retain
 from stompkit.testing._launching.polling import wait_until
@@ -192,7 +192,7 @@ def test_job_stops_where_the_spool_has_lost_what_the_target_lacks(
     target.restore()
     if not is_checkpoint_there:
         shutil.rmtree(shop.folder / "state/shop/replicate/checkpoint")
-    with pytest.raises(PipelineProblem, match=r"lacks the changes of the messages 20 to .*Restore"):
+    with pytest.raises(PipelineError, match=r"lacks the changes of the messages 20 to .*Restore"):
         target.run(spark)
     target.check(20)
     shop.describe({**source, "failOnDataLoss": False})
@@ -232,7 +232,7 @@ def test_emptied_target_of_a_job_that_began_later_stops_it(spark: SparkSession, 
     target = Copies(shop, "sqlite")
     target.empty()
     append(shop, 20, 25)
-    with pytest.raises(PipelineProblem, match=r"has nothing of the spool, .*remove the checkpoint"):
+    with pytest.raises(PipelineError, match=r"has nothing of the spool, .*remove the checkpoint"):
         shop.run(spark, "replicate")
     shutil.rmtree(shop.folder / "state/shop/replicate/checkpoint")
     assert shop.run(spark, "replicate").progress().changes == 15
@@ -247,5 +247,5 @@ def test_counts_do_not_go_on_without_their_results(spark: SparkSession, shop: Sh
     shop.run(spark, "analytics")
     shutil.rmtree(results)
     append(shop, 20, 25)
-    with pytest.raises(PipelineProblem, match="Bring the results back"):
+    with pytest.raises(PipelineError, match="Bring the results back"):
         shop.run(spark, "analytics")

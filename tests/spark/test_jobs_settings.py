@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stompkit.spark.jobs.settings import PipelineProblem, life, load, parse, seconds
+from stompkit.spark.jobs.settings import PipelineError, life, load, parse, seconds
 
 LEAST: dict[str, Any] = {
     "name": "shop",
@@ -18,7 +18,7 @@ LEAST: dict[str, Any] = {
 
 def told(found: dict[str, Any]) -> list[str]:
     """What is said to be wrong with what a file has."""
-    with pytest.raises(PipelineProblem) as caught:
+    with pytest.raises(PipelineError) as caught:
         parse(found)
     return str(caught.value).splitlines()
 
@@ -134,7 +134,7 @@ def test_something_has_to_be_done() -> None:
         "there is nothing to do: this needs a table [target], [events] or [analytics]"
     ]
     assert told({}) == ["name: this is needed", "source: this is needed"]
-    with pytest.raises(PipelineProblem, match=r"\[events\]"):
+    with pytest.raises(PipelineError, match=r"\[events\]"):
         parse(LEAST).demand("events")
 
 
@@ -179,18 +179,18 @@ def test_times_are_read() -> None:
     assert [seconds(text) for text in texts] == [0.5, 1, 90, 300, 43_200, 604_800, 0]
     assert (life("forever"), life("2d")) == (None, 172_800)
     for text in ("", "5", "s", "-1s", "1 week"):
-        with pytest.raises(PipelineProblem):
+        with pytest.raises(PipelineError):
             seconds(text)
 
 
 def test_a_file_that_can_not_be_read_is_told(tmp_path: Path) -> None:
-    with pytest.raises(PipelineProblem, match=r"shop.toml: No such file"):
+    with pytest.raises(PipelineError, match=r"shop.toml: No such file"):
         load(tmp_path / "shop.toml")
     (tmp_path / "shop.toml").write_text("name = \n")
-    with pytest.raises(PipelineProblem, match=r"shop.toml: Invalid value"):
+    with pytest.raises(PipelineError, match=r"shop.toml: Invalid value"):
         load(tmp_path / "shop.toml")
     (tmp_path / "shop.toml").write_text("name = 5\nsource = 1\n")
-    with pytest.raises(PipelineProblem) as caught:
+    with pytest.raises(PipelineError) as caught:
         load(tmp_path / "shop.toml")
     path = tmp_path / "shop.toml"
     assert str(caught.value).splitlines() == [

@@ -17,7 +17,7 @@ from sqlalchemy import create_engine, text
 from stompkit._commands.pipeline.command import main
 from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
 from stompkit.spark.eventstore import SparkEventStore
-from stompkit.spark.jobs import PipelineProblem, PipelineSettings, load
+from stompkit.spark.jobs import PipelineError, PipelineSettings, load
 from stompkit.spark.jobs._job_lock import alone
 from stompkit.spark.jobs.compact import compact
 from stompkit.spark.jobs.rebuild import rebuild
@@ -246,7 +246,7 @@ def test_a_table_with_rows_is_refused_and_left_alone(tmp_path: Path) -> None:
     url = emptied(f"sqlite:///{tmp_path}/copy.sqlite")
     with closing(sqlite3.connect(tmp_path / "copy.sqlite")) as connection, connection:
         connection.execute("INSERT INTO people VALUES (99, 'own')")
-    with pytest.raises(PipelineProblem, match=r"the table people of .* --replace"):
+    with pytest.raises(PipelineError, match=r"the table people of .* --replace"):
         rebuild(settings_of(tmp_path))
     assert content(url) == {("people", 99): {"id": 99, "name": "own"}}
     rebuild(settings_of(tmp_path), replace=True)
@@ -261,7 +261,7 @@ def test_what_a_target_refuses_changes_nothing(tmp_path: Path) -> None:
     stored(tmp_path, [*(each for each, _ in past), changeset(50, [bad])])
     url = emptied(f"sqlite:///{tmp_path}/copy.sqlite")
     rebuild(settings_of(tmp_path), at=at(20))
-    with pytest.raises(PipelineProblem, match=r"orders.*500.*whole number"):
+    with pytest.raises(PipelineError, match=r"orders.*500.*whole number"):
         rebuild(settings_of(tmp_path), replace=True)
     assert content(url) == without_null(past[20][1])
 
@@ -275,7 +275,7 @@ def test_a_table_whose_first_change_is_later_is_empty(tmp_path: Path, source: st
     url = emptied(f"sqlite:///{tmp_path}/then.sqlite")
     with closing(sqlite3.connect(tmp_path / "then.sqlite")) as connection, connection:
         connection.execute("INSERT INTO people VALUES (99, 'own')")
-    with pytest.raises(PipelineProblem, match=r"the table people of .* has rows"):
+    with pytest.raises(PipelineError, match=r"the table people of .* has rows"):
         rebuild(settings, at=at(5), url=url)
     done = rebuild(settings, at=at(5), url=url, replace=True)
     assert content(url) == {("orders", 1): {"id": 1}}
@@ -384,7 +384,7 @@ def test_the_target_of_a_job_that_runs_is_left_alone(tmp_path: Path) -> None:
     settings = settings_of(tmp_path)
     url = emptied(settings.target_url())
     with alone(settings, "replicate", "no"):
-        with pytest.raises(PipelineProblem, match=r"replicate .* is running already; end it"):
+        with pytest.raises(PipelineError, match=r"replicate .* is running already; end it"):
             rebuild(settings)
         assert rebuild(settings, url=emptied(f"sqlite:///{tmp_path}/other.sqlite")).rows
     assert content(url) == {}
@@ -405,7 +405,7 @@ def test_a_target_is_left_alone_whose_job_would_go_on_elsewhere(
     stored(tmp_path, [each for each, _ in happened(3, 50)])
     settings = settings_of(tmp_path, **more)
     url = emptied(settings.target_url())
-    with pytest.raises(PipelineProblem, match=told):
+    with pytest.raises(PipelineError, match=told):
         rebuild(settings)
     assert content(url) == {}
     assert rebuild(settings, url=emptied(f"sqlite:///{tmp_path}/other.sqlite")).rows
@@ -419,10 +419,10 @@ def test_changes_that_neither_the_past_nor_the_spool_has_are_missed(tmp_path: Pa
     stored(tmp_path, sets[:10])
     settings = settings_of(tmp_path)
     url = emptied(settings.target_url())
-    with pytest.raises(PipelineProblem, match=r"messages 10 to \d+ of partition 0 are missing"):
+    with pytest.raises(PipelineError, match=r"messages 10 to \d+ of partition 0 are missing"):
         rebuild(settings)
     stored(tmp_path, sets[10:], first=10)
-    with pytest.raises(PipelineProblem, match=r"messages 0 to .* are missing between"):
+    with pytest.raises(PipelineError, match=r"messages 0 to .* are missing between"):
         rebuild(settings, at=at(20))
     assert content(url) == {}
     assert rebuild(settings, at=at(20), url=emptied(f"sqlite:///{tmp_path}/other.sqlite")).rows
@@ -433,16 +433,16 @@ def test_changes_that_neither_the_past_nor_the_spool_has_are_missed(tmp_path: Pa
 def test_a_past_that_is_not_complete_is_refused(tmp_path: Path) -> None:
     sets = [each for each, _ in happened(3, 60)]
     settings = settings_of(tmp_path)
-    with pytest.raises(PipelineProblem, match="there is no event store"):
+    with pytest.raises(PipelineError, match="there is no event store"):
         rebuild(settings)
     store = stored(tmp_path, sets)
     store.forget_history(at(30).timestamp())
-    with pytest.raises(PipelineProblem, match="has lost the oldest"):
+    with pytest.raises(PipelineError, match="has lost the oldest"):
         rebuild(settings)
     groups = [list(records_of([each])) for each in sets]
     fill(tmp_path / "spool", *groups, segment_bytes=1 << 10)
     retain(tmp_path / "spool", max_bytes=1)
-    with pytest.raises(PipelineProblem, match="history = true"):
+    with pytest.raises(PipelineError, match="history = true"):
         rebuild(settings_of(tmp_path, history=False))
 
 
@@ -485,7 +485,7 @@ def test_compaction_tells_what_it_does_and_removes_what_the_file_says(tmp_path: 
     # By age: what is older than 20.5 days.
     compact(settings_of(tmp_path, more='keep-history = "492h"'))
     assert [each.id for _, each in store.events()] == [each.id for each in sets[20:]]
-    with pytest.raises(PipelineProblem, match="has lost"):
+    with pytest.raises(PipelineError, match="has lost"):
         rebuild(settings_of(tmp_path))
 
 
@@ -548,5 +548,5 @@ def test_each_job_explains_itself(job: str, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_there_has_to_be_a_store(tmp_path: Path) -> None:
-    with pytest.raises(PipelineProblem, match="pipeline run events"):
+    with pytest.raises(PipelineError, match="pipeline run events"):
         compact(settings_of(tmp_path))

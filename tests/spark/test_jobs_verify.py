@@ -22,7 +22,7 @@ from stompkit._commands.pipeline.command import main
 from stompkit._commands.replication.replicate import main as replicate
 from stompkit.replication.events import RowChange, Source, make_changeset
 from stompkit.replication.sinks.sql import SqlSink
-from stompkit.spark.jobs import PipelineProblem, load
+from stompkit.spark.jobs import PipelineError, load
 from stompkit.spark.jobs.verify import Verdict, verify
 from tests.effort import effort
 from tests.servers import SqlServer, mariadb, postgresql
@@ -295,7 +295,7 @@ def test_what_the_replica_lacks_is_told_and_what_it_has_more_is_not(shop: Shop) 
 
 
 def test_a_source_without_tables_is_a_mistake(shop: Shop) -> None:
-    with pytest.raises(PipelineProblem, match="no tables to compare: is its URL right"):
+    with pytest.raises(PipelineError, match="no tables to compare: is its URL right"):
         shop.verdicts()
 
 
@@ -319,7 +319,7 @@ def test_names_and_columns_are_those_of_the_file(shop: Shop) -> None:
         f'except-column-list = ["total"]\n[verify]\nsource = "{url}"\nsettle = "0s"\n'
     )
     assert shop.found() == []
-    with pytest.raises(PipelineProblem, match="the source: sqlit"):
+    with pytest.raises(PipelineError, match="the source: sqlit"):
         shop.found(source="sqlit:///x")
 
 

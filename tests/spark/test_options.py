@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.spark import SparkProblem
+from stompkit.spark import SparkError
 from stompkit.spark._options import SinkOptions, SourceOptions
 
 
@@ -31,7 +31,7 @@ def test_names_of_options_are_known_in_any_case() -> None:
 
 def test_an_unknown_option_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(
-        SparkProblem, match=r"no option startingofsets; did you mean startingOffsets\?"
+        SparkError, match=r"no option startingofsets; did you mean startingOffsets\?"
     ):
         SourceOptions.parse({"spool": "s", "startingOfsets": "latest"})
 
@@ -112,10 +112,10 @@ def test_a_time_is_milliseconds_or_iso_8601(text: str, seconds: float) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(given: dict[str, str], told: str) -> None:
-    with pytest.raises(SparkProblem, match=told):
+    with pytest.raises(SparkError, match=told):
         SourceOptions.parse(given)
 
 
 def test_a_sink_needs_brokers() -> None:
-    with pytest.raises(SparkProblem, match="needs the option hosts"):
+    with pytest.raises(SparkError, match="needs the option hosts"):
         SinkOptions.parse({"destination": "/queue/x"})

@@ -20,7 +20,7 @@ from stompkit.spark._options import SourceOptions
 from stompkit.spark._partitions import read
 from stompkit.spark._ranges import batches_of
 from stompkit.spark._stream import StreamReader
-from stompkit.spool import Record, SpoolProblem, SpoolReader, readers
+from stompkit.spool import Record, SpoolError, SpoolReader, readers
 from stompkit.spool.retention import retain
 from tests.effort import drawn
 from tests.spark.messages import changeset, fill, records_of
@@ -117,7 +117,7 @@ def test_gap_stops_with_what_is_missing(tmp_path: Path, *, once: bool) -> None:
     fill(tmp_path, messages(1, 2, 5, 6))
     query = Query(tmp_path, once=once, gapTimeout="1")
     if once:
-        with pytest.raises(SpoolProblem, match=r"changeset 3 to 4 of shop is missing.*gap to skip"):
+        with pytest.raises(SpoolError, match=r"changeset 3 to 4 of shop is missing.*gap to skip"):
             query.run()
     else:
         query.run()
@@ -135,7 +135,7 @@ def test_gap_is_passed_over_where_that_is_wanted(tmp_path: Path) -> None:
     strict = Query(tmp_path, once=True)
     strict._offset = query._offset
     fill(tmp_path, messages(7))
-    with pytest.raises(SpoolProblem, match="changeset 7 of shop came when others behind it"):
+    with pytest.raises(SpoolError, match="changeset 7 of shop came when others behind it"):
         strict.run()
 
 
@@ -148,7 +148,7 @@ def test_changeset_whose_first_parts_are_gone_is_told_with_the_way_out(tmp_path:
     readers.register(tmp_path, "here", (2,))
     assert retain(tmp_path, max_bytes=0, whole_changesets=False).segments == 2
     query = Query(tmp_path, once=True, startingOffsets="earliest")
-    with pytest.raises(SpoolProblem, match=r"changeset 7 of shop is missing.*gap to skip"):
+    with pytest.raises(SpoolError, match=r"changeset 7 of shop is missing.*gap to skip"):
         query.run()
     reader = SpoolReader(tmp_path)
     bounds = (2, len(parts))
@@ -164,7 +164,7 @@ def test_origin_begins_with_the_lowest_that_is_there(tmp_path: Path) -> None:
     query = Query(tmp_path, once=True)
     assert sequences(query.run()) == [5, 6, 7]
     fill(tmp_path, messages(4))
-    with pytest.raises(SpoolProblem, match="changeset 4 of shop came when"):
+    with pytest.raises(SpoolError, match="changeset 4 of shop came when"):
         query.run()
 
 

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from stompkit.replication.frames import packets
 from stompkit.spark.eventstore import SparkEventStore
-from stompkit.spool import SpoolProblem, SpoolReader
+from stompkit.spool import SpoolError, SpoolReader
 from stompkit.testing import RunningBroker
 from stompkit.testing._launching.polling import wait_until
 from tests.documentation.test_docs import tree
@@ -96,7 +96,7 @@ def received(folder: Path) -> int:
     """How many messages a spool has."""
     try:
         return sum(SpoolReader(folder).head())
-    except SpoolProblem:
+    except SpoolError:
         return 0
 
 

@@ -15,7 +15,7 @@ from stompkit.replication.events import Changeset, RowChange, Source, make_chang
 from stompkit.spark._event_files import DEAD_LETTERS, Folder
 from stompkit.spark._options import SourceOptions
 from stompkit.spark._stream import StreamReader
-from stompkit.spark.jobs import Pipeline, PipelineProblem, PipelineSettings
+from stompkit.spark.jobs import Pipeline, PipelineError, PipelineSettings
 from stompkit.spark.jobs.events import Events
 from stompkit.spark.jobs.looking import look
 from stompkit.spark.jobs.settings import parse
@@ -104,7 +104,7 @@ def test_files_are_a_target_of_the_job(spark: SparkSession, tmp_path: Path, kind
     target = {"url": f"{kind}://{tmp_path / 'copy'}", "create": True}
     settings = settings_of(tmp_path, target=target)
     assert look(settings, "replicate").lag == 6
-    with pytest.raises(PipelineProblem, match="message 3 in partition 0"):
+    with pytest.raises(PipelineError, match="message 3 in partition 0"):
         Pipeline(settings, "replicate", once=True, spark=spark).run()
     settings = settings_of(tmp_path, target=target, apply={"on-problem": "dead-letter"})
     pipeline = Pipeline(settings, "replicate", once=True, spark=spark)

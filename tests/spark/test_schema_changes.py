@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from stompkit.replication.publishers.postgres._survey import TableLost
-from stompkit.replication.sinks import ApplyProblem
-from stompkit.replication.sinks.sql.parts import SchemaProblem
+from stompkit.replication.publishers.postgres._survey import TableLostError
+from stompkit.replication.sinks import ApplyError
+from stompkit.replication.sinks.sql.parts import SchemaError
 from tests.replication.mysql import test_definitions as mysql_cases
 from tests.replication.mysql.conftest import database as mysql_database
 from tests.replication.mysql.reading import Database as MysqlDatabase
@@ -105,7 +105,7 @@ def run_all(pipeline: Pipeline, batches: Sequence[Rows]) -> str:
     try:
         for rows in batches:
             pipeline.run(rows, tasks=min(len(by_message(rows)), 3))
-    except (ApplyProblem, SchemaProblem) as problem:
+    except (ApplyError, SchemaError) as problem:
         return str(problem)
     return ""
 
@@ -171,7 +171,7 @@ def test_what_postgresql_does_not_tell_again_stops_a_pipeline(
     case = postgres_cases.CASES[what]
     try:
         told = of_postgres(postgres_database, case, "never")
-    except TableLost as problem:
+    except TableLostError as problem:
         assert "ALTER PUBLICATION" in str(problem)
         assert "bring its rows" in str(problem)
         return

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.spark import SparkProblem, _java, session
+from stompkit.spark import SparkError, _java, session
 from stompkit.spark._java import find_java_home
 from stompkit.spark.ship import archive
 
@@ -56,10 +56,10 @@ def test_a_java_that_is_too_old_is_passed_over(
 def test_without_java_it_is_told_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with pytest.raises(SparkProblem, match=r"stompkit\[java\]"):
+    with pytest.raises(SparkError, match=r"stompkit\[java\]"):
         find_java_home()
     monkeypatch.setenv("JAVA_HOME", str(a_java(tmp_path, "1.8.0_392")))
-    with pytest.raises(SparkProblem, match=r"found: .*version 1\)"):
+    with pytest.raises(SparkError, match=r"found: .*version 1\)"):
         find_java_home()
 
 

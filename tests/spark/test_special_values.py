@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from stompkit.replication.events import RowChange, Source, make_changeset
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyError
 from stompkit.replication.values import Interval
 from stompkit.spark.jobs import Pipeline as Job
 from stompkit.spark.jobs import PipelineSettings
@@ -157,7 +157,7 @@ def test_what_an_error_advises_makes_a_column_take_the_value(
     made = pipeline()
     made.run(rows_of(write(1, c=held)))
     rows = rows_of(write(2, c=refused), first=1)
-    with pytest.raises(ApplyProblem, match=r"table 't', key {\"id\":2}: column 'c': ") as at:
+    with pytest.raises(ApplyError, match=r"table 't', key {\"id\":2}: column 'c': ") as at:
         made.run(rows)
     advice = str(at.value).partition("To go on, ")[2]
     assert advice.endswith("; or name it in `except_column_list`")
@@ -179,7 +179,7 @@ def test_value_that_a_target_without_other_types_refuses_is_named_with_advice(
     }
     made.target.evolve({("", "t"): columns})
     advice = "To go on, make the table anew with 'c' as text; or name it in `except_column_list`"
-    with closing(made.target), pytest.raises(ApplyProblem) as at:
+    with closing(made.target), pytest.raises(ApplyError) as at:
         made.run(rows_of(write(2, c="infinity")))
     told = """the table 't', key {"id":2}: column 'c': str 'infinity' is not a date"""
     assert told in str(at.value)
@@ -192,7 +192,7 @@ def test_job_advises_in_the_words_of_its_file(tmp_path: Path) -> None:
         connection.execute("CREATE TABLE t (id INT NOT NULL PRIMARY KEY, c DATE)")
     written = RowChange(table="t", action="write", key={"id": 2}, after={"id": 2, "c": "infinity"})
     made = Pipeline(url)
-    with closing(made.target), pytest.raises(ApplyProblem) as at:
+    with closing(made.target), pytest.raises(ApplyError) as at:
         made.run(rows_of(write(2, c="infinity")))
     told = Replicate(settings_of(tmp_path, url, written)).explain(at.value)
     assert "; or name it under except-column-list in [apply]. With on-problem" in told

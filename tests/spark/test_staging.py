@@ -17,12 +17,12 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from stompkit.replication.events import RowChange, Source, make_changeset
-from stompkit.replication.sinks import ApplyProblem
-from stompkit.replication.sinks.sql import SinkUnavailable
+from stompkit.replication.sinks import ApplyError
+from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.spark.apply import _Batch, apply_changes
 from stompkit.spark.jobs.rebuild import rebuild
 from stompkit.spark.jobs.settings import parse
-from stompkit.spark.targets import Committed, Job, Staged, StagingLost
+from stompkit.spark.targets import Committed, Job, Staged, StagingLostError
 from stompkit.spark.targets._postgres import LEAST_ROWS
 from stompkit.spark.targets.sql import SqlTarget
 from tests.replication.broker.place import until
@@ -113,7 +113,7 @@ def test_rows_that_a_crash_has_emptied_are_not_taken_for_applied(
         parts, job = staged_in(made)
         crash(own_target)
         assert all(own_target.rows(f"SELECT * FROM {part.tables[0]}") == [] for part in parts)
-        with pytest.raises(StagingLost, match="recovered from a crash"):
+        with pytest.raises(StagingLostError, match="recovered from a crash"):
             made.commit(parts, job)
         assert (own_target.table(), made.fence("p", "s")) == ([], {})
         made.discard(parts)
@@ -207,7 +207,7 @@ def test_batch_that_is_begun_anew_in_vain_says_why(
     target.execute(SIMPLE)
     with closing(kind(target.url, create=True)) as made:
         made.prepare()
-        with pytest.raises(ApplyProblem, match=reason):
+        with pytest.raises(ApplyError, match=reason):
             InProcess(made, rows()[:3]).run()
 
 
@@ -224,7 +224,7 @@ def test_promoted_standby_is_staged_on_again(own_server: PostgreSql, own_target:
         until(lambda: there.rows(caught_up)[0][0])
         there.execute("SELECT pg_promote()")
         with closing(SqlTarget(there.url)) as promoted:
-            with pytest.raises(StagingLost, match="another server"):
+            with pytest.raises(StagingLostError, match="another server"):
                 promoted.commit(parts, job)
             promoted.discard(parts)
             parts, job = staged_in(promoted)
@@ -272,7 +272,7 @@ def test_rows_are_applied_as_they_were_staged_or_not_at_all(
     with closing(SqlTarget(target.url)) as made:
         parts, job = staged_in(made)
         target.execute(statement.format(parts[0].tables[0]))
-        with pytest.raises(StagingLost, match=reason):
+        with pytest.raises(StagingLostError, match=reason):
             made.commit(parts, job)
         assert (target.table(), made.fence("p", "s")) == ([], {})
 
@@ -333,7 +333,7 @@ def test_rebuild_whose_commit_is_not_answered_is_done_once(
 
     def lose_answer(target: SqlTarget, parts: Sequence[Staged], job: Job) -> Committed | None:
         commit(target, parts, job)
-        raise SinkUnavailable("the connection is lost")
+        raise SinkUnavailableError("the connection is lost")
 
     monkeypatch.setattr(SqlTarget, "commit", lose_answer)
     done = rebuild(settings)

@@ -23,7 +23,7 @@ from stompkit.spark import StompDataSource
 from stompkit.spark._batch import FilteringReader
 from stompkit.spark._options import SourceOptions
 from stompkit.spark._stream import StreamReader
-from stompkit.spool import DataLost, OtherSpool, SpoolProblem, SpoolReader, readers
+from stompkit.spool import DataLostError, OtherSpoolError, SpoolError, SpoolReader, readers
 from stompkit.spool.retention import retain
 from tests.spark.messages import BEGIN, fill, plain
 
@@ -104,7 +104,7 @@ def test_a_stream_begins_where_it_is_told(stream: Streaming, tmp_path: Path) -> 
     assert ordinals(stream(startingOffsets='{"0": -1}').initialOffset()) == [9]
     time = BEGIN.replace(second=4)
     assert ordinals(stream(startingTimestamp=time.isoformat()).initialOffset()) == [4]
-    with pytest.raises(SpoolProblem, match="no partition 3"):
+    with pytest.raises(SpoolError, match="no partition 3"):
         stream(startingOffsets='{"3": 7}').initialOffset()
 
 
@@ -153,7 +153,7 @@ def test_what_retention_has_removed_is_an_error(stream: Streaming, tmp_path: Pat
     reader = stream(startingOffsets='{"0": 0}')
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadAllAvailable())
-    with pytest.raises(DataLost, match=r"messages 0 to .* failOnDataLoss"):
+    with pytest.raises(DataLostError, match=r"messages 0 to .* failOnDataLoss"):
         reader.partitions(start, end)
 
 
@@ -173,7 +173,7 @@ def test_a_checkpoint_of_another_spool_is_refused(
     fill(tmp_path, plain(0, 5))
     other = fill(tmp_path_factory.mktemp("other"), plain(0, 5))
     start = StreamReader(SourceOptions.parse({"spool": str(other)})).initialOffset()
-    with pytest.raises(OtherSpool, match="new checkpoint"):
+    with pytest.raises(OtherSpoolError, match="new checkpoint"):
         stream().latestOffset(start, ReadAllAvailable())
 
 
@@ -183,19 +183,19 @@ def test_a_spool_that_ends_before_the_checkpoint_is_refused(
     fill(tmp_path, plain(0, 5))
     reader = stream()
     start = reader.initialOffset()
-    with pytest.raises(SpoolProblem, match="older copy"):
+    with pytest.raises(SpoolError, match="older copy"):
         reader.latestOffset(start | {"p": {"0": 6}}, ReadAllAvailable())
 
 
 def test_an_offset_of_a_newer_format_is_refused(stream: Streaming, tmp_path: Path) -> None:
     fill(tmp_path, plain(0, 5))
     start = stream().initialOffset()
-    with pytest.raises(SpoolProblem, match="format 2"):
+    with pytest.raises(SpoolError, match="format 2"):
         stream().latestOffset(start | {"v": 2}, ReadAllAvailable())
 
 
 def test_a_spool_that_is_not_there_is_told(stream: Streaming) -> None:
-    with pytest.raises(SpoolProblem):
+    with pytest.raises(SpoolError):
         stream().initialOffset()
 
 

@@ -18,16 +18,16 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, Engine, event, inspect
 
 from stompkit.replication.events import Changeset, RowChange
-from stompkit.replication.sinks import ApplyProblem
-from stompkit.replication.sinks.sql import SinkUnavailable, SqlSink
+from stompkit.replication.sinks import ApplyError
+from stompkit.replication.sinks.sql import SinkUnavailableError, SqlSink
 from stompkit.replication.sinks.sql._schema import _HOLDERS
-from stompkit.replication.sinks.sql.parts import SchemaProblem
+from stompkit.replication.sinks.sql.parts import SchemaError
 from stompkit.replication.values import from_json
 from stompkit.spark._states import Choice
 from stompkit.spark.targets import Committed, Job, Staged, open_target
 from stompkit.spark.targets import Target as AnyTarget
 from stompkit.spark.targets._postgres import LEAST_ROWS
-from stompkit.spark.targets.base import StagingLost
+from stompkit.spark.targets.base import StagingLostError
 from tests.effort import drawn
 from tests.replication.sinks.sql_targets import (
     Target,
@@ -89,11 +89,11 @@ class Pipeline:
                 continue
             problems = [each for part in parts for each in part.problems]
             if problems and not job.dead_letters:
-                raise ApplyProblem(str(problems[0]))
+                raise ApplyError(str(problems[0]))
             if not is_renamed and not any(part.failures for part in parts):
                 try:
                     done = self.target.commit(parts, job)
-                except ApplyProblem:
+                except ApplyError:
                     self.target.discard(parts)
                 else:
                     assert done is not None
@@ -487,7 +487,7 @@ def test_columns_that_cannot_be_read_are_an_error(
     target.execute(SIMPLE)
     told = change("schema", {}, after={"columns": columns})
     made = pipeline()
-    with pytest.raises(ApplyProblem, match=r"message 1 .*: schema of the table 't'.*: .*column"):
+    with pytest.raises(ApplyError, match=r"message 1 .*: schema of the table 't'.*: .*column"):
         made.run(rows_of(write(1), told))
     assert (target.table(), made.fence()) == ([], {})
     made = pipeline(replace(JOB, dead_letters=True))
@@ -580,7 +580,7 @@ def test_what_cannot_be_followed_stops_with_what_to_do(
 ) -> None:
     target.execute(SIMPLE, "INSERT INTO t VALUES (1, 'x', 1)")
     rows = rows_of(update(1, b=2), told, update(1, b=3))
-    with pytest.raises(ApplyProblem, match=reason):
+    with pytest.raises(ApplyError, match=reason):
         pipeline(job).run(rows)
     assert target.table() == [(1, "x", 1)]
     made = pipeline(replace(job, dead_letters=True))
@@ -592,10 +592,10 @@ def test_a_name_that_may_not_be_changed_stops_with_the_statement(
     target: Target, pipeline: MakePipeline
 ) -> None:
     target.execute(SIMPLE)
-    with pytest.raises(SchemaProblem, match=r"To go on, ALTER TABLE .* RENAME COLUMN a TO c"):
+    with pytest.raises(SchemaError, match=r"To go on, ALTER TABLE .* RENAME COLUMN a TO c"):
         pipeline(evolve=False).run(rows_of(renames(a="c"), write(1, c="x")))
     target.execute("ALTER TABLE t ADD COLUMN c VARCHAR(20)")
-    with pytest.raises(SchemaProblem, match="has both"):
+    with pytest.raises(SchemaError, match="has both"):
         pipeline().run(rows_of(renames(a="c"), write(1, c="x")))
 
 
@@ -604,7 +604,7 @@ def test_a_column_that_may_not_be_added_stops_with_what_to_do(
 ) -> None:
     target.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     made = pipeline(evolve=False)
-    with pytest.raises(SchemaProblem, match=r"lacks a \(text\)\. To go on, ALTER TABLE"):
+    with pytest.raises(SchemaError, match=r"lacks a \(text\)\. To go on, ALTER TABLE"):
         made.run(rows_of(write(1, a="x")))
     assert target.table() == []
     assert made.fence() == {}
@@ -614,7 +614,7 @@ def test_a_table_that_is_missing_is_made_on_demand_only(
     target: Target, pipeline: MakePipeline
 ) -> None:
     rows = rows_of(write(1, a="x", n=2), write(2, a=None, n=3))
-    with pytest.raises(SchemaProblem, match=r"no table 't'\. To go on"):
+    with pytest.raises(SchemaError, match=r"no table 't'\. To go on"):
         pipeline().run(rows)
     pipeline(create=True).run(rows)
     assert target.rows("SELECT id, a, n FROM t ORDER BY id") == [(1, "x", 2), (2, None, 3)]
@@ -634,7 +634,7 @@ def test_a_change_that_can_not_be_applied_stops_the_batch(
 ) -> None:
     target.execute(SIMPLE)
     made = pipeline()
-    with pytest.raises(ApplyProblem, match=r"change 0 of message 1 .*'t', key .*column 'b'"):
+    with pytest.raises(ApplyError, match=r"change 0 of message 1 .*'t', key .*column 'b'"):
         made.run(rows_of(write(1, b=1), write(2, b="many"), write(3, b=3)))
     assert target.table() == []
     assert made.fence() == {}
@@ -868,12 +868,12 @@ def test_rows_that_exchange_keys_have_their_versions(
 def test_a_table_without_room_for_versions_is_refused(
     target: Target, pipeline: MakePipeline
 ) -> None:
-    with pytest.raises(SchemaProblem, match="To go on, make it"):
+    with pytest.raises(SchemaError, match="To go on, make it"):
         pipeline(HISTORIC).run(rows_of(write(1, a="x")))
     pipeline(HISTORIC, create=True).run(rows_of(write(1, a="x", b=1), update(1, b=2)))
     assert [row[4:] for row in kept(target)] == [(False, False), (True, True)]
     target.execute("DROP TABLE t", SIMPLE)
-    with pytest.raises(SchemaProblem, match="lacks valid_from_ordinal"):
+    with pytest.raises(SchemaError, match="lacks valid_from_ordinal"):
         pipeline(HISTORIC).run(rows_of(write(1, a="x"), first=2))
 
 
@@ -935,7 +935,7 @@ def test_a_connection_that_is_killed_while_committing_leaves_nothing(
         target.execute(
             "CREATE TRIGGER die BEFORE INSERT ON t FOR EACH ROW KILL CONNECTION CONNECTION_ID()"
         )
-    with pytest.raises(SinkUnavailable):
+    with pytest.raises(SinkUnavailableError):
         made.target.commit(parts, job)
     assert target.table() == []
     assert made.fence() == {}
@@ -964,7 +964,7 @@ def test_tables_that_a_crash_has_left_are_swept(
     made.target.prepare()
     assert target.rows(query) == []
     monkeypatch.undo()
-    with pytest.raises(StagingLost):
+    with pytest.raises(StagingLostError):
         made.target.commit(left, made.begin())
     made.run(rows)
     assert target.rows(query) == []

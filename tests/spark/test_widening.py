@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from stompkit.replication.sinks import ApplyProblem
-from stompkit.replication.sinks.sql.parts import SchemaProblem
+from stompkit.replication.sinks import ApplyError
+from stompkit.replication.sinks.sql.parts import SchemaError
 from stompkit.spark.targets import Job
 from stompkit.spark.targets._evolve import merged
 from stompkit.spark.targets.base import NewColumn
@@ -99,7 +99,7 @@ def test_a_value_that_no_type_is_wide_enough_for_is_refused(
 ) -> None:
     target.execute("CREATE TABLE t (id INT NOT NULL PRIMARY KEY, n NUMERIC(5, 2), i SMALLINT)")
     row = write(1, n=Decimal("0." + 31 * "3"), i=40_000)
-    with pytest.raises(ApplyProblem, match=r"column 'n'") as at:
+    with pytest.raises(ApplyError, match=r"column 'n'") as at:
         pipeline().run(rows_of(row))
     assert "evolve=True" not in str(at.value)
     assert pipeline(replace(JOB, dead_letters=True)).run(rows_of(row)).dead_letters == 1
@@ -122,9 +122,7 @@ def test_a_column_of_another_kind_is_left_alone(target: Target, pipeline: MakePi
     before = types_of(target)
     rows = rows_of(write(1, b="many"), write(2, d=datetime(2026, 11, 22, 10)))
     for row in rows:
-        with pytest.raises(
-            ApplyProblem, match=r"column '[bd]'.*To go on, ALTER TABLE .*; or"
-        ) as at:
+        with pytest.raises(ApplyError, match=r"column '[bd]'.*To go on, ALTER TABLE .*; or") as at:
             pipeline().run([row])
         assert types_of(target) == before
         # That would be of another kind, so it is for a person to say.
@@ -141,9 +139,7 @@ def test_what_may_not_be_made_wider_is_told_with_what_to_do(
 ) -> None:
     target.execute("CREATE TABLE t (id INT NOT NULL PRIMARY KEY, a VARCHAR(5))")
     rows = rows_of(write(1, a="more than five"))
-    with pytest.raises(
-        ApplyProblem, match=r"To go on, ALTER TABLE .*; or open .*evolve=True"
-    ) as at:
+    with pytest.raises(ApplyError, match=r"To go on, ALTER TABLE .*; or open .*evolve=True") as at:
         pipeline(evolve=False).run(rows)
     # A person can do just that.
     statement = str(at.value).partition("To go on, ")[2].partition("; or")[0]
@@ -172,7 +168,7 @@ def test_what_the_database_does_not_let_be_wider_stops_with_what_to_do(
         column = "id"
     made = pipeline()
     row = write(2**40) if column == "id" else write(1, b=2**40)
-    with pytest.raises(SchemaProblem, match=r"can't be made wider.*To go on, .*: ALTER TABLE"):
+    with pytest.raises(SchemaError, match=r"can't be made wider.*To go on, .*: ALTER TABLE"):
         made.run(rows_of(row))
     assert target.table() == []
     assert made.fence() == {}

@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompkit.spool import (
-    BrokenSpool,
+    BrokenSpoolError,
     Record,
-    SpoolInUse,
-    SpoolProblem,
+    SpoolError,
+    SpoolInUseError,
     SpoolReader,
     SpoolWriter,
     partition_of,
@@ -237,7 +237,7 @@ def test_messages_without_origin_are_spread_by_event(tmp_path: Path) -> None:
 
 def test_a_second_writer_is_told_who_has_the_spool(tmp_path: Path) -> None:
     with SpoolWriter(tmp_path):
-        with pytest.raises(SpoolInUse, match=f"process {os.getpid()} on"):
+        with pytest.raises(SpoolInUseError, match=f"process {os.getpid()} on"):
             SpoolWriter(tmp_path)
         assert SpoolReader(tmp_path).head() == (0,)
     SpoolWriter(tmp_path).close()
@@ -311,7 +311,7 @@ def test_nothing_is_appended_to_a_closed_spool(tmp_path: Path) -> None:
     writer = SpoolWriter(tmp_path)
     writer.close()
     writer.close()
-    with pytest.raises(SpoolProblem, match="closed"):
+    with pytest.raises(SpoolError, match="closed"):
         writer.append([record(0)])
     assert writer.head == SpoolReader(tmp_path).head() == (0,)
 
@@ -319,7 +319,7 @@ def test_nothing_is_appended_to_a_closed_spool(tmp_path: Path) -> None:
 def test_no_new_spool_is_made_where_messages_are(tmp_path: Path) -> None:
     fill(tmp_path, 1)
     (tmp_path / "spool.json").unlink()
-    with pytest.raises(BrokenSpool, match=r"spool\.json"):
+    with pytest.raises(BrokenSpoolError, match=r"spool\.json"):
         SpoolWriter(tmp_path)
 
 
@@ -336,7 +336,7 @@ def test_blocks_that_no_writer_has_made_are_damaged(tmp_path: Path) -> None:
             try:
                 with SpoolWriter(tmp_path, sync=False):
                     pass
-            except BrokenSpool as problem:
+            except BrokenSpoolError as problem:
                 told += str(tmp_path) in str(problem)
     assert told > 50
 
@@ -349,10 +349,10 @@ def test_a_block_that_has_no_room_for_what_it_says_is_damaged(tmp_path: Path, le
     octets[4:8] = length.to_bytes(4, "little")
     octets[12:16] = (1).to_bytes(4, "little")
     segment.write_bytes(octets[: 12 + length])
-    with pytest.raises(BrokenSpool), SpoolWriter(tmp_path, sync=False):
+    with pytest.raises(BrokenSpoolError), SpoolWriter(tmp_path, sync=False):
         pass
     reader = SpoolReader(tmp_path)
-    with pytest.raises(BrokenSpool):
+    with pytest.raises(BrokenSpoolError):
         list(reader.blocks(0, 0, 1))
 
 

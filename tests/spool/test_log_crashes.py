@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.spool import BrokenSpool, SpoolReader, SpoolWriter
+from stompkit.spool import BrokenSpoolError, SpoolReader, SpoolWriter
 from tests.spool.made import contents, fill, logs, numbers, record, several
 
 #: Appends groups, the first of which begins with the message that is named, and says what is kept.
@@ -115,7 +115,7 @@ def test_a_writer_finds_the_head_again(tmp_path: Path, content: bytes | None) ->
         (tmp_path / "head.json").unlink()
     else:
         (tmp_path / "head.json").write_bytes(content)
-    with pytest.raises(BrokenSpool, match=r"head\.json.*for writing makes it anew"):
+    with pytest.raises(BrokenSpoolError, match=r"head\.json.*for writing makes it anew"):
         SpoolReader(tmp_path).head()
     SpoolWriter(tmp_path).close()
     assert contents(tmp_path) == made
@@ -133,7 +133,7 @@ def test_every_flipped_bit_of_what_was_published_is_told_with_its_place(tmp_path
         damaged[place] ^= 1 << chance.randrange(8)
         path.write_bytes(damaged)
         for open_it in (lambda: contents(tmp_path), lambda: SpoolWriter(tmp_path)):
-            with pytest.raises(BrokenSpool, match=f"damaged at octet {begin}:") as caught:
+            with pytest.raises(BrokenSpoolError, match=f"damaged at octet {begin}:") as caught:
                 open_it()
             assert (caught.value.path, caught.value.offset) == (path, begin)
         assert contents(tmp_path, start=2) == [record(2)]
@@ -148,10 +148,10 @@ def test_a_published_end_that_is_missing_is_no_torn_tail(tmp_path: Path) -> None
     end = octets.index(b"STB1", 1)
     path.write_bytes(octets[:end])
     for open_it in (lambda: SpoolWriter(tmp_path), lambda: contents(tmp_path)):
-        with pytest.raises(BrokenSpool, match=f"damaged at octet {end}"):
+        with pytest.raises(BrokenSpoolError, match=f"damaged at octet {end}"):
             open_it()
     path.unlink()
-    with pytest.raises(BrokenSpool, match="no segment"):
+    with pytest.raises(BrokenSpoolError, match="no segment"):
         SpoolWriter(tmp_path)
 
 
@@ -160,7 +160,7 @@ def test_a_segment_that_is_missing_in_the_middle_is_told(tmp_path: Path) -> None
     missing = logs(tmp_path)[1]
     missing.unlink()
     first = int(missing.stem)
-    with pytest.raises(BrokenSpool, match=f"ordinal {first} "):
+    with pytest.raises(BrokenSpoolError, match=f"ordinal {first} "):
         contents(tmp_path)
 
 
@@ -179,6 +179,6 @@ def test_an_index_is_a_help_only(tmp_path: Path, content: bytes) -> None:
 
 
 def test_what_is_wrong_can_be_told_to_another_process(tmp_path: Path) -> None:
-    problem = BrokenSpool(tmp_path, 7, "so")
+    problem = BrokenSpoolError(tmp_path, 7, "so")
     again = pickle.loads(pickle.dumps(problem))
     assert (str(again), again.path, again.offset) == (str(problem), tmp_path, 7)

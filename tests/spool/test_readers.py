@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.spool import BrokenSpool, SpoolProblem, SpoolWriter, readers
+from stompkit.spool import BrokenSpoolError, SpoolError, SpoolWriter, readers
 from stompkit.spool.readers import Reader
 
 
@@ -64,12 +64,12 @@ def test_a_reader_says_how_far_it_is_in_each_partition(spool: Path) -> None:
 
 
 def test_there_are_readers_of_spools_only(tmp_path: Path) -> None:
-    with pytest.raises(SpoolProblem):
+    with pytest.raises(SpoolError):
         readers.register(tmp_path, "a", (0,))
 
 
 def test_a_reader_that_can_not_be_understood_is_told(spool: Path) -> None:
     readers.register(spool, "a", (0, 0))
     (spool / "readers" / "a.json").write_bytes(b"")
-    with pytest.raises(BrokenSpool, match=r"readers/a\.json"):
+    with pytest.raises(BrokenSpoolError, match=r"readers/a\.json"):
         readers.listed(spool)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompkit.spool import DataLost, OtherSpool, SpoolProblem, SpoolReader, SpoolWriter
+from stompkit.spool import DataLostError, OtherSpoolError, SpoolError, SpoolReader, SpoolWriter
 from stompkit.spool.retention import retain
 from tests.spool.made import BEGIN_S, between, contents, fill, logs, numbers, record, several
 
@@ -64,14 +64,14 @@ def test_a_reader_goes_to_another_process_by_its_folder(spool: Path) -> None:
 
 
 def test_a_folder_without_spool_is_told_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(SpoolProblem, match=r"stompkit spool run"):
+    with pytest.raises(SpoolError, match=r"stompkit spool run"):
         SpoolReader(tmp_path / "none")
 
 
 def test_another_spool_than_the_expected_one_is_told(tmp_path: Path, spool: Path) -> None:
     fill(tmp_path, 1)
     SpoolReader(tmp_path, expect_id=SpoolReader(tmp_path).id)
-    with pytest.raises(OtherSpool, match=SpoolReader(spool).id):
+    with pytest.raises(OtherSpoolError, match=SpoolReader(spool).id):
         SpoolReader(tmp_path, expect_id=SpoolReader(spool).id)
 
 
@@ -80,7 +80,7 @@ def test_a_spool_of_a_later_format_is_not_guessed_at(tmp_path: Path) -> None:
     path = tmp_path / "spool.json"
     path.write_bytes(path.read_bytes().replace(b'"format":1', b'"format":2'))
     for open_it in (SpoolReader, SpoolWriter):
-        with pytest.raises(SpoolProblem, match="format 2"):
+        with pytest.raises(SpoolError, match="format 2"):
             open_it(tmp_path)
 
 
@@ -91,7 +91,9 @@ def test_what_was_removed_is_told_with_what_is_there(tmp_path: Path) -> None:
     retain(tmp_path, max_bytes=0)
     floor = int(logs(tmp_path)[0].stem)
     assert reader.floor() == (floor,)
-    with pytest.raises(DataLost, match=f"begins with {floor}, received since 2023-11-14T") as lost:
+    with pytest.raises(
+        DataLostError, match=f"begins with {floor}, received since 2023-11-14T"
+    ) as lost:
         between(reader, 3, 80)
     assert (lost.value.partition, lost.value.asked, lost.value.there) == (0, 3, floor)
     again = pickle.loads(pickle.dumps(lost.value))
@@ -105,12 +107,12 @@ def test_what_is_removed_while_it_is_read_is_told(tmp_path: Path) -> None:
     blocks = SpoolReader(tmp_path).blocks(0, 0, 80)
     assert next(blocks).first == 0
     retain(tmp_path, max_bytes=0)
-    with pytest.raises(DataLost):
+    with pytest.raises(DataLostError):
         list(blocks)
 
 
 def test_what_was_never_there_is_told(spool: Path) -> None:
-    with pytest.raises(DataLost, match="restored from an older copy"):
+    with pytest.raises(DataLostError, match="restored from an older copy"):
         between(SpoolReader(spool), 50, 61)
 
 

@@ -18,7 +18,7 @@ from uuid import uuid4
 import pytest
 
 from stompkit.client import AckMode, BrokerError
-from stompkit.link import BrokerUrl, Link, LinkClosed
+from stompkit.link import BrokerUrl, Link, LinkClosedError
 from stompkit.replication.frames import Packet
 from stompkit.spool import Record, SpoolReader, SpoolWriter
 from stompkit.spool.receiver import Receiver
@@ -496,7 +496,7 @@ def test_a_refused_login_ends_it_and_is_told_without_the_passcode(spool: Path) -
         url = BrokerUrl(hosts=(f"{broker.host}:{broker.port}",), login="me", passcode="s3cr3t")
         receiver = Receiver(url, ["/queue/a"], writer)
         receiver.start()
-        with pytest.raises(LinkClosed) as refused:
+        with pytest.raises(LinkClosedError) as refused:
             receiver.join(LONG_S)
         assert receiver.status().failure is refused.value
         assert "s3cr3t" not in str(refused.value)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from stompkit.spool import (
     Record,
-    SpoolInUse,
-    SpoolProblem,
+    SpoolError,
+    SpoolInUseError,
     SpoolReader,
     SpoolWriter,
     partition_of,
@@ -124,12 +124,12 @@ def test_the_writer_goes_on_while_its_process_removes(spool: Path) -> None:
 
 
 def test_nobody_removes_what_another_process_writes_to(spool: Path) -> None:
-    with SpoolWriter(spool), pytest.raises(SpoolInUse):
+    with SpoolWriter(spool), pytest.raises(SpoolInUseError):
         retain(spool, max_bytes=0)
 
 
 def test_a_folder_without_spool_is_left_alone(tmp_path: Path) -> None:
-    with pytest.raises(SpoolProblem):
+    with pytest.raises(SpoolError):
         retain(tmp_path, max_bytes=0)
     assert list(tmp_path.iterdir()) == []
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from stompkit.spool import (
-    BrokenSpool,
+    BrokenSpoolError,
     Record,
-    SpoolInUse,
+    SpoolInUseError,
     SpoolReader,
     SpoolWriter,
     readers,
@@ -156,7 +156,7 @@ def test_the_newest_segment_is_not_sealed(spool: Path) -> None:
 
 def test_the_process_that_writes_seals(spool: Path) -> None:
     with SpoolWriter(spool) as writer:
-        with pytest.raises(SpoolInUse):
+        with pytest.raises(SpoolInUseError):
             sealing.seal(spool, 0, 0)
         sealing.seal(writer, 0, 0)
         writer.append([odd(80)])
@@ -169,7 +169,7 @@ def test_a_damaged_log_is_not_sealed(spool: Path, form: str) -> None:
     octets = bytearray(log.read_bytes())
     octets[len(octets) // 2] ^= 4
     log.write_bytes(octets)
-    with pytest.raises(BrokenSpool):
+    with pytest.raises(BrokenSpoolError):
         sealing.seal(spool, 0, 20, form=form)
     assert log.exists()
     assert sorted(path.suffix for path in (spool / "p0").iterdir()) == [".idx"] * 4 + [".log"] * 4
@@ -187,10 +187,10 @@ def test_damage_of_messages_in_a_sealed_segment_is_told(tmp_path: Path, form: st
     place = octets.index(b"found")
     octets[place] ^= 1
     path.write_bytes(octets)
-    with pytest.raises(BrokenSpool, match=path.name):
+    with pytest.raises(BrokenSpoolError, match=path.name):
         contents(tmp_path)
     path.write_bytes(octets[: place + 4])
-    with pytest.raises(BrokenSpool, match=path.name):
+    with pytest.raises(BrokenSpoolError, match=path.name):
         contents(tmp_path)
 
 
@@ -227,7 +227,7 @@ def test_a_spool_with_sealed_segments_says_what_reading_them_needs(tmp_path: Pat
     program = """
 import sys
 sys.modules["pyarrow"] = None
-from stompkit.spool import SpoolProblem, SpoolReader
+from stompkit.spool import SpoolError, SpoolReader
 from tests.spool.made import between
 reader = SpoolReader(sys.argv[1])
 newest = int(sys.argv[2])
@@ -235,7 +235,7 @@ assert len(between(reader, newest, 80)) == 80 - newest
 assert len(reader.split((0,), (80,), 3)) == 3
 try:
     between(reader, 0, 80)
-except SpoolProblem as problem:
+except SpoolError as problem:
     print(problem)
 """
     run = subprocess.run(

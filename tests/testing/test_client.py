@@ -16,12 +16,12 @@ from stompkit.frames import Frame, FrameDecoder, LocalProtocolError
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from stompkit.testing.client import (
     BrokerSaidError,
-    ClientFailure,
-    ConnectionLost,
-    NothingReceived,
-    Refused,
+    ClientFailureError,
+    ConnectionLostError,
+    NothingReceivedError,
+    RefusedError,
     StompClient,
-    UnexpectedMessage,
+    UnexpectedMessageError,
 )
 from stompkit.testing.plugin import BrokerFactory
 from tests.conformance.scripted import Line, ScriptedServer, connected, frame
@@ -228,7 +228,7 @@ def test_connect_has_the_headers_that_were_given_and_no_heart_beat() -> None:
     }
 
 
-def refusal_by(answer: bytes, *, stays: bool = False, timeout_s: float = LONG_S) -> Refused:
+def refusal_by(answer: bytes, *, stays: bool = False, timeout_s: float = LONG_S) -> RefusedError:
     """How the client takes this answer to CONNECT, after which the server closes unless told."""
 
     def behaviour(line: Line) -> None:
@@ -237,7 +237,7 @@ def refusal_by(answer: bytes, *, stays: bool = False, timeout_s: float = LONG_S)
         if stays:
             line.wait()
 
-    with ScriptedServer(behaviour) as server, pytest.raises(Refused) as caught:
+    with ScriptedServer(behaviour) as server, pytest.raises(RefusedError) as caught:
         StompClient.connect(
             "127.0.0.1",
             server.port,
@@ -404,7 +404,7 @@ def test_receipts_are_waited_for_in_vain_only_as_long_as_was_said(wire: Wire) ->
     wire.open_session()
     wire.say("MESSAGE", **message())
     wire.client.timeout_s = SHORT_S
-    with pytest.raises(NothingReceived) as caught:
+    with pytest.raises(NothingReceivedError) as caught:
         wire.client.send("/queue/q", b"x")
     assert caught.value.reason == (
         "no RECEIPT r1 of SEND came in 0.1 s; what came instead: MESSAGE (1)"
@@ -446,7 +446,9 @@ def test_what_is_written_is_read_by_a_broker_that_waits_for_the_client_to_read()
 def test_a_broker_that_does_not_read_is_told_from_one_that_does(wire: Wire) -> None:
     wire.open_session()
     wire.client.timeout_s = SHORT_S
-    with pytest.raises(ClientFailure, match=r"the broker took only \d+ of \d+ octets in 0\.1 s"):
+    with pytest.raises(
+        ClientFailureError, match=r"the broker took only \d+ of \d+ octets in 0\.1 s"
+    ):
         wire.client.send("/queue/q", b"x" * 64_000_000, receipt=False)
 
 
@@ -467,14 +469,14 @@ def test_receive_gives_messages_in_the_order_of_their_coming(
 def test_too_few_messages_are_counted(wire: Wire) -> None:
     wire.open_session()
     wire.say("MESSAGE", **message())
-    with pytest.raises(NothingReceived) as caught:
+    with pytest.raises(NothingReceivedError) as caught:
         wire.client.receive_many(3, SHORT_S)
     assert caught.value.reason == "no MESSAGE 2 of 3 came in 0.1 s; what came instead: nothing"
 
 
 def test_receive_without_time_gives_what_has_come(wire: Wire) -> None:
     wire.open_session()
-    with pytest.raises(NothingReceived, match="in 0 s"):
+    with pytest.raises(NothingReceivedError, match="in 0 s"):
         wire.client.receive(0)
     wire.say("MESSAGE", b"1", **message())
     assert wire.client.receive().body == b"1"
@@ -507,7 +509,7 @@ def test_an_error_that_came_unasked_is_why_the_connection_is_lost(wire: Wire) ->
     wire.client.wait_closed()
     with pytest.raises(BrokerSaidError, match="not all was sent: the broker said ERROR 'oh'"):
         wire.client.send("/queue/q")
-    with pytest.raises(ConnectionLost, match="not all was sent: the broker closed"):
+    with pytest.raises(ConnectionLostError, match="not all was sent: the broker closed"):
         wire.client.send("/queue/q")
 
 
@@ -517,7 +519,7 @@ def test_nothing_is_received_where_a_round_trip_brings_no_message(
     client.subscribe(queue)
     client.receive_nothing()
     client.send(queue, b"1")
-    with pytest.raises(UnexpectedMessage) as caught:
+    with pytest.raises(UnexpectedMessageError) as caught:
         client.receive_nothing()
     assert caught.value.frame.body == b"1"
     assert caught.value.reason == f"a MESSAGE came from {queue!r}, where none was expected"
@@ -541,7 +543,7 @@ def test_nothing_is_received_only_if_nothing_comes_in_the_time_after_it() -> Non
         StompClient.connect(
             "127.0.0.1", server.port, version="1.0,1.1", heart_beat="50,0", timeout_s=LONG_S
         ) as client,
-        pytest.raises(UnexpectedMessage),
+        pytest.raises(UnexpectedMessageError),
     ):
         client.receive_nothing(for_s=LONG_S)
 
@@ -551,7 +553,9 @@ def test_octets_that_are_no_frame_are_the_end_of_the_connection(wire: Wire) -> N
     wire.say("MESSAGE", b"1", **message())
     wire.socket.sendall(b"\xff\xfe\n\n\0")
     assert wire.client.receive().body == b"1"
-    with pytest.raises(ConnectionLost, match="no MESSAGE came: what the broker sent can't be read"):
+    with pytest.raises(
+        ConnectionLostError, match="no MESSAGE came: what the broker sent can't be read"
+    ):
         wire.client.receive()
 
 
@@ -591,7 +595,7 @@ def test_no_heart_beats_are_sent_where_the_broker_wants_none(answer: str | None)
             "127.0.0.1", server.port, version="1.0,1.1", heart_beat="1,0", timeout_s=LONG_S
         ) as client,
     ):
-        with pytest.raises(NothingReceived):
+        with pytest.raises(NothingReceivedError):
             client.receive(SHORT_S)
         client.send("/queue/q", receipt=False)
     assert read.startswith(b"SEND\n")
@@ -600,7 +604,7 @@ def test_no_heart_beats_are_sent_where_the_broker_wants_none(answer: str | None)
 def test_a_line_end_behind_a_frame_is_no_heart_beat(wire: Wire) -> None:
     wire.open_session()
     wire.socket.sendall(b"\n")
-    with pytest.raises(NothingReceived, match=r"no heart-beat came in 0\.1 s"):
+    with pytest.raises(NothingReceivedError, match=r"no heart-beat came in 0\.1 s"):
         wire.client.wait_for_beat(SHORT_S)
     wire.socket.sendall(b"\n")
     wire.client.wait_for_beat()
@@ -609,10 +613,10 @@ def test_a_line_end_behind_a_frame_is_no_heart_beat(wire: Wire) -> None:
 def test_a_line_end_within_a_frame_is_no_heart_beat(wire: Wire) -> None:
     wire.open_session()
     wire.socket.sendall(b"\nMESSAGE\ndestination:/queue/q\ncontent-length:2\n\n")
-    with pytest.raises(NothingReceived):
+    with pytest.raises(NothingReceivedError):
         wire.client.wait_for_beat(SHORT_S)
     wire.socket.sendall(b"\n\n")
-    with pytest.raises(NothingReceived):
+    with pytest.raises(NothingReceivedError):
         wire.client.wait_for_beat(SHORT_S)
     wire.socket.sendall(b"\0")
     assert wire.client.receive().body == b"\n\n"
@@ -653,7 +657,7 @@ def test_close_is_an_orderly_end_without_a_word_even_if_something_was_not_read(w
     wire.client.close()
     wire.client.close()
     assert wire.socket.recv(1) == b""
-    with pytest.raises(ConnectionLost, match="the client has closed the connection"):
+    with pytest.raises(ConnectionLostError, match="the client has closed the connection"):
         wire.client.send("/queue/q")
     assert not wire.client.is_closed_by_broker
 
@@ -668,14 +672,14 @@ def test_a_connection_that_the_broker_has_closed_is_known(wire: Wire) -> None:
     wire.open_session()
     is_closed = wire.client.is_closed_by_broker
     assert not is_closed
-    with pytest.raises(NothingReceived, match=r"no end of the connection came in 0\.1 s"):
+    with pytest.raises(NothingReceivedError, match=r"no end of the connection came in 0\.1 s"):
         wire.client.wait_closed(SHORT_S)
     wire.say("MESSAGE", b"1", **message())
     wire.socket.close()
     wire.client.wait_closed()
     assert wire.client.is_closed_by_broker
     assert wire.client.receive().body == b"1"
-    with pytest.raises(ConnectionLost) as caught:
+    with pytest.raises(ConnectionLostError) as caught:
         wire.client.receive()
     assert caught.value.reason == (
         "no MESSAGE came: the broker closed the connection; what came instead: nothing"
@@ -685,7 +689,7 @@ def test_a_connection_that_the_broker_has_closed_is_known(wire: Wire) -> None:
 def test_a_reset_by_the_broker_is_told_from_a_close(wire: Wire) -> None:
     wire.open_session()
     wire.reset()
-    with pytest.raises(ConnectionLost, match="the broker reset the connection"):
+    with pytest.raises(ConnectionLostError, match="the broker reset the connection"):
         wire.client.receive()
     assert wire.client.is_closed_by_broker
 
@@ -695,7 +699,7 @@ def test_a_reset_by_the_broker_is_told_from_a_close(wire: Wire) -> None:
 
 def test_passcodes_are_not_shown_even_where_they_are_written_as_octets(wire: Wire) -> None:
     wire.client.write(b"CONNECT\npasscode:hush hush\n\n\0")
-    with pytest.raises(NothingReceived) as caught:
+    with pytest.raises(NothingReceivedError) as caught:
         wire.client.receive(0)
     assert "hush" not in str(caught.value)
     assert "CONNECT" in str(caught.value)
@@ -705,12 +709,12 @@ def test_only_the_last_frames_are_shown(wire: Wire) -> None:
     wire.open_session()
     for n in range(100):
         wire.client.send("/queue/q", f"body {n}", receipt=False)
-    with pytest.raises(NothingReceived) as caught:
+    with pytest.raises(NothingReceivedError) as caught:
         wire.client.receive(0)
     assert "'body 99'" in str(caught.value)
     assert "'body 50'" not in str(caught.value)
 
 
 def test_a_connection_on_which_nothing_happened_says_so(wire: Wire) -> None:
-    with pytest.raises(NothingReceived, match="no frame was sent or received"):
+    with pytest.raises(NothingReceivedError, match="no frame was sent or received"):
         wire.client.next_frame(0)

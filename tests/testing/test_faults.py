@@ -17,7 +17,7 @@ import pytest
 from stompkit.frames import Frame, FrameDecoder, LocalProtocolError, encode
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from stompkit.testing._launching.polling import wait_until
-from stompkit.testing.proxy import Fault, FaultNotSeen, FrameLog, Proxy
+from stompkit.testing.proxy import Fault, FaultNotSeenError, FrameLog, Proxy
 from tests.testing.test_proxy import (
     CONNECT,
     CONNECTED,
@@ -779,7 +779,7 @@ def test_a_fault_that_does_not_happen_is_told(proxy: Proxy, wire: Wire) -> None:
     fault = proxy.drop("MESSAGE", nth=3)
     wire.broker.sendall(messages(1, 2))
     take(wire.client, len(messages(1, 2)))
-    with pytest.raises(FaultNotSeen) as told:
+    with pytest.raises(FaultNotSeenError) as told:
         fault.wait(timeout_s=0.01)
     assert str(told.value) == (
         "drop: MESSAGE, only the 3rd: happened 0 times within 0.01 s, wanted 1;"
@@ -794,7 +794,7 @@ def test_a_fault_that_does_not_happen_is_told_with_what_came_instead(bench: Benc
     octets = send(1)
     client.sendall(octets)
     take(broker, len(octets))
-    with pytest.raises(FaultNotSeen, match=r"came to the proxy:\n(.|\n)* SEND  destination:"):
+    with pytest.raises(FaultNotSeenError, match=r"came to the proxy:\n(.|\n)* SEND  destination:"):
         fault.wait(timeout_s=0.01)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from stompkit.frames import Frame
 from stompkit.testing._frames.events import Octets
-from stompkit.testing._frames.log import FrameLog, FrameNotSeen, UnexpectedFrame
+from stompkit.testing._frames.log import FrameLog, FrameNotSeenError, UnexpectedFrameError
 
 LONG_S = 60.0
 
@@ -117,7 +117,7 @@ def test_the_oldest_events_go_and_that_is_told() -> None:
     assert [seen.text for seen in log.all] == ["2", "3", "4"]
     assert log.text().startswith("(2 earlier events are not shown)")
     assert log.transcript().forgotten == 2
-    with pytest.raises(FrameNotSeen, match=r"\(2 earlier events have been forgotten\)"):
+    with pytest.raises(FrameNotSeenError, match=r"\(2 earlier events have been forgotten\)"):
         log.wait_for("MESSAGE", body="0", timeout_s=0)
 
 
@@ -162,11 +162,11 @@ def test_a_frame_that_comes_while_it_is_waited_for_is_found(log: FrameLog) -> No
 
 def test_the_time_of_a_wait_has_two_names(log: FrameLog) -> None:
     """A text is still the value of a header."""
-    with pytest.raises(FrameNotSeen, match=r"not seen within 0\.01 s: SEND"):
+    with pytest.raises(FrameNotSeenError, match=r"not seen within 0\.01 s: SEND"):
         log.wait_for("SEND", timeout=0.01)
-    with pytest.raises(FrameNotSeen, match=r"within 0\.01 s: SEND with timeout '9'"):
+    with pytest.raises(FrameNotSeenError, match=r"within 0\.01 s: SEND with timeout '9'"):
         log.wait_for("SEND", timeout="9", timeout_s=0.01)
-    with pytest.raises(FrameNotSeen, match=r"wanted 3 open connections within 0\.01 s"):
+    with pytest.raises(FrameNotSeenError, match=r"wanted 3 open connections within 0\.01 s"):
         log.wait_for_connections(3, timeout=0.01)
 
 
@@ -184,7 +184,7 @@ def test_frames_after_another_one_are_waited_for(log: FrameLog) -> None:
     first = log.wait_for("MESSAGE")
     assert log.wait_for("MESSAGE", after=first).text == "second"
     assert log.wait_for("MESSAGE", count=1, after=log.received[0]).text == "first"
-    with pytest.raises(FrameNotSeen):
+    with pytest.raises(FrameNotSeenError):
         log.wait_for("MESSAGE", count=2, after=first, timeout_s=0)
 
 
@@ -260,7 +260,7 @@ def test_connections_are_waited_for() -> None:
         log.wait_for_connections(2, timeout_s=LONG_S)
     with meanwhile(close_two):
         log.wait_for_connections(0, timeout_s=LONG_S)
-    with pytest.raises(FrameNotSeen) as error:
+    with pytest.raises(FrameNotSeenError) as error:
         log.wait_for_connections(3, timeout_s=0)
     assert "wanted 3 open connections within 0 s, but there are 0" in str(error.value)
     assert "#2 closed: gone" in str(error.value)
@@ -273,7 +273,7 @@ def test_no_frame_can_be_waited_for_none_times(log: FrameLog) -> None:
 
 def test_the_time_to_wait_is_kept(log: FrameLog) -> None:
     began = time.monotonic()
-    with pytest.raises(FrameNotSeen, match=r"within 0\.2 s"):
+    with pytest.raises(FrameNotSeenError, match=r"within 0\.2 s"):
         log.wait_for("NACK", timeout_s=0.2)
     assert time.monotonic() - began >= 0.2
 
@@ -291,7 +291,7 @@ def test_what_can_never_be_seen_is_refused(wait: Callable[..., object], log: Fra
 
 def test_a_frame_that_does_not_come_is_compared_with_the_nearest(log: FrameLog) -> None:
     log.record("sent", 2, message("/queue/b", b"first"))
-    with pytest.raises(FrameNotSeen) as error:
+    with pytest.raises(FrameNotSeenError) as error:
         log.wait_for("MESSAGE", destination="/queue/b", connection=1, body="first", timeout_s=0)
     lines = str(error.value).splitlines()
     assert lines[0] == (
@@ -310,7 +310,7 @@ def test_the_nearest_frames_are_few_and_the_latest_of_their_kind() -> None:
     log = FrameLog()
     for number in range(50):
         log.record("sent", 1, message(body=b"%d" % number))
-    with pytest.raises(FrameNotSeen) as error:
+    with pytest.raises(FrameNotSeenError) as error:
         log.wait_for("MESSAGE", destination="/queue/b", timeout_s=0)
     assert str(error.value).count("wanted '/queue/b', was '/queue/a'") == 3
     assert "'49'" in str(error.value).splitlines()[2]
@@ -318,7 +318,7 @@ def test_the_nearest_frames_are_few_and_the_latest_of_their_kind() -> None:
 
 
 def test_a_command_that_was_not_seen_is_told_with_those_that_were(log: FrameLog) -> None:
-    with pytest.raises(FrameNotSeen) as error:
+    with pytest.raises(FrameNotSeenError) as error:
         log.wait_for("ACK", id="1", timeout_s=0)
     assert (
         "there is no ACK among the 5 frames: CONNECT (1), CONNECTED (1), SUBSCRIBE (1), MESSAGE (2)"
@@ -326,19 +326,19 @@ def test_a_command_that_was_not_seen_is_told_with_those_that_were(log: FrameLog)
 
 
 def test_a_log_without_frames_says_so() -> None:
-    with pytest.raises(FrameNotSeen, match="no frame at all was seen"):
+    with pytest.raises(FrameNotSeenError, match="no frame at all was seen"):
         FrameLog().wait_for("ACK", timeout_s=0)
 
 
 def test_too_few_frames_are_told_by_number(log: FrameLog) -> None:
-    with pytest.raises(FrameNotSeen, match="seen 2 times within 0 s, wanted 3 times: MESSAGE"):
+    with pytest.raises(FrameNotSeenError, match="seen 2 times within 0 s, wanted 3 times: MESSAGE"):
         log.wait_for("MESSAGE", count=3, timeout_s=0)
 
 
 def test_a_frame_that_should_not_be_there_is_shown(log: FrameLog) -> None:
     log.expect_none("MESSAGE", body="third")
     log.expect_none("NACK")
-    with pytest.raises(UnexpectedFrame) as error:
+    with pytest.raises(UnexpectedFrameError) as error:
         log.expect_none("MESSAGE", destination=re.compile("^/queue/"))
     assert str(error.value).startswith(
         "seen, but expected not to be: MESSAGE with destination matching '^/queue/'"
@@ -347,7 +347,7 @@ def test_a_frame_that_should_not_be_there_is_shown(log: FrameLog) -> None:
     assert "'second'" in str(error.value)
 
 
-@pytest.mark.parametrize("error", [FrameNotSeen, UnexpectedFrame])
+@pytest.mark.parametrize("error", [FrameNotSeenError, UnexpectedFrameError])
 def test_failures_are_failed_assertions(error: type[Exception]) -> None:
     assert issubclass(error, AssertionError)
 

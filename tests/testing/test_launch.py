@@ -19,7 +19,7 @@ import pytest
 from stompkit.frames import Frame, FrameDecoder, LocalProtocolError, encode
 from stompkit.testing import (
     BrokerError,
-    BrokerMissing,
+    BrokerMissingError,
     BrokerStartError,
     LaunchConfig,
     RunningBroker,
@@ -275,7 +275,7 @@ def test_a_missing_program_is_named_with_its_package(
 ) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("STOMPKIT_SERVERS", str(tmp_path))
-    with pytest.raises(BrokerMissing, match="on PATH") as caught:
+    with pytest.raises(BrokerMissingError, match="on PATH") as caught:
         launch(LaunchConfig(name=name))
     assert caught.value.name == name
     assert "apt-get install" in caught.value.reason
@@ -288,9 +288,9 @@ def test_a_missing_python_package_is_named(name: str, remedy: str) -> None:
     """In an interpreter without any installed packages."""
     program = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from stompkit.testing import BrokerMissing, LaunchConfig, launch\n"
+        "from stompkit.testing import BrokerMissingError, LaunchConfig, launch\n"
         f"try: launch(LaunchConfig(name={name!r}))\n"
-        "except BrokerMissing as error: print(error)\n"
+        "except BrokerMissingError as error: print(error)\n"
     )
     bare = subprocess.run(
         [sys.executable, "-I", "-S", "-c", program],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from twisted.internet.defer import Deferred
 
-from stompkit.client import Client, ConnectFailed, ReconnectPolicy
+from stompkit.client import Client, ConnectFailedError, ReconnectPolicy
 from stompkit.testing.memory import MemoryBroker, MemoryNetwork
 
 
@@ -39,7 +39,7 @@ def test_a_broker_that_is_down_refuses() -> None:
     endpoint = network.broker()
     endpoint.is_down = True
     client = Client([endpoint], reactor=network.clock, reconnect=ReconnectPolicy(max_attempts=1))
-    with pytest.raises(ConnectFailed):
+    with pytest.raises(ConnectFailedError):
         network.wait(client.connect())
 
 

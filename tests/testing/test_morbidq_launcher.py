@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stompkit.testing import BrokerError, BrokerMissing, LaunchConfig, RunningBroker, launch
+from stompkit.testing import BrokerError, BrokerMissingError, LaunchConfig, RunningBroker, launch
 from stompkit.testing._launching.brokers.morbidq import PYTHON_VARIABLE, morbidq_python
 from stompkit.testing._launching.ports import is_listening
 from stompkit.testing.client import StompClient
@@ -83,6 +83,8 @@ def test_it_takes_everybody() -> None:
 def test_a_python_that_is_named_and_has_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody who names one wants another broker instead, without being told."""
     monkeypatch.setenv(PYTHON_VARIABLE, sys.executable)
-    with pytest.raises(BrokerMissing, match="which is no Python with a module 'morbid'") as caught:
+    with pytest.raises(
+        BrokerMissingError, match="which is no Python with a module 'morbid'"
+    ) as caught:
         launch(LaunchConfig(name="morbidq"))
     assert sys.executable in caught.value.reason

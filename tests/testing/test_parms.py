@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stompkit.testing import LaunchConfig, launch
-from stompkit.testing.client import BrokerSaidError, Refused, StompClient
+from stompkit.testing.client import BrokerSaidError, RefusedError, StompClient
 from stompkit.testing.plugin import BrokerFactory
 
 #: Each group has a home where it may do everything, and everybody may read what is public.
@@ -99,7 +99,7 @@ def test_logins_are_checked(
 ) -> None:
     connect = morbidq(checker, *good)
     connect(*good).close()
-    with pytest.raises(Refused, match="Invalid ID or password"):
+    with pytest.raises(RefusedError, match="Invalid ID or password"):
         connect(*bad)
 
 

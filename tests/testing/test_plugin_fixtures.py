@@ -161,12 +161,12 @@ def test_a_proxy_s_faults_end_with_the_test(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import pytest
-        from stompkit.testing.client import ConnectionLost
+        from stompkit.testing.client import ConnectionLostError
 
         def test_reset(stomp_broker, stomp_proxy):
             stomp_proxy.reset("RECEIPT")
             client = stomp_broker.client(via=stomp_proxy)
-            with pytest.raises(ConnectionLost):
+            with pytest.raises(ConnectionLostError):
                 client.send(stomp_broker.queue())
             client.close()
 

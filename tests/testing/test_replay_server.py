@@ -15,7 +15,7 @@ from stompkit.testing._frames.log import FrameLog
 from stompkit.testing.transcripts import (
     Octets,
     Opened,
-    ReplayFailed,
+    ReplayFailedError,
     ReplayServer,
     SeenFrame,
     Transcript,
@@ -82,7 +82,7 @@ def refused(server: ReplayServer) -> bool:
 
 def differences(transcript: Transcript, *frames: Frame) -> list[str]:
     """What a server finds different when a client logs in and sends these frames."""
-    with pytest.raises(ReplayFailed) as error, ReplayServer(transcript) as server:
+    with pytest.raises(ReplayFailedError) as error, ReplayServer(transcript) as server:
         with client_of(server) as client:
             client.connect()
             for frame in frames:
@@ -153,7 +153,7 @@ def test_headers_and_bodies_that_differ_are_told_and_answered_all_the_same() -> 
         DISCONNECT
         """
     )
-    with pytest.raises(ReplayFailed) as error, ReplayServer(transcript) as server:
+    with pytest.raises(ReplayFailedError) as error, ReplayServer(transcript) as server:
         with client_of(server) as client:
             client.connect()
             client.call("SEND", b"bye", destination="/queue/b", more="x", receipt="y")
@@ -190,7 +190,7 @@ def test_heart_beats_are_not_agreed_upon() -> None:
 
 
 def test_another_command_ends_it_with_words() -> None:
-    with pytest.raises(ReplayFailed) as error, ReplayServer(written(SESSION)) as server:
+    with pytest.raises(ReplayFailedError) as error, ReplayServer(written(SESSION)) as server:
         with client_of(server) as client:
             client.connect()
             client.send("SEND", b"x", destination="/queue/a", receipt="r")
@@ -214,7 +214,7 @@ def test_the_first_command_that_is_another_is_the_only_one_that_is_told() -> Non
 
 
 def test_octets_that_are_no_frame_end_it() -> None:
-    with pytest.raises(ReplayFailed), ReplayServer(written(SESSION)) as server:
+    with pytest.raises(ReplayFailedError), ReplayServer(written(SESSION)) as server:
         with client_of(server) as client:
             client.connect()
             client.write(b"HELLO\n\n\0")
@@ -223,7 +223,7 @@ def test_octets_that_are_no_frame_end_it() -> None:
 
 
 def test_a_client_that_leaves_early_is_told() -> None:
-    with pytest.raises(ReplayFailed) as error, ReplayServer(written(SESSION)) as server:
+    with pytest.raises(ReplayFailedError) as error, ReplayServer(written(SESSION)) as server:
         with client_of(server) as client:
             client.connect()
     assert error.value.differences == [
@@ -234,7 +234,7 @@ def test_a_client_that_leaves_early_is_told() -> None:
 
 @pytest.mark.parametrize("transcript", [SESSION, "1 closed"])
 def test_nobody_who_comes_is_told_after_the_time(transcript: str) -> None:
-    with pytest.raises(ReplayFailed) as error:
+    with pytest.raises(ReplayFailedError) as error:
         with ReplayServer(written(transcript), timeout_s=SHORT_S):
             pass
     assert error.value.differences[0].startswith("has not happened: #1 ")
@@ -244,7 +244,7 @@ def test_a_client_that_stays_silent_is_told_after_the_time() -> None:
     server = ReplayServer(written(SESSION), timeout_s=SHORT_S).start()
     with client_of(server) as client:
         client.connect()
-        with pytest.raises(ReplayFailed, match="has not happened: #1 received SUBSCRIBE"):
+        with pytest.raises(ReplayFailedError, match="has not happened: #1 received SUBSCRIBE"):
             server.check()
 
 
@@ -252,7 +252,7 @@ def test_a_client_that_does_not_leave_as_it_did_is_told() -> None:
     server = ReplayServer(written(LOGIN + "\n    1 closed"), timeout_s=SHORT_S).start()
     with client_of(server) as client:
         client.connect()
-        with pytest.raises(ReplayFailed, match="has not happened: #1 closed"):
+        with pytest.raises(ReplayFailedError, match="has not happened: #1 closed"):
             server.check()
 
 
@@ -275,7 +275,7 @@ def test_frames_where_the_client_had_closed_are_told() -> None:
 
 
 def test_a_connection_that_was_not_recorded_is_closed_and_told() -> None:
-    with pytest.raises(ReplayFailed) as error, ReplayServer(written(LOGIN)) as server:
+    with pytest.raises(ReplayFailedError) as error, ReplayServer(written(LOGIN)) as server:
         with client_of(server) as client, client_of(server) as other:
             client.connect()
             assert other.read() == b""
@@ -284,7 +284,7 @@ def test_a_connection_that_was_not_recorded_is_closed_and_told() -> None:
 
 def test_a_receipt_that_nobody_asks_for_is_not_sent() -> None:
     text = SESSION.replace("1 <-\n    BEGIN", "1 <-\n    BEGIN\n    foo:bar")
-    with pytest.raises(ReplayFailed), ReplayServer(written(text)) as server:
+    with pytest.raises(ReplayFailedError), ReplayServer(written(text)) as server:
         with client_of(server) as client:
             client.connect()
             client.send("SUBSCRIBE", id="s", destination="/queue/a")
@@ -295,7 +295,7 @@ def test_a_receipt_that_nobody_asks_for_is_not_sent() -> None:
 
 def test_a_receipt_that_was_not_asked_for_before_is_sent_now() -> None:
     transcript = written(LOGIN + "\n1 <-\nBEGIN\ntransaction:t")
-    with pytest.raises(ReplayFailed), ReplayServer(transcript) as server:
+    with pytest.raises(ReplayFailedError), ReplayServer(transcript) as server:
         with client_of(server) as client:
             client.connect()
             client.call("BEGIN", transaction="t", receipt="r")
@@ -322,7 +322,7 @@ def test_an_id_that_is_used_wrongly_is_told() -> None:
 
 def differences_without_end(transcript: Transcript, *frames: Frame) -> list[str]:
     """As ``differences``, of a client that does not wait for the server to close."""
-    with pytest.raises(ReplayFailed), ReplayServer(transcript) as server:
+    with pytest.raises(ReplayFailedError), ReplayServer(transcript) as server:
         with client_of(server) as client:
             client.connect()
             for frame in frames:
@@ -345,7 +345,7 @@ def test_what_the_broker_sent_waits_for_what_it_came_after_on_another_connection
 def test_a_client_that_is_gone_when_something_is_sent_is_told() -> None:
     text = LOGIN + LOGIN.replace("1 <-", "2 <-").replace("1 ->", "2 ->")
     text += "\n1 ->\nMESSAGE\nmessage-id:m"
-    with pytest.raises(ReplayFailed) as error, ReplayServer(written(text)) as server:
+    with pytest.raises(ReplayFailedError) as error, ReplayServer(written(text)) as server:
         with client_of(server) as first:
             first.connect()
             first.reset()
@@ -404,7 +404,7 @@ def test_a_client_that_never_stops_sending_does_not_hold_up_the_end() -> None:
         sender = threading.Thread(target=send)
         sender.start()
         try:
-            with pytest.raises(ReplayFailed, match="received what was not recorded: SEND"):
+            with pytest.raises(ReplayFailedError, match="received what was not recorded: SEND"):
                 server.frames.wait_for("SEND", timeout_s=LONG_S)
                 server.check()
         finally:

@@ -18,7 +18,7 @@ from stompkit.testing.transcripts import (
     Closed,
     Octets,
     Opened,
-    ReplayFailed,
+    ReplayFailedError,
     ReplayServer,
     SeenFrame,
     Transcript,
@@ -162,7 +162,7 @@ def test_one_client_waits_until_the_broker_has_dealt_with_the_other(broker: Runn
         assert commands(after) == commands(transcript)
     with ReplayServer(after, timeout_s=LONG_S) as server:
         play_client(transcript, server.host, server.port, receipts=False)
-    with pytest.raises(ReplayFailed) as error, ReplayServer(after) as server:
+    with pytest.raises(ReplayFailedError) as error, ReplayServer(after) as server:
         play_client(transcript, server.host, server.port)
     assert error.value.differences == [
         "#1 SUBSCRIBE: receipt: wanted none, was 'stompkit-replay-2'"
@@ -308,7 +308,7 @@ def test_who_logs_in_can_be_replaced_and_stays_secret() -> None:
     )
     with launch(LaunchConfig(login="me", passcode="swordfish")) as broker:
         address = broker.host, broker.port
-        with pytest.raises(ReplayFailed, match="ERROR came instead") as error:
+        with pytest.raises(ReplayFailedError, match="ERROR came instead") as error:
             play_client(transcript, *address)
         assert "passcode" not in str(error.value).partition("the last that happened")[2]
         after = play_client(transcript, *address, login="me", passcode="swordfish", vhost="x")
@@ -382,7 +382,7 @@ def test_an_answer_that_does_not_come_is_told_with_what_came(broker: RunningBrok
         destination:/queue/wrong
         """
     )
-    with pytest.raises(ReplayFailed) as error:
+    with pytest.raises(ReplayFailedError) as error:
         play_client(transcript, broker.host, broker.port, timeout_s=SHORT_S)
     lines = str(error.value).splitlines()
     assert lines[0].startswith("replaying #1 sent     MESSAGE  subscription:s")
@@ -395,7 +395,7 @@ def test_an_answer_that_does_not_come_is_told_with_what_came(broker: RunningBrok
 def test_an_error_instead_of_an_answer_is_told_at_once(answer: str, broker: RunningBroker) -> None:
     transcript = written(f"{LOGIN}\n\n1 <-\nSEND\nreceipt:r\n\n1 ->\n{answer}")
     began = time.monotonic()
-    with pytest.raises(ReplayFailed, match=r"ERROR came instead\n.*\n  ERROR .*destination"):
+    with pytest.raises(ReplayFailedError, match=r"ERROR came instead\n.*\n  ERROR .*destination"):
         play_client(transcript, broker.host, broker.port, timeout_s=LONG_S)
     assert time.monotonic() - began < LONG_S
 
@@ -409,10 +409,10 @@ def test_a_broker_that_closes_too_early_is_told() -> None:
         def play() -> None:
             play_client(transcript, *server.getsockname(), timeout_s=LONG_S)
 
-        with answering(server, b""), pytest.raises(ReplayFailed, match="closed instead"):
+        with answering(server, b""), pytest.raises(ReplayFailedError, match="closed instead"):
             play()
         with answering(server, b"HTTP/1.1 400 Bad Request\n\n"):
-            with pytest.raises(ReplayFailed, match=r"what is no frame .*unknown command"):
+            with pytest.raises(ReplayFailedError, match=r"what is no frame .*unknown command"):
                 play()
 
 
@@ -454,7 +454,10 @@ def test_a_broker_that_has_closed_before_something_is_sent_is_told() -> None:
     transcript = written(f"{LOGIN}\n{second}\n1 <-\nSEND\nfoo:bar")
     answer = b"CONNECTED\nversion:1.2\n\n\0"
     with socket.create_server(("127.0.0.1", 0)) as server:
-        with answering(server, answer, answer, reset=True), pytest.raises(ReplayFailed) as error:
+        with (
+            answering(server, answer, answer, reset=True),
+            pytest.raises(ReplayFailedError) as error,
+        ):
             play_client(transcript, *server.getsockname(), timeout_s=LONG_S)
     assert error.value.differences == ["replaying #1 received SEND  foo:bar: the broker has closed"]
 
@@ -462,7 +465,9 @@ def test_a_broker_that_has_closed_before_something_is_sent_is_told() -> None:
 def test_octets_that_are_no_frame_at_the_end_are_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         with answering(server, b"CONNECTED\nversion:1.2\n\n\0HELLO\n\n\0"):
-            with pytest.raises(ReplayFailed, match=r"what is no frame .*unknown command 'HELLO'"):
+            with pytest.raises(
+                ReplayFailedError, match=r"what is no frame .*unknown command 'HELLO'"
+            ):
                 play_client(written(LOGIN), *server.getsockname(), timeout_s=LONG_S)
 
 
@@ -488,7 +493,7 @@ def test_a_broker_that_keeps_the_connection_is_left_after_the_time() -> None:
 
 def test_a_broker_that_does_not_close_as_it_did_is_told(broker: RunningBroker) -> None:
     transcript = written(LOGIN + "\n    1 closed-by-broker")
-    with pytest.raises(ReplayFailed, match=r"it did not close within 0\.2 s"):
+    with pytest.raises(ReplayFailedError, match=r"it did not close within 0\.2 s"):
         play_client(transcript, broker.host, broker.port, timeout_s=SHORT_S)
 
 

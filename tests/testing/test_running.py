@@ -24,7 +24,7 @@ from stompkit.testing import (
 from stompkit.testing._launching.launch import launch_with
 from stompkit.testing._launching.polling import wait_until
 from stompkit.testing._launching.ports import is_listening
-from stompkit.testing.client import BrokerSaidError, ClientFailure, NothingReceived
+from stompkit.testing.client import BrokerSaidError, ClientFailureError, NothingReceivedError
 from tests.effort import in_matrix
 from tests.testing.launching import (
     ANSWERING,
@@ -250,7 +250,7 @@ def test_a_paused_broker_answers_when_it_goes_on(broker: RunningBroker) -> None:
         if sys.platform == "linux":
             assert states(broker) == {"T"}
         client.timeout_s = 0.1
-        with pytest.raises(NothingReceived):
+        with pytest.raises(NothingReceivedError):
             client.send(broker.queue(), "1")
         # A connection is taken by the system for the broker.
         assert is_listening(broker.host, broker.port)
@@ -294,7 +294,7 @@ def test_what_a_broker_confirms_survives_a_full_disk(broker: RunningBroker) -> N
         for _ in range(10 if broker.name == "artemis" else 1):
             try:
                 client.send(broker.queue(), "2", persistent="true")
-            except ClientFailure:
+            except ClientFailureError:
                 break
         else:
             pytest.fail("everything is confirmed that can't be kept")
@@ -385,7 +385,7 @@ def test_a_client_logs_in_as_the_broker_was_told() -> None:
     with launch(config) as broker:
         with broker.client("1.1", client_id="c") as client:
             assert client.version == "1.1"
-        with pytest.raises(ClientFailure):
+        with pytest.raises(ClientFailureError):
             broker.client(passcode="wrong")
 
 

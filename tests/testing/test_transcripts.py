@@ -18,7 +18,7 @@ from stompkit.testing.transcripts import (
     Opened,
     SeenFrame,
     Transcript,
-    TranscriptDiffers,
+    TranscriptDiffersError,
     TranscriptError,
     assert_golden,
 )
@@ -380,7 +380,7 @@ def test_a_golden_file_is_written_when_that_is_wanted(golden: Path) -> None:
     assert_golden(conversation("/queue/a", "1"), golden, update=True)
     assert_golden(conversation("/queue/a", "2"), golden)
     assert_golden(conversation("/queue/b", "2"), golden, update=True)
-    with pytest.raises(TranscriptDiffers):
+    with pytest.raises(TranscriptDiffersError):
         assert_golden(conversation("/queue/a", "2"), golden)
 
 
@@ -389,7 +389,7 @@ def test_the_environment_can_ask_for_all_golden_files(
 ) -> None:
     for value in ("", "0"):
         monkeypatch.setenv("STOMPKIT_UPDATE_GOLDEN", value)
-        with pytest.raises(TranscriptDiffers):
+        with pytest.raises(TranscriptDiffersError):
             assert_golden(conversation("/queue/a", "1"), golden)
         assert not golden.exists()
     monkeypatch.setenv("STOMPKIT_UPDATE_GOLDEN", "1")
@@ -398,14 +398,16 @@ def test_the_environment_can_ask_for_all_golden_files(
 
 
 def test_a_golden_file_that_is_missing_is_told_with_the_remedy(golden: Path) -> None:
-    with pytest.raises(TranscriptDiffers, match=r"no golden file .*golden\.stomp; .*UPDATE_GOLDEN"):
+    with pytest.raises(
+        TranscriptDiffersError, match=r"no golden file .*golden\.stomp; .*UPDATE_GOLDEN"
+    ):
         assert_golden(Transcript(), golden)
     assert not golden.exists()
 
 
 def test_a_difference_from_the_golden_file_is_shown_as_such(golden: Path) -> None:
     assert_golden(conversation("/queue/a", "1"), golden, update=True)
-    with pytest.raises(TranscriptDiffers) as error:
+    with pytest.raises(TranscriptDiffersError) as error:
         assert_golden(conversation("/queue/b", "1"), golden)
     lines = str(error.value).splitlines()
     assert "UPDATE_GOLDEN=1" in lines[0]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.testing import BrokerError, BrokerMissing, LaunchConfig, launch
+from stompkit.testing import BrokerError, BrokerMissingError, LaunchConfig, launch
 from stompkit.testing._launching.brokers import kind_of, launcher_for
 from stompkit.testing._launching.brokers._releases import choose
 from stompkit.testing._launching.fetched import Fetched, cache_folder, fetched, is_of_version
@@ -109,7 +109,7 @@ def test_the_cache_is_the_users_unless_it_is_named(
 def test_a_version_that_is_not_here_is_told_with_how_to_fetch_it(
     cache: Path, name: str, remedy: str
 ) -> None:
-    with pytest.raises(BrokerMissing) as caught:
+    with pytest.raises(BrokerMissingError) as caught:
         launch(LaunchConfig(name=name))
     assert caught.value.name == name
     assert caught.value.reason.endswith(remedy)
@@ -118,7 +118,7 @@ def test_a_version_that_is_not_here_is_told_with_how_to_fetch_it(
 def test_the_versions_that_are_here_are_told(cache: Path) -> None:
     add(cache, "artemis", "artemis", "2.40.0")
     with pytest.raises(
-        BrokerMissing, match=r"no version 2\.4 was found, only 2\.40\.0 \(fetched\)"
+        BrokerMissingError, match=r"no version 2\.4 was found, only 2\.40\.0 \(fetched\)"
     ):
         launch(LaunchConfig(name="artemis:2.4"))
 
@@ -151,7 +151,7 @@ def test_a_program_of_another_system_needs_root(
 ) -> None:
     add(cache, "rabbitmq-4", "rabbitmq", "98.7")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(BrokerMissing, match="only root can run a server of a Debian system"):
+    with pytest.raises(BrokerMissingError, match="only root can run a server of a Debian system"):
         launch(LaunchConfig(name="rabbitmq:98"))
 
 

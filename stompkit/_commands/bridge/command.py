@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from stompkit.bridge import BridgeProblem, BridgeSettings, load, parse, site_name
+from stompkit.bridge import BridgeError, BridgeSettings, load, parse, site_name
 from stompkit.metrics import parse_address
 
 __all__ = ["main", "parser"]
@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
         if options.status:
             return _status(options)
         settings = _settings(options)
-    except BridgeProblem as problem:
+    except BridgeError as problem:
         for line in str(problem).splitlines():
             print(f"stompkit bridge: {line}", file=sys.stderr)
         return _USAGE
@@ -123,10 +123,10 @@ def _settings(options: argparse.Namespace) -> BridgeSettings:
     is_simple = any((options.source, options.to, options.queue, options.topic, options.channel))
     if options.config is not None:
         if is_simple:
-            raise BridgeProblem("--config or --from, --to and destinations, not both")
+            raise BridgeError("--config or --from, --to and destinations, not both")
         settings = load(options.config)
     elif not is_simple:
-        raise BridgeProblem("--config FILE is missing, or --from URL, --to URL and --queue NAME")
+        raise BridgeError("--config FILE is missing, or --from URL, --to URL and --queue NAME")
     else:
         settings = parse(_simple(options))
     found = _overrides(options)
@@ -139,7 +139,7 @@ def _settings(options: argparse.Namespace) -> BridgeSettings:
 
 
 def _overrides(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the command-line values that override the file; raises :class:`BridgeProblem`."""
+    """Return the command-line values that override the file; raises :class:`BridgeError`."""
     found: dict[str, Any] = {}
     if options.status_file:
         found["status"] = Path(options.status_file)
@@ -147,14 +147,14 @@ def _overrides(options: argparse.Namespace) -> dict[str, Any]:
         try:
             found["metrics"] = parse_address(options.metrics)
         except ValueError as error:
-            raise BridgeProblem(f"--metrics: {error}") from None
+            raise BridgeError(f"--metrics: {error}") from None
     return found
 
 
 def _simple(options: argparse.Namespace) -> dict[str, Any]:
     """Return the equivalent tables of a configuration file."""
     if not options.source or not options.to:
-        raise BridgeProblem("--from URL and --to URL are needed both")
+        raise BridgeError("--from URL and --to URL are needed both")
     names: list[str] = []
     sites: dict[str, Any] = {}
     for option, url, name in (
@@ -163,11 +163,11 @@ def _simple(options: argparse.Namespace) -> dict[str, Any]:
     ):
         own = name or _site_name(option, url)
         if own in sites:
-            raise BridgeProblem(f"both sites are called {own}: use --from-site and --to-site")
+            raise BridgeError(f"both sites are called {own}: use --from-site and --to-site")
         names.append(own)
         sites[own] = {"url": url}
     if options.channel and (options.queue or options.destination):
-        raise BridgeProblem(
+        raise BridgeError(
             "--channel goes both ways, under the same names: without --queue and --destination"
         )
     channels = [_named("/topic/", each) for each in options.channel]
@@ -193,7 +193,7 @@ def _site_name(option: str, url: str) -> str:
     try:
         return site_name(url)
     except ValueError as error:
-        raise BridgeProblem(f"{option}: {error}") from None
+        raise BridgeError(f"{option}: {error}") from None
 
 
 def _named(prefix: str, name: str) -> str:
@@ -207,5 +207,5 @@ def _status(options: argparse.Namespace) -> int:
     if path is None and options.config is not None:
         path = load(options.config).status
     if path is None:
-        raise BridgeProblem("--status needs --status-file FILE, or a file with the key status")
+        raise BridgeError("--status needs --status-file FILE, or a file with the key status")
     return print_status(path, as_json=options.json)

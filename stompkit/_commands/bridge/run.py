@@ -15,8 +15,8 @@ from twisted.logger import STDLibLogObserver, globalLogBeginner
 from stompkit._commands.bridge.metrics import BridgeMetrics
 from stompkit._commands.bridge.status import lock_of, write
 from stompkit._common.files import FileLock, LockedError
-from stompkit.bridge import Bridge, BridgeProblem, BridgeSettings, BridgeStatus
-from stompkit.metrics import Address, MetricsProblem, new_registry, serving
+from stompkit.bridge import Bridge, BridgeError, BridgeSettings, BridgeStatus
+from stompkit.metrics import Address, MetricsError, new_registry, serving
 
 __all__ = ["run"]
 
@@ -39,7 +39,7 @@ def run(settings: BridgeSettings, *, quiet: bool, verbose: bool) -> int:
             if address is not None and not quiet:
                 print(f"metrics at http://{address}/metrics", file=sys.stderr, flush=True)
             _run(bridge, _Told(settings, quiet=quiet))
-    except (BridgeProblem, MetricsProblem) as problem:
+    except (BridgeError, MetricsError) as problem:
         print(f"stompkit bridge: {problem}", file=sys.stderr)
         return _USAGE
     stopped = [route for route in bridge.status().routes if route.state == "stopped"]
@@ -80,7 +80,7 @@ def _unexpected(failure: Any) -> None:
 
 @contextmanager
 def _alone(settings: BridgeSettings) -> Iterator[None]:
-    """Hold a lock on the status file; raises :class:`BridgeProblem` if it is locked."""
+    """Hold a lock on the status file; raises :class:`BridgeError` if it is locked."""
     if settings.status is None:
         yield
         return
@@ -89,7 +89,7 @@ def _alone(settings: BridgeSettings) -> Iterator[None]:
         with FileLock(lock_of(settings.status)).acquire():
             yield
     except LockedError:
-        raise BridgeProblem(
+        raise BridgeError(
             f"a bridge that has its status in {settings.status} runs already: end that, or name"
             " another file"
         ) from None

@@ -9,7 +9,7 @@ from typing import Final
 from stompkit._commands.shared.broker_options import (
     BROKER_HELP,
     Broker,
-    Usage,
+    BrokerUsageError,
     add_broker_options,
     positive,
     seconds,
@@ -106,7 +106,7 @@ def main(arguments: list[str]) -> int:
         made.error("--browse takes nothing: so there is neither --exec nor --durable nor --ack")
     try:
         broker = Broker.of(options)
-    except Usage as error:
+    except BrokerUsageError as error:
         print(f"stompkit receive: {error}", file=sys.stderr)
         return _USAGE
     from stompkit._commands.messages.receiving import receive

@@ -17,9 +17,9 @@ from twisted.internet.defer import Deferred
 from stompkit._commands.shared.broker_options import Broker
 from stompkit._commands.shared.message_lines import to_line
 from stompkit._commands.shared.progress import Progress
-from stompkit._commands.shared.session import Interrupted, Session, run
+from stompkit._commands.shared.session import InterruptedSessionError, Session, run
 from stompkit._commands.shared.text import Style, amount, shown
-from stompkit.client import AckMode, Message, Subscription, SubscriptionEnded
+from stompkit.client import AckMode, Message, Subscription, SubscriptionEndedError
 from stompkit.frames import LocalProtocolError
 from stompkit.link import durable_subscription
 
@@ -76,7 +76,7 @@ class _Receiver:
         finally:
             self._progress.end()
         if session.signal is not None and not self._options.follow:
-            raise Interrupted(session.signal)
+            raise InterruptedSessionError(session.signal)
         if self._failed:
             print(
                 f"stompkit receive: {amount(self._failed, 'command')} of {self._done:,} failed",
@@ -113,7 +113,7 @@ class _Receiver:
         while True:
             try:
                 first = await subscription.get()
-            except SubscriptionEnded as ended:
+            except SubscriptionEndedError as ended:
                 if ended.reason is None:
                     return
                 raise ended.reason from None

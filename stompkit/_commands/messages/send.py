@@ -10,7 +10,7 @@ from typing import Final
 from stompkit._commands.shared.broker_options import (
     BROKER_HELP,
     Broker,
-    Usage,
+    BrokerUsageError,
     add_broker_options,
     positive,
 )
@@ -110,7 +110,7 @@ def main(arguments: list[str]) -> int:
         from stompkit._commands.messages.sending import send
 
         return send(broker, options)
-    except Usage as error:
+    except BrokerUsageError as error:
         print(f"stompkit send: {error}", file=sys.stderr)
         return _USAGE
     except OSError as error:

@@ -16,8 +16,8 @@ from stompkit._commands.messages.lines import LineReader
 from stompkit._commands.shared.broker_options import Broker
 from stompkit._commands.shared.message_lines import Outgoing, from_line
 from stompkit._commands.shared.progress import Progress
-from stompkit._commands.shared.session import Interrupted, Session, reason_of, run
-from stompkit.client import ClientClosed, ClientError, Transaction
+from stompkit._commands.shared.session import InterruptedSessionError, Session, reason_of, run
+from stompkit.client import ClientClosedError, ClientError, Transaction
 from stompkit.frames import LocalProtocolError
 
 __all__ = ["send"]
@@ -91,8 +91,8 @@ class _Sender:
             return 1
         finally:
             self._progress.end()
-        if session.signal is not None and isinstance(self._error, ClientClosed | None):
-            raise Interrupted(session.signal)
+        if session.signal is not None and isinstance(self._error, ClientClosedError | None):
+            raise InterruptedSessionError(session.signal)
         if self._error is not None:
             self._tell(self._error)
             return 1

@@ -11,7 +11,7 @@ from typing import Final
 from stompkit._commands.pipeline.maintenance import CARE
 from stompkit._commands.pipeline.maintenance import main as care
 from stompkit.metrics import parse_address
-from stompkit.spark.jobs.settings import JOBS, PipelineProblem, seconds
+from stompkit.spark.jobs.settings import JOBS, PipelineError, seconds
 
 __all__ = ["main", "parser"]
 
@@ -165,7 +165,7 @@ def parser() -> argparse.ArgumentParser:
 def _seconds(text: str) -> float:
     try:
         return seconds(text)
-    except PipelineProblem as problem:
+    except PipelineError as problem:
         raise argparse.ArgumentTypeError(str(problem)) from None
 
 
@@ -192,7 +192,7 @@ def _run(options: argparse.Namespace) -> int:
             trigger_s=options.trigger,
             log_level="WARN" if options.verbose else "OFF",
         )
-    except PipelineProblem as problem:
+    except PipelineError as problem:
         print(f"stompkit pipeline: {problem}", file=sys.stderr)
         return _USAGE
     return run(pipeline, options.config, quiet=options.quiet, verbose=options.verbose)

@@ -11,7 +11,7 @@ import msgspec
 from stompkit._commands.shared.formatting import aligned, amount
 from stompkit._common.files import write_atomically
 from stompkit.spark.jobs.looking import JobState, look, missing
-from stompkit.spark.jobs.settings import JOBS, PipelineProblem, PipelineSettings, load
+from stompkit.spark.jobs.settings import JOBS, PipelineError, PipelineSettings, load
 
 __all__ = ["check", "make_report", "print_status"]
 
@@ -21,7 +21,7 @@ def check(path: Path) -> int:
     try:
         settings = load(path)
         missed = missing(settings)
-    except PipelineProblem as problem:
+    except PipelineError as problem:
         print(problem, file=sys.stderr)
         return 1
     for each in missed:
@@ -35,7 +35,7 @@ def print_status(path: Path, *, as_json: bool) -> int:
     """Print the progress of the jobs; returns 1 if one of them cannot be queried."""
     try:
         settings = load(path)
-    except PipelineProblem as problem:
+    except PipelineError as problem:
         print(f"stompkit pipeline: {problem}", file=sys.stderr)
         return 1
     found: list[JobState] = []
@@ -65,7 +65,7 @@ def make_report(path: Path, output: str | None) -> int:
         settings = load(path)
         output = output or settings.demanded_analytics().report
         if not output:
-            raise PipelineProblem("name a file with --output, or with report in [analytics]")
+            raise PipelineError("name a file with --output, or with report in [analytics]")
         results = results_of(settings)
         try:
             page = report_of(settings, results)

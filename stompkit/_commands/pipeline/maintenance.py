@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from stompkit._commands.shared.formatting import aligned, amount, duration, shown
-from stompkit.spark.jobs.settings import PipelineProblem, PipelineSettings, load, seconds
+from stompkit.spark.jobs.settings import PipelineError, PipelineSettings, load, seconds
 
 __all__ = ["CARE", "main"]
 
@@ -88,7 +88,7 @@ def main(arguments: list[str]) -> int:
     work: Callable[[PipelineSettings, argparse.Namespace], int] = options.work
     try:
         settings = load(options.config)
-    except PipelineProblem as problem:
+    except PipelineError as problem:
         print(f"stompkit pipeline: {problem}", file=sys.stderr)
         return _USAGE
     try:
@@ -283,7 +283,7 @@ def _verify(settings: PipelineSettings, options: argparse.Namespace) -> int:
 def _seconds(text: str) -> float:
     try:
         return seconds(text)
-    except PipelineProblem as problem:
+    except PipelineError as problem:
         raise argparse.ArgumentTypeError(str(problem)) from None
 
 

@@ -14,8 +14,8 @@ from typing import Final
 
 from stompkit._commands.shared.formatting import amount
 from stompkit._commands.shared.signals import ended_by_signals
-from stompkit.spark.jobs import Pipeline, PipelineProblem, Progress
-from stompkit.spark.session import SparkProblem
+from stompkit.spark.jobs import Pipeline, PipelineError, Progress
+from stompkit.spark.session import SparkError
 
 __all__ = ["run"]
 
@@ -35,7 +35,7 @@ def run(pipeline: Pipeline, path: Path, *, quiet: bool, verbose: bool) -> int:
             pipeline.run()
     except KeyboardInterrupt:
         raise
-    except (PipelineProblem, SparkProblem) as problem:
+    except (PipelineError, SparkError) as problem:
         again = f"stompkit pipeline run {pipeline.job} --config {shlex.quote(str(path))}"
         print(f"stompkit pipeline: {problem}\nthen go on with: {again}", file=sys.stderr)
     except Exception as error:

@@ -11,7 +11,7 @@ from stompkit._commands.shared.admin import ADMIN_HELP, Admin, add_admin_options
 from stompkit._commands.shared.broker_options import (
     BROKER_HELP,
     Broker,
-    Usage,
+    BrokerUsageError,
     add_broker_options,
     add_quiet_time,
     positive,
@@ -78,7 +78,7 @@ def main(arguments: list[str]) -> int:
         made.error("--id is for the admin interface: a client can't ask for a message by its id")
     try:
         broker = Broker.of(options)
-    except Usage as error:
+    except BrokerUsageError as error:
         print(f"stompkit move: {error}", file=sys.stderr)
         return _USAGE
     from stompkit._commands.queues.moving import move

@@ -11,8 +11,8 @@ from twisted.internet.defer import Deferred
 from stompkit._commands.shared.broker_options import Broker
 from stompkit._commands.shared.message_lines import without_delivery
 from stompkit._commands.shared.progress import Progress
-from stompkit._commands.shared.session import Interrupted, Session, run
-from stompkit.client import Message, Subscription, SubscriptionEnded
+from stompkit._commands.shared.session import InterruptedSessionError, Session, run
+from stompkit.client import Message, Subscription, SubscriptionEndedError
 
 __all__ = ["move", "purge"]
 
@@ -89,14 +89,14 @@ class _Work:
         finally:
             self._progress.end()
         if session.signal is not None:
-            raise Interrupted(session.signal)
+            raise InterruptedSessionError(session.signal)
         return 0
 
     async def _take(self, session: Session, subscription: Subscription) -> None:
         while True:
             try:
                 message = await subscription.get()
-            except SubscriptionEnded as ended:
+            except SubscriptionEndedError as ended:
                 if ended.reason is None:
                     return
                 raise ended.reason from None

@@ -17,7 +17,7 @@ from stompkit._commands.shared.admin import (
 from stompkit._commands.shared.broker_options import (
     BROKER_HELP,
     Broker,
-    Usage,
+    BrokerUsageError,
     add_broker_options,
     add_quiet_time,
 )
@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> int:
         where = f"{shown(options.destination)} of {broker.label}"
         if not confirmed("purge", f"Remove all messages of {where}?", yes=options.yes):
             return 1
-    except Usage as error:
+    except BrokerUsageError as error:
         print(f"stompkit purge: {error}", file=sys.stderr)
         return _USAGE
     from stompkit._commands.queues.moving import purge

@@ -11,7 +11,7 @@ from stompkit._commands.replica.history import PAST
 from stompkit._commands.replica.maintenance import CARE
 from stompkit._commands.replica.options import (
     Command,
-    UsageProblem,
+    ReplicaUsageError,
     add_database,
     add_settings,
     hide,
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
     command: Command = options.command
     try:
         return command.work(options)
-    except UsageProblem as problem:
+    except ReplicaUsageError as problem:
         print(f"stompkit replica: {hide(str(problem), options)}", file=sys.stderr)
         return _USAGE
     except Exception as error:

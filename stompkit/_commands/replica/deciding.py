@@ -8,7 +8,7 @@ from typing import Final
 
 from stompkit._commands.replica.conflicts import conflict_lines, conflicts_as_json
 from stompkit._commands.replica.documents import as_columns
-from stompkit._commands.replica.options import Command, UsageProblem, add_json, count, opened
+from stompkit._commands.replica.options import Command, ReplicaUsageError, add_json, count, opened
 from stompkit._commands.replica.rows import key_of
 from stompkit._commands.replica.status import as_json
 from stompkit._commands.replica.writing import (
@@ -18,7 +18,7 @@ from stompkit._commands.replica.writing import (
     tell_changeset,
     writable,
 )
-from stompkit.replica import Replica, RevisionProblem
+from stompkit.replica import Replica, RevisionError
 
 __all__ = ["DECIDING"]
 
@@ -39,7 +39,7 @@ def _conflicts(options: argparse.Namespace) -> int:
 def _author_of(replica: Replica, name: str) -> str:
     try:
         return replica.revisions.entry(name).author
-    except RevisionProblem:
+    except RevisionError:
         return ""  # it is compacted
 
 
@@ -53,11 +53,11 @@ def _conflicts_arguments(parser: argparse.ArgumentParser) -> None:
 def _resolve(options: argparse.Namespace) -> int:
     values = None if options.pick is not None else assigned(options.set)
     if values == {}:
-        raise UsageProblem("resolve: give --pick winner, --pick loser 1, or --set NAME=VALUE")
+        raise ReplicaUsageError("resolve: give --pick winner, --pick loser 1, or --set NAME=VALUE")
     if values is not None and options.column is not None:
-        raise UsageProblem("resolve: --column is for --pick; --set names columns itself")
+        raise ReplicaUsageError("resolve: --column is for --pick; --set names columns itself")
     if options.pick is not None and options.set:
-        raise UsageProblem("resolve: give --pick or --set, and not both")
+        raise ReplicaUsageError("resolve: give --pick or --set, and not both")
     pick = None if options.pick is None else " ".join(options.pick)
     column = options.column
     if column is not None:

@@ -18,7 +18,7 @@ from stompkit._commands.replica.changes import (
     rows_as_json,
     rows_lines,
 )
-from stompkit._commands.replica.options import Command, UsageProblem, add_json, count, opened
+from stompkit._commands.replica.options import Command, ReplicaUsageError, add_json, count, opened
 from stompkit._commands.replica.rows import key_of
 from stompkit._commands.replica.status import as_json, print_lines
 from stompkit.replica import Replica
@@ -39,7 +39,7 @@ def _log(options: argparse.Namespace) -> int:
         key = None
         if options.key is not None:
             if options.table is None:
-                raise UsageProblem("--key is one of a table: give --table, too")
+                raise ReplicaUsageError("--key is one of a table: give --table, too")
             key = key_of(replica, options.table, options.key)
         entries = list(_entries(replica, options, key))
     if options.json:
@@ -102,7 +102,7 @@ def _at(options: argparse.Namespace) -> int:
         found = replica.at(_moment(options.revision), tables)
         if options.key is not None:
             if options.table is None:
-                raise UsageProblem("--key is one of a table: give --table, too")
+                raise ReplicaUsageError("--key is one of a table: give --table, too")
             key = key_of(replica, options.table, options.key)
             found = _only(found, options.table, key)
     if options.json:

@@ -23,8 +23,8 @@ from stompkit.replica.store import Store
 
 __all__ = [
     "Command",
+    "ReplicaUsageError",
     "Setup",
-    "UsageProblem",
     "add_database",
     "add_json",
     "add_settings",
@@ -47,7 +47,7 @@ _OWN: Final = ("db", "tables", "documents", "rules", "author", "metrics_port")
 _DOCUMENTS: Final = "doc.*"
 
 
-class UsageProblem(Exception):
+class ReplicaUsageError(Exception):
     """An invalid command line or file; ``str()`` says what to change."""
 
 
@@ -150,7 +150,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def setup_of(options: argparse.Namespace) -> Setup:
-    """Return the settings; raises :class:`UsageProblem`. Adds the secrets to ``options``."""
+    """Return the settings; raises :class:`ReplicaUsageError`. Adds the secrets to ``options``."""
     given = vars(options)
     path: Path | None = given.get("config")
     found = {} if path is None else _file(path)
@@ -171,12 +171,14 @@ def setup_of(options: argparse.Namespace) -> Setup:
                 given.setdefault("secrets", []).append(said[name])
     own: dict[str, Any] = {name: found.pop(name) for name in _OWN if name in found}
     if not isinstance(own.get("db"), str):
-        raise UsageProblem("--db is missing: the URL of a database, such as sqlite:///notes.db")
+        raise ReplicaUsageError(
+            "--db is missing: the URL of a database, such as sqlite:///notes.db"
+        )
     try:
         settings = ReplicaSettings.of({**found, **_selection(own, found)})
         rules = rules_of(own.get("rules", {}))
     except (TypeError, ValueError) as problem:
-        raise UsageProblem(f"{where}{problem}") from None
+        raise ReplicaUsageError(f"{where}{problem}") from None
     return Setup(
         db=own["db"],
         settings=settings,
@@ -189,7 +191,7 @@ def setup_of(options: argparse.Namespace) -> Setup:
 
 def _port(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 65_536:
-        raise UsageProblem(f"metrics_port is the number of a port, not {value!r}")
+        raise ReplicaUsageError(f"metrics_port is the number of a port, not {value!r}")
     return value
 
 
@@ -197,7 +199,7 @@ def _selection(own: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, An
     """Return the selection of tables as settings of a replica."""
     tables = own.get("tables", [])
     if not isinstance(tables, list):
-        raise UsageProblem("tables is a list of patterns")
+        raise ReplicaUsageError("tables is a list of patterns")
     wanted = [*found.get("include", ()), *tables]
     if own.get("documents"):
         wanted.append(_DOCUMENTS)
@@ -208,14 +210,14 @@ def _file(path: Path) -> dict[str, Any]:
     try:
         return read_toml(path)
     except ConfigurationError as error:
-        raise UsageProblem(str(error)) from None
+        raise ReplicaUsageError(str(error)) from None
 
 
 def _looked_up(name: str, said: str) -> str:
     try:
         return resolve(said)
     except SecretError as error:
-        raise UsageProblem(f"--{name.replace('_', '-')}: {error}") from None
+        raise ReplicaUsageError(f"--{name.replace('_', '-')}: {error}") from None
 
 
 def hide(text: str, options: argparse.Namespace) -> str:
@@ -232,21 +234,21 @@ def opened(
 ) -> Iterator[tuple[Replica, Setup]]:
     """Open the replica of a database; creates none unless ``is_made``.
 
-    Raises :class:`UsageProblem`, and SQLAlchemy's errors.
+    Raises :class:`ReplicaUsageError`, and SQLAlchemy's errors.
     """
     setup = setup_of(options)
     engine = _engine(setup.db, is_made=is_made)
     try:
         node = _node(engine)
         if node is None and not is_made:
-            raise UsageProblem(
+            raise ReplicaUsageError(
                 f"{mask_url(setup.db)} is no replica yet: `stompkit replica create` makes it one"
             )
         more: dict[str, Any] = {} if setup.has_trunk or node is None else {"trunk_id": node.trunk}
         try:
             replica = Replica(engine, settings=setup.settings, rules=setup.rules, **more)
         except (ValueError, TypeError) as problem:
-            raise UsageProblem(str(problem)) from None
+            raise ReplicaUsageError(str(problem)) from None
         try:
             yield replica, setup
         finally:
@@ -261,14 +263,14 @@ def _engine(db: str, *, is_made: bool) -> Engine:
         driver = _DRIVERS.get(url.drivername)
         engine = create_engine(url.set(drivername=driver) if driver else url)
     except (ArgumentError, NoSuchModuleError):
-        raise UsageProblem(
+        raise ReplicaUsageError(
             f"--db {mask_url(db)!r} is no URL of a database, such as sqlite:///notes.db or"
             " postgresql://USER:PASSWORD@HOST/DB"
         ) from None
     file = url.database
     if url.get_backend_name() == "sqlite" and not is_made and not (file and Path(file).exists()):
         # SQLite would create the file.
-        raise UsageProblem(f"there is no {file or 'file'}: `stompkit replica create` makes it")
+        raise ReplicaUsageError(f"there is no {file or 'file'}: `stompkit replica create` makes it")
     return engine
 
 

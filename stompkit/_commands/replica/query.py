@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from stompkit._commands.replica.options import Command, UsageProblem, add_json, count, opened
+from stompkit._commands.replica.options import Command, ReplicaUsageError, add_json, count, opened
 from stompkit._commands.replica.status import as_json, peer_lines, print_lines, status_lines
 from stompkit._commands.shared.formatting import shown, shown_key
 from stompkit.replica.engine import Status
@@ -113,7 +113,7 @@ def _saved_status(path: Path) -> Status:
         return msgspec.convert({**said, "channels": channels}, Status)
     except (OSError, msgspec.DecodeError) as error:
         told = getattr(error, "strerror", None) or error
-        raise UsageProblem(f"--status {path}: {told}; it is of `status --json`") from None
+        raise ReplicaUsageError(f"--status {path}: {told}; it is of `status --json`") from None
 
 
 def _picture_arguments(parser: argparse.ArgumentParser) -> None:

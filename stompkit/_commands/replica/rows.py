@@ -7,7 +7,7 @@ from sqlalchemy.exc import NoSuchTableError
 from sqlalchemy.types import String
 
 from stompkit._commands.replica.documents import is_document
-from stompkit._commands.replica.options import UsageProblem
+from stompkit._commands.replica.options import ReplicaUsageError
 from stompkit._commands.shared.formatting import parse_key
 from stompkit.replica import Replica
 from stompkit.replication.values import Value
@@ -16,14 +16,14 @@ __all__ = ["key_of"]
 
 
 def key_of(replica: Replica, table: str, text: str) -> dict[str, Value]:
-    """Return the key that a text denotes in a table; raises :class:`UsageProblem`."""
+    """Return the key that a text denotes in a table; raises :class:`ReplicaUsageError`."""
     columns, texts = ["id"], ["id"]
     if not is_document(table):
         columns, texts = _key_columns(replica, table)
     try:
         return parse_key(text, columns, texts)
     except ValueError as problem:
-        raise UsageProblem(f"{table} {text}: {problem}") from None
+        raise ReplicaUsageError(f"{table} {text}: {problem}") from None
 
 
 def _key_columns(replica: Replica, table: str) -> tuple[list[str], list[str]]:

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from stompkit.replica.rules import (
     Rule,
-    RuleProblem,
+    RuleError,
     Rules,
     TableRules,
     counter,
@@ -44,7 +44,7 @@ _PRIORITY: Final = "origin-priority"
 
 
 def rules_of(said: object) -> Rules:
-    """Return the rules of a file; raises :class:`RuleProblem`."""
+    """Return the rules of a file; raises :class:`RuleError`."""
     if isinstance(said, str):
         return _imported(said)
     found = _mapping("rules", said, ("default", "on_delete", "tables"))
@@ -72,10 +72,10 @@ def _choices(place: str, found: dict[str, Any]) -> dict[str, Any]:
 
 def _mapping(place: str, said: object, known: tuple[str, ...] = ()) -> dict[str, Any]:
     if not isinstance(said, Mapping):
-        raise RuleProblem(f"{place} is a table of the file")
+        raise RuleError(f"{place} is a table of the file")
     for name in said:
         if known and name not in known:
-            raise RuleProblem(f"{place} has {', '.join(known)}, and not {name!r}")
+            raise RuleError(f"{place} has {', '.join(known)}, and not {name!r}")
     return dict(said)
 
 
@@ -86,23 +86,21 @@ def _rule(place: str, said: object) -> Rule:
             return _NAMED[name]()
         if name == _PRIORITY:
             return origin_priority(*branches)
-    raise RuleProblem(
-        f"{place} is one of {', '.join(_NAMED)} or '{_PRIORITY} A B', and not {said!r}"
-    )
+    raise RuleError(f"{place} is one of {', '.join(_NAMED)} or '{_PRIORITY} A B', and not {said!r}")
 
 
 def _imported(said: str) -> Rules:
     module, found, name = said.partition(":")
     if not found or not name:
-        raise RuleProblem(f"rules = {said!r}: it is MODULE:NAME, or a table of the file")
+        raise RuleError(f"rules = {said!r}: it is MODULE:NAME, or a table of the file")
     # The import path of a command lacks the working directory, which users expect.
     sys.path.insert(0, "")
     try:
         rules = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise RuleProblem(f"rules = {said!r}: {error}") from None
+        raise RuleError(f"rules = {said!r}: {error}") from None
     finally:
         sys.path.remove("")
     if not isinstance(rules, Rules):
-        raise RuleProblem(f"rules = {said!r} is a {type(rules).__name__}, and no Rules")
+        raise RuleError(f"rules = {said!r} is a {type(rules).__name__}, and no Rules")
     return rules

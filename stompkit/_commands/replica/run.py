@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from stompkit._commands.replica.options import Command, Setup, UsageProblem, hide, opened
+from stompkit._commands.replica.options import Command, ReplicaUsageError, Setup, hide, opened
 from stompkit._commands.shared.formatting import amount, shown
 from stompkit._commands.shared.signals import ended_by_signals
-from stompkit.replica import Replica, StoreProblem
+from stompkit.replica import Replica, ReplicaStoreError
 from stompkit.replica.engine import Status
 from stompkit.replica.metrics import health, prometheus_replica
 
@@ -33,7 +33,7 @@ def _run(options: argparse.Namespace) -> int:
     ended = threading.Event()
     with opened(options, is_made=True) as (replica, setup), ended_by_signals(ended.set):
         if not setup.settings.ports:
-            raise UsageProblem(
+            raise ReplicaUsageError(
                 "run: there is nobody to exchange with: name --replication-hosts and"
                 " --replication-channel"
             )
@@ -75,7 +75,7 @@ def _status(replica: Replica) -> Status | None:
     """Return the status; database errors are logged and do not end the command."""
     try:
         return replica.status()
-    except (StoreProblem, TimeoutError) as problem:
+    except (ReplicaStoreError, TimeoutError) as problem:
         logging.getLogger(__name__).warning("the status can't be told: %s", problem)
         return None
 
@@ -166,13 +166,13 @@ def _metrics(replica: Replica, setup: Setup) -> Iterator[None]:
         from prometheus_client import CollectorRegistry, start_http_server
     except ModuleNotFoundError as error:
         needed = f"{error.name}: pip install 'stompkit[metrics]'"
-        raise UsageProblem(f"run: --metrics-port needs {needed}") from None
+        raise ReplicaUsageError(f"run: --metrics-port needs {needed}") from None
     registry = CollectorRegistry()
     metrics = prometheus_replica(replica.status, registry)
     try:
         server, thread = start_http_server(setup.metrics_port, "127.0.0.1", registry)
     except OSError as error:
-        raise UsageProblem(f"run: --metrics-port {setup.metrics_port}: {error}") from None
+        raise ReplicaUsageError(f"run: --metrics-port {setup.metrics_port}: {error}") from None
     try:
         yield
     finally:

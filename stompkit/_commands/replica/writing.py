@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from stompkit._commands.replica.documents import document_text, parse_document
-from stompkit._commands.replica.options import Command, Setup, UsageProblem, opened
+from stompkit._commands.replica.options import Command, ReplicaUsageError, Setup, opened
 from stompkit._commands.shared.formatting import amount, parse_assignment, shown, shown_value
 from stompkit.replica import Replica
 from stompkit.replica.signed import SignedChangeset
@@ -98,7 +98,7 @@ def _get_arguments(parser: argparse.ArgumentParser) -> None:
 def _put(options: argparse.Namespace) -> int:
     is_patch = bool(options.set or options.remove)
     if is_patch == (options.document is not None):
-        raise UsageProblem(
+        raise ReplicaUsageError(
             "put: give a DOCUMENT, or --set and --remove to change one that is there"
         )
     members = assigned(options.set)
@@ -108,7 +108,7 @@ def _put(options: argparse.Namespace) -> int:
         try:
             document = parse_document(text)
         except ValueError as problem:
-            raise UsageProblem(f"put: {problem}") from None
+            raise ReplicaUsageError(f"put: {problem}") from None
     with (
         writable(options) as (replica, setup),
         replica.documents.transaction(author=setup.author, comment=options.comment) as transaction,
@@ -122,11 +122,11 @@ def _put(options: argparse.Namespace) -> int:
 
 
 def assigned(texts: Iterable[str]) -> dict[str, Value]:
-    """Parse the values of --set; raises :class:`UsageProblem`."""
+    """Parse the values of --set; raises :class:`ReplicaUsageError`."""
     try:
         return dict(map(parse_assignment, texts))
     except ValueError as problem:
-        raise UsageProblem(f"--set: {problem}") from None
+        raise ReplicaUsageError(f"--set: {problem}") from None
 
 
 def _put_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,7 +21,7 @@ from stompkit._common.secrets import SecretError, resolve
 from stompkit._common.settings import ConfigurationError, canonical, read_toml
 from stompkit._common.spelling import suggestion
 from stompkit.replication.events import Changeset
-from stompkit.replication.jobs import Job, JobProblem, JobSettings, JobStatus
+from stompkit.replication.jobs import Job, JobError, JobSettings, JobStatus
 
 __all__ = ["main", "parser"]
 
@@ -81,7 +81,7 @@ def main(arguments: list[str]) -> int:
     try:
         settings = _settings(options)
         job = Job(settings, on_applied=_metrics(options.metrics_port))
-    except JobProblem as problem:
+    except JobError as problem:
         print(f"stompkit replicate: {problem}", file=sys.stderr)
         return _USAGE
     handler = logging.StreamHandler()
@@ -197,11 +197,11 @@ def _metrics(port: int) -> Callable[[Changeset], object] | None:
         from stompkit.replication.subscribers.metrics import prometheus_sub
     except ModuleNotFoundError as error:
         needed = f"{error.name}: pip install 'stompkit[metrics]'"
-        raise JobProblem(f"--metrics-port needs {needed}") from None
+        raise JobError(f"--metrics-port needs {needed}") from None
     try:
         start_http_server(port, "127.0.0.1")
     except (OSError, OverflowError) as error:
-        raise JobProblem(f"--metrics-port {port}: {error}") from None
+        raise JobError(f"--metrics-port {port}: {error}") from None
     return prometheus_sub(None)
 
 
@@ -220,17 +220,17 @@ _KEYS: Final = tuple(field.encode_name for field in msgspec.structs.fields(JobSe
 
 
 def _settings(options: argparse.Namespace) -> JobSettings:
-    """Return the job's settings from file and command line; raises JobProblem."""
+    """Return the job's settings from file and command line; raises JobError."""
     found: dict[str, Any] = {}
     if options.config is not None:
         try:
             found = canonical(read_toml(options.config), _KEYS)
         except ConfigurationError as error:
-            raise JobProblem(str(error)) from None
+            raise JobError(str(error)) from None
         for name in found:
             if name not in _KEYS:
                 advice = suggestion(name, _KEYS)
-                raise JobProblem(f"{options.config}: there is no setting {name}; {advice}")
+                raise JobError(f"{options.config}: there is no setting {name}; {advice}")
     given = {
         name.replace("_", "-"): value for name, value in vars(options).items() if name not in _OWN
     }
@@ -240,23 +240,21 @@ def _settings(options: argparse.Namespace) -> JobSettings:
     found |= given
     for name in ("from", "to"):
         if name not in found:
-            raise JobProblem(
-                f"--{name} is missing; `stompkit replicate --help` shows what it can be"
-            )
+            raise JobError(f"--{name} is missing; `stompkit replicate --help` shows what it can be")
         if isinstance(found[name], str):
             found[name] = _looked_up(name, found[name])
     try:
         return msgspec.convert(found, JobSettings)
     except msgspec.ValidationError as error:
         where = f"{options.config}: " if options.config is not None else ""
-        raise JobProblem(f"{where}{error}") from None
+        raise JobError(f"{where}{error}") from None
 
 
 def _looked_up(name: str, url: str) -> str:
     try:
         return resolve(url)
     except SecretError as error:
-        raise JobProblem(f"--{name}: {error}") from None
+        raise JobError(f"--{name}: {error}") from None
 
 
 # Running.
@@ -295,13 +293,13 @@ def _secretless(error: Exception, job: Job) -> str:
 
 @contextmanager
 def _alone(job: Job) -> Iterator[None]:
-    """Hold the job's lock, so that it runs only once at a time; raises JobProblem."""
+    """Hold the job's lock, so that it runs only once at a time; raises JobError."""
     job.status_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         with FileLock(lock_of(job.status_path)).acquire(_LOCK_S):
             yield
     except LockedError:
-        raise JobProblem(
+        raise JobError(
             f"a job called {job.name} is running already; another --name makes another one"
         ) from None
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
-from stompkit._commands.shared.broker_options import Usage
+from stompkit._commands.shared.broker_options import BrokerUsageError
 from stompkit._commands.shared.text import shown
 
 __all__ = ["ADMIN_HELP", "Admin", "AdminError", "add_admin_options", "confirmed", "on_admin"]
@@ -69,7 +69,7 @@ class Admin:
     """Sends requests to the broker, each over a new connection."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
-        """Set the address, without connecting; raises :class:`Usage` if it is invalid."""
+        """Set the address, without connecting; raises BrokerUsageError if it is invalid."""
         #: Name of the broker for messages.
         self.label: Final = url
         self._token = token
@@ -77,10 +77,10 @@ class Admin:
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Admin:
-        """Return a client for the options and the environment; raises :class:`Usage`."""
+        """Return a client for the options and the environment; raises :class:`BrokerUsageError`."""
         url = options.admin or os.environ.get("STOMPKIT_ADMIN")
         if not url:
-            raise Usage(
+            raise BrokerUsageError(
                 "where is the broker's admin interface? Say it with --admin HOST:PORT, or in"
                 " STOMPKIT_ADMIN"
             )
@@ -90,7 +90,7 @@ class Admin:
                 text = options.token_file.read_text(encoding="ascii")
             except (OSError, UnicodeDecodeError) as error:
                 problem = getattr(error, "strerror", None) or "is not ASCII"
-                raise Usage(f"--token-file: {options.token_file}: {problem}") from None
+                raise BrokerUsageError(f"--token-file: {options.token_file}: {problem}") from None
             token = text.partition("\n")[0].strip()
         return cls(url, token)
 
@@ -172,7 +172,7 @@ def on_admin(command: str, options: argparse.Namespace, work: Callable[[Admin], 
     """Run the work of a command; reports errors and then returns 1 or 2."""
     try:
         return work(Admin.of(options))
-    except Usage as error:
+    except BrokerUsageError as error:
         print(f"stompkit {command}: {error}", file=sys.stderr)
         return _USAGE
     except AdminError as error:
@@ -182,11 +182,11 @@ def on_admin(command: str, options: argparse.Namespace, work: Callable[[Admin], 
 
 
 def confirmed(command: str, question: str, *, yes: bool) -> bool:
-    """Ask for confirmation; without a terminal and without --yes, raises :class:`Usage`."""
+    """Ask for confirmation; without a terminal and without --yes, raises BrokerUsageError."""
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise Usage(f"{question} Say --yes: there is no terminal to ask at")
+        raise BrokerUsageError(f"{question} Say --yes: there is no terminal to ask at")
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
         return True
@@ -218,7 +218,7 @@ def _connections(url: str) -> Callable[[float], http.client.HTTPConnection]:
         host = port = None
     is_whole = parts.path in ("", "/") and not parts.query and parts.username is None
     if parts.scheme not in ("http", "https") or not host or not is_whole:
-        raise Usage("the admin interface is at HOST:PORT, http://HOST:PORT or unix:PATH")
+        raise BrokerUsageError("the admin interface is at HOST:PORT, http://HOST:PORT or unix:PATH")
     name: str = host
     if parts.scheme == "https":
         context = ssl.create_default_context()

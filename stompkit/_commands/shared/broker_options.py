@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # --help must work without Twisted
 __all__ = [
     "BROKER_HELP",
     "Broker",
-    "Usage",
+    "BrokerUsageError",
     "add_broker_options",
     "add_quiet_time",
     "positive",
@@ -42,7 +42,7 @@ STOMPKIT_PASSCODE and STOMPKIT_VHOST, which hold where the command line says not
 """
 
 
-class Usage(Exception):
+class BrokerUsageError(Exception):
     """An error in the command line, or in something that it names."""
 
 
@@ -109,7 +109,7 @@ class Broker:
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Broker:
-        """Return the broker of the options and the environment; raises :class:`Usage`."""
+        """Return the broker of the options and the environment; raises BrokerUsageError."""
         from stompkit.link import BrokerUrl
 
         said = options.mq or os.environ.get("STOMPKIT_URL") or _DEFAULT
@@ -118,9 +118,9 @@ class Broker:
             text = resolve(said)
             url = BrokerUrl.parse(text if "://" in text else f"stomp://{text}")
         except ValueError as error:
-            raise Usage(f"{source}: {error}") from None
+            raise BrokerUsageError(f"{source}: {error}") from None
         if url.destination:
-            raise Usage(f"{source}: the URL of a broker has no destination here")
+            raise BrokerUsageError(f"{source}: the URL of a broker has no destination here")
         login, passcode = _user(options, url)
         vhost = options.vhost
         if vhost is None:
@@ -172,7 +172,7 @@ def _user(options: argparse.Namespace, url: BrokerUrl) -> tuple[str | None, str 
         try:
             passcode = first_line(options.passcode_file)
         except SecretError as error:
-            raise Usage(f"--passcode-file: {error}") from None
+            raise BrokerUsageError(f"--passcode-file: {error}") from None
     elif passcode is None and login is not None and environment in (None, "", login):
         passcode = os.environ.get("STOMPKIT_PASSCODE") or None
     return login, passcode

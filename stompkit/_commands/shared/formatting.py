@@ -12,7 +12,7 @@ from collections.abc import Container, Mapping, Sequence
 import msgspec
 
 from stompkit._commands.shared.text import aligned, amount, duration, shown, when
-from stompkit.replication.values import Value, ValueProblem, from_json, to_json
+from stompkit.replication.values import InvalidValueError, Value, from_json, to_json
 
 __all__ = [
     "aligned",
@@ -67,7 +67,7 @@ def shown_value(value: Value) -> str:
     """Return a value as JSON in one line; a document without its type wrapper."""
     try:
         found = to_json(value)
-    except ValueProblem:
+    except InvalidValueError:
         return shown(repr(value))
     if isinstance(found, dict):
         inner = found.get("$json")

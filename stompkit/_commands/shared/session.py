@@ -16,10 +16,10 @@ from twisted.python.failure import Failure
 
 from stompkit._commands.shared.broker_options import Broker
 from stompkit._commands.shared.text import shown
-from stompkit.client import BrokerError, Client, ClientClosed, ClientError, LoginRefused
+from stompkit.client import BrokerError, Client, ClientClosedError, ClientError, LoginRefusedError
 from stompkit.frames import LocalProtocolError
 
-__all__ = ["Interrupted", "Session", "reason_of", "run"]
+__all__ = ["InterruptedSessionError", "Session", "reason_of", "run"]
 
 _T = TypeVar("_T")
 #: Maximum duration of the shutdown in seconds.
@@ -27,7 +27,7 @@ _END_S: Final = 10.0
 _MOST_OF_BODY: Final = 300
 
 
-class Interrupted(Exception):
+class InterruptedSessionError(Exception):
     """A signal has ended the work; ``status`` is the exit status."""
 
     def __init__(self, number: int) -> None:
@@ -97,8 +97,8 @@ def run(
 
     Broker errors are reported, and the status is then 1. ``command`` is the name of the command for
     messages. SIGINT and SIGTERM are passed to the work. The status is 128 plus the signal's number
-    if the work raises :class:`Interrupted`, or has not begun. Other exceptions of ``work`` are
-    raised.
+    if the work raises :class:`InterruptedSessionError`, or has not begun. Other exceptions of
+    ``work`` are raised.
     """
     session = Session(broker, connect_headers)
     outcome: list[int | Failure] = []
@@ -128,9 +128,9 @@ def run(
         return result
     error = result.value
     assert error is not None  # a failure has an exception
-    if isinstance(error, Interrupted):
+    if isinstance(error, InterruptedSessionError):
         return error.status
-    if isinstance(error, ClientClosed) and session.signal is not None:
+    if isinstance(error, ClientClosedError) and session.signal is not None:
         return interrupted
     if isinstance(error, (ClientError, LocalProtocolError)):
         print(f"stompkit {command}: {reason_of(error, broker)}", file=sys.stderr)
@@ -141,7 +141,7 @@ def run(
 def reason_of(error: BaseException, broker: Broker | None = None) -> str:
     """Return the cause of an error for messages; of an ERROR frame, its contents."""
     reason = getattr(error, "reason", None)
-    if isinstance(error, ClientClosed) and isinstance(reason, Exception):
+    if isinstance(error, ClientClosedError) and isinstance(reason, Exception):
         return reason_of(reason, broker)
     if isinstance(error, BrokerError):
         whom = f" of {broker.label}" if broker is not None else ""
@@ -161,7 +161,7 @@ def reason_of(error: BaseException, broker: Broker | None = None) -> str:
 
 
 def _does(error: BrokerError) -> str:
-    return "refuses the login" if isinstance(error, LoginRefused) else "answers with ERROR"
+    return "refuses the login" if isinstance(error, LoginRefusedError) else "answers with ERROR"
 
 
 @contextmanager

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from stompkit._commands.spool.options import SpoolUsage, address, age, positive, size
-from stompkit.spool import SpoolProblem
+from stompkit._commands.spool.options import SpoolUsageError, address, age, positive, size
+from stompkit.spool import SpoolError
 
 __all__ = ["main", "parser"]
 
@@ -59,10 +59,10 @@ def main(arguments: list[str]) -> int:
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         return work(options)
-    except SpoolUsage as error:
+    except SpoolUsageError as error:
         print(f"stompkit spool: {error}", file=sys.stderr)
         return _USAGE
-    except SpoolProblem as error:
+    except SpoolError as error:
         reason = str(error)
     except BrokenPipeError:
         raise

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from stompkit._commands.spool.options import SpoolUsage
-from stompkit.spool import SpoolProblem, SpoolWriter
+from stompkit._commands.spool.options import SpoolUsageError
+from stompkit.spool import SpoolError, SpoolWriter
 from stompkit.spool.retention import retain
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ class Care:
         form: Form | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Set up; raises :class:`SpoolUsage` if pyarrow is missing."""
+        """Set up; raises :class:`SpoolUsageError` if pyarrow is missing."""
         if form is not None:
             try:
                 import stompkit.spool.sealing  # noqa: F401  # it needs the extra, and says which
             except ModuleNotFoundError as error:
-                raise SpoolUsage(
+                raise SpoolUsageError(
                     f"--seal needs {error.name}: pip install 'stompkit[spark]'"
                 ) from None
         self._writer = writer
@@ -61,7 +61,7 @@ class Care:
             # Segments to be removed need not be sealed first.
             self._remove()
             self._seal()
-        except (OSError, SpoolProblem) as error:
+        except (OSError, SpoolError) as error:
             _log.warning("old messages could not be cared for, which is tried again: %s", error)
 
     def _remove(self) -> None:

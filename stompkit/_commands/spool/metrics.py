@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from stompkit._commands.spool.options import SpoolUsage
+from stompkit._commands.spool.options import SpoolUsageError
 from stompkit._commands.spool.status import partitions_of, readers_of
-from stompkit.metrics import Address, MetricsProblem, new_registry, serving
-from stompkit.spool import Record, SpoolProblem, SpoolReader
+from stompkit.metrics import Address, MetricsError, new_registry, serving
+from stompkit.spool import Record, SpoolError, SpoolReader
 from stompkit.spool.receiver import Appending, ReceiverStatus
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class SpoolMetrics:
         yield from self._received()
         try:
             yield from self._kept()
-        except (OSError, SpoolProblem) as error:
+        except (OSError, SpoolError) as error:
             # The other metrics are all the more important then.
             _log.warning("what the spool has can't be told: %s", error)
 
@@ -176,7 +176,7 @@ class SpoolMetrics:
 
 @contextmanager
 def served(metrics: SpoolMetrics, address: Address | None) -> Iterator[Address | None]:
-    """Serve the metrics if an address is given; raises :class:`SpoolUsage`."""
+    """Serve the metrics if an address is given; raises :class:`SpoolUsageError`."""
     if address is None:
         yield None
         return
@@ -185,5 +185,5 @@ def served(metrics: SpoolMetrics, address: Address | None) -> Iterator[Address |
         registry.register(metrics)
         with serving(address, registry) as found:
             yield found
-    except MetricsProblem as problem:
-        raise SpoolUsage(f"--metrics: {problem}") from None
+    except MetricsError as problem:
+        raise SpoolUsageError(f"--metrics: {problem}") from None

@@ -12,7 +12,7 @@ from stompkit._common.secrets import resolve
 from stompkit.link import BrokerUrl
 from stompkit.metrics import Address, parse_address
 
-__all__ = ["SpoolUsage", "address", "age", "brokers", "positive", "size"]
+__all__ = ["SpoolUsageError", "address", "age", "brokers", "positive", "size"]
 
 _AGES: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _SIZES: Final = {
@@ -28,7 +28,7 @@ _SIZES: Final = {
 }
 
 
-class SpoolUsage(Exception):
+class SpoolUsageError(Exception):
     """An error in the command line."""
 
 
@@ -69,18 +69,18 @@ def brokers(urls: Sequence[str]) -> dict[BrokerUrl, list[str]]:
     """Return the brokers, each with its source destinations.
 
     Instead of a URL, ``env:NAME`` refers to an environment variable, and ``file:PATH`` to the first
-    line of a file. Raises :class:`SpoolUsage`.
+    line of a file. Raises :class:`SpoolUsageError`.
     """
     found: dict[BrokerUrl, list[str]] = {}
     for text in urls:
         try:
             url = BrokerUrl.parse(resolve(text))
         except ValueError as error:
-            raise SpoolUsage(f"--from: {error}") from None
+            raise SpoolUsageError(f"--from: {error}") from None
         if not url.destination:
-            raise SpoolUsage("--from: the URL names no destination, such as /queue/orders")
+            raise SpoolUsageError("--from: the URL names no destination, such as /queue/orders")
         destinations = found.setdefault(replace(url, destination=""), [])
         if url.destination in destinations:
-            raise SpoolUsage(f"--from: {url.destination} is there twice")
+            raise SpoolUsageError(f"--from: {url.destination} is there twice")
         destinations.append(url.destination)
     return found

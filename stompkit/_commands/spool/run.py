@@ -17,10 +17,10 @@ from typing import Final
 from stompkit._commands.shared.formatting import amount
 from stompkit._commands.spool.maintenance import Care
 from stompkit._commands.spool.metrics import Appends, SpoolMetrics, served
-from stompkit._commands.spool.options import SpoolUsage, brokers
+from stompkit._commands.spool.options import SpoolUsageError, brokers
 from stompkit.link import BrokerUrl
 from stompkit.metrics import Address
-from stompkit.spool import SpoolInUse, SpoolWriter
+from stompkit.spool import SpoolInUseError, SpoolWriter
 from stompkit.spool.receiver import Receiver, ReceiverStatus
 
 __all__ = ["run"]
@@ -34,7 +34,7 @@ _END_S: Final = 30.0
 def run(options: argparse.Namespace) -> int:
     """Receive until a signal; returns the exit status.
 
-    Raises :class:`SpoolUsage` and :class:`~stompkit.spool.SpoolProblem`.
+    Raises :class:`SpoolUsageError` and :class:`~stompkit.spool.SpoolError`.
     """
     sources = brokers(options.sources)
     _refuse_durable_queues(options.durable, sources)
@@ -73,19 +73,19 @@ def run(options: argparse.Namespace) -> int:
 def _refuse_durable_queues(durable: str, sources: Mapping[BrokerUrl, Sequence[str]]) -> None:
     destinations = (each for listed in sources.values() for each in listed)
     if durable and any(each.startswith("/queue/") for each in destinations):
-        raise SpoolUsage("--durable is for topics: a queue keeps what nobody has read anyway")
+        raise SpoolUsageError("--durable is for topics: a queue keeps what nobody has read anyway")
 
 
 def _opened(options: argparse.Namespace) -> SpoolWriter:
     try:
         return SpoolWriter(options.directory, partitions=options.partitions)
-    except SpoolInUse as error:
-        raise SpoolInUse(
+    except SpoolInUseError as error:
+        raise SpoolInUseError(
             f"{error}: one process receives for all that read, so end that first, or take another"
             f" directory; `stompkit spool status {options.directory}` tells how far it is"
         ) from None
     except ValueError as error:
-        raise SpoolUsage(str(error)) from None
+        raise SpoolUsageError(str(error)) from None
 
 
 def _receive(receivers: Sequence[Receiver], care: Care, told: _Told, end: int) -> int:

@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 
 from stompkit._commands.shared.formatting import amount, shown
-from stompkit._commands.spool.options import SpoolUsage
-from stompkit.spool import BrokenSpool, Record, SpoolReader
+from stompkit._commands.spool.options import SpoolUsageError
+from stompkit.spool import BrokenSpoolError, Record, SpoolReader
 
 __all__ = ["show", "verify"]
 
@@ -28,11 +28,13 @@ def show(
 ) -> int:
     """Print messages of one partition or all; without a range, all kept messages.
 
-    Raises :class:`SpoolUsage` and :class:`~stompkit.spool.SpoolProblem`.
+    Raises :class:`SpoolUsageError` and :class:`~stompkit.spool.SpoolError`.
     """
     reader = SpoolReader(Path(directory))
     if partition is not None and not 0 <= partition < reader.partitions:
-        raise SpoolUsage(f"--partition: there are {amount(reader.partitions, 'partition')}, from 0")
+        raise SpoolUsageError(
+            f"--partition: there are {amount(reader.partitions, 'partition')}, from 0"
+        )
     for number in range(reader.partitions) if partition is None else [partition]:
         floor, head = reader.floor()[number], reader.head()[number]
         first = floor if start is None else start
@@ -87,7 +89,7 @@ def _as_json(partition: int, ordinal: int, record: Record) -> str:
 def verify(directory: str) -> int:
     """Read everything to verify each checksum; returns 1 if there is damage.
 
-    Raises :class:`~stompkit.spool.SpoolProblem` if there is no spool.
+    Raises :class:`~stompkit.spool.SpoolError` if there is no spool.
     """
     reader = SpoolReader(Path(directory))
     faults = 0
@@ -99,7 +101,7 @@ def verify(directory: str) -> int:
                 if total // _TELL_EVERY < (total + block.count) // _TELL_EVERY:
                     _progress(total)
                 total += block.count
-        except BrokenSpool as error:
+        except BrokenSpoolError as error:
             _progress(None)
             print(f"partition {partition}: {error}")
             faults += 1

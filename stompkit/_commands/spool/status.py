@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 
 from stompkit._commands.shared.formatting import aligned, amount, duration, when
-from stompkit._commands.spool.options import SpoolUsage
-from stompkit.spool import DataLost, SpoolReader, is_in_use
+from stompkit._commands.spool.options import SpoolUsageError
+from stompkit.spool import DataLostError, SpoolReader, is_in_use
 from stompkit.spool.readers import Reader, forget, listed
 
 __all__ = [
@@ -63,7 +63,7 @@ class _Told(msgspec.Struct, frozen=True):
 
 
 def print_status(directory: str, *, as_json: bool) -> int:
-    """Print the status; raises :class:`~stompkit.spool.SpoolProblem`."""
+    """Print the status; raises :class:`~stompkit.spool.SpoolError`."""
     reader = SpoolReader(Path(directory))
     partitions = partitions_of(reader)
     told = _Told(
@@ -97,7 +97,7 @@ def print_status(directory: str, *, as_json: bool) -> int:
 
 
 def print_readers(directory: str, *, as_json: bool) -> int:
-    """Print the registered readers; raises :class:`~stompkit.spool.SpoolProblem`."""
+    """Print the registered readers; raises :class:`~stompkit.spool.SpoolError`."""
     found = readers_of(Path(directory), SpoolReader(Path(directory)))
     if as_json:
         print(_json(found))
@@ -107,11 +107,13 @@ def print_readers(directory: str, *, as_json: bool) -> int:
 
 
 def forget_reader(directory: str, name: str) -> int:
-    """Remove a reader's registration; raises as :func:`print_readers`, and SpoolUsage."""
+    """Remove a reader's registration; raises as :func:`print_readers`, and SpoolUsageError."""
     SpoolReader(Path(directory))
     there = sorted(listed(Path(directory)))
     if name not in there:
-        raise SpoolUsage(f"no reader is called {name}; there are: {', '.join(there) or 'none'}")
+        raise SpoolUsageError(
+            f"no reader is called {name}; there are: {', '.join(there) or 'none'}"
+        )
     forget(Path(directory), name)
     print(f"{name}: forgotten")
     return 0
@@ -151,7 +153,7 @@ def _told_of(reader: SpoolReader, name: str, found: Reader) -> ReaderTold:
 
 def _received_s(reader: SpoolReader, partition: int, ordinal: int, head: int) -> float | None:
     """Return the time of receipt of a message; ``None`` if it is not available."""
-    with suppress(DataLost):
+    with suppress(DataLostError):
         for block in reader.blocks(partition, ordinal, min(ordinal + 1, head)):
             return block.received[0] / 1e6
     return None

@@ -9,7 +9,7 @@ from typing import Final
 from stompkit._commands.shared.broker_options import (
     BROKER_HELP,
     Broker,
-    Usage,
+    BrokerUsageError,
     add_broker_options,
     positive,
 )
@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> int:
     options = parser().parse_args(arguments)
     try:
         broker = Broker.of(options)
-    except Usage as error:
+    except BrokerUsageError as error:
         print(f"stompkit bench: {error}", file=sys.stderr)
         return _USAGE
     from stompkit._commands.tools.benching import bench

@@ -16,9 +16,9 @@ from twisted.python.failure import Failure
 
 from stompkit._commands.shared.broker_options import Broker
 from stompkit._commands.shared.progress import Progress
-from stompkit._commands.shared.session import Interrupted, Session, run
+from stompkit._commands.shared.session import InterruptedSessionError, Session, run
 from stompkit._commands.shared.text import aligned
-from stompkit.client import Client, ClientError, Subscription, SubscriptionEnded
+from stompkit.client import Client, ClientError, Subscription, SubscriptionEndedError
 
 __all__ = ["bench"]
 
@@ -81,7 +81,7 @@ class _Bench:
                 # ACKs are in transit: DISCONNECT follows them.
                 await client.disconnect()
         if session.signal is not None:
-            raise Interrupted(session.signal)
+            raise InterruptedSessionError(session.signal)
         return self._report(self._last - began)
 
     async def _client(self, session: Session) -> Client:
@@ -121,7 +121,7 @@ class _Bench:
         while not self._over.called:
             try:
                 first = await subscription.get()
-            except SubscriptionEnded as ended:
+            except SubscriptionEndedError as ended:
                 if ended.reason is None:
                     return
                 raise ended.reason from None

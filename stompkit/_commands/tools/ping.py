@@ -46,7 +46,7 @@ _TEMPORARY: Final = "/temp-queue/stompkit-ping"
 _PAUSE_S: Final = 0.2
 
 
-class _Unwell(Exception):
+class _UnwellError(Exception):
     """A problem with a broker."""
 
 
@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> int:
         for host in url.hosts:
             try:
                 answer = _ask(host, url, options)
-            except _Unwell as error:
+            except _UnwellError as error:
                 problems.append((host, str(error)))
             else:
                 _tell(host, answer, options)
@@ -171,7 +171,7 @@ def _ask(host: str, url: BrokerUrl, options: argparse.Namespace) -> _Answer:
             round_trip_s = None if destination is None else _round_trip(peer, destination)
             peer.request("DISCONNECT", {})
     except (OSError, ProtocolError) as error:
-        raise _Unwell(_said(error)) from error
+        raise _UnwellError(_said(error)) from error
     server = connected.headers.get("server", "")
     return _Answer(server, str(peer.session.version), connected_s, round_trip_s)
 
@@ -223,7 +223,7 @@ class _Peer:
         while (frame := self.expect("RECEIPT", "MESSAGE")).command != "RECEIPT":
             pass
         if frame.headers.get("receipt-id") != receipt:
-            raise _Unwell(f"a RECEIPT for something else than {command}")
+            raise _UnwellError(f"a RECEIPT for something else than {command}")
 
     def expect(self, *commands: str) -> Frame:
         """Return the next frame, which must be one of these; raises an ERROR frame."""
@@ -233,15 +233,15 @@ class _Peer:
         if frame.command == "ERROR":
             code = frame.headers.get("stompkit-code")
             words = frame.headers.get("message") or frame.body.decode(errors="replace")
-            raise _Unwell(f"ERROR: {words[:500]}" + (f" ({code})" if code else ""))
-        raise _Unwell(f"{frame.command} in place of {commands[0]}")
+            raise _UnwellError(f"ERROR: {words[:500]}" + (f" ({code})" if code else ""))
+        raise _UnwellError(f"{frame.command} in place of {commands[0]}")
 
     def _receive(self) -> Frame:
         while not self._frames:
             self._set_timeout()
             data = self._stream.recv(65_536)
             if not data:
-                raise _Unwell("the connection was closed before it had answered")
+                raise _UnwellError("the connection was closed before it had answered")
             while frames := self.session.receive(data, time.monotonic()):
                 self._frames += frames
                 data = b""

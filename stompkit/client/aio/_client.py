@@ -120,9 +120,10 @@ class Client:
     def connect(self) -> asyncio.Future[None]:
         """Connect; the future completes when a broker has answered CONNECTED.
 
-        Fails with :class:`~stompkit.client.LoginRefused`, with
-        :class:`~stompkit.client.ConnectFailed` after as many attempts as the policy allows, and
-        with :class:`~stompkit.client.ClientClosed` if :meth:`disconnect` is called meanwhile.
+        Fails with :class:`~stompkit.client.LoginRefusedError`, with
+        :class:`~stompkit.client.ConnectFailedError` after as many attempts as the policy allows,
+        and with :class:`~stompkit.client.ClientClosedError` if :meth:`disconnect` is called
+        meanwhile.
         """
         return future_of(self._client.connect(), self._loop)
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 from twisted.internet.defer import CancelledError, Deferred
 
 from stompkit.client import _messages, _subscription
-from stompkit.client._errors import SubscriptionEnded
+from stompkit.client._errors import SubscriptionEndedError
 from stompkit.client._messages import AckMode
 from stompkit.client.aio._loop import future_of
 
@@ -126,7 +126,7 @@ class Subscription:
     async def get(self) -> Message:
         """Return the next message.
 
-        Raises :class:`~stompkit.client.SubscriptionEnded` when the subscription has ended, and
+        Raises :class:`~stompkit.client.SubscriptionEndedError` when the subscription has ended, and
         ``RuntimeError`` if it has a handler. A cancelled call takes no message.
         """
         while True:
@@ -152,7 +152,7 @@ class Subscription:
         """Return the next message; raises the error that ended the subscription, if one did."""
         try:
             return await self.get()
-        except SubscriptionEnded as end:
+        except SubscriptionEndedError as end:
             if end.reason is not None:
                 raise end.reason from None
             raise StopAsyncIteration from None

@@ -59,15 +59,16 @@ class Transaction:
     ) -> None:
         """Add a message.
 
-        Raises :class:`~stompkit.client.BufferFull` and :class:`~stompkit.client.TransactionLost`.
+        Raises :class:`~stompkit.client.BufferFullError` and
+        :class:`~stompkit.client.TransactionLostError`.
         """
         self._transaction.send(destination, body, headers)
 
     def ack(self, message: Message) -> None:
         """Add the acknowledgement of a message.
 
-        Raises :class:`~stompkit.client.StaleAcknowledgement` and
-        :class:`~stompkit.client.TransactionLost`.
+        Raises :class:`~stompkit.client.StaleAcknowledgementError` and
+        :class:`~stompkit.client.TransactionLostError`.
         """
         self._transaction.ack(message._message)
 

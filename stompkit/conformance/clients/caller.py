@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from stompkit.conformance.peer import Headers, Peer, Recorder, describe, frame_octets
-from stompkit.conformance.verdict import Failed
+from stompkit.conformance.verdict import FailedError
 from stompkit.frames import VERSIONS, Frame, HeartBeatOffer, Version, parse_heart_beat
 
 __all__ = ["IN", "OUT", "Caller", "Message", "shown"]
@@ -91,11 +91,11 @@ class Caller(Peer):
         """Wait for the first frame, which must be CONNECT or STOMP."""
         frame = self._wait(lambda frame: True, None)
         if frame is None and self.is_closed_by_target:
-            raise Failed("expected CONNECT, but the client closed the connection")
+            raise FailedError("expected CONNECT, but the client closed the connection")
         if frame is None:
             self._hang("expected CONNECT, but the client says nothing")
         if frame.command not in ("CONNECT", "STOMP"):
-            raise Failed(f"expected CONNECT, got {describe(frame)}")
+            raise FailedError(f"expected CONNECT, got {describe(frame)}")
         return frame
 
     def welcome(
@@ -183,7 +183,7 @@ class Caller(Peer):
         """Wait for the next SEND, which must have this body."""
         frame = self.expect("SEND")
         if frame.body != body:
-            raise Failed(f"the client sent {shown(frame.body)}, not {shown(body)}")
+            raise FailedError(f"the client sent {shown(frame.body)}, not {shown(body)}")
         return frame
 
     def echo(
@@ -206,7 +206,7 @@ class Caller(Peer):
         self.deliver(b"describe", lines=[line])
         read = self.expect("SEND").body
         if read != header.encode():
-            raise Failed(f"the client reads {shown(line)} as {shown(read)}")
+            raise FailedError(f"the client reads {shown(line)} as {shown(read)}")
 
     def expect_kept(self, line: bytes, header: str) -> None:
         """Check that the client decodes a line as ``header``, and encodes it to the same line."""
@@ -226,7 +226,7 @@ class Caller(Peer):
         if line not in written:
             theirs = [each for each in written if each[:2].lower() == b"x-"]
             what = " and ".join(map(shown, theirs)) or "nothing"
-            raise Failed(f"the client sends {header!r} as {what}, not as {shown(line)}")
+            raise FailedError(f"the client sends {header!r} as {what}, not as {shown(line)}")
 
     def settle(self) -> None:
         """Wait until the client has acknowledged a message, if it acknowledges at all."""

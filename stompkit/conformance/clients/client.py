@@ -14,7 +14,7 @@ from stompkit.conformance.clients.caller import Caller
 from stompkit.conformance.clients.node import Node
 from stompkit.conformance.clients.program import Program
 from stompkit.conformance.peer import Recorder
-from stompkit.conformance.verdict import Ending, Failed, Unsupported
+from stompkit.conformance.verdict import Ending, FailedError, UnsupportedError
 from stompkit.frames import VERSIONS, Version
 
 __all__ = ["Client", "Patience"]
@@ -131,7 +131,7 @@ class Client:
             if self._program is not None and self._program.wait(0) is not None:
                 break
         again = " again" if self.callers else ""
-        raise Failed(f"the client did not connect{again}")
+        raise FailedError(f"the client did not connect{again}")
 
     def session(
         self, *, heart_beat: str | None = "0,0", lines: Sequence[str] = (), node: int = 0
@@ -149,13 +149,13 @@ class Client:
     def choose(self, caller: Caller) -> Version:
         """Return the version for a session: the one under test, or the newest that is offered.
 
-        Raises :class:`Unsupported` if the client does not offer it.
+        Raises :class:`UnsupportedError` if the client does not offer it.
         """
         offered = caller.offered
         wanted = [each for each in VERSIONS if self._asked in (each, NEWEST) and each in offered]
         if not wanted or wanted[-1] < self._since:
             missing = self._since if self._asked == NEWEST else self._asked
-            raise Unsupported(f"the client does not offer STOMP {missing}")
+            raise UnsupportedError(f"the client does not offer STOMP {missing}")
         self.version = wanted[-1]
         return self.version
 
@@ -178,18 +178,18 @@ class Client:
             return
         status = self._program.wait(2 * self.timeout_s)
         if status is None:
-            raise Failed("the program does not end")
+            raise FailedError("the program does not end")
         if status < 0:
-            raise Failed(f"the program was ended by signal {-status}")
+            raise FailedError(f"the program was ended by signal {-status}")
         if well and status:
-            raise Failed(f"the program ended with status {status}, though all was well")
+            raise FailedError(f"the program ended with status {status}, though all was well")
         if not well and not status:
-            raise Failed("the program ended with status 0, as if all were well")
+            raise FailedError("the program ended with status 0, as if all were well")
 
     def needs_program(self) -> None:
-        """Raise :class:`Unsupported` if the end of the program cannot be observed."""
+        """Raise :class:`UnsupportedError` if the end of the program cannot be observed."""
         if self._program is None:
-            raise Unsupported("how the client takes it can be seen with --exec only")
+            raise UnsupportedError("how the client takes it can be seen with --exec only")
 
     def finish(self) -> Ending:
         """Close all connections; return the worst ending of a connection."""

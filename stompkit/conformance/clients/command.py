@@ -27,7 +27,7 @@ from stompkit.conformance.clients.serving import Service
 from stompkit.conformance.clients.trials import Trials
 from stompkit.conformance.expectations import UsageError
 from stompkit.conformance.report import Report, TargetInfo
-from stompkit.conformance.target import Unreachable
+from stompkit.conformance.target import UnreachableError
 from stompkit.conformance.verdict import CaseResult
 
 __all__ = ["check_client_options", "client_cases", "run_on_client"]
@@ -78,7 +78,7 @@ def client_cases() -> list[Case]:
 
 
 def run_on_client(options: argparse.Namespace, cases: Sequence[Case]) -> Report:
-    """Run cases on a client; raises :class:`Unreachable` if none connects."""
+    """Run cases on a client; raises :class:`UnreachableError` if none connects."""
     ids = {case.id for case in cases}
     chosen = [each for each in all_cases() if each.id in ids]
     patience = Patience(options.timeout, options.quiet_time)
@@ -142,8 +142,8 @@ def _run(options: argparse.Namespace, cases: Sequence[ClientCase], patience: Pat
         trials.run(cases)
     except KeyboardInterrupt:
         cut_short = INTERRUPTED
-    except Unreachable as error:
-        raise Unreachable(f"no STOMP client: {error}") from None
+    except UnreachableError as error:
+        raise UnreachableError(f"no STOMP client: {error}") from None
     finally:
         progress.end()
     return _Found(command, trials.versions, trials.results, trials.errors, cut_short)
@@ -176,7 +176,7 @@ def _serve(options: argparse.Namespace, cases: Sequence[ClientCase], patience: P
             print(flush=True)
     missing = len(cases) - len(service.results)
     if not service.results and not service.errors:
-        raise Unreachable("no client has connected")
+        raise UnreachableError("no client has connected")
     first, last = service.places[0].nodes[0].port, service.places[-1].nodes[-1].port
     return _Found(
         f"clients of {options.host}:{first}-{last}",

@@ -12,7 +12,7 @@ from stompkit.conformance.clients.client import Client, Patience
 from stompkit.conformance.clients.node import Node
 from stompkit.conformance.clients.program import CANNOT, Program
 from stompkit.conformance.peer import Recorder
-from stompkit.conformance.verdict import CaseResult, Unsupported, Verdict
+from stompkit.conformance.verdict import CaseResult, UnsupportedError, Verdict
 
 __all__ = ["Run", "open_nodes"]
 
@@ -56,10 +56,10 @@ class Run:
 
     def play(self) -> CaseResult:
         """Run the case to its end, and judge it; errors of the case itself are raised."""
-        error: AssertionError | Unsupported | None = None
+        error: AssertionError | UnsupportedError | None = None
         try:
             self._case.play(self.client)
-        except (AssertionError, Unsupported) as found:
+        except (AssertionError, UnsupportedError) as found:
             error = found
         verdict, detail = self._judge(error)
         case, client = self._case.case, self.client
@@ -81,10 +81,10 @@ class Run:
             wire=client.recorder.events,
         )
 
-    def _judge(self, error: AssertionError | Unsupported | None) -> tuple[Verdict, str]:
+    def _judge(self, error: AssertionError | UnsupportedError | None) -> tuple[Verdict, str]:
         """Return the verdict from the record and the exception of the case, with the reason."""
         case, lapses = self._case.case, self.client.lapses
-        if isinstance(error, Unsupported):
+        if isinstance(error, UnsupportedError):
             return Verdict.UNSUPPORTED, str(error)
         if error is not None:
             status, said = self._last_words()

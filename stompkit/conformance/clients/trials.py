@@ -13,7 +13,7 @@ from stompkit.conformance.clients.case import ClientCase
 from stompkit.conformance.clients.client import Client, Patience
 from stompkit.conformance.clients.program import Call, Launcher
 from stompkit.conformance.clients.run import Run, open_nodes
-from stompkit.conformance.target import Unreachable
+from stompkit.conformance.target import UnreachableError
 from stompkit.conformance.verdict import CaseResult, Verdict
 from stompkit.frames import VERSIONS, Version
 
@@ -61,7 +61,7 @@ class Trials:
     def run(self, cases: Sequence[ClientCase]) -> None:
         """Run the cases: the first one alone, to check that the client connects at all.
 
-        Raises :class:`Unreachable` if it does not.
+        Raises :class:`UnreachableError` if it does not.
         """
         with ThreadPoolExecutor(self._jobs) as pool:
             try:
@@ -72,7 +72,7 @@ class Trials:
                 # Clean up, whatever ends the run early.
                 self._stop()
         if not self._has_connected and not self.errors:
-            raise Unreachable("the client has not connected in any of the cases")
+            raise UnreachableError("the client has not connected in any of the cases")
 
     def _try(self, case: ClientCase) -> tuple[CaseResult, Client] | None:
         """Run the client on one case, and end it; return ``None`` after a stop."""
@@ -88,7 +88,7 @@ class Trials:
                 try:
                     program = self._launch(call)
                 except OSError as error:
-                    raise Unreachable(f"the program can't be started: {error}") from None
+                    raise UnreachableError(f"the program can't be started: {error}") from None
                 stack.callback(program.stop)
                 run = Run(case, nodes, self._patience, program)
                 self._runs.add(run)
@@ -103,7 +103,7 @@ class Trials:
     def _take(self, future: Future[tuple[CaseResult, Client] | None]) -> None:
         try:
             done = future.result()
-        except Unreachable:
+        except UnreachableError:
             raise
         except Exception:
             # A case may raise only findings about the client.
@@ -116,7 +116,7 @@ class Trials:
         self._has_connected = self._has_connected or bool(client.callers)
         self._offered.update(client.offered)
         if not self._has_connected and result.verdict is Verdict.FAILED:
-            raise Unreachable(result.detail)
+            raise UnreachableError(result.detail)
         self.results.append(result)
         with self._lock:
             self._on_result(result)

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from sqlalchemy import inspect
 
-from stompkit.replica.applier._batch import Batch, Poison
+from stompkit._common.moved import renamed
+from stompkit.replica.applier._batch import Batch, PoisonChangesetError
 from stompkit.replica.applier._records import record_of
 from stompkit.replica.applier._renewal import give_up, renew, renounce, renounced
 from stompkit.replica.applier._rows import LACKING, WorkingRows, digest_of
@@ -23,17 +24,17 @@ from stompkit.replica.applier._terms import (
     Hooks,
     Incoming,
     Outcome,
-    Refuse,
-    WriteRefused,
+    RefuseChangesetError,
+    WriteRefusedError,
 )
 from stompkit.replica.changes import expanded, told
 from stompkit.replica.clock import HybridClock
 from stompkit.replica.data import Data
-from stompkit.replica.nodes import IdentityProblem, Node, begin_session, known_node
+from stompkit.replica.nodes import IdentityError, Node, begin_session, known_node
 from stompkit.replica.rows import Stamp
 from stompkit.replica.rules import Rules
 from stompkit.replica.signed import SignedChangeset
-from stompkit.replica.signing import Signer, Untrusted, Verifier
+from stompkit.replica.signing import Signer, UntrustedError, Verifier
 from stompkit.replica.store import (
     ChangesetRecord,
     HeldRecord,
@@ -44,7 +45,7 @@ from stompkit.replica.store import (
 from stompkit.replica.vectors import Dot, covers, dot_text
 from stompkit.replication.events import (
     Changeset,
-    EventProblem,
+    EventError,
     Revision,
     RowChange,
     Source,
@@ -57,9 +58,9 @@ __all__ = [
     "Hooks",
     "Incoming",
     "Outcome",
-    "Refuse",
+    "RefuseChangesetError",
     "WorkingRows",
-    "WriteRefused",
+    "WriteRefusedError",
     "digest_of",
 ]
 
@@ -132,7 +133,7 @@ class Applier:
     ) -> SignedChangeset | None:
         """Record changes that the tables already have; returns ``None`` if nothing differs.
 
-        Raises :class:`~stompkit.replica.nodes.IdentityProblem` if the database has no identity yet,
+        Raises :class:`~stompkit.replica.nodes.IdentityError` if the database has no identity yet,
         and ValueError for an unsupported change.
         """
         rows = WorkingRows(tx, self.rules)
@@ -143,13 +144,13 @@ class Applier:
     def write(
         self, tx: Tx, changes: Sequence[RowChange], *, author: str = "", comment: str = ""
     ) -> SignedChangeset | None:
-        """Record changes and write them to the tables; raises :class:`WriteRefused` too."""
+        """Record changes and write them to the tables; raises :class:`WriteRefusedError` too."""
         rows = WorkingRows(tx, self.rules)
         signed = self._record(tx, rows, changes, author, comment)
         known = {record.id for record in tx.with_problems()}
         for id, reason in rows.materialise(self.data).items():
             if id not in known:
-                raise WriteRefused(f"{rows.place(id)}: {reason}")
+                raise WriteRefusedError(f"{rows.place(id)}: {reason}")
         rows.store()
         return signed
 
@@ -242,7 +243,7 @@ class Applier:
     def _node(self, tx: Tx) -> Node:
         node = known_node(tx)
         if node is None:
-            raise IdentityProblem("this database is no replica yet: call Replica.create() first")
+            raise IdentityError("this database is no replica yet: call Replica.create() first")
         return node
 
     # Changes of other nodes.
@@ -273,7 +274,7 @@ class Applier:
             try:
                 batch.run()
                 break
-            except Poison as problem:
+            except PoisonChangesetError as problem:
                 poison[problem.dot] = str(problem)
                 held = tx.held_of(*problem.dot)
                 if held is not None:
@@ -330,7 +331,7 @@ class Applier:
                     # Its author has published it again under another number.
                     outcome.duplicates += 1
                     continue
-            except (EventProblem, Untrusted) as problem:
+            except (EventError, UntrustedError) as problem:
                 outcome.refused.append((each.signed.id, str(problem)))
                 continue
             if dot in fresh:
@@ -463,10 +464,10 @@ class Applier:
 
 
 def _check(changeset: Changeset, node: Node) -> None:
-    """Raise EventProblem for a changeset of another trunk."""
+    """Raise EventError for a changeset of another trunk."""
     revision = changeset.revision
     if revision is None or revision.trunk != node.trunk:
-        raise EventProblem(
+        raise EventError(
             f"this changeset belongs to the trunk {revision and revision.trunk[:64]!r}, and this"
             f" node to {node.trunk!r}"
         )
@@ -478,3 +479,10 @@ def _incoming(held: HeldRecord) -> Incoming:
 
 def _with_key(change: RowChange, key: dict[str, Any]) -> RowChange:
     return RowChange(table=change.table, schema=change.schema, action="delete", key=key)
+
+
+renamed(
+    __name__,
+    Refuse="RefuseChangesetError",
+    WriteRefused="WriteRefusedError",
+)

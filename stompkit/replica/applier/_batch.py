@@ -9,20 +9,20 @@ from typing import Any
 from stompkit.replica.applier._records import record_of
 from stompkit.replica.applier._renewal import meant, moved, renounced, set_moved
 from stompkit.replica.applier._rows import WorkingRows
-from stompkit.replica.applier._terms import Bounds, Hooks, Incoming, Outcome, Refuse
+from stompkit.replica.applier._terms import Bounds, Hooks, Incoming, Outcome, RefuseChangesetError
 from stompkit.replica.data import Data
 from stompkit.replica.rows import Stamp
-from stompkit.replica.rules import RuleProblem, Rules
+from stompkit.replica.rules import RuleError, Rules
 from stompkit.replica.signed import SignedChangeset
 from stompkit.replica.store import ChangesetRecord, HeldRecord, OriginRecord, Tx
 from stompkit.replica.vectors import Dot, dominates, dot_text
 from stompkit.replication.events import Changeset
-from stompkit.replication.values import ValueProblem
+from stompkit.replication.values import InvalidValueError
 
-__all__ = ["Batch", "Poison"]
+__all__ = ["Batch", "PoisonChangesetError"]
 
 
-class Poison(Exception):
+class PoisonChangesetError(Exception):
     """A changeset of the batch cannot be applied; nothing was written yet."""
 
     def __init__(self, dot: Dot, reason: str) -> None:
@@ -68,7 +68,7 @@ class Batch:
         self._ids: dict[Dot, str] = {}
 
     def run(self) -> None:
-        """Apply all ready changesets; raises :class:`Poison`."""
+        """Apply all ready changesets; raises :class:`PoisonChangesetError`."""
         self._look_at_held(self._waiting)
         while True:
             # Hybrid clocks nearly always sort a changeset after its predecessors.
@@ -164,10 +164,10 @@ class Batch:
                 for change in changeset.changes:
                     if self._wants(change.name):
                         self.rows.apply(change, stamp, clock)
-            except (Refuse, RuleProblem, ValueProblem) as problem:
-                raise Poison(dot, str(problem) or type(problem).__name__) from problem
+            except (RefuseChangesetError, RuleError, InvalidValueError) as problem:
+                raise PoisonChangesetError(dot, str(problem) or type(problem).__name__) from problem
             except Exception as problem:
-                raise Poison(dot, f"{type(problem).__name__}: {problem}") from problem
+                raise PoisonChangesetError(dot, f"{type(problem).__name__}: {problem}") from problem
         self._position += 1
         record = record_of(each.signed, changeset, self._position, each.via)
         self.applied.append((record, changeset))

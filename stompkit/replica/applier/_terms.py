@@ -14,16 +14,16 @@ from stompkit.replica.vectors import Dot
 from stompkit.replication.events import Changeset
 from stompkit.replication.values import Value
 
-__all__ = ["Bounds", "Hooks", "Incoming", "Outcome", "Refuse", "WriteRefused"]
+__all__ = ["Bounds", "Hooks", "Incoming", "Outcome", "RefuseChangesetError", "WriteRefusedError"]
 
 _log: Final = logging.getLogger(__name__)
 
 
-class Refuse(Exception):
+class RefuseChangesetError(Exception):
     """Raised by a ``validate`` hook to refuse a changeset; ``str()`` gives the reason."""
 
 
-class WriteRefused(ValueError):
+class WriteRefusedError(ValueError):
     """The database refuses rows of a local write; nothing is written. ``str()`` says why."""
 
 

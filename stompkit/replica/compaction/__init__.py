@@ -51,7 +51,7 @@ def compact(
     ``stable`` is the vector that all known receiving nodes have reached, this one included; ``now``
     is in seconds since 1970. With ``save_history``, removed changesets are merged into the base
     rows, where history begins. If there is no base yet, it starts with the current rows. Raises
-    :class:`~stompkit.replica.store.StoreProblem`; completed transactions stay committed.
+    :class:`~stompkit.replica.store.ReplicaStoreError`; completed transactions stay committed.
     """
     if save_history:
         with store.transaction() as tx:

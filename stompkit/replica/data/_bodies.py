@@ -66,7 +66,7 @@ def _unescaped(name: str) -> str:
 def body_of(values: Mapping[str, Value]) -> str:
     """Return the JSON of the document that columns represent.
 
-    Raises :class:`~stompkit.replication.values.ValueProblem`, ``UnicodeEncodeError`` or
+    Raises :class:`~stompkit.replication.values.InvalidValueError`, ``UnicodeEncodeError`` or
     ``RecursionError`` for values without a JSON form.
     """
     members = {}

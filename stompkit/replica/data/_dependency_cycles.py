@@ -14,7 +14,7 @@ from uuid import uuid4
 from stompkit.replica.data._links import Link
 from stompkit.replica.data._many import Values
 from stompkit.replica.data._plan import Batch, Target
-from stompkit.replica.data._reasons import Reason, Refused
+from stompkit.replica.data._reasons import Reason, RefusedRowError
 from stompkit.replica.data._schema import Schema
 from stompkit.replica.data._writer import Writer
 from stompkit.replication.sinks.sql.parts import TargetColumn
@@ -53,8 +53,10 @@ def _write_aside(writer: Writer, schema: Schema, batches: Sequence[Batch]) -> se
             for step in (aside, gone, there):
                 left.update(id for batch in writer.settle(step) for id in batch.ids)
             if left:
-                raise Refused(Reason("other", "some of the rows are refused for themselves"))
-    except Refused:
+                raise RefusedRowError(
+                    Reason("other", "some of the rows are refused for themselves")
+                )
+    except RefusedRowError:
         pass
     return left
 

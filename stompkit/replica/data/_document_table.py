@@ -21,7 +21,7 @@ from stompkit.replica.data._bodies import (
 )
 from stompkit.replica.data._many import Values, each_row, insert_rows, mark_of
 from stompkit.replication.sinks.sql.parts import quote, table_options
-from stompkit.replication.values import Value, ValueProblem
+from stompkit.replication.values import InvalidValueError, Value
 
 __all__ = ["SCHEMA", "DocumentData"]
 
@@ -113,7 +113,7 @@ class DocumentData:
             else:
                 try:
                     puts.append((collection, row.key["id"], body_of(row.values)))
-                except (ValueProblem, UnicodeError, RecursionError):
+                except (InvalidValueError, UnicodeError, RecursionError):
                     reasons[row.id] = "the document has no form in JSON"
         put, delete = self._statements(connection)
         each_row(connection, delete, deletes)

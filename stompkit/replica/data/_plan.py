@@ -9,7 +9,7 @@ from typing import Literal
 from stompkit.replica.data import Wanted
 from stompkit.replica.data._links import Identity, Links
 from stompkit.replica.data._many import Values
-from stompkit.replication.sinks.sql.parts import CannotStore, TargetColumn, TargetTable
+from stompkit.replication.sinks.sql.parts import TargetColumn, TargetTable, UnstorableValueError
 from stompkit.replication.values import Value
 
 __all__ = ["Batch", "Columns", "Planner", "RowFilter", "Target"]
@@ -213,7 +213,7 @@ def _adapt(
         if type(value) not in column.plain:
             try:
                 value = column.adapt(value)
-            except (CannotStore, ArithmeticError, ValueError):
+            except (UnstorableValueError, ArithmeticError, ValueError):
                 # The exception's message would contain the value.
                 return f"a value does not fit its column {column.name}"
         adapted.append(value)

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from sqlalchemy.exc import DBAPIError
 
-__all__ = ["Kind", "Reason", "Refused", "reason_of"]
+__all__ = ["Kind", "Reason", "RefusedRowError", "reason_of"]
 
 #: ``unique``: another row has the value; ``reference``: a foreign key; ``schema``: the table
 #: definition has changed; ``other``: any other cause in the row.
@@ -23,7 +23,7 @@ class Reason(NamedTuple):
     text: str
 
 
-class Refused(Exception):
+class RefusedRowError(Exception):
     """Raised for a row that the database itself would accept."""
 
     def __init__(self, reason: Reason) -> None:
@@ -34,7 +34,7 @@ class Refused(Exception):
 
 def reason_of(error: Exception, backend: str) -> Reason | None:
     """Return the reason for a refused row; ``None`` if the error has another cause."""
-    if isinstance(error, Refused):
+    if isinstance(error, RefusedRowError):
         return error.reason
     if isinstance(error, (UnicodeError, OverflowError)):
         return _UNFIT

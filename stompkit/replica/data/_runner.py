@@ -16,7 +16,7 @@ from stompkit.replica.data._many import (
     together,
 )
 from stompkit.replica.data._plan import Batch, Columns
-from stompkit.replica.data._reasons import Reason, Refused
+from stompkit.replica.data._reasons import Reason, RefusedRowError
 from stompkit.replication.sinks.sql.parts import Statements, TargetTable
 
 __all__ = ["Runner"]
@@ -38,7 +38,7 @@ class Runner:
         self.mark = mark_of(connection)
 
     def run(self, batch: Batch) -> None:
-        """Execute a batch; raises the database's errors, or :class:`Refused`."""
+        """Execute a batch; raises the database's errors, or :class:`RefusedRowError`."""
         shape = batch.shape
         table = shape.target.table
         if shape.kind == "delete":
@@ -100,7 +100,7 @@ class Runner:
         wanted = sorted(str([row[place] for place in folding]) for row in batch.rows)
         found = sorted(str([key[place] for place in folding]) for key in self._keys(batch))
         if wanted != found:
-            raise Refused(_ALIKE)
+            raise RefusedRowError(_ALIKE)
 
     def _is_exact(self, batch: Batch, row: Values) -> bool:
         shape = batch.shape

@@ -12,7 +12,12 @@ from sqlalchemy import JSON, Column, Connection, Interval, Table, inspect, text
 from stompkit.replica.data._links import Links
 from stompkit.replica.data._plan import RowFilter, Target
 from stompkit.replication.events import RowChange
-from stompkit.replication.sinks.sql.parts import CannotStore, Catalog, TargetColumn, TargetTable
+from stompkit.replication.sinks.sql.parts import (
+    Catalog,
+    TargetColumn,
+    TargetTable,
+    UnstorableValueError,
+)
 from stompkit.replication.tables import Tables
 from stompkit.replication.values import Interval as Lapse
 from stompkit.replication.values import Value, portable
@@ -158,7 +163,7 @@ def _as_application(column: Column[Any], found: TargetColumn) -> TargetColumn:
                 try:
                     value = _EPOCH + value
                 except OverflowError:
-                    raise CannotStore("the interval is too long") from None
+                    raise UnstorableValueError("the interval is too long") from None
             return adapt(value)
 
         return replace(found, adapt=from_epoch)

@@ -10,7 +10,7 @@ from stompkit.replica.data._late import LateLinks
 from stompkit.replica.data._links import Link
 from stompkit.replica.data._many import Values
 from stompkit.replica.data._plan import Batch
-from stompkit.replica.data._reasons import Reason, Refused
+from stompkit.replica.data._reasons import Reason, RefusedRowError
 from stompkit.replica.data._schema import Schema
 from stompkit.replica.data._writer import Writer
 
@@ -36,7 +36,7 @@ def settle(writer: Writer, schema: Schema, batches: Sequence[Batch]) -> dict[byt
             reasons = _write_late(writer, schema, batches)
             writer.runner.connection.exec_driver_sql(_AT_ONCE)
         return reasons
-    except Refused:
+    except RefusedRowError:
         # Another constraint is deferred, too: a unique name or a trigger.
         writer.reasons.clear()
         writer.runner.connection.exec_driver_sql(_AT_ONCE)
@@ -87,8 +87,8 @@ def _write_some(writer: Writer, schema: Schema, batches: Sequence[Batch]) -> dic
                 _write(writer, schema, [batch for batch in rest if batch.ids])
                 more = late.broken(broken.keys() | writer.reasons.keys())
                 if more:
-                    raise Refused(_BROKEN)
-        except Refused:
+                    raise RefusedRowError(_BROKEN)
+        except RefusedRowError:
             writer.reasons.clear()
             broken |= dict.fromkeys(more, _BROKEN)
         else:

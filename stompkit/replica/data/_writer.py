@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from stompkit.replica.data._plan import Batch
-from stompkit.replica.data._reasons import Kind, Reason, Refused, reason_of
+from stompkit.replica.data._reasons import Kind, Reason, RefusedRowError, reason_of
 from stompkit.replica.data._runner import Runner
 
 __all__ = ["Writer"]
@@ -40,7 +40,7 @@ class Writer:
             with self.savepoint():
                 for batch in batches:
                     self.runner.run(batch)
-        except Refused as refused:
+        except RefusedRowError as refused:
             return refused.reason
         return None
 
@@ -77,7 +77,7 @@ class Writer:
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """Return a context that is rolled back on an exception; refusals raise :class:`Refused`."""
+        """Return a context that is rolled back on an exception; refusals raise RefusedRowError."""
         self._depth += 1
         name = f"stompkit_data_{self._depth}"
         self._connection.exec_driver_sql(f"SAVEPOINT {name}")
@@ -91,7 +91,7 @@ class Writer:
             self._connection.exec_driver_sql(f"ROLLBACK TO SAVEPOINT {name}")
             # Otherwise, all later savepoints would be nested in it.
             self._connection.exec_driver_sql(f"RELEASE SAVEPOINT {name}")
-            raise Refused(reason) from None
+            raise RefusedRowError(reason) from None
         finally:
             self._depth -= 1
         self._connection.exec_driver_sql(f"RELEASE SAVEPOINT {name}")

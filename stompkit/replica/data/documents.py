@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from sqlalchemy import Engine
 
+from stompkit._common.moved import renamed
 from stompkit.replica.data._bodies import (
     body_of,
     document_of,
@@ -28,11 +29,11 @@ from stompkit.replica.data._bodies import (
 )
 from stompkit.replica.data._document_table import SCHEMA, DocumentData
 from stompkit.replication.events import Action, RowChange
-from stompkit.replication.values import ValueProblem
+from stompkit.replication.values import InvalidValueError
 
 __all__ = [
     "DocumentData",
-    "DocumentProblem",
+    "DocumentError",
     "DocumentTransaction",
     "Documents",
     "WriteChanges",
@@ -50,7 +51,7 @@ Name = tuple[str, str]
 WriteChanges = Callable[[Sequence[RowChange], str, str], object]
 
 
-class DocumentProblem(ValueError):
+class DocumentError(ValueError):
     """An invalid document or name; ``str()`` says why."""
 
 
@@ -58,7 +59,7 @@ class Documents:
     """Reads documents, and writes them in transactions.
 
     A collection's name is text of 1 to 100 characters, an id of 1 to 255, both without NUL. A
-    document is a JSON object with any member names. Anything else raises :class:`DocumentProblem`
+    document is a JSON object with any member names. Anything else raises :class:`DocumentError`
     before a write.
     """
 
@@ -178,7 +179,7 @@ class DocumentTransaction:
     ) -> None:
         """Change and remove members; creates the document if it does not exist."""
         if isinstance(remove, str):
-            raise DocumentProblem("remove is a list of names, not one text")
+            raise DocumentError("remove is a list of names, not one text")
         changed = _checked(members or {})
         removed = set(remove)
         document = {**(self._load(collection, id) or {}), **changed}
@@ -206,21 +207,21 @@ class DocumentTransaction:
 
 
 def _name(collection: str, id: str) -> Name:
-    """Return the name of a document; raises DocumentProblem if it is invalid."""
+    """Return the name of a document; raises DocumentError if it is invalid."""
     problem = name_problem("collection", collection) or name_problem("id", id)
     if problem:
-        raise DocumentProblem(problem)
+        raise DocumentError(problem)
     return collection, id
 
 
 def _checked(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of a document in the form in which it will be read back."""
     if not isinstance(document, Mapping):
-        raise DocumentProblem(f"a document is an object of JSON, not {type(document).__qualname__}")
+        raise DocumentError(f"a document is an object of JSON, not {type(document).__qualname__}")
     try:
         return json_copy(document)
-    except (ValueProblem, UnicodeError, RecursionError) as error:
-        raise DocumentProblem(f"a document can't be JSON: {error}") from None
+    except (InvalidValueError, UnicodeError, RecursionError) as error:
+        raise DocumentError(f"a document can't be JSON: {error}") from None
 
 
 def _change(
@@ -245,3 +246,9 @@ def _change(
     return RowChange(
         table=collection, schema=SCHEMA, action=action, key={"id": id}, before=was, after=now
     )
+
+
+renamed(
+    __name__,
+    DocumentProblem="DocumentError",
+)

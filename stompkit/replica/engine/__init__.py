@@ -42,12 +42,12 @@ from stompkit.replica.engine._terms import (
     PeerStatus,
     Status,
 )
-from stompkit.replica.messages import Message, MessageProblem, Unpacker
+from stompkit.replica.messages import Message, MessageError, Unpacker
 from stompkit.replica.signed import SignedChangeset
 from stompkit.replica.signing import Signer, Verifier
 from stompkit.replica.store import ChangesetRecord, Reader, Store
 from stompkit.replica.vectors import dot_text
-from stompkit.replication.events import EventProblem
+from stompkit.replication.events import EventError
 from stompkit.replication.frames import Packet
 
 __all__ = ["Engine", "EngineSettings", "Outgoing", "PeerStatus", "Status"]
@@ -63,7 +63,7 @@ _MOST_FRESH: Final = 500
 class Engine:
     """The protocol engine of one replica; used by one thread.
 
-    Methods that use the store raise :class:`~stompkit.replica.store.StoreProblem`, and have no
+    Methods that use the store raise :class:`~stompkit.replica.store.ReplicaStoreError`, and have no
     effect then.
     """
 
@@ -182,7 +182,7 @@ class Engine:
             core.counts["received"] += 1
             try:
                 message = self._unpackers[port].add(headers, body)
-            except MessageProblem as problem:
+            except MessageError as problem:
                 self._refuse(str(problem))
                 continue
             if message is None:
@@ -204,7 +204,7 @@ class Engine:
                     incoming += self._changesets(message)
                     continue
                 facts = read(message)
-            except MessageProblem as problem:
+            except MessageError as problem:
                 self._refuse(f"{message.sender}: {problem}")
                 continue
             if isinstance(facts, Have):
@@ -229,7 +229,7 @@ class Engine:
         for item in message.items:
             try:
                 yield Incoming(SignedChangeset.decode(item), message.sender)
-            except (MessageProblem, EventProblem) as problem:
+            except (MessageError, EventError) as problem:
                 self._refuse(f"{message.sender}: {problem}")
 
     def _store(
@@ -260,7 +260,7 @@ class Engine:
                     try:
                         taken = self._snapshots.take(tx, page, list(message.items))
                         is_taken = True
-                    except MessageProblem as problem:
+                    except MessageError as problem:
                         self._refuse(f"{message.sender}: {problem}")
             if incoming or is_taken:
                 # After a snapshot, held changesets may be next.

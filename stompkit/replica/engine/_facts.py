@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from stompkit.replica.messages import Message, MessageProblem
+from stompkit.replica.messages import Message, MessageError
 
 __all__ = ["Gone", "Have", "Page", "PageWant", "Parted", "Sent", "Want", "facts_of", "read"]
 
@@ -113,7 +113,7 @@ _BY_NAME: Final = {str(kind.__struct_config__.tag): kind for kind in _KINDS}
 def read(message: Message) -> _Facts | None:
     """Return the facts of a message; ``None`` for an unknown kind.
 
-    Raises :class:`~stompkit.replica.messages.MessageProblem`.
+    Raises :class:`~stompkit.replica.messages.MessageError`.
     """
     kind = _BY_NAME.get(message.kind)
     if kind is None:
@@ -121,7 +121,7 @@ def read(message: Message) -> _Facts | None:
     try:
         return msgspec.convert({**message.facts, "kind": message.kind}, kind)
     except msgspec.ValidationError as error:
-        raise MessageProblem(f"a message {message.kind!r} is malformed: {error}") from None
+        raise MessageError(f"a message {message.kind!r} is malformed: {error}") from None
 
 
 def facts_of(facts: _Facts) -> tuple[str, dict[str, Any]]:

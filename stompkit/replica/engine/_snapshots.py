@@ -16,7 +16,7 @@ from stompkit.replica.engine._core import Core
 from stompkit.replica.engine._facts import Page, PageWant
 from stompkit.replica.engine._peers import Peers
 from stompkit.replica.engine._terms import Peer
-from stompkit.replica.messages import MessageProblem
+from stompkit.replica.messages import MessageError
 from stompkit.replica.rows import RowState
 from stompkit.replica.store import (
     LONGEST_NAME,
@@ -51,7 +51,7 @@ def _row_of(item: bytes) -> tuple[RowRecord, Vector]:
         if not made:
             raise ValueError("a row without a key")
     except (msgspec.DecodeError, ValueError) as error:
-        raise MessageProblem(f"a row of a page can't be read: {error}") from None
+        raise MessageError(f"a row of a page can't be read: {error}") from None
     record = RowRecord(id=row_id(table, made), table=table, key=made, state=state, is_live=False)
     return record, more
 
@@ -165,7 +165,7 @@ class Snapshots:
     def take(self, tx: Tx, page: Page, items: list[bytes]) -> dict[str, Any] | None:
         """Merge a page; returns the new state for :meth:`load`, ``None`` after the last.
 
-        Raises :class:`~stompkit.replica.messages.MessageProblem`.
+        Raises :class:`~stompkit.replica.messages.MessageError`.
         """
         assert self._state is not None
         state = dict(self._state)

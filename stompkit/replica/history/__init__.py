@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from stompkit._common.moved import renamed
 from stompkit.replica.data import Data
 from stompkit.replica.history._differences import difference, in_order
 from stompkit.replica.history._entries import (
     Counts,
     Entry,
-    RevisionProblem,
+    RevisionError,
     RowVersion,
     entry_of,
 )
@@ -52,7 +53,7 @@ __all__ = [
     "GraphNode",
     "History",
     "Key",
-    "RevisionProblem",
+    "RevisionError",
     "RowVersion",
     "Rows",
     "Shown",
@@ -68,8 +69,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class History:
     """Read-only queries of the history in a store.
 
-    Methods with a ``revision`` raise :class:`RevisionProblem` if it is unknown, ambiguous or
-    compacted. All methods raise :class:`~stompkit.replica.store.StoreProblem`.
+    Methods with a ``revision`` raise :class:`RevisionError` if it is unknown, ambiguous or
+    compacted. All methods raise :class:`~stompkit.replica.store.ReplicaStoreError`.
     """
 
     def __init__(self, store: Store, rules: Rules, data: Data) -> None:
@@ -172,16 +173,16 @@ class History:
         """Return all rows as written anywhere up to a time, as far as known here.
 
         Times are those of the writers' hybrid clocks, and a changeset is included only with its
-        causal predecessors. Raises :class:`RevisionProblem` for a time without a time zone, and for
+        causal predecessors. Raises :class:`RevisionError` for a time without a time zone, and for
         one before history begins.
         """
         if moment.tzinfo is None:
-            raise RevisionProblem(f"say in which zone {moment.isoformat(' ')} is, as in +00:00")
+            raise RevisionError(f"say in which zone {moment.isoformat(' ')} is, as in +00:00")
         hlc = (moment - _EPOCH) // timedelta(microseconds=1)
         with self._views(tables) as (_, steps, views):
             if steps.base.vector and hlc < steps.base.hlc:
                 begin = _EPOCH + timedelta(microseconds=steps.base.hlc)
-                raise RevisionProblem(
+                raise RevisionError(
                     f"history begins at {begin.isoformat(' ', 'seconds')}: what was before is"
                     " compacted"
                 )
@@ -284,3 +285,9 @@ def _heads(origins: Mapping[str, Any]) -> set[Dot]:
 def _is_of(origin: str, wanted: str | None) -> bool:
     """Return True if an origin is the wanted one, or of the wanted branch."""
     return wanted is None or origin == wanted or origin.partition("~")[0] == wanted
+
+
+renamed(
+    __name__,
+    RevisionProblem="RevisionError",
+)

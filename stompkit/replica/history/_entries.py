@@ -12,13 +12,13 @@ from stompkit.replica.vectors import Dot, dot_text
 from stompkit.replication.events import RowChange
 from stompkit.replication.values import Value
 
-__all__ = ["Counts", "Entry", "RevisionProblem", "RowVersion", "entry_of"]
+__all__ = ["Counts", "Entry", "RevisionError", "RowVersion", "entry_of"]
 
 #: Number of shown digits of an id: enough for ten thousand million changesets.
 _SHORT: Final = 12
 
 
-class RevisionProblem(ValueError):
+class RevisionError(ValueError):
     """A revision that cannot be found or shown; ``str()`` says why, and what to ask instead."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Final
 
-from stompkit.replica.history._entries import RevisionProblem
+from stompkit.replica.history._entries import RevisionError
 from stompkit.replica.identity import branch_of, is_origin
 from stompkit.replica.store import ChangesetRecord, OriginRecord, Reader
 from stompkit.replica.vectors import dot_text
@@ -24,7 +24,7 @@ _IS_NUMBER: Final = re.compile("[1-9][0-9]{0,18}").fullmatch
 
 
 def resolve(reader: Reader, revision: str) -> ChangesetRecord:
-    """Return the changeset of a name; raises :class:`RevisionProblem`, with advice.
+    """Return the changeset of a name; raises :class:`RevisionError`, with advice.
 
     A name is origin and number (``A~1f2e3d4c:17``), or the first six or more digits of an id. It
     can also be branch and number (``A:17``), if only one origin of that branch is known. ``head``
@@ -39,7 +39,7 @@ def resolve(reader: Reader, revision: str) -> ChangesetRecord:
     digits = name.lower()
     if _IS_ID(digits) and name not in {branch_of(origin) for origin in origins}:
         return _by_id(reader, digits)
-    raise RevisionProblem(_not_a_name(origins, name))
+    raise RevisionError(_not_a_name(origins, name))
 
 
 def heads_of(origins: Mapping[str, OriginRecord]) -> set[str]:
@@ -59,16 +59,16 @@ def heads_of(origins: Mapping[str, OriginRecord]) -> set[str]:
 def _only_head(reader: Reader, origins: Mapping[str, OriginRecord]) -> ChangesetRecord:
     heads = sorted(heads_of(origins))
     if not heads:
-        raise RevisionProblem("there is no head yet: nothing was ever written here")
+        raise RevisionError("there is no head yet: nothing was ever written here")
     names = [dot_text((name, origins[name].sequence)) for name in heads]
     if len(heads) > 1:
-        raise RevisionProblem(
+        raise RevisionError(
             f"there are {len(heads)} heads, which did not know of each other: {_listed(names)}."
             " Name one of them"
         )
     found = reader.changeset(heads[0], origins[heads[0]].sequence)
     if found is None:
-        raise RevisionProblem(f"the head, {names[0]}, is compacted: no history is kept")
+        raise RevisionError(f"the head, {names[0]}, is compacted: no history is kept")
     return found
 
 
@@ -76,7 +76,7 @@ def _by_number(reader: Reader, origins: Mapping[str, OriginRecord], name: str) -
     who, _, number = name.rpartition(":")
     origin = _origin(origins, who)
     if not _IS_NUMBER(number):
-        raise RevisionProblem(f"{name!r}: what follows the colon is the number of a changeset")
+        raise RevisionError(f"{name!r}: what follows the colon is the number of a changeset")
     sequence = int(number)
     found = reader.changeset(origin, sequence)
     if found is not None:
@@ -84,16 +84,14 @@ def _by_number(reader: Reader, origins: Mapping[str, OriginRecord], name: str) -
     known = origins[origin]
     last = dot_text((origin, known.sequence))
     if sequence > known.sequence:
-        raise RevisionProblem(
-            f"{dot_text((origin, sequence))} is not known here: the last is {last}"
-        )
+        raise RevisionError(f"{dot_text((origin, sequence))} is not known here: the last is {last}")
     first = max(known.floor, sequence) + 1
     kept = (
         f"from {dot_text((origin, first))} on they are kept"
         if first <= known.sequence
         else "none of this origin is kept"
     )
-    raise RevisionProblem(f"{dot_text((origin, sequence))} is compacted: {kept}")
+    raise RevisionError(f"{dot_text((origin, sequence))} is compacted: {kept}")
 
 
 def _origin(origins: Mapping[str, OriginRecord], who: str) -> str:
@@ -106,16 +104,16 @@ def _origin(origins: Mapping[str, OriginRecord], who: str) -> str:
         if len(found) == 1:
             return found[0]
         if found:
-            raise RevisionProblem(
+            raise RevisionError(
                 f"{len(found)} stores have written as {who!r}: name one of {_listed(found)}"
             )
     near = _near(who, written)
-    raise RevisionProblem(f"nothing that {who!r} has written is known here{near}")
+    raise RevisionError(f"nothing that {who!r} has written is known here{near}")
 
 
 def _by_id(reader: Reader, digits: str) -> ChangesetRecord:
     if not _LEAST_DIGITS <= len(digits) <= 64:
-        raise RevisionProblem(
+        raise RevisionError(
             f"{digits!r}: an id is named by its first {_LEAST_DIGITS} digits or more, up to 64"
         )
     found = reader.by_id(digits)
@@ -123,8 +121,8 @@ def _by_id(reader: Reader, digits: str) -> ChangesetRecord:
         return found[0]
     if found:
         names = [f"{each.id[: len(digits) + 6]}" for each in found]
-        raise RevisionProblem(f"{len(found)} ids begin with {digits!r}: {_listed(names)}")
-    raise RevisionProblem(
+        raise RevisionError(f"{len(found)} ids begin with {digits!r}: {_listed(names)}")
+    raise RevisionError(
         f"no changeset is kept here whose id begins with {digits!r}: it has not come yet, or is"
         " compacted"
     )

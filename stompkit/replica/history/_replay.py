@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from stompkit.replica.history._entries import RevisionProblem
+from stompkit.replica.history._entries import RevisionError
 from stompkit.replica.rows import RowState, Stamp
 from stompkit.replica.rules import Rules
 from stompkit.replica.store import ChangesetRecord, Reader, Tx, row_id
@@ -94,7 +94,7 @@ class Steps:
         self.base: Final = Base.load(reader)
 
     def upto(self, vector: Vector) -> Iterator[tuple[ChangesetRecord, dict[str, int]]]:
-        """Yield those in a vector; raises :class:`RevisionProblem` if some are not kept."""
+        """Yield those in a vector; raises :class:`RevisionError` if some are not kept."""
         clocks = dict(self.base.clocks)
         following = {origin: self.base.vector.get(origin, 0) + 1 for origin in vector}
         while ranges := {
@@ -115,7 +115,7 @@ class Steps:
     def clock_of(self, dot: Dot) -> dict[str, int]:
         """Return the full vector of a changeset: its past and itself.
 
-        Raises :class:`RevisionProblem` if it is in the base or not kept.
+        Raises :class:`RevisionError` if it is in the base or not kept.
         """
         origin, sequence = dot
         if covers(self.base.vector, dot):
@@ -123,10 +123,10 @@ class Steps:
         return [clock for _, clock in self.upto({origin: sequence})][-1]
 
     def check(self, vector: Vector, name: str) -> None:
-        """Raise :class:`RevisionProblem` if the base exceeds a vector."""
+        """Raise :class:`RevisionError` if the base exceeds a vector."""
         for origin, sequence in self.base.vector.items():
             if vector.get(origin, 0) < sequence:
-                raise RevisionProblem(
+                raise RevisionError(
                     f"{name} was made without {dot_text((origin, sequence))}, which is compacted by"
                     f" now together with what came before it: what was seen at {name} can't be"
                     f" told any more. What it has changed can: get({name!r})"
@@ -134,23 +134,23 @@ class Steps:
 
 
 def whole(record: ChangesetRecord) -> Changeset:
-    """Return the changeset with its id; raises :class:`RevisionProblem` without a kept body."""
+    """Return the changeset with its id; raises :class:`RevisionError` without a kept body."""
     if record.body is None:
-        raise RevisionProblem(
+        raise RevisionError(
             f"what {dot_text((record.origin, record.sequence))} has changed is not kept any more"
         )
     return msgspec.structs.replace(decode(record.body), id=record.id)
 
 
-def _compacted(dot: Dot) -> RevisionProblem:
-    return RevisionProblem(
+def _compacted(dot: Dot) -> RevisionError:
+    return RevisionError(
         f"{dot_text(dot)} is compacted: history begins after it. log() has what can be asked for;"
         " a longer retention keeps more in the future"
     )
 
 
-def _gap(dot: Dot) -> RevisionProblem:
-    return RevisionProblem(
+def _gap(dot: Dot) -> RevisionError:
+    return RevisionError(
         f"history is not whole: {dot_text(dot)} is not kept here. It begins anew with the next"
         " compaction"
     )

@@ -150,7 +150,7 @@ class RowState:
     def visible(self, rules: TableRules) -> dict[str, Value] | None:
         """Return the columns beside the key; ``None`` if the row does not exist.
 
-        Raises :class:`~stompkit.replica.rules.RuleProblem` from a custom rule.
+        Raises :class:`~stompkit.replica.rules.RuleError` from a custom rule.
         """
         if not self._is_there(rules):
             return None

@@ -36,7 +36,7 @@ class Conflict:
 
 
 def columns(contributions: Sequence[Contribution], rules: TableRules) -> dict[str, Value]:
-    """Return the visible columns, one version of each; raises RuleProblem from a custom rule."""
+    """Return the visible columns, one version of each; raises RuleError from a custom rule."""
     found: dict[str, Any] = {}
     for each in contributions:
         found |= each.values
@@ -47,7 +47,7 @@ def columns(contributions: Sequence[Contribution], rules: TableRules) -> dict[st
 
 
 def column_conflicts(contributions: Sequence[Contribution], rules: TableRules) -> list[Conflict]:
-    """Return the sorted conflicts of columns; raises RuleProblem from a custom rule."""
+    """Return the sorted conflicts of columns; raises RuleError from a custom rule."""
     names = [name for each in contributions for name in each.values]
     if len(set(names)) == len(names):
         return []

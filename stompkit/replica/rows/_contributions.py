@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from stompkit.replica.rows import _counters, _members
-from stompkit.replica.rules import Candidate, Rule, RuleProblem, Stamp, TableRules
+from stompkit.replica.rules import Candidate, Rule, RuleError, Stamp, TableRules
 from stompkit.replica.vectors import Dot
 from stompkit.replication.events import RowChange
 from stompkit.replication.values import Value, from_json, row_to_json, to_json
@@ -25,8 +25,8 @@ class Effect:
     def __init__(self, change: RowChange, rules: TableRules) -> None:
         """Analyse a change.
 
-        Raises ValueError for an action that replicas do not have, and its subclasses RuleProblem
-        and ValueProblem for invalid values.
+        Raises ValueError for an action that replicas do not have, and its subclasses RuleError
+        and InvalidValueError for invalid values.
         """
         self.is_write = change.action == "write"
         self.is_alive = change.action != "delete"
@@ -56,7 +56,7 @@ class Effect:
         self, name: str, rule: Rule, value: Value, before: Mapping[str, Value] | None
     ) -> None:
         if before is not None and name not in before:
-            raise RuleProblem(f"column {name}: nobody says what was there, and so what has changed")
+            raise RuleError(f"column {name}: nobody says what was there, and so what has changed")
         if rule.kind == "members":
             self.edits[name] = _members.edit(value, before and before[name], name)
             return

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from stompkit.replica.rules import RuleProblem
+from stompkit.replica.rules import RuleError
 from stompkit.replica.vectors import Dot, Vector
 from stompkit.replication.values import Value
 
@@ -39,7 +39,7 @@ class Share(msgspec.Struct, array_like=True, frozen=True):
 
 
 def number(value: Value, column: str) -> Decimal:
-    """Return the exact value of a counter; NULL is 0. Raises :class:`RuleProblem`."""
+    """Return the exact value of a counter; NULL is 0. Raises :class:`RuleError`."""
     places: int | str
     if value is None:
         return Decimal(0)
@@ -48,12 +48,12 @@ def number(value: Value, column: str) -> Decimal:
     elif isinstance(value, Decimal):
         exact, places = value, value.as_tuple().exponent
     else:
-        raise RuleProblem(
+        raise RuleError(
             f"column {column} is a counter: it takes whole numbers and Decimal, not"
             f" {type(value).__name__}"
         )
     if not isinstance(places, int) or places < -_DIGITS or exact.adjusted() > _DIGITS:
-        raise RuleProblem(
+        raise RuleError(
             f"column {column} is a counter: it takes numbers of at most {_DIGITS} digits before and"
             " behind the point"
         )

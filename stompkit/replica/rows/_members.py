@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from stompkit.replica.rules import RuleProblem, Stamp
+from stompkit.replica.rules import RuleError, Stamp
 from stompkit.replication.values import Value
 
 __all__ = ["Edit", "Part", "edit", "shown"]
@@ -64,7 +64,7 @@ class Edit(NamedTuple):
 
 
 def edit(after: Value, before: Value, column: str) -> Edit:
-    """Return the difference between two sets; raises :class:`RuleProblem`."""
+    """Return the difference between two sets; raises :class:`RuleError`."""
     kind, now = _read(after, column)
     _, then = _read(before, column)
     return Edit(kind, now - then, then - now)
@@ -79,12 +79,12 @@ def _read(value: Value, column: str) -> tuple[int, set[str]]:
     elif isinstance(value, (list, tuple)):
         allowed, kind = _SCALARS, _LIST
     else:
-        raise RuleProblem(
+        raise RuleError(
             f"column {column} has members: it takes sets and lists, not {type(value).__name__}"
         )
     for each in value:
         if not isinstance(each, allowed) or (isinstance(each, float) and not isfinite(each)):
-            raise RuleProblem(f"column {column} has members, and {each!r} can't be one")
+            raise RuleError(f"column {column} has members, and {each!r} can't be one")
     return kind, {_ENCODER.encode(each).decode() for each in value}
 
 

@@ -14,13 +14,14 @@ from sqlalchemy import Connection, Engine, MetaData
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from stompkit.replica.store._locking import Prepare, locking_of
-from stompkit.replica.store._problems import (
-    StoreBusy,
-    StoreProblem,
-    StoreUnavailable,
+from stompkit._common.moved import renamed
+from stompkit.replica.store._errors import (
+    ReplicaStoreError,
+    StoreBusyError,
+    StoreUnavailableError,
     problem_of,
 )
+from stompkit.replica.store._locking import Prepare, locking_of
 from stompkit.replica.store._records import (
     LONGEST_NAME,
     LONGEST_ORIGIN,
@@ -45,11 +46,11 @@ __all__ = [
     "PeerRecord",
     "Prepare",
     "Reader",
+    "ReplicaStoreError",
     "RowRecord",
     "Store",
-    "StoreBusy",
-    "StoreProblem",
-    "StoreUnavailable",
+    "StoreBusyError",
+    "StoreUnavailableError",
     "Tx",
     "check_name",
     "row_id",
@@ -91,7 +92,7 @@ class Store:
     def create(self) -> None:
         """Create missing tables; concurrent calls are harmless.
 
-        Raises :class:`StoreBusy` and :class:`StoreUnavailable`, and SQLAlchemy's errors.
+        Raises :class:`StoreBusyError` and :class:`StoreUnavailableError`, and SQLAlchemy's errors.
         """
         for left in reversed(range(_TRIES)):
             try:
@@ -108,10 +109,10 @@ class Store:
 
         ``prepare`` is called in it before it has the store's lock.
 
-        It waits for other transactions, and then raises :class:`StoreBusy`, as for every error that
-        a retry may resolve. It may be waiting for an application that waits for the store, and then
-        has to give way. Raises :class:`StoreUnavailable` if the database is unusable. Other
-        exceptions pass through.
+        It waits for other transactions, and then raises :class:`StoreBusyError`, as for every error
+        that a retry may resolve. It may be waiting for an application that waits for the store, and
+        then has to give way. Raises :class:`StoreUnavailableError` if the database is unusable.
+        Other exceptions pass through.
         """
         with self._errors(), self._locking.writing(prepare) as (connection, state):
             yield Tx(connection, self._statements, state)
@@ -148,7 +149,7 @@ class Store:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raise transient database errors as :class:`StoreProblem`."""
+        """Raise transient database errors as :class:`ReplicaStoreError`."""
         try:
             yield
         except DBAPIError as error:
@@ -158,4 +159,12 @@ class Store:
             # SQLAlchemy's message includes the application's parameters.
             raise problem from None
         except PoolTimeout as error:
-            raise StoreBusy(f"the store is in use: {error}") from None
+            raise StoreBusyError(f"the store is in use: {error}") from None
+
+
+renamed(
+    __name__,
+    StoreBusy="StoreBusyError",
+    StoreProblem="ReplicaStoreError",
+    StoreUnavailable="StoreUnavailableError",
+)

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import InvalidRequestError
 
 from stompkit._common.retry import Backoff
-from stompkit.replica.store._problems import StoreBusy
+from stompkit.replica.store._errors import StoreBusyError
 from stompkit.replica.store._statements import Statements
 
 __all__ = ["Locking", "Prepare", "locking_of"]
@@ -57,7 +57,7 @@ class Locking(ABC):
 
         ``prepare`` is called before the lock is taken.
 
-        Raises StoreBusy, and the driver's errors.
+        Raises StoreBusyError, and the driver's errors.
         """
 
     @abstractmethod
@@ -146,7 +146,7 @@ class _RowLocking(Locking):
             if found is not None:
                 return found.generation, found.position
             if time.monotonic() >= until:
-                raise StoreBusy("the store is in use: another transaction has not ended")
+                raise StoreBusyError("the store is in use: another transaction has not ended")
             time.sleep(backoff.fail())
 
     def _lock(self, connection: Connection) -> State:

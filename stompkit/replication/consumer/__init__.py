@@ -22,34 +22,40 @@ from functools import partial
 from itertools import takewhile
 from typing import Final, TypeVar
 
-from stompkit.link import Delivery, Link, LinkClosed, durable_subscription
+from stompkit._common.moved import renamed
+from stompkit.link import Delivery, Link, LinkClosedError, durable_subscription
 from stompkit.replication.consumer._gaps import GapPolicy, GapWatch
 from stompkit.replication.consumer._letters import DeadLetters, Kind
 from stompkit.replication.consumer._reports import (
-    ConsumerProblem,
+    ConsumerError,
     ConsumerStatus,
-    PoisonFrame,
+    PoisonFrameError,
     Problem,
     ProblemKind,
-    SequenceGap,
-    WindowTooSmall,
+    SequenceGapError,
+    WindowTooSmallError,
 )
-from stompkit.replication.consumer._retry_policy import LOOK_S, RetryPolicy, Stopped, Stopping
+from stompkit.replication.consumer._retry_policy import (
+    LOOK_S,
+    ConsumerStoppedError,
+    RetryPolicy,
+    Stopping,
+)
 from stompkit.replication.consumer._sequencer import Gap, Ready, Sequencer
 from stompkit.replication.consumer._windows import Windows
-from stompkit.replication.events import Changeset, EventProblem
-from stompkit.replication.sinks import ApplyProblem, Refused, RowSink, Sink
+from stompkit.replication.events import Changeset, EventError
+from stompkit.replication.sinks import ApplyError, Refused, RowSink, Sink
 
 __all__ = [
     "Consumer",
-    "ConsumerProblem",
+    "ConsumerError",
     "ConsumerStatus",
     "Gap",
     "GapPolicy",
-    "PoisonFrame",
+    "PoisonFrameError",
     "Problem",
-    "SequenceGap",
-    "WindowTooSmall",
+    "SequenceGapError",
+    "WindowTooSmallError",
 ]
 
 _log: Final = logging.getLogger(__name__)
@@ -107,7 +113,7 @@ class Consumer:
         changesets are complete and next in order. If all of them wait for a missing frame, another
         subscription is opened. The limits of all subscriptions are ``hold_back`` frames (by default
         four times ``prefetch``) and ``max_bytes`` bytes. A changeset with more frames or bytes
-        cannot be applied (:class:`WindowTooSmall`).
+        cannot be applied (:class:`WindowTooSmallError`).
 
         Changesets that cannot be applied go to the destination ``dead_letter``, with their headers
         and the reason. With a :class:`~stompkit.replication.sinks.RowSink`, only the refused
@@ -165,9 +171,9 @@ class Consumer:
     def run(self, stop: threading.Event | None = None) -> None:
         """Consume until :meth:`stop` is called or ``stop`` is set; in the caller's thread.
 
-        Unapplied changesets stay with the broker. Raises :class:`ConsumerProblem`,
-        :class:`~stompkit.replication.sinks.ApplyProblem`, the last error of the sink, and
-        :class:`~stompkit.link.LinkClosed`.
+        Unapplied changesets stay with the broker. Raises :class:`ConsumerError`,
+        :class:`~stompkit.replication.sinks.ApplyError`, the last error of the sink, and
+        :class:`~stompkit.link.LinkClosedError`.
         """
         self._stopping = Stopping(self._stop, stop)
         self._earlier_repeats += self._line.repeats
@@ -191,7 +197,7 @@ class Consumer:
                 self._look_for_gaps(windows)
             if not self._ack:
                 self._finish(windows)
-        except Stopped:
+        except ConsumerStoppedError:
             pass
         finally:
             windows.ack(self._line.take_spent())
@@ -264,7 +270,7 @@ class Consumer:
     def _finish(self, windows: Windows) -> None:
         """Apply frames that the broker has already forgotten."""
         windows.close()
-        with suppress(LinkClosed):
+        with suppress(LinkClosedError):
             while (delivery := windows.get(LOOK_S)) is not None:
                 self._take(delivery, windows)
         self._look_for_beginnings(windows)
@@ -274,7 +280,7 @@ class Consumer:
     def _take(self, delivery: Delivery, windows: Windows) -> None:
         try:
             self._line.add(delivery, self._clock())
-        except EventProblem as problem:
+        except EventError as problem:
             self._letters.bury([delivery], "frame", str(problem), problem, self._stopping)
             windows.ack([delivery])
         for origin in self._line.take_strangers():
@@ -310,7 +316,7 @@ class Consumer:
         changesets = [ready.changeset for ready in group]
         try:
             self._patiently(partial(self._sink.apply, changesets))
-        except ApplyProblem as problem:
+        except ApplyError as problem:
             if len(group) > 1:
                 # One of them cannot be applied; the others are applied separately.
                 for each in group:
@@ -335,7 +341,7 @@ class Consumer:
 
         try:
             self._patiently(partial(self._sink.apply_rows, changeset, refuse))
-        except ApplyProblem:
+        except ApplyError:
             return False
         self._applied_all([ready])
         return True
@@ -403,3 +409,12 @@ class Consumer:
             function(argument)
         except Exception:
             _log.exception("a callback of %r has failed", self)
+
+
+renamed(
+    __name__,
+    ConsumerProblem="ConsumerError",
+    PoisonFrame="PoisonFrameError",
+    SequenceGap="SequenceGapError",
+    WindowTooSmall="WindowTooSmallError",
+)

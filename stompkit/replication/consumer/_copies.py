@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
 from stompkit.replication.consumer._labels import Label, placeholder
-from stompkit.replication.events import Changeset, EventProblem
+from stompkit.replication.events import Changeset, EventError
 from stompkit.replication.frames import Reassembler
 
 __all__ = ["A", "Arrival", "Copies", "Copy", "Ready"]
@@ -75,7 +75,7 @@ class Copy(Generic[A]):
             whole = self.reassembler.add(arrival.headers, arrival.body)
             if whole is not None:
                 label.check(whole)
-        except EventProblem as problem:
+        except EventError as problem:
             self.problem = str(problem)
         else:
             self.whole = whole

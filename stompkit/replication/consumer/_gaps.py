@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from stompkit.replication.consumer._reports import SequenceGap, Teller, WindowTooSmall
+from stompkit.replication.consumer._reports import SequenceGapError, Teller, WindowTooSmallError
 from stompkit.replication.consumer._sequencer import Gap, Sequencer
 
 __all__ = ["GapPolicy", "GapWatch"]
@@ -29,11 +29,11 @@ class GapWatch:
     def look(self, line: Sequencer[Any], now: float, *, is_stuck: bool) -> None:
         """Handle the current gaps; ``is_stuck`` means that no more frames can arrive until then.
 
-        Raises :class:`SequenceGap` and :class:`WindowTooSmall`.
+        Raises :class:`SequenceGapError` and :class:`WindowTooSmallError`.
         """
         gaps = line.gaps(now)
         if is_stuck and all(gap.found is None for gap in gaps):
-            raise WindowTooSmall(
+            raise WindowTooSmallError(
                 f"{line.frames} frames with {line.size} octets are held, which is all that prefetch"
                 ", hold_back and max_bytes allow, and no changeset is whole: "
                 + "; ".join(map(str, gaps))
@@ -48,9 +48,9 @@ class GapWatch:
                 line.skip(gap, now)
                 self._tell("skipped", f"{gap}; it is passed over", gap.origin, gap.missing)
             elif is_stuck:
-                raise SequenceGap(gap, "; no more can be held")
+                raise SequenceGapError(gap, "; no more can be held")
             elif is_over and self._policy == "stop":
-                raise SequenceGap(gap)
+                raise SequenceGapError(gap)
             elif is_over:
                 self._remind(gap, now)
 

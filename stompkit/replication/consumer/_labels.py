@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from stompkit.replication.events import FORMAT, Changeset, EventProblem, Source
+from stompkit.replication.events import FORMAT, Changeset, EventError, Source
 from stompkit.replication.frames import CONTENT_TYPE
 
 __all__ = ["Label", "label_of", "placeholder", "read_label"]
@@ -30,10 +30,10 @@ class Label:
     parts: int = 1
 
     def check(self, changeset: Changeset) -> None:
-        """Raise EventProblem if the body is a different changeset from the headers."""
+        """Raise EventError if the body is a different changeset from the headers."""
         found = (changeset.id, changeset.origin, changeset.sequence)
         if found != (self.id, self.origin, self.sequence):
-            raise EventProblem(
+            raise EventError(
                 f"the headers are those of changeset {self.sequence} of {self.origin!r}, and the "
                 f"body is {changeset.sequence} of {changeset.origin!r}, or has another id"
             )
@@ -42,19 +42,19 @@ class Label:
 def read_label(headers: Mapping[str, str]) -> Label | None:
     """Return the label of a frame, or ``None`` if only the body identifies the changeset.
 
-    Raises EventProblem for headers of another kind of message.
+    Raises EventError for headers of another kind of message.
     """
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in _TYPES:
-        raise EventProblem(f"its content-type is {headers['content-type']!r}, not {CONTENT_TYPE!r}")
+        raise EventError(f"its content-type is {headers['content-type']!r}, not {CONTENT_TYPE!r}")
     schema = headers.get("stompkit-schema", str(FORMAT))
     if not all(name in headers for name in _NEEDED):
         if schema != str(FORMAT):
-            raise EventProblem(f"its stompkit-schema is {schema!r}, and {FORMAT} is known")
+            raise EventError(f"its stompkit-schema is {schema!r}, and {FORMAT} is known")
         return None
     part, parts = _number(headers, "stompkit-part", "1"), _number(headers, "stompkit-parts", "1")
     if not 0 < part <= parts:
-        raise EventProblem(f"it is part {part} of {parts}")
+        raise EventError(f"it is part {part} of {parts}")
     return Label(
         headers["stompkit-changeset"],
         headers["stompkit-origin"],
@@ -84,5 +84,5 @@ def placeholder(label: Label) -> Changeset:
 def _number(headers: Mapping[str, str], name: str, default: str = "") -> int:
     text = headers.get(name, default)
     if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
-        raise EventProblem(f"its {name} is {text!r}, which is no number")
+        raise EventError(f"its {name} is {text!r}, which is no number")
     return int(text)

@@ -11,11 +11,11 @@ import msgspec
 
 from stompkit.link import Link
 from stompkit.replication.consumer._copies import Arrival
-from stompkit.replication.consumer._reports import PoisonFrame, Teller
-from stompkit.replication.consumer._retry_policy import LOOK_S, Stopped, Stopping
+from stompkit.replication.consumer._reports import PoisonFrameError, Teller
+from stompkit.replication.consumer._retry_policy import LOOK_S, ConsumerStoppedError, Stopping
 from stompkit.replication.events import Changeset, RowChange
 from stompkit.replication.frames import Packet, packets
-from stompkit.replication.sinks import ApplyProblem, Refused
+from stompkit.replication.sinks import ApplyError, Refused
 
 __all__ = ["DeadLetters", "Kind"]
 
@@ -64,13 +64,14 @@ class DeadLetters:
     ) -> None:
         """Send the frames, of ``changeset`` if valid, and wait for the broker's confirmation.
 
-        If there is no destination, raises the error, or :class:`PoisonFrame` for it. Also raises
-        :class:`Stopped`, and errors of sending.
+        If there is no destination, raises the error, or :class:`PoisonFrameError` for it. Also
+        raises
+        :class:`ConsumerStoppedError`, and errors of sending.
         """
         if self._destination is None:
-            if isinstance(error, ApplyProblem):
+            if isinstance(error, ApplyError):
                 raise error
-            raise PoisonFrame(
+            raise PoisonFrameError(
                 f"a frame from {self._original} is no changeset, and there is no destination for "
                 f"dead letters: {reason}"
             ) from error
@@ -91,11 +92,11 @@ class DeadLetters:
         """Send a frame for each refused change, and wait for the broker's confirmation.
 
         Each frame is the changeset with this change only, with the same id and number. Raises
-        :class:`~stompkit.replication.sinks.ApplyProblem` if there is no destination,
-        :class:`Stopped`, and errors of sending.
+        :class:`~stompkit.replication.sinks.ApplyError` if there is no destination,
+        :class:`ConsumerStoppedError`, and errors of sending.
         """
         if self._destination is None:
-            raise ApplyProblem(refused[0].reason)
+            raise ApplyError(refused[0].reason)
         letters = [
             letter
             for each in refused
@@ -129,7 +130,7 @@ class DeadLetters:
                 return
             except FutureTimeout:
                 if stopping.is_set:
-                    raise Stopped from None
+                    raise ConsumerStoppedError from None
 
 
 @dataclass(frozen=True)

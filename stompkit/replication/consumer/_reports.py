@@ -9,25 +9,25 @@ from typing import Literal, Protocol
 from stompkit.replication.consumer._sequencer import Gap
 
 __all__ = [
-    "ConsumerProblem",
+    "ConsumerError",
     "ConsumerStatus",
-    "PoisonFrame",
+    "PoisonFrameError",
     "Problem",
     "ProblemKind",
-    "SequenceGap",
+    "SequenceGapError",
     "Teller",
-    "WindowTooSmall",
+    "WindowTooSmallError",
 ]
 
 #: See :class:`Problem`.
 ProblemKind = Literal["gap", "skipped", "late", "dead-letter", "retry"]
 
 
-class ConsumerProblem(Exception):
+class ConsumerError(Exception):
     """The consumer cannot continue; ``str()`` gives the reason and the remedy."""
 
 
-class SequenceGap(ConsumerProblem):
+class SequenceGapError(ConsumerError):
     """A changeset is missing; ``gap`` describes it."""
 
     def __init__(self, gap: Gap, more: str = "") -> None:
@@ -36,11 +36,11 @@ class SequenceGap(ConsumerProblem):
         self.gap = gap
 
 
-class PoisonFrame(ConsumerProblem):
+class PoisonFrameError(ConsumerError):
     """A frame is not a valid changeset, and there is no dead-letter destination."""
 
 
-class WindowTooSmall(ConsumerProblem):
+class WindowTooSmallError(ConsumerError):
     """A changeset has more frames or bytes than may be held until it is complete."""
 
 

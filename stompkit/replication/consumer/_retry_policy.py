@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from stompkit._common.retry import Backoff
-from stompkit.replication.sinks import ApplyProblem, SinkMisconfigured
+from stompkit.replication.sinks import ApplyError, SinkMisconfiguredError
 
-__all__ = ["LOOK_S", "RetryPolicy", "Stopped", "Stopping"]
+__all__ = ["LOOK_S", "ConsumerStoppedError", "RetryPolicy", "Stopping"]
 
 _Given = TypeVar("_Given")
 
@@ -18,7 +18,7 @@ _Given = TypeVar("_Given")
 LOOK_S: Final = 0.1
 
 
-class Stopped(Exception):
+class ConsumerStoppedError(Exception):
     """The consumer was stopped while it was waiting."""
 
 
@@ -36,11 +36,11 @@ class Stopping:
         return self._own.is_set() or (self._given is not None and self._given.is_set())
 
     def pause(self, seconds: float) -> None:
-        """Wait; raises :class:`Stopped` soon after one of them is set."""
+        """Wait; raises :class:`ConsumerStoppedError` soon after one of them is set."""
         while seconds > 0:
             self._own.wait(min(seconds, LOOK_S))
             if self.is_set:
-                raise Stopped
+                raise ConsumerStoppedError
             seconds -= LOOK_S
 
 
@@ -60,14 +60,14 @@ class RetryPolicy:
     def call(self, function: Callable[[], _Given], stopping: Stopping) -> _Given:
         """Call a function until it succeeds.
 
-        Raises ApplyProblem and SinkMisconfigured at once, the function's last error, and
-        :class:`Stopped`. A failure may have come before or after the sink's commit. The sink itself
-        therefore skips changesets that it has already applied.
+        Raises ApplyError and SinkMisconfiguredError at once, the function's last error, and
+        :class:`ConsumerStoppedError`. A failure may have come before or after the sink's commit.
+        The sink itself therefore skips changesets that it has already applied.
         """
         for pause_s in self._pauses():
             try:
                 return function()
-            except (ApplyProblem, SinkMisconfigured):
+            except (ApplyError, SinkMisconfiguredError):
                 raise
             except Exception as error:
                 self.on_failure(error)

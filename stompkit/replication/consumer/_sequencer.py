@@ -10,7 +10,7 @@ from typing import Final, Generic
 
 from stompkit.replication.consumer._copies import A, Arrival, Copies, Copy, Ready
 from stompkit.replication.consumer._labels import label_of, read_label
-from stompkit.replication.events import EventProblem
+from stompkit.replication.events import EventError
 from stompkit.replication.frames import Reassembler
 
 __all__ = ["FIRST", "Arrival", "Gap", "Ready", "Sequencer"]
@@ -100,12 +100,12 @@ class Sequencer(Generic[A]):
     # Input.
 
     def add(self, arrival: A, now: float) -> None:
-        """Add a frame; raises EventProblem if it does not belong to a changeset."""
+        """Add a frame; raises EventError if it does not belong to a changeset."""
         label = read_label(arrival.headers)
         if label is None:
             whole = Reassembler().add(arrival.headers, arrival.body)
             if whole is None:
-                raise EventProblem("a part of a changeset does not say of which")
+                raise EventError("a part of a changeset does not say of which")
             label = label_of(whole)
         track = self._tracks.get(label.origin)
         if track is None:

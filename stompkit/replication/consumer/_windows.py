@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from stompkit.link import Delivery, Inbox, Link
-from stompkit.replication.consumer._retry_policy import Stopped, Stopping
+from stompkit.replication.consumer._retry_policy import ConsumerStoppedError, Stopping
 
 __all__ = ["Windows"]
 
@@ -58,7 +58,7 @@ class Windows:
     def grow(self) -> None:
         """Open another subscription, when a broker is connected.
 
-        Raises Stopped, and the errors of Link.subscribe.
+        Raises ConsumerStoppedError, and the errors of Link.subscribe.
         """
         try:
             inbox = self._link.subscribe(
@@ -70,7 +70,7 @@ class Windows:
                 stop=lambda: self._stopping.is_set,
             )
         except TimeoutError:
-            raise Stopped from None
+            raise ConsumerStoppedError from None
         self._inboxes.append(inbox)
 
     def get(self, timeout_s: float) -> Delivery | None:

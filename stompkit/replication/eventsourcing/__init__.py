@@ -9,6 +9,7 @@ changesets of any publisher.
 from typing import TYPE_CHECKING, Any
 
 from stompkit._common.lazy import imported
+from stompkit._common.moved import renamed
 from stompkit.replication.eventsourcing.prepare import (
     PrepareCommit,
     Prepared,
@@ -16,7 +17,7 @@ from stompkit.replication.eventsourcing.prepare import (
     session_id,
 )
 from stompkit.replication.eventsourcing.publisher import sqlalchemy_es_pub
-from stompkit.replication.eventsourcing.recovery import Recovered, RecoveryProblem, recover
+from stompkit.replication.eventsourcing.recovery import Recovered, RecoveryError, recover
 from stompkit.replication.eventsourcing.sql_prepare import SqlPrepareCommit
 from stompkit.replication.eventsourcing.sql_store import SqlEventStore
 from stompkit.replication.eventsourcing.store import EventStore, Namespace
@@ -38,7 +39,7 @@ __all__ = [
     "PrepareCommit",
     "Prepared",
     "Recovered",
-    "RecoveryProblem",
+    "RecoveryError",
     "RedisEventStore",
     "RedisPrepareCommit",
     "SqlEventStore",
@@ -64,3 +65,9 @@ _OF_REDIS = {
 
 def __getattr__(name: str) -> Any:
     return imported(__name__, _OF_REDIS, name)
+
+
+renamed(
+    __name__,
+    RecoveryProblem="RecoveryError",
+)

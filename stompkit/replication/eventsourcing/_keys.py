@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from stompkit.replication.values import ValueProblem, from_json, to_json
+from stompkit.replication.values import InvalidValueError, from_json, to_json
 
 __all__ = ["key_from_text", "key_to_text", "keys_from_texts", "keys_to_texts"]
 
@@ -18,13 +18,13 @@ _DECODER: Final = msgspec.json.Decoder()
 def key_to_text(key: Any) -> str:
     """Return a signal's key as JSON: ``7``, ``"a"``, ``[7,"a"]`` for a key of two columns.
 
-    Raises :class:`~stompkit.replication.values.ValueProblem` for a value without a JSON form.
+    Raises :class:`~stompkit.replication.values.InvalidValueError` for a value without a JSON form.
     """
     value = [to_json(each) for each in key] if isinstance(key, tuple) else to_json(key)
     try:
         return _ENCODER.encode(value).decode()
     except UnicodeEncodeError as error:
-        raise ValueProblem(f"a key is no text of Unicode: {error}") from None
+        raise InvalidValueError(f"a key is no text of Unicode: {error}") from None
 
 
 def key_from_text(text: str | bytes) -> Any:

@@ -112,8 +112,8 @@ class PrepareCommit(ABC):
         """Note the changes of a transaction until now, in place of the previous note.
 
         ``event`` has the keys of rows by signals, as in ``{"users_write": [7]}``. An empty event
-        makes no note. Returns True if the server has stored the note. Raises ``ValueProblem`` for
-        keys without a JSON form.
+        makes no note. Returns True if the server has stored the note. Raises ``InvalidValueError``
+        for keys without a JSON form.
         """
         texts = {name: keys for name, keys in keys_to_texts(event).items() if keys}
         if not texts:

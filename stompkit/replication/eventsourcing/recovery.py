@@ -13,6 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.types import TypeDecorator
 
+from stompkit._common.moved import renamed
 from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
 from stompkit.replication.eventsourcing._keys import key_to_text
 from stompkit.replication.eventsourcing.prepare import PrepareCommit, Prepared
@@ -23,12 +24,12 @@ from stompkit.replication.signals import emit
 from stompkit.replication.tables import Tables
 from stompkit.replication.values import Value
 
-__all__ = ["Recovered", "RecoveryProblem", "recover"]
+__all__ = ["Recovered", "RecoveryError", "recover"]
 
 _log: Final = logging.getLogger(__name__)
 
 
-class RecoveryProblem(Exception):
+class RecoveryError(Exception):
     """The changes of a session cannot be read; ``str()`` gives the reason."""
 
 
@@ -116,7 +117,7 @@ def _recovered(
     name = f"recovery.{stuck.id}"
     changeset = make_changeset(name, 1, changes, source, id=name)
     if store is not None and not store_changeset(store, changeset):
-        raise RecoveryProblem("its events can't be stored")
+        raise RecoveryError("its events can't be stored")
     publish(changeset)
     return changeset
 
@@ -137,7 +138,7 @@ class _Reader:
         self._converters = Converters()
 
     def read(self, stuck: Prepared) -> list[RowChange]:
-        """Return all changes, as of one time; raises :class:`RecoveryProblem`."""
+        """Return all changes, as of one time; raises :class:`RecoveryError`."""
         with self._make() as session:
             try:
                 found = [
@@ -146,7 +147,7 @@ class _Reader:
                     if (change := self._change(session, table, key, actions)) is not None
                 ]
             except SQLAlchemyError as error:
-                raise RecoveryProblem(f"what it has changed can't be read: {error}") from error
+                raise RecoveryError(f"what it has changed can't be read: {error}") from error
         return [
             self._tables.shape(change)
             for change in found
@@ -160,7 +161,7 @@ class _Reader:
             table_name, _, action = name.rpartition("_")
             for key in keys:
                 if key is None:
-                    raise RecoveryProblem(f"rows of {table_name} have no key to find them by")
+                    raise RecoveryError(f"rows of {table_name} have no key to find them by")
                 place = (table_name, key_to_text(key))
                 if place not in rows:
                     rows[place] = (self._table(session, table_name), key, set())
@@ -170,7 +171,7 @@ class _Reader:
     def _table(self, session: Session, name: str) -> Table:
         if self._given is not None:
             if name not in self._given.tables:
-                raise RecoveryProblem(f"the metadata has no table {name}")
+                raise RecoveryError(f"the metadata has no table {name}")
             return self._given.tables[name]
         if name not in self._reflected.tables:
             schema, _, table = name.rpartition(".")
@@ -184,7 +185,7 @@ class _Reader:
         primary = list(table.primary_key)
         values = key if isinstance(key, tuple) else (key,)
         if len(values) != len(primary):
-            raise RecoveryProblem(f"the key of {table.fullname} is not {key!r}")
+            raise RecoveryError(f"the key of {table.fullname} is not {key!r}")
         # Compare each value in Python: values that the database considers equal may differ.
         same = (
             type_coerce(column, _plain(column.type)) == value
@@ -231,3 +232,9 @@ def _session_maker(given: Any) -> Callable[[], Session]:
     # A scoped_session would return the session that this thread is using.
     maker: Callable[[], Session] = getattr(given, "session_factory", given)
     return maker
+
+
+renamed(
+    __name__,
+    RecoveryProblem="RecoveryError",
+)

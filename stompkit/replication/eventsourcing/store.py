@@ -153,8 +153,8 @@ class EventStore(ABC):
         """Store a changeset with the time ``ts``, by default the server's time.
 
         A changeset whose ``id`` is already in the namespace is not stored again. Raises
-        ``RuntimeError`` for a store without history, and ``ValueProblem`` for values without a JSON
-        form.
+        ``RuntimeError`` for a store without history, and ``InvalidValueError`` for values without a
+        JSON form.
         """
         self._demand_history()
         time = None if ts is None else _checked_time(ts)

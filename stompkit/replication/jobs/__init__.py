@@ -19,8 +19,14 @@ to
 
 from __future__ import annotations
 
+from stompkit._common.moved import renamed
 from stompkit._common.secrets import mask_url as masked
 from stompkit.replication.jobs._job import Job
-from stompkit.replication.jobs._settings import JobProblem, JobSettings, JobStatus
+from stompkit.replication.jobs._settings import JobError, JobSettings, JobStatus
 
-__all__ = ["Job", "JobProblem", "JobSettings", "JobStatus", "masked"]
+__all__ = ["Job", "JobError", "JobSettings", "JobStatus", "masked"]
+
+renamed(
+    __name__,
+    JobProblem="JobError",
+)

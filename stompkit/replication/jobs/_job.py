@@ -20,12 +20,12 @@ from blinker import Signal
 from sqlalchemy import Engine
 
 from stompkit._common.secrets import mask, mask_url
-from stompkit.link import Link, LinkClosed
+from stompkit.link import Link, LinkClosedError
 from stompkit.replication.consumer import Consumer
 from stompkit.replication.events import Changeset
-from stompkit.replication.feeder import Feeder, FeederClosed
+from stompkit.replication.feeder import Feeder, FeederClosedError
 from stompkit.replication.jobs._settings import (
-    JobProblem,
+    JobError,
     JobSettings,
     JobStatus,
     database_of,
@@ -46,7 +46,7 @@ from stompkit.replication.offsets import FileOffsets
 from stompkit.replication.publication import Publication
 from stompkit.replication.signals import emit
 from stompkit.replication.sinks import Refuse, RowSink, Sink
-from stompkit.replication.sinks.signals import SignalSink, SignalsStopped
+from stompkit.replication.sinks.signals import SignalSink, SignalsStoppedError
 from stompkit.replication.subscribers.printing import print_sub
 from stompkit.replication.subscribers.stomp import StompSub, stomp_sub
 from stompkit.replication.tables import Tables
@@ -118,7 +118,7 @@ class _Counted:
         changeset = _selected(self._tables, changeset)
         try:
             futures = emit(changeset, changesets=self._signal)
-        except (FeederClosed, LinkClosed):
+        except (FeederClosedError, LinkClosedError):
             if not self._stop.is_set():
                 raise
             # The changeset stays in the outbox, and the relay waits a while for earlier ones.
@@ -145,7 +145,7 @@ class Job:
     def __init__(
         self, settings: JobSettings, *, on_applied: Callable[[Changeset], object] | None = None
     ) -> None:
-        """Check the settings without connecting; raises :class:`JobProblem`.
+        """Check the settings without connecting; raises :class:`JobError`.
 
         ``on_applied`` is called with each changeset from a broker that a database, a cache or an
         index has applied, because no signal is sent for these.
@@ -154,11 +154,11 @@ class Job:
         self._on_applied = on_applied
         self._tables = settings.selection()
         if settings.create and settings.source.startswith("outbox+"):
-            raise JobProblem(
+            raise JobError(
                 "--create: an outbox does not tell what columns tables have; make the tables"
             )
         if settings.once and settings.source.startswith(BROKERS):
-            raise JobProblem("--once is for databases: a broker does not say where its end is")
+            raise JobError("--once is for databases: a broker does not say where its end is")
         self._source_scheme = scheme_of(settings.source, "from", is_source)
         self._to_scheme = scheme_of(settings.to, "to", is_target)
         brokers = [
@@ -169,7 +169,7 @@ class Job:
         check(settings, brokers)
         self.name: Final = settings.name or name_of(settings)
         if not re.fullmatch(r"[\w.-]+", self.name):
-            raise JobProblem(f"the name {self.name!r} is to name files: letters, digits, - . and _")
+            raise JobError(f"the name {self.name!r} is to name files: letters, digits, - . and _")
         self._directory = settings.directory
         self._started = datetime.now(UTC)
         self._phase = "starting"
@@ -200,7 +200,7 @@ class Job:
     def run(self) -> None:
         """Run until the job has ended or :meth:`stop` is called; in the caller's thread.
 
-        Raises :class:`JobProblem`, and errors of the source or the target that cannot be retried.
+        Raises :class:`JobError`, and errors of the source or the target that cannot be retried.
         """
         with ExitStack() as stack:
             try:
@@ -257,7 +257,7 @@ class Job:
         try:
             if not self._stop.is_set():
                 source.run()
-        except (FeederClosed, LinkClosed, SignalsStopped):
+        except (FeederClosedError, LinkClosedError, SignalsStoppedError):
             # Changesets that could not be passed on will be read again.
             if self._failure is None and not self._stop.is_set():
                 raise
@@ -275,7 +275,7 @@ class Job:
         def closed(done: Future[None]) -> None:
             error = done.exception()
             if error is not None:
-                self._fail(LinkClosed(f"{mask_url(url)}: {error}"))
+                self._fail(LinkClosedError(f"{mask_url(url)}: {error}"))
 
         self._links.append((mask_url(url), link))
         self._stop_targets.append(link.stop)
@@ -445,7 +445,7 @@ class Job:
                     pass
                 owner = relay.status().lease_owner
                 if not relay.status().is_leading and owner is not None:
-                    raise JobProblem(f"the outbox is published by another relay, {owner}")
+                    raise JobError(f"the outbox is published by another relay, {owner}")
             else:
                 relay.run(self._stop)
 

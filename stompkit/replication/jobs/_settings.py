@@ -14,13 +14,13 @@ import msgspec
 
 from stompkit.replication.tables import Tables
 
-__all__ = ["JobProblem", "JobSettings", "JobStatus", "database_of"]
+__all__ = ["JobError", "JobSettings", "JobStatus", "database_of"]
 
 #: Internal tables of sinks, outboxes and offsets, which are never replicated.
 _OWN_TABLES: Final = "stompkit_*"
 
 
-class JobProblem(Exception):
+class JobError(Exception):
     """A job cannot run with these settings; ``str()`` says which to change."""
 
 
@@ -84,7 +84,7 @@ class JobSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, rena
         return Path(self.state_dir or state_directory())
 
     def selection(self) -> Tables:
-        """Return the selected tables; raises :class:`JobProblem`.
+        """Return the selected tables; raises :class:`JobError`.
 
         For MySQL and MariaDB, the default is the database in the URL, if there is one.
         """
@@ -98,7 +98,7 @@ class JobSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, rena
                 masks=self.masks,
             )
         except ValueError as error:
-            raise JobProblem(str(error)) from None
+            raise JobError(str(error)) from None
 
 
 def database_of(source: str) -> str:

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, create_engine, make_url
 
 from stompkit._common.secrets import mask_url
 from stompkit.link import BrokerUrl
-from stompkit.replication.jobs._settings import JobProblem, JobSettings
+from stompkit.replication.jobs._settings import JobError, JobSettings
 
 __all__ = [
     "BROKERS",
@@ -65,7 +65,7 @@ def scheme_of(url: str, option: str, knows: Callable[[str], bool]) -> str:
         if scheme.removeprefix("outbox+").startswith(f"{name}+"):
             plain = scheme[: scheme.index(name) + len(name)]
     if not found or not knows(plain):
-        raise JobProblem(
+        raise JobError(
             f"--{option} is a URL that begins with "
             + (
                 "mysql://, mariadb://, postgresql://, stomp://, or outbox+ and one of SQLAlchemy"
@@ -82,9 +82,9 @@ def broker_of(url: str, option: str) -> BrokerUrl:
     try:
         parsed = BrokerUrl.parse(url)
     except ValueError as error:
-        raise JobProblem(f"--{option}: {error}") from None
+        raise JobError(f"--{option}: {error}") from None
     if not parsed.destination:
-        raise JobProblem(
+        raise JobError(
             f"--{option} {mask_url(url)!r} names no destination: stomp://HOST:PORT/queue/NAME"
         )
     return parsed
@@ -97,26 +97,26 @@ def engine_of(url: str) -> Engine:
 
 
 def check(settings: JobSettings, brokers: Sequence[BrokerUrl]) -> None:
-    """Refuse contradictory or ineffective settings; raises :class:`JobProblem`."""
+    """Refuse contradictory or ineffective settings; raises :class:`JobError`."""
     is_from_broker = settings.source.startswith(BROKERS)
     if min(settings.partitions, settings.max_frame_bytes, settings.batch, settings.prefetch) < 1:
-        raise JobProblem("--partitions, --max-frame-bytes, --batch and --prefetch are at least 1")
+        raise JobError("--partitions, --max-frame-bytes, --batch and --prefetch are at least 1")
     if settings.partitions > 1 and not settings.to.startswith(BROKERS):
-        raise JobProblem(
+        raise JobError(
             "--partitions is for a job that sends to a broker; each of their destinations, "
             "NAME.0, NAME.1 and so on, is read by a job of its own"
         )
     if len(brokers) == 2:
         source, target = brokers
         if source.destination == target.destination and set(source.hosts) & set(target.hosts):
-            raise JobProblem("--to is where --from reads: it would go round for ever")
+            raise JobError("--to is where --from reads: it would go round for ever")
     for option, is_given in (("durable", settings.durable), ("dead-letter", settings.dead_letter)):
         if is_given and not is_from_broker:
-            raise JobProblem(f"--{option} is for a job that reads a broker")
+            raise JobError(f"--{option} is for a job that reads a broker")
     if settings.durable and brokers[0].destination.startswith("/queue/"):
-        raise JobProblem("--durable is for topics: a queue keeps what nobody has read anyway")
+        raise JobError("--durable is for topics: a queue keeps what nobody has read anyway")
     if settings.dead_letter and settings.dead_letter == brokers[0].destination:
-        raise JobProblem("--dead-letter is where --from reads: it would go round for ever")
+        raise JobError("--dead-letter is where --from reads: it would go round for ever")
 
 
 def name_of(settings: JobSettings) -> str:

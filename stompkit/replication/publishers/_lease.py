@@ -12,14 +12,14 @@ from sqlalchemy.exc import IntegrityError
 
 from stompkit.replication.publishers.outbox_tables import OutboxTables, database_clock
 
-__all__ = ["Lease", "LeaseLost", "OutboxProblem", "State"]
+__all__ = ["Lease", "OutboxError", "OutboxLeaseLostError", "State"]
 
 
-class LeaseLost(Exception):
+class OutboxLeaseLostError(Exception):
     """Another relay has taken over."""
 
 
-class OutboxProblem(ValueError):
+class OutboxError(ValueError):
     """The outbox belongs to another origin."""
 
 
@@ -63,7 +63,7 @@ class Lease:
     def acquire(self, origin: str | None) -> State | None:
         """Acquire the lease if it is free or expired; return ``None`` if another relay owns it.
 
-        The first call for an outbox creates the row. Raises :class:`OutboxProblem` if the outbox
+        The first call for an outbox creates the row. Raises :class:`OutboxError` if the outbox
         has another origin.
         """
         self._number = None
@@ -90,9 +90,7 @@ class Lease:
             )
             found = connection.execute(select(table)).one_or_none()
             if found is not None and origin not in (None, found.origin):
-                raise OutboxProblem(
-                    f"the origin of this outbox is {found.origin!r}, not {origin!r}"
-                )
+                raise OutboxError(f"the origin of this outbox is {found.origin!r}, not {origin!r}")
             if taken.rowcount:
                 assert found is not None
                 self._number = found.lease_number
@@ -124,7 +122,7 @@ class Lease:
         self._expires_s = 0.0
 
     def renew(self, connection: Connection) -> None:
-        """Begin a transaction of the owner; raises :class:`LeaseLost`."""
+        """Begin a transaction of the owner; raises :class:`OutboxLeaseLostError`."""
         begun = time.monotonic()
         table = self._state
         if self._number is not None:
@@ -135,7 +133,7 @@ class Lease:
                 self._expires_s = begun + self._seconds
                 return
         self._number = None
-        raise LeaseLost("another relay has taken the lease of the outbox")
+        raise OutboxLeaseLostError("another relay has taken the lease of the outbox")
 
     def release(self) -> None:
         """Release the lease, if it is owned."""

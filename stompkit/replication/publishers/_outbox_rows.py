@@ -54,8 +54,8 @@ class OutboxRows:
     def exchange(self, confirmed: tuple[int, int] | None, most: int) -> Sequence[Changeset]:
         """Remove confirmed rows by their range of numbers, and read up to ``most`` changesets.
 
-        An idle outbox is not written to. Raises ``LeaseLost``, and the errors of the database; then
-        call :meth:`begin` before the next call.
+        An idle outbox is not written to. Raises ``OutboxLeaseLostError``, and the errors of the
+        database; then call :meth:`begin` before the next call.
         """
         is_pruning = self._is_pruning_due()
         if not (confirmed or is_pruning or self._lease.is_due or (most and self._is_more())):

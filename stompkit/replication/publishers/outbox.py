@@ -16,9 +16,10 @@ from sqlalchemy import Connection, Engine, MetaData, Table, insert, update
 from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.orm import Session
 
+from stompkit._common.moved import renamed
 from stompkit.replication.events import RowChange, Source, encode, make_changeset
 from stompkit.replication.publishers.outbox_tables import OutboxTables, database_clock
-from stompkit.replication.publishers.session._statements import UnseenChange
+from stompkit.replication.publishers.session._statements import UnseenChangeError
 from stompkit.replication.publishers.session.recording import Bulk, Recording
 from stompkit.replication.publishers.session.watch import SessionFactory, Watch
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     # This library is needed only by programs that use asyncio.
     from sqlalchemy.ext.asyncio import AsyncSession
 
-__all__ = ["Outbox", "UnseenChange"]
+__all__ = ["Outbox", "UnseenChangeError"]
 
 
 class Outbox:
@@ -144,3 +145,9 @@ class Outbox:
         key = result.inserted_primary_key
         assert key is not None
         recording.outbox_rows[connection.engine] = key[0]
+
+
+renamed(
+    __name__,
+    UnseenChange="UnseenChangeError",
+)

@@ -21,13 +21,14 @@ from typing import Any, Final
 from sqlalchemy import Engine, case, create_engine, func, make_url, select
 from sqlalchemy.exc import DBAPIError
 
+from stompkit._common.moved import renamed
 from stompkit._common.retry import Backoff
 from stompkit.replication.events import Changeset
-from stompkit.replication.publishers._lease import Lease, LeaseLost, OutboxProblem
+from stompkit.replication.publishers._lease import Lease, OutboxError, OutboxLeaseLostError
 from stompkit.replication.publishers._outbox_rows import OutboxRows
 from stompkit.replication.publishers.outbox_tables import OutboxTables, database_clock
 
-__all__ = ["OutboxProblem", "OutboxRelay", "Publish", "RelayStatus"]
+__all__ = ["OutboxError", "OutboxRelay", "Publish", "RelayStatus"]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -120,7 +121,7 @@ class OutboxRelay:
     def run(self, stop: Event) -> None:
         """Publish until ``stop`` is set; failures are logged, and retried after a pause.
 
-        Raises :class:`OutboxProblem` if the outbox has another origin.
+        Raises :class:`OutboxError` if the outbox has another origin.
         """
         backoff = Backoff(2 * self._poll_s, _MAX_PAUSE_S)
         try:
@@ -131,7 +132,7 @@ class OutboxRelay:
                         continue
                     is_idle = not self._step() and not self._sent
                     backoff.reset()
-                except OutboxProblem:
+                except OutboxError:
                     raise
                 except Exception as error:
                     self._give_up(error)
@@ -141,7 +142,7 @@ class OutboxRelay:
                         stop.wait(self._poll_s)
             if self._lease.is_owned:
                 self._drain(_DRAIN_S)
-        except OutboxProblem:
+        except OutboxError:
             raise
         except Exception as error:
             self._give_up(error)
@@ -221,7 +222,7 @@ class OutboxRelay:
     def _give_up(self, error: BaseException) -> None:
         """Forget sent changesets, because the next leader sends them again."""
         self._forget()
-        trace = None if isinstance(error, LeaseLost) else error
+        trace = None if isinstance(error, OutboxLeaseLostError) else error
         _log.warning("publishing the outbox has failed, and begins anew: %s", error, exc_info=trace)
 
     def _forget(self) -> None:
@@ -240,7 +241,7 @@ class OutboxRelay:
         changesets = self._rows.exchange(confirmed, room)
         for changeset in changesets:
             if not self._lease.is_owned:
-                raise LeaseLost("publishing has taken longer than the lease lasts")
+                raise OutboxLeaseLostError("publishing has taken longer than the lease lasts")
             self._sent.append(_Sent(changeset.sequence, self._publish(changeset)))
             self._published += 1
             if self._lease.is_due:
@@ -272,3 +273,9 @@ class OutboxRelay:
         confirmed = self._confirmed()
         if confirmed:
             self._rows.exchange(confirmed, 0)
+
+
+renamed(
+    __name__,
+    OutboxProblem="OutboxError",
+)

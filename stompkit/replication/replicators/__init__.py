@@ -5,12 +5,13 @@ to put the keys into a job queue. See :mod:`~stompkit.replication.replicators.me
 message format of keys.
 """
 
-from stompkit.replication.replicators._runners import WorkerUnusable
+from stompkit._common.moved import renamed
+from stompkit.replication.replicators._runners import WorkerUnusableError
 from stompkit.replication.replicators._terms import (
     DeadLetter,
     LaneStats,
     ReplicatorStats,
-    ReplicatorStopped,
+    ReplicatorStoppedError,
     Unfinished,
 )
 from stompkit.replication.replicators.queue import QueueReplicator
@@ -23,8 +24,14 @@ __all__ = [
     "LaneStats",
     "QueueReplicator",
     "ReplicatorStats",
-    "ReplicatorStopped",
+    "ReplicatorStoppedError",
     "RqReplicator",
     "Unfinished",
-    "WorkerUnusable",
+    "WorkerUnusableError",
 ]
+
+renamed(
+    __name__,
+    ReplicatorStopped="ReplicatorStoppedError",
+    WorkerUnusable="WorkerUnusableError",
+)

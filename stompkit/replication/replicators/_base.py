@@ -120,16 +120,17 @@ class Replicator:
     def feed(self, topic: str, keys: Iterable[Key]) -> None:
         """Queue keys for the callbacks; blocks while the backlog of one of their workers is full.
 
-        A topic without a callback is counted and logged once. Raises :class:`ReplicatorStopped`,
-        RuntimeError before :meth:`start`, and ``ValueError`` for an invalid key.
+        A topic without a callback is counted and logged once. Raises
+        :class:`ReplicatorStoppedError`, RuntimeError before :meth:`start`, and ``ValueError`` for
+        an invalid key.
         """
         self._intake.put([(topic, key) for key in _keys(keys)])
 
     def submit(self, topic: str, keys: Iterable[Key]) -> Future[None]:
         """Queue keys as :meth:`feed` does; return a future that is done with all callbacks.
 
-        Keys that were given up count as done. The future fails with :class:`ReplicatorStopped` if
-        the replicator is stopped before.
+        Keys that were given up count as done. The future fails with :class:`ReplicatorStoppedError`
+        if the replicator is stopped before.
         """
         return self._intake.submit([(topic, key) for key in _keys(keys)])
 
@@ -139,8 +140,8 @@ class Replicator:
         """Start the workers, wait until they are ready, and then connect.
 
         Raises ``ValueError`` for a callback that its workers cannot import,
-        :class:`WorkerUnusable` if a worker cannot be started, TimeoutError, and RuntimeError on the
-        second call.
+        :class:`WorkerUnusableError` if a worker cannot be started, TimeoutError, and RuntimeError
+        on the second call.
         """
         with self._lock:
             if self._is_started or self._is_stopping:

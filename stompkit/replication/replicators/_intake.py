@@ -12,11 +12,11 @@ from stompkit.replication.events import Changeset
 from stompkit.replication.replicators._backlog import Completion, Item
 from stompkit.replication.replicators._handlers import Handler
 from stompkit.replication.replicators._lane import Lane
-from stompkit.replication.replicators._terms import ReplicatorStopped, Unfinished
+from stompkit.replication.replicators._terms import ReplicatorStoppedError, Unfinished
 from stompkit.replication.replicators.messages import (
     Key,
     KeysMessage,
-    MessageProblem,
+    MessageError,
     decode_parts,
     key_octets,
 )
@@ -70,8 +70,8 @@ class Intake:
     def put(self, events: Sequence[tuple[str, Key]], completion: Completion | None = None) -> None:
         """Queue topics with a key each for the workers; blocks while a backlog is full.
 
-        Raises :class:`ReplicatorStopped`, RuntimeError before :meth:`begin`, and
-        :class:`~stompkit.replication.values.ValueProblem` for an invalid key.
+        Raises :class:`ReplicatorStoppedError`, RuntimeError before :meth:`begin`, and
+        :class:`~stompkit.replication.values.InvalidValueError` for an invalid key.
         """
         if not self._has_begun:
             raise RuntimeError("the replicator has to be started before it takes keys")
@@ -110,13 +110,13 @@ class Intake:
         """Handle a message of ZeroMQ, valid or not."""
         try:
             message = decode_parts(parts)
-        except MessageProblem as problem:
+        except MessageError as problem:
             self.note_corrupt(f"a message over ZeroMQ: {problem}")
             return
         for key in message.keys:
             try:
                 self.put([(message.topic, key)])
-            except ReplicatorStopped as stopped:
+            except ReplicatorStoppedError as stopped:
                 self.refused.append(
                     Unfinished(topic=message.topic, key=key, tries=0, reason=str(stopped))
                 )

@@ -13,11 +13,11 @@ from typing import Final
 
 from stompkit._common.retry import Backoff
 from stompkit.replication.replicators._backlog import Backlog, Completion, Item
-from stompkit.replication.replicators._runners import Runner, WorkerDied, WorkerUnusable
+from stompkit.replication.replicators._runners import Runner, WorkerDiedError, WorkerUnusableError
 from stompkit.replication.replicators._terms import (
     DeadLetter,
     LaneStats,
-    ReplicatorStopped,
+    ReplicatorStoppedError,
     RetryPolicy,
     Unfinished,
 )
@@ -83,14 +83,14 @@ class Lane:
         self._thread.start()
 
     def add(self, item: Item) -> None:
-        """Queue an item; blocks while the backlog is full. Raises :class:`ReplicatorStopped`."""
+        """Queue an item; blocks while the backlog is full. Raises ReplicatorStoppedError."""
         with self._lock:
             while not self._is_draining:
                 if self._backlog.add(item):
                     self._wake()
                     return
                 self._has_room.wait()
-        raise ReplicatorStopped(f"{self._name} takes no more keys")
+        raise ReplicatorStoppedError(f"{self._name} takes no more keys")
 
     def drain(self) -> None:
         """Accept no more items, retry failed items once immediately, and end when none is left."""
@@ -121,7 +121,7 @@ class Lane:
             self._left.clear()
             if self._thread.ident is None:
                 self._silence()
-        stopped = ReplicatorStopped(f"{self._name} was stopped before all was done")
+        stopped = ReplicatorStoppedError(f"{self._name} was stopped before all was done")
         for item in items:
             for completion in item.completions:
                 completion.abandon(stopped)
@@ -145,7 +145,7 @@ class Lane:
                 try:
                     for report in self._runner.run([item.key for item in batch]):
                         self._settle(report)
-                except WorkerDied as died:
+                except WorkerDiedError as died:
                     self._settle_death(str(died))
                     self._restart(str(died))
         except Exception:
@@ -209,7 +209,7 @@ class Lane:
             try:
                 self._runner.start()
                 return
-            except (WorkerUnusable, OSError) as error:
+            except (WorkerUnusableError, OSError) as error:
                 reason = str(error)
             self._closing.wait(backoff.fail())
 

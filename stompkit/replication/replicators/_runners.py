@@ -18,8 +18,8 @@ __all__ = [
     "ProcessRunner",
     "Runner",
     "StartMethod",
-    "WorkerDied",
-    "WorkerUnusable",
+    "WorkerDiedError",
+    "WorkerUnusableError",
     "check_callback",
 ]
 
@@ -32,11 +32,11 @@ Callback = Callable[[Any], Any]
 _STARTING: Final = threading.Lock()
 
 
-class WorkerDied(Exception):
+class WorkerDiedError(Exception):
     """The process of a worker has ended unexpectedly or was killed; ``str()`` gives the details."""
 
 
-class WorkerUnusable(Exception):
+class WorkerUnusableError(Exception):
     """A worker could not start; ``str()`` gives the reason."""
 
 
@@ -52,10 +52,10 @@ class Runner(Protocol):
         """File descriptor that becomes readable when the process dies."""
 
     def start(self) -> None:
-        """Start or restart; raises :class:`WorkerUnusable`."""
+        """Start or restart; raises :class:`WorkerUnusableError`."""
 
     def run(self, keys: list[Key]) -> Iterator[Report]:
-        """Call the callback with keys; raises :class:`WorkerDied`."""
+        """Call the callback with keys; raises :class:`WorkerDiedError`."""
 
     def under_way(self, left: int) -> int:
         """Return how many of the *left* unreported keys may have been started."""
@@ -164,7 +164,7 @@ class ProcessRunner:
             )
         if problem is not None:
             self.stop()
-            raise WorkerUnusable(f"worker {self._name}: {problem}")
+            raise WorkerUnusableError(f"worker {self._name}: {problem}")
 
     def run(self, keys: list[Key]) -> Iterator[Report]:
         """Send keys to the worker, and yield its reports."""
@@ -184,7 +184,7 @@ class ProcessRunner:
         except (EOFError, OSError):
             self._process.join(self._grace_s)
             code = self._process.exitcode
-            raise WorkerDied(f"worker {self._name} has ended with {code} meanwhile") from None
+            raise WorkerDiedError(f"worker {self._name} has ended with {code} meanwhile") from None
 
     def under_way(self, left: int) -> int:
         """Return the number of keys that the callback takes at a time."""

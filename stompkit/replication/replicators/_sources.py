@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Final, Protocol
 
-from stompkit.replication.events import Changeset, EventProblem
+from stompkit.replication.events import Changeset, EventError
 from stompkit.replication.frames import CONTENT_TYPE as CHANGESET_TYPE
 from stompkit.replication.frames import Reassembler
-from stompkit.replication.replicators._terms import ReplicatorStopped
-from stompkit.replication.replicators.messages import KeysMessage, MessageProblem, decode_keys
+from stompkit.replication.replicators._terms import ReplicatorStoppedError
+from stompkit.replication.replicators.messages import KeysMessage, MessageError, decode_keys
 
 __all__ = ["BrokerMessage", "BrokerSource", "Poison", "Pump"]
 
@@ -92,7 +92,7 @@ class Pump:
                 message = self._source.get(_LOOK_S)
                 if message is not None and not message.is_stale:
                     self._take(message)
-        except ReplicatorStopped:
+        except ReplicatorStoppedError:
             pass  # refused messages are not acknowledged
         except Exception as error:
             self.problem = error
@@ -105,7 +105,7 @@ class Pump:
                 self._take_part(message)
             else:
                 self._acknowledge_after(self._submit_keys(decode_keys(message.body)), [message])
-        except (EventProblem, MessageProblem) as problem:
+        except (EventError, MessageError) as problem:
             self._poison(message, str(problem))
             message.ack()
 

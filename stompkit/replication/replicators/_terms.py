@@ -12,13 +12,13 @@ __all__ = [
     "DeadLetter",
     "LaneStats",
     "ReplicatorStats",
-    "ReplicatorStopped",
+    "ReplicatorStoppedError",
     "RetryPolicy",
     "Unfinished",
 ]
 
 
-class ReplicatorStopped(Exception):
+class ReplicatorStoppedError(Exception):
     """The replicator was stopped before the work was done."""
 
 

@@ -18,14 +18,15 @@ from typing import Any, Final
 
 import msgspec
 
-from stompkit.replication.values import Value, ValueProblem, from_json, to_json
+from stompkit._common.moved import renamed
+from stompkit.replication.values import InvalidValueError, Value, from_json, to_json
 
 __all__ = [
     "CONTENT_TYPE",
     "VERSION",
     "Key",
     "KeysMessage",
-    "MessageProblem",
+    "MessageError",
     "check_topic",
     "decode_keys",
     "decode_parts",
@@ -43,7 +44,7 @@ CONTENT_TYPE: Final = "application/vnd.stompkit.keys+json"
 Key = Any
 
 
-class MessageProblem(ValueError):
+class MessageError(ValueError):
     """Bytes that are not such a message, or have a newer version; ``str()`` gives the reason."""
 
 
@@ -82,7 +83,7 @@ def _key_from_json(found: object) -> Value:
 def key_octets(key: Key) -> bytes:
     """Return a key as bytes: equal for equal keys, different for others (1 is not "1").
 
-    Raises :class:`~stompkit.replication.values.ValueProblem` for a value without a JSON form.
+    Raises :class:`~stompkit.replication.values.InvalidValueError` for a value without a JSON form.
     """
     return _ENCODER.encode(_key_to_json(key))
 
@@ -90,21 +91,21 @@ def key_octets(key: Key) -> bytes:
 def encode_keys(topic: str, keys: Iterable[Key]) -> bytes:
     """Return the body of a message.
 
-    Raises :class:`~stompkit.replication.values.ValueProblem` for a value without a JSON form.
+    Raises :class:`~stompkit.replication.values.InvalidValueError` for a value without a JSON form.
     """
     return _ENCODER.encode(_Body(VERSION, topic, [_key_to_json(key) for key in keys]))
 
 
 def decode_keys(body: bytes) -> KeysMessage:
-    """Decode the body of a message; raises :class:`MessageProblem`."""
+    """Decode the body of a message; raises :class:`MessageError`."""
     try:
         version = _VERSION_DECODER.decode(body).version
         if version != VERSION:
-            raise MessageProblem(f"this is version {version} of keys, and {VERSION} is known")
+            raise MessageError(f"this is version {version} of keys, and {VERSION} is known")
         found = _DECODER.decode(body)
         keys = tuple(map(_key_from_json, found.keys))
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueProblem, RecursionError) as error:
-        raise MessageProblem(f"these are no keys: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, InvalidValueError, RecursionError) as error:
+        raise MessageError(f"these are no keys: {error}") from None
     return KeysMessage(topic=found.topic, keys=keys)
 
 
@@ -121,10 +122,16 @@ def topic_frame(topic: str) -> bytes:
 
 
 def decode_parts(parts: Sequence[bytes]) -> KeysMessage:
-    """Decode both parts of a message over ZeroMQ; raises :class:`MessageProblem`."""
+    """Decode both parts of a message over ZeroMQ; raises :class:`MessageError`."""
     if len(parts) != 2:
-        raise MessageProblem(f"a message of {len(parts)} parts, and not of two")
+        raise MessageError(f"a message of {len(parts)} parts, and not of two")
     message = decode_keys(parts[1])
     if parts[0] != topic_frame(message.topic):
-        raise MessageProblem("its topic is not that of its body")
+        raise MessageError("its topic is not that of its body")
     return message
+
+
+renamed(
+    __name__,
+    MessageProblem="MessageError",
+)

@@ -10,16 +10,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from stompkit._common.moved import renamed
 from stompkit.replication.events import Changeset, RowChange
 
-__all__ = ["ApplyProblem", "Refuse", "Refused", "RowSink", "Sink", "SinkMisconfigured", "sifted"]
+__all__ = ["ApplyError", "Refuse", "Refused", "RowSink", "Sink", "SinkMisconfiguredError", "sifted"]
 
 
-class ApplyProblem(Exception):
+class ApplyError(Exception):
     """A changeset that cannot be applied, also not in a retry; ``str()`` gives the details."""
 
 
-class SinkMisconfigured(Exception):
+class SinkMisconfiguredError(Exception):
     """A sink that cannot work with its configuration; ``str()`` gives the reason.
 
     The changesets are valid, so none becomes a dead letter. The error is permanent, so there is no
@@ -38,8 +39,8 @@ class Sink(Protocol):
 
         A changeset whose number is not above the last one of its origin has no effect. Applying is
         also idempotent: a written row exists afterwards, independently of the previous state, and a
-        deleted one does not. Raises :class:`ApplyProblem` if a retry is useless, and
-        :class:`SinkMisconfigured` if nothing can be applied at all. Any other exception may be
+        deleted one does not. Raises :class:`ApplyError` if a retry is useless, and
+        :class:`SinkMisconfiguredError` if nothing can be applied at all. Any other exception may be
         retried. After an exception nothing is applied.
         """
 
@@ -80,14 +81,21 @@ class RowSink(Protocol):
 def sifted(
     changes: Iterable[RowChange], check: Callable[[RowChange], object]
 ) -> tuple[list[RowChange], list[Refused]]:
-    """Return the changes that ``check`` accepts, and those for which it raises ApplyProblem."""
+    """Return the changes that ``check`` accepts, and those for which it raises ApplyError."""
     kept: list[RowChange] = []
     refused: list[Refused] = []
     for change in changes:
         try:
             check(change)
-        except ApplyProblem as problem:
+        except ApplyError as problem:
             refused.append(Refused(change, str(problem)))
         else:
             kept.append(change)
     return kept, refused
+
+
+renamed(
+    __name__,
+    ApplyProblem="ApplyError",
+    SinkMisconfigured="SinkMisconfiguredError",
+)

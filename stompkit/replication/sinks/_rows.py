@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from stompkit.replication.events import Changeset, RowChange
-from stompkit.replication.sinks import ApplyProblem
-from stompkit.replication.values import Row, Value, ValueProblem, row_to_json, to_json
+from stompkit.replication.sinks import ApplyError
+from stompkit.replication.values import InvalidValueError, Row, Value, row_to_json, to_json
 
 __all__ = ["Outcome", "Place", "Rows", "describe", "key_text", "unapplied"]
 
@@ -45,7 +45,7 @@ class Rows:
         """Holders whose existing rows are deleted, and the sequence number of the deletion."""
 
     def add(self, change: RowChange, sequence: int) -> None:
-        """Add a change; raises :class:`ApplyProblem` for a row without a key."""
+        """Add a change; raises :class:`ApplyError` for a row without a key."""
         match change.action:
             case "schema":
                 pass
@@ -70,11 +70,11 @@ class Rows:
 
     def _place(self, change: RowChange, key: Row) -> Place:
         if not key:
-            raise ApplyProblem(f"table {change.name} has no key: its rows can't be told apart")
+            raise ApplyError(f"table {change.name} has no key: its rows can't be told apart")
         try:
             return self._holder(change), self._name(change, key)
-        except ValueProblem as problem:
-            raise ApplyProblem(f"table {change.name}, key {describe(key)}: {problem}") from None
+        except InvalidValueError as problem:
+            raise ApplyError(f"table {change.name}, key {describe(key)}: {problem}") from None
 
     def _write(self, change: RowChange, sequence: int) -> None:
         place = self._place(change, change.key)
@@ -121,7 +121,7 @@ def key_text(values: Sequence[Value]) -> str:
     """Return a name for the values of a key; different keys of one type have different names.
 
     Text stands for itself, unless it looks like another name; other values are JSON, and several
-    are a list. Raises :class:`~stompkit.replication.values.ValueProblem`.
+    are a list. Raises :class:`~stompkit.replication.values.InvalidValueError`.
     """
     if len(values) == 1 and isinstance(values[0], str):
         text: str = values[0]
@@ -135,6 +135,6 @@ def describe(key: Row) -> str:
     """Return a key for a message: short, and ASCII only."""
     try:
         text = json.dumps(row_to_json(key))
-    except ValueProblem:
+    except InvalidValueError:
         text = ascii(key)
     return text if len(text) <= 200 else f"{text[:200]}..."

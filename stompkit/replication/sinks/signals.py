@@ -9,16 +9,17 @@ from typing import Any, Final
 
 from blinker import Signal
 
+from stompkit._common.moved import renamed
 from stompkit.replication.events import Changeset
 from stompkit.replication.signals import CHANGESET, emit
 
-__all__ = ["SignalSink", "SignalsStopped"]
+__all__ = ["SignalSink", "SignalsStoppedError"]
 
 #: Interval in seconds at which a wait checks for a stop.
 _LOOK_S: Final = 0.1
 
 
-class SignalsStopped(Exception):
+class SignalsStoppedError(Exception):
     """:meth:`SignalSink.stop` was called before receivers had accepted a changeset."""
 
 
@@ -44,7 +45,7 @@ class SignalSink:
         """Send the signals; raises the errors of changeset receivers, directly or by their futures.
 
         Earlier changesets have been received, and are not sent again. Raises
-        :class:`SignalsStopped` after :meth:`stop`, instead of waiting.
+        :class:`SignalsStoppedError` after :meth:`stop`, instead of waiting.
         """
         sent: list[tuple[Changeset, list[Future[Any]]]] = []
         try:
@@ -73,7 +74,13 @@ class SignalSink:
             if not others:
                 return
             if self._stop.is_set():
-                raise SignalsStopped("receivers have not taken a changeset yet")
+                raise SignalsStoppedError("receivers have not taken a changeset yet")
 
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
+
+
+renamed(
+    __name__,
+    SignalsStopped="SignalsStoppedError",
+)

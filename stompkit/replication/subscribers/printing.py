@@ -14,7 +14,7 @@ from blinker import Signal
 from stompkit.replication.events import Changeset, RowChange
 from stompkit.replication.signals import CHANGESET, row_signals
 from stompkit.replication.subscribers._choice import choose
-from stompkit.replication.values import Row, ValueProblem, row_to_json
+from stompkit.replication.values import InvalidValueError, Row, row_to_json
 
 __all__ = ["Printer", "print_sub"]
 
@@ -151,6 +151,6 @@ def _shown(row: Row | None) -> dict[str, object] | None:
         return None
     try:
         return row_to_json(row)
-    except ValueProblem:
+    except InvalidValueError:
         # In this process there may be values that cannot be encoded.
         return {name: repr(value) for name, value in row.items()}

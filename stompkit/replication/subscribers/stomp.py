@@ -128,7 +128,7 @@ class StompSub:
         """Send a changeset; return a future that is done when a broker has confirmed all frames.
 
         It fails with the first error of their sending. Blocks while the link's buffer is full.
-        Raises :class:`~stompkit.link.LinkClosed`.
+        Raises :class:`~stompkit.link.LinkClosedError`.
         """
         template = self._destination
         if callable(template):

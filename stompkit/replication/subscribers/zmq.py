@@ -111,7 +111,7 @@ class ZmqPublisher:
     def publish(self, topic: str, keys: Iterable[Key]) -> None:
         """Send one message with keys.
 
-        Raises :class:`~stompkit.replication.values.ValueProblem` for an invalid key, and
+        Raises :class:`~stompkit.replication.values.InvalidValueError` for an invalid key, and
         RuntimeError when it is closed.
         """
         parts = [topic_frame(check_topic(topic)), encode_keys(topic, keys)]

@@ -10,9 +10,9 @@ from twisted.logger import Logger
 
 from stompkit.server.admin import _shapes as shapes
 from stompkit.server.admin._context import Context
-from stompkit.server.admin._problems import Problem, refuse
+from stompkit.server.admin._errors import AdminError, refuse
 from stompkit.server.domain.destinations import Destination
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.names import DEAD_LETTERS, Kind
 from stompkit.server.domain.queues.durables import DurableQueue
 from stompkit.server.domain.queues.queue import Queue
@@ -79,7 +79,7 @@ def move(context: Context, body: shapes.Move) -> Deferred[shapes.Moved]:
         try:
             selector = Selector(body.selector)
         except SelectorError as error:
-            raise Problem(400, "bad-selector", f"the selector can't be read: {error}") from None
+            raise AdminError(400, "bad-selector", f"the selector can't be read: {error}") from None
     target = _target(context, body)
     if target is queue:
         refuse(400, "same-destination", "the messages are there already")
@@ -88,7 +88,7 @@ def move(context: Context, body: shapes.Move) -> Deferred[shapes.Moved]:
     def answer(outcome: Outcome) -> shapes.Moved:
         refused = outcome.refused
         if refused is not None and not outcome.done:
-            raise Problem(409, refused.code, refused.message)
+            raise AdminError(409, refused.code, refused.message)
         return shapes.Moved(moved=outcome.done, reason=None if refused is None else refused.message)
 
     selection = Selection(ids, selector, body.limit)
@@ -103,8 +103,8 @@ def _target(context: Context, body: shapes.Move) -> Queue:
             refuse(409, "not-a-queue", f"{body.to[:100]!a} is no queue: it would keep no messages")
         try:
             found = host.destination(body.to)
-        except Refused as refused:
-            raise Problem(409, refused.code, refused.message) from None
+        except RefusedError as refused:
+            raise AdminError(409, refused.code, refused.message) from None
     if not isinstance(found, Queue):
         refuse(409, "not-a-queue", f"{body.to[:100]!a} is no queue: it would keep no messages")
     return found
@@ -152,11 +152,11 @@ def _sweep(
             context.broker.touch(target)
         if outcome.failure is not None:
             text = f"the store has failed after {outcome.done} messages: {outcome.failure}"
-            done.errback(Problem(503, "store-failed", text))
+            done.errback(AdminError(503, "store-failed", text))
             return
         try:
             done.callback(answer(outcome))
-        except Problem as problem:
+        except AdminError as problem:
             done.errback(problem)
 
     Sweep(queue, selection, act, told).start()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from twisted.internet.interfaces import IReactorTime
 
-from stompkit.server.admin._problems import Problem
+from stompkit.server.admin._errors import AdminError
 from stompkit.server.admin._statistics import Statistics
 from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.destinations import Destination
@@ -52,30 +52,32 @@ class Context:
         return found
 
     def host(self, name: str) -> VirtualHost:
-        """Return the virtual host with a name; raises :class:`Problem` if unknown."""
+        """Return the virtual host with a name; raises :class:`AdminError` if unknown."""
         host = self.broker.hosts.get(name)
         if host is None:
-            raise Problem(404, "no-such-host", f"there is no virtual host {name[:100]!a}")
+            raise AdminError(404, "no-such-host", f"there is no virtual host {name[:100]!a}")
         return host
 
     def destination(self, host: str, name: str) -> Destination:
-        """Return the destination or durable subscription with a name; raises :class:`Problem`."""
+        """Return the destination or durable subscription with a name; raises AdminError."""
         place = self.host(host)
         found = place.destinations.get(name) or place.durable_named(name)
         if found is None:
-            raise Problem(404, "no-such-destination", f"there is no destination {name[:100]!a}")
+            raise AdminError(404, "no-such-destination", f"there is no destination {name[:100]!a}")
         return found
 
     def queue(self, host: str, name: str) -> Queue:
-        """Return a destination that keeps messages; raises :class:`Problem` for any other."""
+        """Return a destination that keeps messages; raises :class:`AdminError` for any other."""
         found = self.destination(host, name)
         if not isinstance(found, Queue):
-            raise Problem(409, "not-a-queue", f"{name[:100]!a} is no queue: it keeps no messages")
+            raise AdminError(
+                409, "not-a-queue", f"{name[:100]!a} is no queue: it keeps no messages"
+            )
         return found
 
     def connection(self, number: str) -> Connection:
-        """Return the connection with an identifier; raises :class:`Problem` if unknown."""
+        """Return the connection with an identifier; raises :class:`AdminError` if unknown."""
         for each in self.broker.connections:
             if each.id == number:
                 return each
-        raise Problem(404, "no-such-connection", f"there is no connection {number[:100]!a}")
+        raise AdminError(404, "no-such-connection", f"there is no connection {number[:100]!a}")

@@ -12,7 +12,7 @@ from zope.interface import implementer
 
 from stompkit.frames import Frame
 from stompkit.server.admin._context import Context
-from stompkit.server.admin._problems import refuse
+from stompkit.server.admin._errors import refuse
 from stompkit.server.admin._request import HttpRequest
 from stompkit.server.admin._shapes import DestinationShape
 from stompkit.server.admin._views import destination_shape, overview, text_of

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from hmac import compare_digest
 from typing import Final
 
-from stompkit.server.admin._problems import Problem, refuse
+from stompkit.server.admin._errors import AdminError, refuse
 from stompkit.server.admin._request import HttpRequest
 from stompkit.server.listen.origins import host_of, origin_of
 from stompkit.server.login.login_limiter import LoginLimiter, Outcome, Verdict
@@ -33,7 +33,7 @@ _MOST_DELAY_S: Final = 1.0
 
 
 class Guard:
-    """Accepts requests, or raises :class:`Problem`."""
+    """Accepts requests, or raises :class:`AdminError`."""
 
     def __init__(
         self,
@@ -122,9 +122,9 @@ def _said(request: HttpRequest, name: bytes) -> str:
     return (request.getHeader(name) or b"").decode("utf-8", "replace")
 
 
-def _unauthorised(delay_s: float = 0.0) -> Problem:
+def _unauthorised(delay_s: float = 0.0) -> AdminError:
     what = "it takes a header Authorization: Bearer TOKEN"
-    return Problem(401, "unauthorised", what, delay_s=delay_s)
+    return AdminError(401, "unauthorised", what, delay_s=delay_s)
 
 
 def _scheme(request: HttpRequest) -> str:

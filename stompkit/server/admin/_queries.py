@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 
 from stompkit.server.admin import _shapes as shapes
 from stompkit.server.admin._context import Context
-from stompkit.server.admin._problems import Problem
+from stompkit.server.admin._errors import AdminError
 from stompkit.server.admin._statistics import PERIOD_S, in_flight
 from stompkit.server.admin._views import (
     connection_shape,
@@ -100,7 +100,7 @@ def get_messages(context: Context, query: shapes.MessagesQuery) -> Deferred[shap
     if query.after is not None:
         match = _TOKEN.fullmatch(query.after)
         if match is None:
-            raise Problem(400, "bad-parameter", "after is not the next of a page")
+            raise AdminError(400, "bad-parameter", "after is not the next of a page")
         after = int(match[1]), int(match[2])
     answer: Deferred[shapes.MessageList] = Deferred()
 
@@ -114,7 +114,7 @@ def get_messages(context: Context, query: shapes.MessagesQuery) -> Deferred[shap
         )
 
     def failed(error: StoreError) -> None:
-        answer.errback(Problem(503, "store-failed", f"the store can't be read: {error}"))
+        answer.errback(AdminError(503, "store-failed", f"the store can't be read: {error}"))
 
     peek(queue, after, query.limit, done, failed)
     return answer

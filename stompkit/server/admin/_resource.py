@@ -17,10 +17,10 @@ from twisted.web.server import NOT_DONE_YET
 
 from stompkit.server.admin import _shapes as shapes
 from stompkit.server.admin._context import Context
+from stompkit.server.admin._errors import AdminError, refuse
 from stompkit.server.admin._events import EventsQuery, Streams
 from stompkit.server.admin._guard import HEADERS, Guard
 from stompkit.server.admin._openapi import document
-from stompkit.server.admin._problems import Problem, refuse
 from stompkit.server.admin._request import HttpRequest
 from stompkit.server.admin._routes import ROUTES, Route
 
@@ -69,14 +69,14 @@ class Front(Resource):
             request.setHeader(name, value)
         try:
             return self._answered(request)
-        except Problem as problem:
+        except AdminError as problem:
             if problem.delay_s > 0 and self._held < _MOST_HELD:
                 return self._refused_late(request, problem)
             return self._refused(request, problem)
         except Exception:
             return self._failed(request, Failure())  # type: ignore[no-untyped-call]  # Twisted's
 
-    def _refused_late(self, request: HttpRequest, problem: Problem) -> int:
+    def _refused_late(self, request: HttpRequest, problem: AdminError) -> int:
         self._held += 1
 
         def answer() -> None:
@@ -138,7 +138,7 @@ class Front(Resource):
 
         def failed(failure: Failure) -> bytes:
             problem = failure.value
-            if isinstance(problem, Problem):
+            if isinstance(problem, AdminError):
                 return self._refused(request, problem)
             return self._failed(request, failure)
 
@@ -153,7 +153,7 @@ class Front(Resource):
         answer.addErrback(lambda failure: _log.failure("after an answer", failure))
         return NOT_DONE_YET
 
-    def _refused(self, request: HttpRequest, problem: Problem) -> bytes:
+    def _refused(self, request: HttpRequest, problem: AdminError) -> bytes:
         request.setResponseCode(problem.status)
         if problem.status == 401:
             request.setHeader("www-authenticate", 'Bearer realm="stompkit"')
@@ -165,7 +165,7 @@ class Front(Resource):
     def _failed(self, request: HttpRequest, failure: Failure) -> bytes:
         _log.failure("a request of the admin's HTTP has failed", failure)
         return self._refused(
-            request, Problem(500, "internal", "something went wrong: the broker's log has it")
+            request, AdminError(500, "internal", "something went wrong: the broker's log has it")
         )
 
     # Operations outside the table of routes.
@@ -228,7 +228,7 @@ def _decoded(request: HttpRequest, takes: type[Struct]) -> Any:
     try:
         return msgspec.json.decode(request.content.read(), type=takes)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Problem(400, "bad-body", f"the body is not what it takes: {error}") from None
+        raise AdminError(400, "bad-body", f"the body is not what it takes: {error}") from None
 
 
 def _queried(request: HttpRequest, takes: type[Struct]) -> Any:
@@ -247,4 +247,4 @@ def _queried(request: HttpRequest, takes: type[Struct]) -> Any:
     try:
         return msgspec.convert(said, takes, strict=False)
     except msgspec.ValidationError as error:
-        raise Problem(400, "bad-parameter", f"the parameters are wrong: {error}") from None
+        raise AdminError(400, "bad-parameter", f"the parameters are wrong: {error}") from None

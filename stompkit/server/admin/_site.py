@@ -20,14 +20,14 @@ from twisted.web.resource import IResource
 from twisted.web.server import Request, Site
 
 from stompkit._common import PeerDeadline, has_unread
+from stompkit.server.admin._errors import AdminError
 from stompkit.server.admin._guard import HEADERS
-from stompkit.server.admin._problems import Problem
 from stompkit.server.interfaces import Clock
 from stompkit.server.settings.admin import AdminSettings
 
 __all__ = ["AdminSite"]
 
-_TOO_LARGE: Final = Problem(413, "too-large", "the body is longer than max_body_bytes").body
+_TOO_LARGE: Final = AdminError(413, "too-large", "the body is longer than max_body_bytes").body
 _REFUSAL: Final = b"".join(
     (
         b"HTTP/1.1 413 Content Too Large\r\nconnection: close\r\n",

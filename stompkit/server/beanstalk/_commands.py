@@ -1,7 +1,7 @@
 """Handlers of beanstalkd's commands.
 
 A handler returns the reply, ``None`` if it follows later, or a coroutine if the store must be
-asked. It may raise ``Refused``.
+asked. It may raise ``RefusedError``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from stompkit.server.beanstalk._jobs import (
     state_headers,
 )
 from stompkit.server.beanstalk._stats import job_stats, names, server_stats, tube_stats
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues import pulling
 from stompkit.server.domain.queues.dead_letters import read_dead_letter
@@ -342,7 +342,7 @@ def _make_ready(session: Session, found: Found) -> bool:
 
     try:
         session.host.together(apply)
-    except Refused:
+    except RefusedError:
         return False
     job.written()
     if found.entry is not None:

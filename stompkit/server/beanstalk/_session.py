@@ -18,15 +18,15 @@ from stompkit.server.beanstalk._jobs import Job, pri_of, queue_of, ttr_of
 from stompkit.server.beanstalk._parser import Command, Mistake, Parser
 from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.deadlines import Deadlines
-from stompkit.server.domain.destinations import Blocked
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.destinations import BlockedError
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.queues import pulling
 from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.domain.queues.references import MessageReference
 from stompkit.server.domain.session.acks import PendingAcks
 from stompkit.server.domain.session.connection import Connection
 from stompkit.server.domain.session.subscriptions import AckMode, Subscription
-from stompkit.server.interfaces import Outlet, StoreError, StoreFull, Timer
+from stompkit.server.interfaces import Outlet, StoreError, StoreFullError, Timer
 
 if TYPE_CHECKING:
     from stompkit.frames import Frame
@@ -224,10 +224,10 @@ class Session(Connection):
         self.hub.commands[command.name] += 1
         try:
             answer = COMMANDS[command.name](self, command)
-        except Blocked as blocked:
+        except BlockedError as blocked:
             self._wait_for_space(command, blocked)
             return
-        except Refused as refused:
+        except RefusedError as refused:
             answer = _REFUSALS.get(refused.code, _INTERNAL_ERROR)
         if answer is None:
             return
@@ -253,7 +253,7 @@ class Session(Connection):
         error = failure.value
         if isinstance(error, CancelledError):
             return
-        if isinstance(error, Refused):
+        if isinstance(error, RefusedError):
             self.answer(_REFUSALS.get(error.code, _INTERNAL_ERROR))
         else:
             if not isinstance(error, StoreError):
@@ -262,7 +262,7 @@ class Session(Connection):
         self._work_on()
         self.broker.flush()
 
-    def _wait_for_space(self, command: Command, blocked: Blocked) -> None:
+    def _wait_for_space(self, command: Command, blocked: BlockedError) -> None:
         queue = blocked.destination
         assert isinstance(queue, Queue)  # only queues can be full
         self._refused, self._blocked_by = command, queue
@@ -334,7 +334,7 @@ class Session(Connection):
             return
         slot.is_done = True
         if error is not None:
-            slot.reply = _OUT_OF_MEMORY if isinstance(error, StoreFull) else _INTERNAL_ERROR
+            slot.reply = _OUT_OF_MEMORY if isinstance(error, StoreFullError) else _INTERNAL_ERROR
         self._flush_slots()
         self._work_on()
 
@@ -527,7 +527,7 @@ class Session(Connection):
             if queue is None:
                 try:
                     made = self.hub.host.destination(queue_of(tube), self)
-                except Refused:
+                except RefusedError:
                     self.hub.host.expect(queue_of(tube), self._waiter)
                     self._expected.append(tube)
                     continue

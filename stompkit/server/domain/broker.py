@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from stompkit.frames import Frame
 from stompkit.server.domain.commit_queue import CommitQueue
 from stompkit.server.domain.destinations import Destination
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.hosts import VirtualHost
 from stompkit.server.domain.queues.references import MessageReference
 from stompkit.server.domain.selector_time import SelectorTime
@@ -307,15 +307,15 @@ class Broker:
     # Connections.
 
     def connected(self, connection: Connection) -> None:
-        """Register a connection; raises :class:`Refused` if there are too many."""
+        """Register a connection; raises :class:`RefusedError` if there are too many."""
         config = self.config
         if len(self.connections) >= config.max_connections:
-            raise Refused(
+            raise RefusedError(
                 f"too many connections: at most {config.max_connections}", "too-many-connections"
             )
         address = counted_as(connection.peer)
         if self._addresses[address] >= config.max_connections_per_address:
-            raise Refused(
+            raise RefusedError(
                 f"too many connections from one address: at most"
                 f" {config.max_connections_per_address}",
                 "too-many-connections",
@@ -324,11 +324,11 @@ class Broker:
         self.connections.add(connection)
 
     def logged_in(self, connection: Connection, user: User) -> None:
-        """Register a connection for its user; raises :class:`Refused` if the user has too many."""
+        """Register a connection for its user; raises RefusedError if the user has too many."""
         most = self.config.max_connections_per_user
         if user.name:
             if self._users[user.name] >= most:
-                raise Refused(
+                raise RefusedError(
                     f"too many connections of one user: at most {most}", "too-many-connections"
                 )
             self._users[user.name] += 1
@@ -349,12 +349,12 @@ class Broker:
                     del self._users[user]
 
     def host(self, name: str) -> VirtualHost:
-        """Return the virtual host that a client asks for; raises :class:`Refused` if unknown."""
+        """Return the virtual host that a client asks for; raises RefusedError if unknown."""
         if not self.config.hosts:
             return self.hosts[""]
         host = self.hosts.get(name)
         if host is None:
-            raise Refused(f"virtual host {name[:100]!a} is unknown", "unknown-host")
+            raise RefusedError(f"virtual host {name[:100]!a} is unknown", "unknown-host")
         return host
 
     def new_connection(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues.references import MessageReference
 from stompkit.server.domain.session.subscriptions import Subscription
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stompkit.server.domain.queues.sub_queue import SubQueue
     from stompkit.server.domain.session.connection import Connection
 
-__all__ = ["Blocked", "Destination", "Totals"]
+__all__ = ["BlockedError", "Destination", "Totals"]
 
 
 class Totals(NamedTuple):
@@ -47,7 +47,7 @@ class Totals(NamedTuple):
         )
 
 
-class Blocked(Refused):
+class BlockedError(RefusedError):
     """A full destination has no room for a message now; the sender can wait for room."""
 
     def __init__(self, message: str, destination: Destination) -> None:
@@ -164,17 +164,17 @@ class Destination:
         return self.is_idle
 
     def check(self, message: Message) -> None:
-        """Raise :class:`Refused` for a message that this destination does not accept."""
+        """Raise :class:`RefusedError` for a message that this destination does not accept."""
 
     def shares(self, message: Message) -> Iterable[tuple[Destination, int]]:
         """Return the destinations that would keep a message, and its size in bytes there."""
         return ((self, message.size),)
 
     def check_room(self, messages: int, size: int) -> None:
-        """Raise :class:`Refused` if there is no room for that many more messages and bytes."""
+        """Raise :class:`RefusedError` if there is no room for that many more messages and bytes."""
 
     def check_delays(self, messages: int, size: int) -> None:
-        """Raise :class:`Refused` if there is no room for that many more delayed messages."""
+        """Raise :class:`RefusedError` if there is no room for that many more delayed messages."""
 
     def let_in(self) -> None:
         """Resume the senders that wait for it."""

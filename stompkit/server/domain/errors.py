@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["Refused"]
+__all__ = ["RefusedError"]
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """A frame that the broker cannot or may not process; its sender gets ERROR and is closed.
 
     ``code`` is the value of the ERROR frame's ``stompkit-code`` header.

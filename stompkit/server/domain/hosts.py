@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from stompkit.server.domain.choices import Choice, ChoiceWork
-from stompkit.server.domain.destinations import Blocked, Destination, Totals
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.destinations import BlockedError, Destination, Totals
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.names import (
     DEAD_LETTERS,
@@ -197,7 +197,7 @@ class VirtualHost:
         return f"{self.name}\n{name}"
 
     def pattern(self, text: str) -> Pattern:
-        """Parse a pattern by the rules of the dialect; raises :class:`Refused` if it is invalid."""
+        """Parse a pattern by the rules of the dialect; raises RefusedError if it is invalid."""
         return Pattern(text, like_activemq=self.broker.config.dialect == "activemq")
 
     # Destinations.
@@ -249,19 +249,22 @@ class VirtualHost:
     def destination(self, name: str, maker: Connection | None = None) -> Destination:
         """Return the destination with a name, created if it does not exist.
 
-        ``maker`` is the client that asks for it, if any. Raises :class:`Refused` for a name without
-        a valid kind, if the client may not create it, or if there are too many destinations.
+        ``maker`` is the client that asks for it, if any. Raises :class:`RefusedError` for a name
+        without a valid kind, if the client may not create it, or if there are too many
+        destinations.
         """
         destination = self.destinations.get(name)
         if destination is not None:
             return destination
         kind = self.check_name(name)
         if is_pattern(name):
-            raise Refused(f"{name[:100]!a} is a pattern, not a destination", "bad-destination")
+            raise RefusedError(f"{name[:100]!a} is a pattern, not a destination", "bad-destination")
         if kind in _TEMPORARY:
-            raise Refused(f"temporary destination {name[:100]!a} is gone", "unknown-destination")
+            raise RefusedError(
+                f"temporary destination {name[:100]!a} is gone", "unknown-destination"
+            )
         if kind is Kind.FANOUT:
-            raise Refused(
+            raise RefusedError(
                 f"{name[:100]!a} is not known: fan-out destinations are made in the configuration",
                 "unknown-destination",
             )
@@ -280,7 +283,7 @@ class VirtualHost:
             return
         if create == "authenticated" and maker.user.name:
             return
-        raise Refused(f"destination {name[:100]!a} does not exist", "unknown-destination")
+        raise RefusedError(f"destination {name[:100]!a} does not exist", "unknown-destination")
 
     def temporary(self, name: str, owner: Connection) -> Destination:
         """Create a temporary destination, which ends with its owner."""
@@ -296,7 +299,7 @@ class VirtualHost:
     def include(self, destination: Destination, user: str = "") -> Destination:
         """Add a new destination, charged to a user.
 
-        Raises :class:`Refused` if there are too many, in total or of that user.
+        Raises :class:`RefusedError` if there are too many, in total or of that user.
         """
         destination.charge(user)
         refusal = self._refusal(destination)
@@ -307,21 +310,21 @@ class VirtualHost:
             raise refusal
         return self._take_in(destination)
 
-    def _refusal(self, destination: Destination) -> Refused | None:
+    def _refusal(self, destination: Destination) -> RefusedError | None:
         """Return the reason if there is no room for a new destination, or None."""
         config = self.broker.config
         limit, count = config.max_destinations, len(self.destinations)
         code = "too-many-destinations"
         if count >= limit:
-            return Refused(f"too many destinations: at most {limit}", code)
+            return RefusedError(f"too many destinations: at most {limit}", code)
         if destination.is_for_letters:
             # The last places are reserved for clients that may create destinations.
             most = max(1, limit // 2)
             if self._letters >= most or count >= limit - max(1, limit // _RESERVED):
-                return Refused(f"too many dead-letter queues: at most {most}", code)
+                return RefusedError(f"too many dead-letter queues: at most {most}", code)
         user, most = destination.charged_to, config.destinations_per_user
         if user and self._charges[user] >= most:
-            return Refused(f"too many destinations of one user: at most {most}", code)
+            return RefusedError(f"too many destinations of one user: at most {most}", code)
         return None
 
     def _take_in(self, destination: Destination) -> Destination:
@@ -354,10 +357,12 @@ class VirtualHost:
                 del self._expected[name]
 
     def check_name(self, name: str) -> Kind:
-        """Return the kind of a destination name; raises :class:`Refused` if it is invalid."""
+        """Return the kind of a destination name; raises :class:`RefusedError` if it is invalid."""
         most = self.broker.config.max_destination_bytes
         if len(name) * 4 > most and len(name.encode("utf-8", "surrogateescape")) > most:
-            raise Refused(f"destination name too long: at most {most} octets", "bad-destination")
+            raise RefusedError(
+                f"destination name too long: at most {most} octets", "bad-destination"
+            )
         return kind_of(name)
 
     def _evict(self) -> None:
@@ -447,9 +452,9 @@ class VirtualHost:
     ) -> DurableQueue:
         """Return the durable subscription with a key, creating or replacing it as needed.
 
-        It belongs to ``user``, unless that is ``None``. Raises :class:`Refused` if it belongs to
-        another user, or is in use and not shared. A replaced subscription is restored if the store
-        cannot record the change.
+        It belongs to ``user``, unless that is ``None``. Raises :class:`RefusedError` if it belongs
+        to another user, or is in use and not shared. A replaced subscription is restored if the
+        store cannot record the change.
         """
         found = self.durables.get(key)
         if found is not None:
@@ -466,10 +471,12 @@ class VirtualHost:
         )
         if found is not None:
             if found.subscriptions and not (is_shared and found.record.is_shared):
-                raise Refused("the durable subscription is in use", "durable-subscription-in-use")
+                raise RefusedError(
+                    "the durable subscription is in use", "durable-subscription-in-use"
+                )
             same = (found.record.topic, found.record.selector) == (topic, selector)
             if not same and found.subscriptions:
-                raise Refused(
+                raise RefusedError(
                     "the durable subscription is in use with another destination or selector",
                     "durable-subscription-in-use",
                 )
@@ -486,7 +493,7 @@ class VirtualHost:
                 return found
         limit = self.broker.config.max_durable_subscriptions
         if len(self.durables if found is None else self._replaced) >= limit:
-            raise Refused(
+            raise RefusedError(
                 f"too many durable subscriptions: at most {limit}", "too-many-subscriptions"
             )
         if found is None and user:
@@ -506,7 +513,7 @@ class VirtualHost:
     def _check_durables_of(self, user: str) -> None:
         limit = self.broker.config.durables_per_user
         if sum(each.record.owner == user for each in self.durables.values()) >= limit:
-            raise Refused(
+            raise RefusedError(
                 f"too many durable subscriptions of one user: at most {limit}",
                 "too-many-subscriptions",
             )
@@ -722,7 +729,7 @@ class VirtualHost:
     def send(
         self, message: Message, maker: Connection | None = None, choice: Choice | None = None
     ) -> None:
-        """Put a message into its destination; raises :class:`Refused` if it cannot be accepted.
+        """Put a message into its destination; raises RefusedError if it cannot be accepted.
 
         ``choice`` has the results of selectors evaluated before, if any.
         """
@@ -734,7 +741,7 @@ class VirtualHost:
             if message.due:
                 destination.check_delays(1, message.size)
             if destination.is_busy:
-                raise Blocked(f"{destination.name} is busy", destination)
+                raise BlockedError(f"{destination.name} is busy", destination)
             destination.check_room(1, message.size)
         finally:
             self.broker.touch(destination)
@@ -744,7 +751,7 @@ class VirtualHost:
             destination.put(message)
 
     def put_back(self, message: Message, name: str) -> None:
-        """Put a message into a queue, regardless of its header; may raise :class:`Refused`."""
+        """Put a message into a queue, regardless of its header; may raise :class:`RefusedError`."""
         destination = self.destination(name)
         destination.check_room(1, message.size)
         destination.put(message)
@@ -765,7 +772,7 @@ class VirtualHost:
         choices: Mapping[Message, Choice] = _NO_CHOICES,
         acknowledged: Acknowledged | None = None,
     ) -> None:
-        """Apply a transaction atomically; raises :class:`Refused` if one message is not accepted.
+        """Apply a transaction atomically; raises RefusedError if one message is not accepted.
 
         ``choices`` has the results of selectors evaluated before. ``acknowledged`` has
         acknowledgements summed up before, which are not among the ``settlements``.
@@ -848,7 +855,7 @@ class VirtualHost:
         acknowledged: Acknowledged | None,
         maker: Connection | None,
     ) -> None:
-        """Raise :class:`Refused` unless all destinations have room for a transaction's messages."""
+        """Raise RefusedError unless all destinations have room for a transaction's messages."""
         wanted: dict[Destination, _Demand] = defaultdict(_Demand)
         for message in messages:
             destination = self.destination(message.destination, maker)
@@ -922,8 +929,8 @@ class VirtualHost:
     ) -> None:
         """Add a copy of a message to the dead letters of its queue.
 
-        *more* are additional headers of the dead letter. Raises :class:`Refused` if there is no
-        room.
+        *more* are additional headers of the dead letter. Raises :class:`RefusedError` if there is
+        no room.
         """
         message, home = entry.message, entry.home
         expires = sent_expiry(message, home.policy)
@@ -960,7 +967,7 @@ class VirtualHost:
                 apply()
             else:
                 self.together(apply)
-        except Refused:
+        except RefusedError:
             # A full dead-letter queue must not fail the client that sent NACK, and the message must
             # not be lost.
             return False

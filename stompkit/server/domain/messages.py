@@ -157,7 +157,7 @@ class Message:
         """Create a message from a SEND frame that arrived on a session of ``version``.
 
         ``destination`` is the broker's name of the destination; the header has the sender's name
-        for it. Raises :class:`Refused` for a header that should be a number and is not.
+        for it. Raises :class:`RefusedError` for a header that should be a number and is not.
         """
         known = _last
         body = frame.body

@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import Final
 from urllib.parse import quote, unquote
 
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.settings.broker import Dialect
 
 __all__ = [
@@ -55,12 +55,12 @@ _NOT_QUOTED: Final = "".join(
 
 
 def kind_of(name: str) -> Kind:
-    """Return the kind of a destination's name; raises :class:`Refused` if it has none."""
+    """Return the kind of a destination's name; raises :class:`RefusedError` if it has none."""
     for kind in Kind:
         prefix = kind.value
         if name.startswith(prefix) and len(name) > len(prefix):
             return kind
-    raise Refused(
+    raise RefusedError(
         f"destination {name[:100]!a} is unknown: names begin with {' or '.join(_PREFIXES)}",
         "unknown-destination",
     )
@@ -120,7 +120,7 @@ class Pattern:
     __slots__ = ("_begin", "_fixed", "_least", "_open", "kind", "text")
 
     def __init__(self, text: str, *, like_activemq: bool = False) -> None:
-        """Parse a pattern; raises :class:`Refused` for ``>`` or ``#`` before the last level.
+        """Parse a pattern; raises :class:`RefusedError` for ``>`` or ``#`` before the last level.
 
         With ``like_activemq``, ``>`` means the same as ``#``: ``a.>`` matches ``a`` as well.
         """
@@ -128,7 +128,7 @@ class Pattern:
         self.kind = kind_of(text)
         levels = _levels(text)
         if any(level in (">", "#") for level in levels[:-1]):
-            raise Refused(
+            raise RefusedError(
                 f"pattern {text[:100]!a}: > and # can be the last level only", "bad-destination"
             )
         #: True if more levels may follow the fixed ones; the minimum number of them follows.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from stompkit.frames import Frame
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.names import Kind, canonical, is_pattern, kind_of
 from stompkit.server.interfaces import Action, Decision, Request
 
@@ -43,7 +43,9 @@ def resolve_temporary(connection: Connection, name: str) -> str:
             return temporary.name
     most = connection.broker.config.max_subscriptions
     if len(connection.temporaries) >= most:
-        raise Refused(f"too many temporary destinations: at most {most}", "too-many-destinations")
+        raise RefusedError(
+            f"too many temporary destinations: at most {most}", "too-many-destinations"
+        )
     connection.host.check_name(name)
     made = connection.host.temporary(f"{prefix}{secrets.token_hex(16)}/{own}", connection)
     connection.temporaries.append(made)
@@ -73,8 +75,8 @@ def with_right(
             connection.user, connection.host.name, wanted, name, frame.headers, frame.body
         )
 
-    def denied() -> Refused:
-        return Refused(f"{action.value} is not allowed on {name[:100]!a}", "not-authorised")
+    def denied() -> RefusedError:
+        return RefusedError(f"{action.value} is not allowed on {name[:100]!a}", "not-authorised")
 
     def decided(decision: Decision) -> None:
         if not decision.allowed:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.errors import RefusedError
 
 if TYPE_CHECKING:
     from stompkit.server.domain.broker import Broker
@@ -170,7 +170,7 @@ class Prepared(NamedTuple):
     """Destinations kept until :meth:`CommitWork.let_go`, and any error in creating others."""
 
     kept: list[Destination]
-    refused: Refused | None
+    refused: RefusedError | None
 
 
 class CommitWork:
@@ -210,7 +210,7 @@ class CommitWork:
         if work.names:
             try:
                 self._keep(work, work.names.popleft())
-            except Refused as error:
+            except RefusedError as error:
                 refused = error
         if work.names and refused is None:
             self._left.append(work)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from stompkit.server.domain.choices import Choice
 from stompkit.server.domain.destinations import Destination
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues.delays import Delays
 from stompkit.server.domain.queues.references import MessageReference
@@ -121,12 +121,12 @@ class Topic(Destination):
         )
 
     def check(self, message: Message) -> None:
-        """Raise :class:`Refused` for a message with too long a delay."""
+        """Raise :class:`RefusedError` for a message with too long a delay."""
         if message.due:
             self._delays.check(message)
 
     def check_delays(self, messages: int, size: int) -> None:
-        """Raise :class:`Refused` if there is no room for that many more delayed messages.
+        """Raise :class:`RefusedError` if there is no room for that many more delayed messages.
 
         Delayed messages of a topic are in memory, and have the limits of a queue.
         """
@@ -134,7 +134,7 @@ class Topic(Destination):
         most = min(self.policy.max_queue_bytes, self.policy.max_memory_queue_bytes)
         octets = self._delays.octets + self._delays.incoming_octets
         if octets + size > most:
-            raise Refused(
+            raise RefusedError(
                 f"{self.name} is full: {octets} octets of delayed messages wait in it",
                 "queue-full",
             )
@@ -440,7 +440,7 @@ class Fanout(Destination):
         return not self.children
 
     def check(self, message: Message) -> None:
-        """Raise :class:`Refused` for a message that one of the children does not accept."""
+        """Raise :class:`RefusedError` for a message that one of the children does not accept."""
         for queue in self._queues():
             queue.check(message)
 
@@ -450,13 +450,13 @@ class Fanout(Destination):
         return [(queue, message.size + more + len(queue.name)) for queue in self._queues()]
 
     def check_room(self, messages: int, size: int) -> None:
-        """Raise :class:`Refused` unless every child has room."""
+        """Raise :class:`RefusedError` unless every child has room."""
         more = len(_WHENCE) + len(self.name)
         for queue in self._queues():
             queue.check_room(messages, size + messages * (more + len(queue.name)))
 
     def check_delays(self, messages: int, size: int) -> None:
-        """Raise :class:`Refused` if one of the children has no room for delayed messages."""
+        """Raise :class:`RefusedError` if one of the children has no room for delayed messages."""
         for queue in self._queues():
             queue.check_delays(messages, size)
 

@@ -26,7 +26,7 @@ from stompkit.server.settings.process import Endpoint, Settings
 if TYPE_CHECKING:
     from stompkit.server.beanstalk import BeanstalkFactory
 
-__all__ = ["CantListen", "Listeners", "addresses"]
+__all__ = ["ListenError", "Listeners", "addresses"]
 
 _log: Final = Logger()
 
@@ -36,7 +36,7 @@ _WEBSOCKET: Final = ("websocket", "listening for WebSockets on {address}")
 _BEANSTALK: Final = ("beanstalk", "listening on {address} for beanstalk")
 
 
-class CantListen(Exception):
+class ListenError(Exception):
     """An endpoint cannot be opened; the message names it and the reason."""
 
 
@@ -66,7 +66,7 @@ class Listeners:
     async def listen(self) -> bool:
         """Open all endpoints; return False if stopped meanwhile.
 
-        Raises :class:`CantListen`.
+        Raises :class:`ListenError`.
         """
         reactor = cast("IReactorCore", self._reactor)
         share_turns(reactor)
@@ -74,7 +74,7 @@ class Listeners:
             try:
                 port = await endpoint_of(reactor, where.endpoint, where.proxies).listen(factory)
             except Exception as error:
-                raise CantListen(f"can't listen on {where.endpoint}: {_why(error)}") from error
+                raise ListenError(f"can't listen on {where.endpoint}: {_why(error)}") from error
             accept_few(port)
             self._listeners.append(_Listener(spoken, where, port))
             if self._is_stopped:

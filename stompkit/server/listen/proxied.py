@@ -23,7 +23,7 @@ from zope.interface import directlyProvides, providedBy
 
 from stompkit._common import PeerDeadline, has_unread
 from stompkit.server.interfaces import Clock
-from stompkit.server.listen.proxy_header import BadHeader, Header, read_header
+from stompkit.server.listen.proxy_header import Header, ProxyHeaderError, read_header
 from stompkit.server.process.rate_limited_log import RateLimitedLog
 
 __all__ = ["HEADER_TIMEOUT_S", "MOST_WAITING", "ProxiedReactor", "Proxies"]
@@ -155,7 +155,7 @@ class HeaderProtocol(Protocol):
         self._data += data
         try:
             header = read_header(self._data)
-        except BadHeader as error:
+        except ProxyHeaderError as error:
             self._turn_away(str(error))
             return
         if header is not None:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from twisted.internet import address
 
-__all__ = ["MAX_HEADER_BYTES", "BadHeader", "Header", "read_header"]
+__all__ = ["MAX_HEADER_BYTES", "Header", "ProxyHeaderError", "read_header"]
 
 #: Maximum size in bytes of a header with its extensions; a client certificate may be among them.
 MAX_HEADER_BYTES: Final = 4_096
@@ -35,7 +35,7 @@ _SIZES: Final = {_INET: 12, _INET6: 36, _UNIX: 216}
 _Address = address.IPv4Address | address.IPv6Address | address.UNIXAddress
 
 
-class BadHeader(Exception):
+class ProxyHeaderError(Exception):
     """Bytes that are not a valid header; the message says why."""
 
 
@@ -51,26 +51,26 @@ class Header(NamedTuple):
 
 
 def read_header(data: bytes) -> Header | None:
-    """Parse the header at the beginning; ``None`` if it is incomplete. Raises BadHeader."""
+    """Parse the header at the beginning; ``None`` if it is incomplete. Raises ProxyHeaderError."""
     if data[: len(_SIGNATURE)] == _SIGNATURE[: len(data)]:
         return _version_2(data)
     if data[: len(_BEGIN_V1)] == _BEGIN_V1[: len(data)]:
         return _version_1(data)
-    raise BadHeader("it does not begin as a header does")
+    raise ProxyHeaderError("it does not begin as a header does")
 
 
 def _version_1(data: bytes) -> Header | None:
     end = data.find(b"\r\n", 0, _MOST_V1)
     if end < 0:
         if len(data) >= _MOST_V1:
-            raise BadHeader(f"no line of version 1 within {_MOST_V1} octets")
+            raise ProxyHeaderError(f"no line of version 1 within {_MOST_V1} octets")
         return None
     line = data[:end]
     if _UNKNOWN.fullmatch(line):
         return Header(end + 2, None, None)
     match = _KNOWN.fullmatch(line)
     if match is None:
-        raise BadHeader("a line of version 1 that can't be read")
+        raise ProxyHeaderError("a line of version 1 that can't be read")
     source = _parsed(match["family"], match["source"], match["source_port"])
     return Header(end + 2, source, _parsed(match["family"], match["target"], match["target_port"]))
 
@@ -79,9 +79,9 @@ def _parsed(family: bytes, text: bytes, port: bytes) -> _Address:
     try:
         host = ip_address(text.decode())
     except ValueError:
-        raise BadHeader("an address that is none") from None
+        raise ProxyHeaderError("an address that is none") from None
     if host.version != int(family) or int(port) > 65_535:
-        raise BadHeader("an address of another family, or a port that is none")
+        raise ProxyHeaderError("an address of another family, or a port that is none")
     return _made(host, int(port))
 
 
@@ -90,12 +90,12 @@ def _version_2(data: bytes) -> Header | None:
         return None
     command, family, length = struct.unpack_from("!BBH", data, 12)
     if command not in (_LOCAL, _PROXIED):
-        raise BadHeader("a version or command that there is not")
+        raise ProxyHeaderError("a version or command that there is not")
     size = 16 + length
     if size > MAX_HEADER_BYTES:
-        raise BadHeader(f"more than {MAX_HEADER_BYTES} octets")
+        raise ProxyHeaderError(f"more than {MAX_HEADER_BYTES} octets")
     if command == _PROXIED and family in _SIZES and length < _SIZES[family]:
-        raise BadHeader("too short for its addresses")
+        raise ProxyHeaderError("too short for its addresses")
     if len(data) < size:
         return None
     if command == _LOCAL or family not in _SIZES:

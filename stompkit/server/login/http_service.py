@@ -122,11 +122,11 @@ class ServiceClient:
         response = await self._agent.request(b"POST", self._url, self._headers, _Body(question))
         body = await _read(response, self._service.max_answer_bytes)
         if response.code != _OK:
-            raise _Unusable(f"status {response.code}")
+            raise _UnusableError(f"status {response.code}")
         try:
             return msgspec.json.decode(body, type=Answer)
         except msgspec.MsgspecError as error:
-            raise _Unusable(f"an answer that is none: {error}") from None
+            raise _UnusableError(f"an answer that is none: {error}") from None
 
     def _well(self, answer: Answer) -> Answer:
         if self._trouble is not None:
@@ -151,7 +151,7 @@ class ServiceClient:
             )
 
 
-class _Unusable(Exception):
+class _UnusableError(Exception):
     """A response that cannot be used."""
 
 
@@ -195,7 +195,7 @@ class _Reader(Protocol):
         if len(self._data) > self._limit:
             self._ended = True
             self._stop()
-            self.done.errback(_Unusable(f"more than {self._limit} octets"))
+            self.done.errback(_UnusableError(f"more than {self._limit} octets"))
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self._ended:

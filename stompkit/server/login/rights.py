@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.names import Kind, Pattern, is_pattern
 from stompkit.server.interfaces import Action, Decision, Request, User
 
@@ -69,7 +69,7 @@ class RightsAuthoriser:
         try:
             # A name that is not subscribed to is literal, with or without wildcards.
             asked = Pattern(destination) if _reads_pattern(action, destination) else None
-        except Refused:
+        except RefusedError:
             return False
         return any(
             pattern.matches(destination) if asked is None else pattern.covers(asked)
@@ -95,7 +95,7 @@ class _Rule:
             self._patterns = [Pattern(text) for text in texts if not _has_holders(text)]
             for text in self._templates:
                 _check_template(text)
-        except (Refused, ValueError) as error:
+        except (RefusedError, ValueError) as error:
             raise ValueError(f"rights, rule {number}: {error}") from None
 
     def is_for(self, user: User, host: str, action: Action) -> bool:

@@ -80,7 +80,7 @@ def compute_beside(work: Scrypt) -> Deferred[bytes]:
     return done
 
 
-class _TooSlow(Exception):
+class _TooSlowError(Exception):
     """No key was returned in time: the process is abandoned."""
 
 
@@ -101,7 +101,7 @@ class _Worker:
         self.is_idle = is_idle
 
     def ask(self, work: Scrypt) -> bytes:
-        """Compute a key in the process; raises OSError and :class:`_TooSlow`."""
+        """Compute a key in the process; raises OSError and :class:`_TooSlowError`."""
         numbers = (*work[2:], len(work.passcode), len(work.salt))
         requests, keys = self._process.stdin, self._process.stdout
         assert requests is not None and keys is not None  # they are pipes
@@ -109,7 +109,7 @@ class _Worker:
         requests.flush()
         if not _is_readable(keys, _PATIENCE_S if self.is_idle else _LONG_S):
             if self.is_idle:
-                raise _TooSlow
+                raise _TooSlowError
             raise TimeoutError(f"no scrypt was computed within {_LONG_S:g} seconds")
         key = keys.read(work.key_bytes)
         if len(key) != work.key_bytes:
@@ -158,7 +158,7 @@ def _ask(work: Scrypt) -> bytes:
         return work()
     try:
         return worker.ask(work)
-    except _TooSlow:
+    except _TooSlowError:
         _forget(worker)
         _here.nice_until = time.monotonic() + _NICE_S
         return _ask(work)

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 from twisted.logger import Logger
 
-__all__ = ["DaemonStart", "StartFailed"]
+__all__ = ["DaemonStart", "StartFailedError"]
 
 _log: Final = Logger()
 
 _STDERR: Final = 2
 
 
-class StartFailed(Exception):
+class StartFailedError(Exception):
     """Reason for a failed start of a daemon, as logged."""
 
 
@@ -49,7 +49,7 @@ class DaemonStart:
         if self._terminal is not None:
             with suppress(OSError):
                 os.write(self._terminal, f"{reason}\n".encode("utf-8", "backslashreplace"))
-        return StartFailed(reason)
+        return StartFailedError(reason)
 
     @staticmethod
     def _remove_pid_file(runner: MutableMapping[str, Any]) -> None:

@@ -25,7 +25,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from stompkit.server.interfaces import Clock, StoreError
-from stompkit.server.listen.listeners import CantListen, Listeners, addresses
+from stompkit.server.listen.listeners import ListenError, Listeners, addresses
 from stompkit.server.listen.protocol import BrokerFactory
 from stompkit.server.process.assembly import Access, MakeFactory, access, factory
 from stompkit.server.process.lock import DirectoryLock
@@ -237,7 +237,7 @@ class Lifecycle:
         try:
             if not await self._listeners.listen():
                 return
-        except CantListen as error:
+        except ListenError as error:
             raise _StartError(str(error)) from error
         self._is_listening = True
         if self._announce is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.names import Kind, Pattern
 from stompkit.server.settings.endpoint_checks import check_endpoint, is_local
 from stompkit.server.settings.toml import Document
@@ -34,7 +34,7 @@ def check_beanstalk(settings: Settings, document: Document) -> None:
     for name in beanstalk.tubes:
         try:
             Pattern(Kind.QUEUE.value + name)
-        except Refused as refused:
+        except RefusedError as refused:
             document.add((table, "tubes"), refused.message)
     if (
         beanstalk.endpoints

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from stompkit.frames import Limits
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.names import Kind, Pattern, is_pattern, kind_of
 from stompkit.server.listen.endpoints import PROXIED, networks
 from stompkit.server.listen.origins import Origins, host_of
@@ -118,7 +118,7 @@ def _check_destinations(settings: Settings, document: Document) -> None:
         try:
             kind = kind_of(each.name)
             Pattern(each.name)
-        except Refused as refused:
+        except RefusedError as refused:
             document.add((*place, "name"), refused.message)
             continue
         _check_children(each, kind, document, place)

@@ -25,7 +25,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError, Statement
 from sqlalchemy.pool import QueuePool
 from twisted.logger import Logger
 
-from stompkit.server.interfaces import StoreError, StoreFull
+from stompkit.server.interfaces import StoreError, StoreFullError
 from stompkit.server.stores.tables import META, TABLES, VERSION
 from stompkit.server.stores.versions import upgrade
 
@@ -270,7 +270,7 @@ class Database:
                 f"the store {self.name} needs the package {error.name}, which is not installed"
             ) from None
         except DBAPIError as error:
-            kind = StoreFull if _lacks_room(error.orig) else StoreError
+            kind = StoreFullError if _lacks_room(error.orig) else StoreError
             raise kind(f"the store {self.name} can't be used: {_reason(error.orig)}") from None
         except StatementError as error:
             problem = type(error.orig).__name__

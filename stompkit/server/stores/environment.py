@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 import lmdb
 
 from stompkit._common.files import sync_path
-from stompkit.server.interfaces import StoreError, StoreFull
+from stompkit.server.interfaces import StoreError, StoreFullError
 from stompkit.server.stores.record import NUMBER
 from stompkit.server.stores.versions import upgrade
 
@@ -271,12 +271,14 @@ class Environment:
         try:
             yield
         except lmdb.MapFullError as error:
-            raise StoreFull(
+            raise StoreFullError(
                 f"the store {self.path} has reached its limit of {self._max_octets} octets"
             ) from error
         except (lmdb.Error, OSError) as error:
             if self._lacks_room(error):
-                raise StoreFull(f"there is no room for the store {self.path}: {error}") from error
+                raise StoreFullError(
+                    f"there is no room for the store {self.path}: {error}"
+                ) from error
             raise StoreError(f"the store {self.path} can't be used: {error}") from error
         except (struct.error, ValueError) as error:
             raise StoreError(

@@ -22,7 +22,7 @@ from stompkit.server.interfaces import (
     SetRecord,
     StoredMessage,
     StoreError,
-    StoreFull,
+    StoreFullError,
 )
 from stompkit.server.stores.environment import Databases, Environment, Transaction
 from stompkit.server.stores.log import ChangeLog, note_number, pack_changes
@@ -80,7 +80,7 @@ class LmdbStore:
         store, as described for LMDB's MDB_NOSYNC.
 
         The file never shrinks, and grows to at most ``max_octets``. The store is then full:
-        operations with a :class:`Put` raise :class:`StoreFull`, all others still work.
+        operations with a :class:`Put` raise :class:`StoreFullError`, all others still work.
         """
         self._environment = Environment(directory, synchronous=synchronous, max_octets=max_octets)
         self._synchronous = synchronous
@@ -118,7 +118,7 @@ class LmdbStore:
         self._seen.clear()
         try:
             self._settle()
-        except StoreFull as error:
+        except StoreFullError as error:
             _log.warn("what is in the log of the store stays there: {error}", error=error)
         if self._synchronous:
             # Changes applied without a sync must be durable before the log continues.
@@ -164,7 +164,7 @@ class LmdbStore:
             return
         try:
             self._commit(operations)
-        except StoreFull:
+        except StoreFullError:
             if _has_put(operations) or self._is_torn or not self._hold(operations):
                 raise
 
@@ -233,7 +233,7 @@ class LmdbStore:
             return
         try:
             self._write(())
-        except StoreFull:
+        except StoreFullError:
             # These changes are already confirmed and must be kept, whatever the limit.
             with self._environment.extended():
                 self._write(())
@@ -252,7 +252,7 @@ class LmdbStore:
         try:
             with self._environment.transaction(write=True, keep=False) as (txn, databases):
                 _do(txn, databases, [operation])
-        except StoreFull:
+        except StoreFullError:
             return True
         except StoreError as error:
             if isinstance(operation, Put):
@@ -266,7 +266,7 @@ class LmdbStore:
         """Open a transaction for reading that includes the content of the log."""
         try:
             self._settle()
-        except StoreFull:
+        except StoreFullError:
             # The disk is full: apply the log's content for the duration of this block only.
             with (
                 self._environment.extended(),
@@ -296,7 +296,7 @@ class LmdbStore:
         """Write the operations; if the store is full, raise its limit or reuse freed pages."""
         try:
             self._write(operations)
-        except StoreFull:
+        except StoreFullError:
             if not _has_put(operations):
                 # Operations that free space, or need hardly any, must succeed in a full store.
                 with self._environment.extended():
@@ -373,7 +373,7 @@ class LmdbStore:
             return
         try:
             self._settle()
-        except StoreFull as error:
+        except StoreFullError as error:
             _log.warn("what is in the log of the store stays there: {error}", error=error)
         finally:
             self._close_log()

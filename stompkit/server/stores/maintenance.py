@@ -25,8 +25,8 @@ def compact(directory: Path) -> tuple[int, int]:
 
     Returns the file size in bytes before and after. The new file replaces the old one once it is
     complete and on the disk; until then both need space. Raises :class:`StoreError`, and changes
-    nothing, if there is no store, a broker uses it, or it cannot be read. Raises :class:`StoreFull`
-    if there is no space.
+    nothing, if there is no store, a broker uses it, or it cannot be read. Raises
+    :class:`StoreFullError` if there is no space.
     """
     environment = Environment(directory, read_only=True)
     old = environment.path / DATA_FILE

@@ -153,7 +153,7 @@ def import_store(store: MessageStore, file: BinaryIO, progress: Progress) -> Non
                 raise StoreError(f"the export is cut off in line {number}")
             try:
                 importer.take(_parse(line))
-            except _BadLine as error:
+            except _BadLineError as error:
                 raise StoreError(f"line {number} of the export is wrong: {error}") from None
         importer.finish(number)
     except BaseException as error:
@@ -167,7 +167,7 @@ def import_store(store: MessageStore, file: BinaryIO, progress: Progress) -> Non
         raise
 
 
-class _BadLine(Exception):
+class _BadLineError(Exception):
     """An invalid line; the message says why."""
 
 
@@ -176,7 +176,7 @@ def _parse(line: bytes) -> _AnyLine:
         # Not by msgspec alone, which rejects lone surrogates.
         found: _AnyLine = msgspec.convert(json.loads(line), type=_AnyLine)
     except (ValueError, RecursionError) as error:
-        raise _BadLine(str(error)) from None
+        raise _BadLineError(str(error)) from None
     return found
 
 
@@ -198,13 +198,13 @@ class _Importer:
         self._records: set[str] = set()
 
     def take(self, line: _AnyLine) -> None:
-        """Import one line, now or with later ones; raises :class:`_BadLine`."""
+        """Import one line, now or with later ones; raises :class:`_BadLineError`."""
         if self._end is not None:
-            raise _BadLine("there is more after the end")
+            raise _BadLineError("there is more after the end")
         if isinstance(line, _Store):
             self._begin(line)
         elif self._first is None:
-            raise _BadLine("an export does not begin like this")
+            raise _BadLineError("an export does not begin like this")
         elif isinstance(line, _Message):
             self._add_message(line)
         else:
@@ -237,9 +237,9 @@ class _Importer:
 
     def _begin(self, line: _Store) -> None:
         if self._first is not None:
-            raise _BadLine("an export has one beginning")
+            raise _BadLineError("an export has one beginning")
         if line.version != _VERSION:
-            raise _BadLine(
+            raise _BadLineError(
                 f"the format is of version {line.version}, and this stompkit knows {_VERSION}"
             )
         self._first = line
@@ -247,7 +247,7 @@ class _Importer:
 
     def _begin_lane(self, line: _Lane) -> None:
         if line.lane in self._lanes:
-            raise _BadLine(f"lane {line.lane} comes twice")
+            raise _BadLineError(f"lane {line.lane} comes twice")
         self._lanes.add(line.lane)
         self._lane = line
         self._place = 0
@@ -257,14 +257,16 @@ class _Importer:
     def _add_message(self, line: _Message) -> None:
         lane = self._lane
         if lane is None:
-            raise _BadLine("a message has to follow its lane")
+            raise _BadLineError("a message has to follow its lane")
         if not self._place < line.place <= lane.last_place:
-            raise _BadLine(f"place {line.place} is out of order, or above the lane's last place")
+            raise _BadLineError(
+                f"place {line.place} is out of order, or above the lane's last place"
+            )
         self._place = line.place
         try:
             lines = line.lines.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError as error:
-            raise _BadLine(f"the header lines can't be: {error.reason}") from None
+            raise _BadLineError(f"the header lines can't be: {error.reason}") from None
         self._operations.append(
             Put(
                 lane.lane,
@@ -286,7 +288,7 @@ class _Importer:
 
     def _add_record(self, line: _Record) -> None:
         if line.key in self._records:
-            raise _BadLine(f"record {line.key!a} comes twice")
+            raise _BadLineError(f"record {line.key!a} comes twice")
         self._records.add(line.key)
         self._operations.append(SetRecord(line.key, line.value))
 

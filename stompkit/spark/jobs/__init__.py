@@ -16,19 +16,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from stompkit._common.lazy import imported
+from stompkit._common.moved import renamed
 
 if TYPE_CHECKING:
     from stompkit.spark.jobs.running import Pipeline, Progress
-    from stompkit.spark.jobs.settings import JOBS, JobName, PipelineProblem, PipelineSettings, load
+    from stompkit.spark.jobs.settings import JOBS, JobName, PipelineError, PipelineSettings, load
 
-__all__ = ["JOBS", "JobName", "Pipeline", "PipelineProblem", "PipelineSettings", "Progress", "load"]
+__all__ = ["JOBS", "JobName", "Pipeline", "PipelineError", "PipelineSettings", "Progress", "load"]
 
 #: Module of each public name.
 _MODULES = {
     "JOBS": "settings",
     "JobName": "settings",
     "Pipeline": "running",
-    "PipelineProblem": "settings",
+    "PipelineError": "settings",
     "PipelineSettings": "settings",
     "Progress": "running",
     "load": "settings",
@@ -37,3 +38,9 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     return imported(__name__, _MODULES, name)
+
+
+renamed(
+    __name__,
+    PipelineProblem="PipelineError",
+)

@@ -14,7 +14,7 @@ from typing import Final, Literal
 from stompkit.spark._options import SourceOptions
 from stompkit.spark.fence import Fence
 from stompkit.spark.jobs._checkpoint import Offset
-from stompkit.spark.jobs.settings import PipelineProblem
+from stompkit.spark.jobs.settings import PipelineError
 
 __all__ = ["Beginning", "beginning"]
 
@@ -36,7 +36,7 @@ def beginning(
     """Return the start of a job.
 
     ``fence`` is the progress of the target, ``last`` the progress of the job in the checkpoint, and
-    ``floor`` the first retained messages of the spool. Raises PipelineProblem if changes that the
+    ``floor`` the first retained messages of the spool. Raises PipelineError if changes that the
     target lacks are no longer retained.
     """
     if last is None:
@@ -48,7 +48,7 @@ def beginning(
     if not missing:
         return "checkpoint"
     if not fence and options.starting != "earliest":
-        raise PipelineProblem(
+        raise PipelineError(
             f"the target has nothing of the spool, where the checkpoint {checkpoint} says that"
             f" messages up to {last.ends[missing[0]] - 1} are applied; and the job did not begin"
             " with the spool's first message. Restore the target, or remove the checkpoint to begin"
@@ -69,7 +69,7 @@ def beginning(
 def _check(
     fence: Fence, partitions: Sequence[int], options: SourceOptions, floor: Sequence[int]
 ) -> None:
-    """Raise PipelineProblem if retention has removed messages after the fence."""
+    """Raise PipelineError if retention has removed messages after the fence."""
     for number in partitions:
         first = fence.get(number, -1) + 1
         if first >= floor[number]:
@@ -79,7 +79,7 @@ def _check(
             f" partition {number}, and retention has removed these from the spool"
         )
         if options.fail_on_data_loss:
-            raise PipelineProblem(
+            raise PipelineError(
                 f"{text}. Restore a newer copy of the target, or set failOnDataLoss = false in"
                 " [source] to go on without them"
             )

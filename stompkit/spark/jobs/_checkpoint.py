@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import SparkSession
 
 from stompkit.spark.fence import Span
-from stompkit.spark.jobs.settings import PipelineProblem
+from stompkit.spark.jobs.settings import PipelineError
 
 __all__ = ["Checkpoint", "Offset", "put_aside"]
 
@@ -56,7 +56,7 @@ class Checkpoint:
         return Span({} if before is None else before.ends, own.ends)
 
     def put_aside(self) -> None:
-        """Remove the checkpoint, so that the query starts from scratch; raises PipelineProblem."""
+        """Remove the checkpoint, so that the query starts from scratch; raises PipelineError."""
         if "://" not in self.place:
             put_aside(Path(self.place))
             return
@@ -95,7 +95,7 @@ class Checkpoint:
 
 
 def put_aside(folder: Path) -> None:
-    """Remove a checkpoint on this machine; raises PipelineProblem."""
+    """Remove a checkpoint on this machine; raises PipelineError."""
     unused = folder.with_name(f"{folder.name}.unused")
     try:
         if unused.exists():
@@ -105,4 +105,4 @@ def put_aside(folder: Path) -> None:
             folder.rename(unused)
             shutil.rmtree(unused)
     except OSError as error:
-        raise PipelineProblem(f"{error.filename}: {error.strerror}") from None
+        raise PipelineError(f"{error.filename}: {error.strerror}") from None

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from stompkit._common.files import FileLock, LockedError
-from stompkit.spark.jobs.settings import JobName, PipelineProblem, PipelineSettings
+from stompkit.spark.jobs.settings import JobName, PipelineError, PipelineSettings
 
 __all__ = ["alone"]
 
@@ -19,17 +19,17 @@ _LOCK_S: Final = 2.0
 def alone(settings: PipelineSettings, job: JobName, remedy: str) -> Iterator[None]:
     """Hold the lock of a job, so that no other process on this machine runs it.
 
-    Raises PipelineProblem with *remedy* if the job is running.
+    Raises PipelineError with *remedy* if the job is running.
     """
     folder = settings.folder() / job
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = FileLock(folder / "lock").acquire(_LOCK_S)
     except LockedError:
-        raise PipelineProblem(
+        raise PipelineError(
             f"the job {job} of the pipeline {settings.name} is running already; {remedy}"
         ) from None
     except OSError as error:
-        raise PipelineProblem(f"{error.filename}: {error.strerror}") from None
+        raise PipelineError(f"{error.filename}: {error.strerror}") from None
     with lock:
         yield

@@ -17,7 +17,7 @@ from stompkit._common.files import write_atomically
 from stompkit.replication.frames import Packet
 from stompkit.spark._options import SinkOptions
 
-__all__ = ["Find", "Letters", "Marks", "NotSent", "Row", "beyond"]
+__all__ = ["Find", "Letters", "Marks", "NotSentError", "Row", "beyond"]
 
 #: A row of the table of dead letters.
 Row = Mapping[str, Any]
@@ -40,7 +40,7 @@ class Find(Protocol):
         """
 
 
-class NotSent(Exception):
+class NotSentError(Exception):
     """The broker is unreachable, or has not confirmed; a retry may succeed."""
 
 
@@ -59,7 +59,7 @@ class Letters:
     def send(self, spool: str) -> int:
         """Send new dead letters, wait for the receipts, and return their number.
 
-        Raises :class:`NotSent`.
+        Raises :class:`NotSentError`.
         """
         count = 0
         while self._has_more:
@@ -103,9 +103,9 @@ class Letters:
                 link.send(options.destination, packets).result(_CONFIRM_S)
         except (Exception, CancelledError) as error:
             reason = str(error) or type(error).__name__
-            raise NotSent(f"dead letters can't be sent to {options.destination}: {reason}") from (
-                error
-            )
+            raise NotSentError(
+                f"dead letters can't be sent to {options.destination}: {reason}"
+            ) from (error)
 
     def _marks(self, spool: str) -> dict[int, tuple[int, int]]:
         try:

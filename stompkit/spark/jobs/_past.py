@@ -14,8 +14,8 @@ from stompkit.spark._options import SourceOptions
 from stompkit.spark._partitions import SpoolRange, read
 from stompkit.spark._parts import Envelope, read_envelope
 from stompkit.spark.eventstore import SparkEventStore
-from stompkit.spark.jobs.settings import PipelineProblem, PipelineSettings, life
-from stompkit.spool import SpoolProblem, SpoolReader
+from stompkit.spark.jobs.settings import PipelineError, PipelineSettings, life
+from stompkit.spool import SpoolError, SpoolReader
 
 __all__ = ["SCHEMA", "Past", "open_past"]
 
@@ -52,7 +52,7 @@ class Past(Protocol):
 def open_past(settings: PipelineSettings, at: datetime | None, until_ordinal: int | None) -> Past:
     """Return the past changes up to a time, and up to an ordinal of a spool.
 
-    The source is the event store if it has a history, otherwise the spool. Raises PipelineProblem
+    The source is the event store if it has a history, otherwise the spool. Raises PipelineError
     if neither is complete.
     """
     events = settings.events
@@ -60,8 +60,8 @@ def open_past(settings: PipelineSettings, at: datetime | None, until_ordinal: in
         return _Stored(settings, at)
     try:
         return _Spooled(settings, at, until_ordinal)
-    except SpoolProblem as problem:
-        raise PipelineProblem(str(problem)) from None
+    except SpoolError as problem:
+        raise PipelineError(str(problem)) from None
 
 
 class _Stored:
@@ -77,11 +77,11 @@ class _Stored:
             path, events.namespace, life(events.ttl), history=True, strict=True
         )
         if not path.is_dir():
-            raise PipelineProblem(
+            raise PipelineError(
                 f"there is no event store {path}: `stompkit pipeline run events` makes it"
             )
         if self._store.has_lost_changesets():
-            raise PipelineProblem(
+            raise PipelineError(
                 f"{self.name} has lost the oldest of its history, which is past the ttl in"
                 ' [events]: a replica can\'t be made of the rest. Have ttl = "forever" there, and'
                 " a snapshot in a store with another path; or, where the spool reaches back to its"
@@ -89,7 +89,7 @@ class _Stored:
             )
         try:
             spool = SpoolReader(settings.spool()).id
-        except SpoolProblem:
+        except SpoolError:
             spool = ""
         # Both at once: the job events may add data concurrently.
         fence, self._end = self._store.reached(spool=spool, pipeline=settings.name)
@@ -151,7 +151,7 @@ class _Spooled:
         self.name: Final = f"the spool {reader.folder}"
         floor = reader.floor()
         if any(floor):
-            raise PipelineProblem(
+            raise PipelineError(
                 f"{self.name} begins with the message {max(floor)}: those before are removed, and a"
                 " replica can't be made of the rest. The history of an event store can have them:"
                 " history = true in [events]"

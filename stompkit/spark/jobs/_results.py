@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, Protocol
 
 from stompkit.spark.jobs._counting import Counted, Lag
-from stompkit.spark.jobs.settings import PipelineProblem
+from stompkit.spark.jobs.settings import PipelineError
 
 __all__ = [
     "CHANGES",
@@ -65,13 +65,13 @@ class Mark:
     def after(self, last: Mark | None, place: str) -> Mark:
         """Return the mark of a batch that follows ``last``.
 
-        Raises PipelineProblem if counting cannot continue from there.
+        Raises PipelineError if counting cannot continue from there.
         """
         if last is None:
             return self
         if (last.query, last.spool) != (self.query, self.spool):
             what = "checkpoint" if last.spool == self.spool else "spool"
-            raise PipelineProblem(
+            raise PipelineError(
                 f"{place} has what was counted with another {what}, and counts can't go on without"
                 " it: bring it back, or begin anew under another name of the pipeline, with other"
                 " results in [analytics]"
@@ -85,7 +85,7 @@ class Results(Protocol):
     def apply(self, counted: Counted, mark: Mark) -> None:
         """Write the result of a batch durably and atomically.
 
-        Raises PipelineProblem if it does not match the stored results, and the errors in
+        Raises PipelineError if it does not match the stored results, and the errors in
         :attr:`passing`.
         """
 

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from stompkit._common.files import sync_path, write_atomically
 from stompkit.spark.jobs._counting import Counted
 from stompkit.spark.jobs._results import CHANGES, TABLES, Mark, Row, Spec, merged, ordered
-from stompkit.spark.jobs.settings import PipelineProblem
+from stompkit.spark.jobs.settings import PipelineError
 
 __all__ = ["ParquetResults"]
 
@@ -108,7 +108,7 @@ class ParquetResults:
         except FileNotFoundError:
             return None
         if found["v"] != _FORMAT:
-            raise PipelineProblem(
+            raise PipelineError(
                 f"{self._folder} has results of format {found['v']}, and {_FORMAT} is known"
             )
         return found

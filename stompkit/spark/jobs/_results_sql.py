@@ -32,8 +32,8 @@ from sqlalchemy import (
     update,
 )
 
-from stompkit.replication.sinks.sql import SinkUnavailable
-from stompkit.replication.sinks.sql.parts import Database, Rejected, table_options
+from stompkit.replication.sinks.sql import SinkUnavailableError
+from stompkit.replication.sinks.sql.parts import Database, RejectedRowError, table_options
 from stompkit.spark.jobs._counting import Counted
 from stompkit.spark.jobs._results import CHANGES, TABLES, Mark, Row, Spec, merged
 
@@ -69,7 +69,7 @@ class SqlResults:
     @property
     def passing(self) -> tuple[type[Exception], ...]:
         """Errors for which a retry may succeed: an unreachable database."""
-        return (SinkUnavailable,)
+        return (SinkUnavailableError,)
 
     def apply(self, counted: Counted, mark: Mark) -> None:
         """Write the result of a batch in one transaction."""
@@ -125,7 +125,7 @@ class SqlResults:
             try:
                 with self._database.transaction() as connection:
                     self._create(connection)
-            except (Rejected, SinkUnavailable):
+            except (RejectedRowError, SinkUnavailableError):
                 # Another pipeline may have created the tables meanwhile.
                 with self._database.transaction() as connection:
                     if self._missing(connection):

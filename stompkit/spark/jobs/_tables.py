@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from stompkit.replication.sinks.sql.parts import Catalog, Database, TargetTable
-from stompkit.spark.jobs.settings import PipelineProblem, TargetSettings
+from stompkit.spark.jobs.settings import PipelineError, TargetSettings
 from stompkit.spark.targets._pipeline_tables import PipelineTables
 
 __all__ = ["Tables"]
@@ -22,13 +22,13 @@ class Tables:
         """Start unconnected.
 
         ``settings`` are those of a target, whose tables may have other names; ``place`` is the
-        setting that contains the URL. Raises PipelineProblem for a URL that is not one of a
+        setting that contains the URL. Raises PipelineError for a URL that is not one of a
         database.
         """
         try:
             self.database: Final = Database(url, "deferred")
         except ValueError as error:
-            raise PipelineProblem(f"{place}: {error}") from None
+            raise PipelineError(f"{place}: {error}") from None
         self.books: Final = PipelineTables()
         self._catalog: Final = Catalog(
             schema_map={} if settings is None else settings.schema_map,
@@ -47,7 +47,7 @@ class Tables:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Open a transaction; raises SinkUnavailable."""
+        """Open a transaction; raises SinkUnavailableError."""
         with self.database.transaction() as connection:
             yield connection
 

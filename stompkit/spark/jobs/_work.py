@@ -34,7 +34,7 @@ class Work(Protocol):
         """Process one batch of the spool with this id; a repetition has no further effect.
 
         ``span`` contains the bounds of the batch. Raises
-        :class:`~stompkit.spark.fence.TargetBehind` if the target ends before the batch begins.
+        :class:`~stompkit.spark.fence.TargetBehindError` if the target ends before the batch begins.
         """
 
     def finish(self, spool: str) -> None:

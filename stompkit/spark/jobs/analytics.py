@@ -22,8 +22,8 @@ from stompkit.spark.jobs._counting import Counted, counted, query
 from stompkit.spark.jobs._report import made_report
 from stompkit.spark.jobs._results import Mark, Results
 from stompkit.spark.jobs._work import Done
-from stompkit.spark.jobs.settings import PipelineProblem, PipelineSettings, seconds
-from stompkit.spool import SpoolProblem, SpoolReader
+from stompkit.spark.jobs.settings import PipelineError, PipelineSettings, seconds
+from stompkit.spool import SpoolError, SpoolReader
 
 __all__ = ["Analytics", "report_of", "results_of"]
 
@@ -36,7 +36,7 @@ class Analytics:
     """Counts batches into the results of a pipeline."""
 
     def __init__(self, settings: PipelineSettings) -> None:
-        """Start without open resources; raises PipelineProblem."""
+        """Start without open resources; raises PipelineError."""
         given = settings.demanded_analytics()
         self._settings: Final = settings
         self._watermark_s: Final = seconds(given.watermark)
@@ -60,7 +60,7 @@ class Analytics:
         """Return the query over the stream."""
         try:
             self._begin = resolve(SpoolReader(self._settings.spool()), self._options().starting)
-        except (OSError, SpoolProblem):
+        except (OSError, SpoolError):
             self._begin = None  # the stream creates the spool, or reports the error
         return query(changes, self._watermark_s, self._top_keys)
 
@@ -145,7 +145,7 @@ class Analytics:
 
 
 def results_of(settings: PipelineSettings) -> Results:
-    """Return the results of a pipeline, without opening them; raises PipelineProblem."""
+    """Return the results of a pipeline, without opening them; raises PipelineError."""
     given = settings.demanded_analytics()
     if given.path:
         from stompkit.spark.jobs._results_parquet import ParquetResults
@@ -156,7 +156,7 @@ def results_of(settings: PipelineSettings) -> Results:
     try:
         return SqlResults(settings.analytics_url(), settings.name)
     except ValueError as error:
-        raise PipelineProblem(f"analytics.url: {error}") from None
+        raise PipelineError(f"analytics.url: {error}") from None
 
 
 def report_of(settings: PipelineSettings, results: Results) -> bytes:

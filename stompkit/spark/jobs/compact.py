@@ -16,8 +16,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from stompkit.spark.eventstore import BrokenStore, SparkEventStore, Stored
-from stompkit.spark.jobs.settings import PipelineProblem, PipelineSettings, life
+from stompkit.spark.eventstore import BrokenStoreError, SparkEventStore, Stored
+from stompkit.spark.jobs.settings import PipelineError, PipelineSettings, life
 
 __all__ = ["Compaction", "compact"]
 
@@ -43,14 +43,14 @@ def compact(settings: PipelineSettings) -> Compaction:
     is killed, the store is consistent and complete, in an intermediate state. Merged files stay for
     some minutes for their readers; the next run removes them.
 
-    Raises PipelineProblem if there is no store, and if it is damaged.
+    Raises PipelineError if there is no store, and if it is damaged.
     """
     events = settings.events
     if events is None:
-        raise PipelineProblem("[events]: the job compact needs this table, with its path")
+        raise PipelineError("[events]: the job compact needs this table, with its path")
     path = Path(events.path).absolute()
     if not path.is_dir():
-        raise PipelineProblem(
+        raise PipelineError(
             f"there is no event store {path}: `stompkit pipeline run events` makes it"
         )
     store = SparkEventStore(
@@ -64,5 +64,5 @@ def compact(settings: PipelineSettings) -> Compaction:
         expired = store.prune()
         merged, made = store.compact()
         return Compaction(before, store.stored(), expired, merged, made)
-    except BrokenStore as problem:
-        raise PipelineProblem(str(problem)) from None
+    except BrokenStoreError as problem:
+        raise PipelineError(str(problem)) from None

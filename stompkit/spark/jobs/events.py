@@ -9,15 +9,15 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from stompkit.replication.sinks.sql import SinkUnavailable
+from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.spark._changes import UNREADABLE
 from stompkit.spark._event_files import DEAD_LETTERS
 from stompkit.spark._states import Problem
 from stompkit.spark.eventstore import SparkEventStore
 from stompkit.spark.fence import Span
-from stompkit.spark.jobs._letters import Letters, Marks, NotSent, beyond
+from stompkit.spark.jobs._letters import Letters, Marks, NotSentError, beyond
 from stompkit.spark.jobs._work import Done
-from stompkit.spark.jobs.settings import PipelineProblem, PipelineSettings, life
+from stompkit.spark.jobs.settings import PipelineError, PipelineSettings, life
 from stompkit.spark.targets.parquet import ParquetTarget
 
 __all__ = ["Events"]
@@ -32,7 +32,7 @@ class Events:
         """Start without open resources."""
         given = settings.events
         if given is None:
-            raise PipelineProblem("[events]: the job events needs this table, with its path")
+            raise PipelineError("[events]: the job events needs this table, with its path")
         self._path: Final = Path(given.path).absolute()
         self._tables: Final = given.tables
         self._pipeline: Final = settings.name
@@ -50,7 +50,7 @@ class Events:
     @property
     def passing(self) -> tuple[type[Exception], ...]:
         """Errors for which a retry may succeed: a full disk, or rejected dead letters."""
-        return OSError, SinkUnavailable, NotSent
+        return OSError, SinkUnavailableError, NotSentError
 
     def apply(self, df: DataFrame, batch_id: int, spool: str, span: Span | None = None) -> Done:
         """Store a batch atomically."""

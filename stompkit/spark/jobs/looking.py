@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from stompkit._common.files import is_locked
-from stompkit.metrics import MetricsProblem, new_registry
-from stompkit.spark._java import SparkProblem, find_java_home
+from stompkit.metrics import MetricsError, new_registry
+from stompkit.spark._java import SparkError, find_java_home
 from stompkit.spark.jobs.settings import JobName, PipelineSettings
 from stompkit.spark.jobs.work import work_of
-from stompkit.spool import SpoolProblem, SpoolReader
+from stompkit.spool import SpoolError, SpoolReader
 
 __all__ = ["JobState", "Place", "look", "missing"]
 
@@ -36,7 +36,7 @@ class JobState(msgspec.Struct, frozen=True):
 def missing(settings: PipelineSettings) -> list[str]:
     """Return what this machine lacks to run the jobs, without connecting to any server.
 
-    Raises :class:`~stompkit.spark.jobs.settings.PipelineProblem` if a job cannot be created.
+    Raises :class:`~stompkit.spark.jobs.settings.PipelineError` if a job cannot be created.
     """
     found = []
     if _has_pyspark():
@@ -46,17 +46,17 @@ def missing(settings: PipelineSettings) -> list[str]:
         found.append("PySpark is not installed: pip install 'stompkit[spark]'")
     try:
         find_java_home()
-    except SparkProblem as problem:
+    except SparkError as problem:
         found.append(str(problem))
     if "hosts" not in {name.lower() for name in settings.source}:
         try:
             SpoolReader(settings.spool())
-        except SpoolProblem as problem:
+        except SpoolError as problem:
             found.append(str(problem))
     if settings.metrics is not None:
         try:
             new_registry()
-        except MetricsProblem as problem:
+        except MetricsError as problem:
             found.append(f"[metrics]: {problem}")
     return found
 
@@ -72,8 +72,8 @@ def _has_pyspark() -> bool:
 def look(settings: PipelineSettings, job: JobName) -> JobState:
     """Return the progress of a job according to its target, running or not, without Spark.
 
-    Raises :class:`~stompkit.spool.SpoolProblem` if there is no spool,
-    :class:`~stompkit.spark.jobs.settings.PipelineProblem`, and errors of the target.
+    Raises :class:`~stompkit.spool.SpoolError` if there is no spool,
+    :class:`~stompkit.spark.jobs.settings.PipelineError`, and errors of the target.
     """
     reader = SpoolReader(settings.spool())
     work = work_of(settings, job)

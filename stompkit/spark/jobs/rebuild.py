@@ -25,9 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import delete
 
-from stompkit.replication.sinks import ApplyProblem, SinkMisconfigured
-from stompkit.replication.sinks.sql import SinkUnavailable
-from stompkit.replication.sinks.sql.parts import SchemaProblem
+from stompkit.replication.sinks import ApplyError, SinkMisconfiguredError
+from stompkit.replication.sinks.sql import SinkUnavailableError
+from stompkit.replication.sinks.sql.parts import SchemaError
 from stompkit.spark._states import Choice, Place, Problem
 from stompkit.spark.fence import ranges_of
 from stompkit.spark.jobs._past import SCHEMA, Past, open_past
@@ -36,14 +36,14 @@ from stompkit.spark.jobs._spill import Spill
 from stompkit.spark.jobs._tables import Tables
 from stompkit.spark.jobs._words import in_words_of_the_file
 from stompkit.spark.jobs.settings import (
-    PipelineProblem,
+    PipelineError,
     PipelineSettings,
     TargetSettings,
     seconds,
 )
 from stompkit.spark.targets._evolve import merged
 from stompkit.spark.targets._session import rank_of
-from stompkit.spark.targets.base import Job, Staged, StagingLost, chunks
+from stompkit.spark.targets.base import Job, Staged, StagingLostError, chunks
 from stompkit.spark.targets.sql import SqlTarget
 
 __all__ = ["Rebuilt", "rebuild"]
@@ -107,9 +107,9 @@ def rebuild(
     If the server crashes meanwhile, everything is read and staged again, for as long as a batch
     would be retried.
 
-    Raises PipelineProblem, with a remedy, if the past is incomplete, if a table has rows, or if the
+    Raises PipelineError, with a remedy, if the past is incomplete, if a table has rows, or if the
     target lacks an object or rejects a value. Raises it also if the target is that of a job that is
-    running, or could not resume. Raises SinkUnavailable if the target is unreachable.
+    running, or could not resume. Raises SinkUnavailableError if the target is unreachable.
     """
     given = _target_settings(settings, url, create=create)
     if at is not None and at.tzinfo is None:
@@ -124,9 +124,9 @@ def rebuild(
         try:
             work = _Rebuild(settings, given, past, at, stack, replaces=replace, is_own=is_own)
             return work.run(on_progress or (lambda _: None))
-        except (ApplyProblem, SchemaProblem) as problem:
+        except (ApplyError, SchemaError) as problem:
             text = in_words_of_the_file(str(problem), create="give --create")
-            raise PipelineProblem(settings.without_secrets(text)) from problem
+            raise PipelineError(settings.without_secrets(text)) from problem
 
 
 def _target_settings(
@@ -134,17 +134,17 @@ def _target_settings(
 ) -> TargetSettings:
     how = settings.apply
     if how.stored_as_scd_type != 1 or how.sequence_by != "_ordinal":
-        raise PipelineProblem(
+        raise PipelineError(
             "apply: versions of rows, and an order by sequence-by, are made by the job replicate"
             " only: run it with another name and an empty target"
         )
     if how.apply_as_deletes.replace(" ", "").replace('"', "'") != "operation='delete'":
-        raise PipelineProblem(
+        raise PipelineError(
             "apply.apply-as-deletes: this is known to the job replicate only: run it with another"
             " name and an empty target"
         )
     if settings.target is None and url is None:
-        raise PipelineProblem("[target]: the job rebuild needs this table, or --target URL")
+        raise PipelineError("[target]: the job rebuild needs this table, or --target URL")
     base = settings.target or TargetSettings(url="")
     return msgspec.structs.replace(
         base,
@@ -216,16 +216,16 @@ class _Rebuild:
             try:
                 self._make(tell, is_first=deadline is None)
                 break
-            except (StagingLost, SinkUnavailable) as error:
-                if not self._is_begun or isinstance(error, SinkMisconfigured):
+            except (StagingLostError, SinkUnavailableError) as error:
+                if not self._is_begun or isinstance(error, SinkMisconfiguredError):
                     raise
                 now = time.monotonic()
                 deadline = deadline or now + seconds(self._settings.retry_for)
-                losses += isinstance(error, StagingLost)
+                losses += isinstance(error, StagingLostError)
                 if losses >= _MOST_ATTEMPTS:
-                    raise SinkUnavailable(f"{losses} times in a row: {error}") from error
+                    raise SinkUnavailableError(f"{losses} times in a row: {error}") from error
                 if now + pause > deadline:
-                    raise SinkUnavailable(str(error)) from error
+                    raise SinkUnavailableError(str(error)) from error
                 reason = self._settings.without_secrets(str(error))
             _log.warning("the rebuild is begun anew: %s", reason)
             time.sleep(pause)
@@ -272,7 +272,7 @@ class _Rebuild:
 
     def _discard(self, parts: Sequence[Staged]) -> None:
         """Discard staged data; an unreachable server does that at its next start."""
-        with suppress(SinkUnavailable):
+        with suppress(SinkUnavailableError):
             self._target.discard(parts)
 
     def _admit(self, chunk: Sequence[pa.RecordBatch]) -> None:
@@ -293,7 +293,7 @@ class _Rebuild:
             for source in sorted(new):
                 table = self._tables.find(connection, *source)
                 if table is not None and self._tables.has_rows(connection, table):
-                    raise PipelineProblem(
+                    raise PipelineError(
                         f"the table {table.name} of {self._tables.name} has rows: give another"
                         " --target, or --replace to have tables emptied that are rebuilt"
                     )
@@ -327,7 +327,7 @@ class _Rebuild:
                 failures = [] if lacking else [each for part in parts for each in part.failures]
                 problems = [*failures, *(each for part in parts for each in part.problems)]
                 if problems and not (lacking or self._job.dead_letters):
-                    raise ApplyProblem(str(problems[0]))
+                    raise ApplyError(str(problems[0]))
                 if not lacking and not failures:
                     is_kept = True
                     return [*parts, Staged({}, problems=letters)] if letters else parts
@@ -341,7 +341,7 @@ class _Rebuild:
                 refused = self._refused(chunk, failures)
                 letters += refused
                 chunk = _without(chunk, {each.place for each in refused})
-        raise ApplyProblem("the target lacks columns again and again: is it changed by others?")
+        raise ApplyError("the target lacks columns again and again: is it changed by others?")
 
     def _refused(
         self, chunk: Sequence[pa.RecordBatch], failures: Sequence[Problem]

@@ -10,16 +10,16 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from sqlalchemy import and_, or_, select
 
-from stompkit.replication.sinks import ApplyProblem
-from stompkit.replication.sinks.sql import SinkUnavailable
-from stompkit.replication.sinks.sql.parts import Database, SchemaProblem
+from stompkit.replication.sinks import ApplyError
+from stompkit.replication.sinks.sql import SinkUnavailableError
+from stompkit.replication.sinks.sql.parts import Database, SchemaError
 from stompkit.spark.apply import apply_changes
 from stompkit.spark.fence import Span
-from stompkit.spark.jobs._letters import Letters, Marks, NotSent, beyond
+from stompkit.spark.jobs._letters import Letters, Marks, NotSentError, beyond
 from stompkit.spark.jobs._words import in_words_of_the_file
 from stompkit.spark.jobs._work import Done
 from stompkit.spark.jobs.settings import (
-    PipelineProblem,
+    PipelineError,
     PipelineSettings,
     TargetSettings,
     life,
@@ -36,7 +36,7 @@ class Replicate:
     """Applies batches to the target of a pipeline."""
 
     def __init__(self, settings: PipelineSettings) -> None:
-        """Start unconnected; raises PipelineProblem for a URL that is not one of a target."""
+        """Start unconnected; raises PipelineError for a URL that is not one of a target."""
         given = settings.target
         url = settings.target_url()
         assert given is not None
@@ -44,9 +44,9 @@ class Replicate:
         try:
             self._target: Final = open_target(url, **_options_of(given, url))
         except ValueError as error:
-            raise PipelineProblem(f"target.url: {error}") from None
+            raise PipelineError(f"target.url: {error}") from None
         except ModuleNotFoundError as error:
-            raise PipelineProblem(f"target.url: {error}: is an extra missing?") from None
+            raise PipelineError(f"target.url: {error}: is an extra missing?") from None
         self._letters: Letters | None = None
         if settings.dead_letter:
             mark = settings.folder() / "replicate" / "dead-letters.json"
@@ -56,7 +56,7 @@ class Replicate:
     @property
     def passing(self) -> tuple[type[Exception], ...]:
         """Errors for which a retry may succeed: an unreachable database, or unsent dead letters."""
-        return SinkUnavailable, NotSent
+        return SinkUnavailableError, NotSentError
 
     def apply(self, df: DataFrame, batch_id: int, spool: str, span: Span | None = None) -> Done:
         """Apply a batch in one transaction of the target."""
@@ -108,9 +108,9 @@ class Replicate:
     def explain(self, error: Exception) -> str:
         """Return the error text, with advice for the pipeline file."""
         text = str(error) or type(error).__name__
-        if isinstance(error, (SchemaProblem, ApplyProblem)):
+        if isinstance(error, (SchemaError, ApplyError)):
             text = in_words_of_the_file(text)
-        if isinstance(error, ApplyProblem) and self._settings.apply.on_problem == "stop":
+        if isinstance(error, ApplyError) and self._settings.apply.on_problem == "stop":
             text += (
                 '. With on-problem = "dead-letter" in [apply] such a change is written down in the'
                 " table stompkit_pipeline_dead_letters of the target, and the others are applied"

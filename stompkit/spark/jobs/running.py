@@ -21,20 +21,20 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from stompkit._common.files import write_atomically
 from stompkit._common.retry import Backoff
-from stompkit.metrics import Address, MetricsProblem, new_registry, parse_address, serving
-from stompkit.replication.sinks import SinkMisconfigured
+from stompkit.metrics import Address, MetricsError, new_registry, parse_address, serving
+from stompkit.replication.sinks import SinkMisconfiguredError
 from stompkit.spark._options import SourceOptions
-from stompkit.spark.fence import Span, TargetBehind
+from stompkit.spark.fence import Span, TargetBehindError
 from stompkit.spark.jobs._behind import Beginning, beginning
 from stompkit.spark.jobs._checkpoint import Checkpoint, Offset
 from stompkit.spark.jobs._job_lock import alone
 from stompkit.spark.jobs._source import stream
 from stompkit.spark.jobs.progress import Progress
-from stompkit.spark.jobs.settings import JobName, PipelineProblem, PipelineSettings, seconds
+from stompkit.spark.jobs.settings import JobName, PipelineError, PipelineSettings, seconds
 from stompkit.spark.jobs.work import Aggregating, Work, work_of
 from stompkit.spark.session import spark_session
 from stompkit.spark.ship import ship
-from stompkit.spool import SpoolProblem, SpoolReader
+from stompkit.spool import SpoolError, SpoolReader
 
 __all__ = ["Pipeline", "Progress"]
 
@@ -56,7 +56,7 @@ _OURS: Final = re.compile(r"^stompkit\.[\w.]+: (.+)$", re.MULTILINE)
 _LAST: Final = re.compile(r"^(?:[A-Za-z_][\w.]*(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 
-class _Stopping(Exception):
+class _StoppingError(Exception):
     """A batch was about to begin during the stop of the job."""
 
 
@@ -80,7 +80,7 @@ class Pipeline:
         ``spark`` is an existing session, which stays open. Without it a session is created, with
         the log level ``log_level``.
 
-        Raises PipelineProblem if the settings lack something that the job requires.
+        Raises PipelineError if the settings lack something that the job requires.
         """
         self.settings: Final = settings
         self.job: Final = job
@@ -112,7 +112,7 @@ class Pipeline:
     def run(self) -> None:
         """Run until stopped, or with ``once`` until all present messages are processed.
 
-        Raises PipelineProblem, with a remedy, if the job cannot continue. A stopped or failed job
+        Raises PipelineError, with a remedy, if the job cannot continue. A stopped or failed job
         can be run again: it resumes from the position of the target.
         """
         try:
@@ -141,7 +141,7 @@ class Pipeline:
         self._failure = None
         try:
             query = self._begin(spark)
-        except _Stopping:
+        except _StoppingError:
             return False
         try:
             self._follow(query)
@@ -149,13 +149,13 @@ class Pipeline:
             if query.isActive:
                 query.stop()
         self._note_progress(query)
-        return isinstance(self._failure, TargetBehind)
+        return isinstance(self._failure, TargetBehindError)
 
     def _beginning(self) -> Beginning:
-        """Return the start of the query, according to the target; raises PipelineProblem."""
+        """Return the start of the query, according to the target; raises PipelineError."""
         try:
             reader = self._open()
-        except SpoolProblem:
+        except SpoolError:
             return "checkpoint"  # the source creates the spool, or reports the error
         assert self._checkpoint is not None
         batch_id = self._checkpoint.last()
@@ -166,10 +166,10 @@ class Pipeline:
                 return "checkpoint"  # Spark or the source reports the error
         try:
             fence = self._patiently("the start", lambda: self._work.fence(reader.id))
-        except _Stopping:
+        except _StoppingError:
             raise
         except Exception as error:
-            raise PipelineProblem(self._told(error)) from error
+            raise PipelineError(self._told(error)) from error
         place = self._checkpoint.place
         if not isinstance(self._work, Aggregating):
             options = SourceOptions.parse(self.settings.source_options(self.job))
@@ -177,11 +177,11 @@ class Pipeline:
         if last is not None:
             try:
                 Span(last.ends).check(fence)
-            except TargetBehind as behind:
-                raise PipelineProblem(self._behind(behind)) from None
+            except TargetBehindError as behind:
+                raise PipelineError(self._behind(behind)) from None
         return "checkpoint"
 
-    def _behind(self, behind: TargetBehind) -> str:
+    def _behind(self, behind: TargetBehindError) -> str:
         """Return why counting cannot continue, and how to resolve it."""
         return (
             f"{behind}. Bring the results back, or begin anew under another name of the pipeline,"
@@ -189,14 +189,14 @@ class Pipeline:
         )
 
     def _begin(self, spark: SparkSession) -> StreamingQuery:
-        """Start the query; raises PipelineProblem if Spark rejects its checkpoint."""
+        """Start the query; raises PipelineError if Spark rejects its checkpoint."""
         try:
             return self._start(spark)
         except (PySparkException, Py4JJavaError) as error:
             # Not every Java exception is converted to a PySpark exception.
             text = str(getattr(error, "java_exception", error))
             reason = _quoted(text).rstrip(".") + self._advice(text)
-            raise PipelineProblem(self.settings.without_secrets(reason)) from error
+            raise PipelineError(self.settings.without_secrets(reason)) from error
 
     def _start(self, spark: SparkSession) -> StreamingQuery:
         settings = self.settings
@@ -241,18 +241,18 @@ class Pipeline:
                     return
             time.sleep(_LOOK_S)
         error = query.exception()
-        if error is None or isinstance(self._failure, _Stopping):
+        if error is None or isinstance(self._failure, _StoppingError):
             return
-        if isinstance(self._failure, TargetBehind) and not isinstance(self._work, Aggregating):
+        if isinstance(self._failure, TargetBehindError) and not isinstance(self._work, Aggregating):
             return
-        raise PipelineProblem(self._reason(error)) from (self._failure or error)
+        raise PipelineError(self._reason(error)) from (self._failure or error)
 
     def _take(self, df: DataFrame, batch_id: int) -> None:
         """Process one batch; called by Spark in a separate thread."""
         self._is_busy = True
         try:
             if self._is_stopping:
-                raise _Stopping
+                raise _StoppingError
             begun = time.monotonic()
             spool = self._open().id
             assert self._checkpoint is not None
@@ -304,11 +304,11 @@ class Pipeline:
         until = time.monotonic() + pause_s
         while time.monotonic() < until:
             if self._is_stopping:
-                raise _Stopping
+                raise _StoppingError
             time.sleep(_LOOK_S)
 
     def _may_pass(self, error: Exception) -> bool:
-        if isinstance(error, SinkMisconfigured):
+        if isinstance(error, SinkMisconfiguredError):
             return False
         passing = self._work.passing
         # An exception in a task is quoted in an error of Spark.
@@ -333,7 +333,7 @@ class Pipeline:
             return
         try:
             head = self._open().head()
-        except (OSError, SpoolProblem):
+        except (OSError, SpoolError):
             return  # the source reports it, if it matters
         read = offset.get("p", {})
         lag = sum(max(last - read.get(str(number), 0), 0) for number, last in enumerate(head))
@@ -348,7 +348,7 @@ class Pipeline:
     def _reason(self, error: StreamingQueryException) -> str:
         failure = self._failure
         if isinstance(failure, Exception):
-            if isinstance(failure, TargetBehind):
+            if isinstance(failure, TargetBehindError):
                 return self.settings.without_secrets(self._behind(failure))
             return self.settings.without_secrets(self._told(failure))
         return self.settings.without_secrets(
@@ -424,8 +424,8 @@ class Pipeline:
             with serving(parse_address(given.listen), registry) as address:
                 self.metrics_address = address
                 yield listener
-        except MetricsProblem as problem:
-            raise PipelineProblem(f"[metrics]: {problem}") from None
+        except MetricsError as problem:
+            raise PipelineError(f"[metrics]: {problem}") from None
 
     def _count_start(self) -> int:
         """Return the number of former starts of the job, and increment it."""

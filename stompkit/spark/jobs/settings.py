@@ -30,10 +30,11 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec.structs import replace
 
+from stompkit._common.moved import renamed
 from stompkit._common.secrets import SecretError, mask, resolve
 from stompkit._common.settings import ConfigurationError, read_toml
 from stompkit.metrics import parse_address
-from stompkit.spark._java import SparkProblem
+from stompkit.spark._java import SparkError
 from stompkit.spark._options import SinkOptions, SourceOptions
 from stompkit.spark.jobs._decode_settings import convert
 
@@ -44,7 +45,7 @@ __all__ = [
     "EventsSettings",
     "JobName",
     "MetricsSettings",
-    "PipelineProblem",
+    "PipelineError",
     "PipelineSettings",
     "SparkSettings",
     "TargetSettings",
@@ -79,7 +80,7 @@ _NOT_OF_JOBS: Final = {
 _SECRET: Final = ("login", "passcode")
 
 
-class PipelineProblem(Exception):
+class PipelineError(Exception):
     """Invalid pipeline settings; ``str()`` has a line for each error."""
 
 
@@ -104,7 +105,7 @@ class TargetSettings(_Table, frozen=True):
     keep: str = "1h"
 
     def looked_up_storage_options(self) -> dict[str, str]:
-        """Return ``storage_options`` with resolved references; raises :class:`PipelineProblem`."""
+        """Return ``storage_options`` with resolved references; raises :class:`PipelineError`."""
         return {name: _looked_up(text) for name, text in self.storage_options.items()}
 
 
@@ -239,15 +240,15 @@ class PipelineSettings(_Table, frozen=True):
         return _options(self.dead_letter)
 
     def target_url(self) -> str:
-        """Return the resolved URL of the target; raises :class:`PipelineProblem` without one."""
+        """Return the resolved URL of the target; raises :class:`PipelineError` without one."""
         if self.target is None:
-            raise PipelineProblem("[target]: the job replicate needs this table, with its url")
+            raise PipelineError("[target]: the job replicate needs this table, with its url")
         return _looked_up(self.target.url)
 
     def source_url(self) -> str:
-        """Return the resolved URL of the source to compare; raises :class:`PipelineProblem`."""
+        """Return the resolved URL of the source to compare; raises :class:`PipelineError`."""
         if self.verify is None:
-            raise PipelineProblem(
+            raise PipelineError(
                 "[verify]: the job verify needs this table, with its source, or --source URL"
             )
         return _looked_up(self.verify.source)
@@ -257,35 +258,35 @@ class PipelineSettings(_Table, frozen=True):
         return _looked_up(self.analytics.url) if self.analytics is not None else ""
 
     def demanded_analytics(self) -> AnalyticsSettings:
-        """Return ``[analytics]``; raises :class:`PipelineProblem` without it."""
+        """Return ``[analytics]``; raises :class:`PipelineError` without it."""
         if self.analytics is None:
-            raise PipelineProblem(
+            raise PipelineError(
                 "[analytics]: the job analytics needs this table, with its path or its url"
             )
         return self.analytics
 
     def demand(self, job: JobName) -> None:
-        """Raise :class:`PipelineProblem` if the settings lack a requirement of the job."""
+        """Raise :class:`PipelineError` if the settings lack a requirement of the job."""
         if job == "replicate":
             self.target_url()
         elif job == "analytics":
             self.demanded_analytics()
         elif self.events is None:
-            raise PipelineProblem("[events]: the job events needs this table, with its path")
+            raise PipelineError("[events]: the job events needs this table, with its path")
 
     def with_options(
         self, job: JobName, *, report: Path | None = None, metrics: str | None = None
     ) -> PipelineSettings:
         """Return these settings with overrides from the command line.
 
-        Raises :class:`PipelineProblem` for a report of a job without report.
+        Raises :class:`PipelineError` for a report of a job without report.
         """
         settings = self
         if metrics is not None:
             settings = replace(settings, metrics=MetricsSettings(listen=metrics))
         if report is not None:
             if job != "analytics":
-                raise PipelineProblem(f"the job {job} makes no report: --report is of analytics")
+                raise PipelineError(f"the job {job} makes no report: --report is of analytics")
             given = replace(self.demanded_analytics(), report=str(report))
             settings = replace(settings, analytics=given)
         return settings
@@ -326,19 +327,19 @@ def _known(text: str) -> str:
     """Return the resolved text; empty if that fails."""
     try:
         return _looked_up(text)
-    except PipelineProblem:
+    except PipelineError:
         return ""
 
 
 def load(path: str | os.PathLike[str]) -> PipelineSettings:
-    """Read a file; raises :class:`PipelineProblem` with all of its errors."""
+    """Read a file; raises :class:`PipelineError` with all of its errors."""
     try:
         return parse(read_toml(path))
     except ConfigurationError as error:
-        raise PipelineProblem(str(error)) from None
-    except PipelineProblem as problem:
+        raise PipelineError(str(error)) from None
+    except PipelineError as problem:
         lines = [f"{path}: {line}" for line in str(problem).splitlines()]
-        raise PipelineProblem("\n".join(lines)) from None
+        raise PipelineError("\n".join(lines)) from None
 
 
 def parse(found: Mapping[str, Any]) -> PipelineSettings:
@@ -380,14 +381,14 @@ def parse(found: Mapping[str, Any]) -> PipelineSettings:
     if isinstance(metrics, dict):
         _try("metrics.listen", _check_address, metrics.get("listen"), mistakes)
     if settings is None or mistakes:
-        raise PipelineProblem("\n".join(mistakes))
+        raise PipelineError("\n".join(mistakes))
     if not settings.jobs():
-        raise PipelineProblem(
+        raise PipelineError(
             "there is nothing to do: this needs a table [target], [events] or [analytics]"
         )
     ways = [settings.apply.on_problem, settings.events.on_problem if settings.events else "stop"]
     if settings.dead_letter and "dead-letter" not in ways:
-        raise PipelineProblem(
+        raise PipelineError(
             'dead-letter: there are dead letters only with on-problem = "dead-letter" in [apply]'
             " or in [events]"
         )
@@ -395,23 +396,23 @@ def parse(found: Mapping[str, Any]) -> PipelineSettings:
 
 
 def seconds(text: str) -> float:
-    """Return the seconds in a time such as ``500ms``, ``1s`` or ``7d``; raises PipelineProblem."""
+    """Return the seconds in a time such as ``500ms``, ``1s`` or ``7d``; raises PipelineError."""
     found = _TIME.fullmatch(text.strip())
     if found is None:
-        raise PipelineProblem("this is a time such as 500ms, 1s, 5m, 12h or 7d")
+        raise PipelineError("this is a time such as 500ms, 1s, 5m, 12h or 7d")
     return float(found[1]) * _UNITS[found[2]]
 
 
 def life(text: str) -> float | None:
-    """Return a retention time in seconds; ``None`` for ever. Raises PipelineProblem."""
+    """Return a retention time in seconds; ``None`` for ever. Raises PipelineError."""
     if text.strip() == "forever":
         return None
     try:
         found = seconds(text)
-    except PipelineProblem:
+    except PipelineError:
         found = 0
     if not found:
-        raise PipelineProblem("this is a time such as 12h or 90d, or forever")
+        raise PipelineError("this is a time such as 12h or 90d, or forever")
     return found
 
 
@@ -421,13 +422,13 @@ def _try(place: str, check: Any, found: Any, mistakes: list[str]) -> None:
         return
     try:
         check(found)
-    except (PipelineProblem, SparkProblem) as problem:
+    except (PipelineError, SparkError) as problem:
         mistakes.append(f"{place}: {problem}")
 
 
 def _check_dead_letter(found: Mapping[str, Any]) -> None:
     if not SinkOptions.parse(_options(found)).destination:
-        raise PipelineProblem("the option destination is needed")
+        raise PipelineError("the option destination is needed")
 
 
 def _check_analytics(found: Mapping[str, Any], mistakes: list[str]) -> None:
@@ -443,7 +444,7 @@ def _check_analytics(found: Mapping[str, Any], mistakes: list[str]) -> None:
 
 def _check_master(found: str) -> None:
     if found.startswith("sc:"):
-        raise PipelineProblem(
+        raise PipelineError(
             "a job drives Spark from its own process, and can't use a Spark Connect server: name"
             " the cluster itself, as in spark://HOST:7077"
         )
@@ -453,7 +454,7 @@ def _check_address(found: str) -> None:
     try:
         parse_address(found)
     except ValueError as error:
-        raise PipelineProblem(str(error)) from None
+        raise PipelineError(str(error)) from None
 
 
 def _options(found: Mapping[str, Any]) -> dict[str, str]:
@@ -477,11 +478,17 @@ def _text(name: str, value: Any) -> str:
         return str(value)
     if isinstance(value, datetime):
         return value.isoformat()
-    raise PipelineProblem(f"the option {name} is a text, a number, a truth value, or several texts")
+    raise PipelineError(f"the option {name} is a text, a number, a truth value, or several texts")
 
 
 def _looked_up(text: str) -> str:
     try:
         return resolve(text)
     except SecretError as error:
-        raise PipelineProblem(str(error)) from None
+        raise PipelineError(str(error)) from None
+
+
+renamed(
+    __name__,
+    PipelineProblem="PipelineError",
+)

@@ -21,12 +21,12 @@ from pyspark.sql import SparkSession
 from sqlalchemy import Connection, inspect
 
 from stompkit.replication.sinks.sql.parts import TargetTable
-from stompkit.replication.values import ValueProblem, to_json
+from stompkit.replication.values import InvalidValueError, to_json
 from stompkit.spark._states import Choice
 from stompkit.spark.jobs._digests import Found, Key, Range, Side, digests_by_tasks
 from stompkit.spark.jobs._tables import Tables
 from stompkit.spark.jobs._value_normalisation import meaning_of
-from stompkit.spark.jobs.settings import PipelineProblem, PipelineSettings, TargetSettings, seconds
+from stompkit.spark.jobs.settings import PipelineError, PipelineSettings, TargetSettings, seconds
 from stompkit.spark.session import spark_session
 from stompkit.spark.ship import ship
 
@@ -110,18 +110,18 @@ def verify(
     tables, keys and columns in the settings apply as well. Columns that exist only in the replica
     are ignored; a missing one counts as NULL.
 
-    At most 1000 differences of each table are reported. Raises PipelineProblem for data that cannot
-    be compared, and SinkUnavailable.
+    At most 1000 differences of each table are reported. Raises PipelineError for data that cannot
+    be compared, and SinkUnavailableError.
     """
     given = settings.target
     if given is None and url is None:
-        raise PipelineProblem("[target]: the job verify needs this table, or --target URL")
+        raise PipelineError("[target]: the job verify needs this table, or --target URL")
     wanted = tables
     if wanted is None:
         wanted = settings.verify.tables if settings.verify is not None else None
     wanted = settings.apply.tables if wanted is None else wanted
     if settings.apply.stored_as_scd_type != 1:
-        raise PipelineProblem("apply: a target with versions of rows is no copy to be compared")
+        raise PipelineError("apply: a target with versions of rows is no copy to be compared")
     if settle_s is None:
         settle_s = seconds("5s" if settings.verify is None else settings.verify.settle)
     urls = (source or settings.source_url(), url or settings.target_url())
@@ -133,7 +133,7 @@ def verify(
         closing(Tables(urls[1], given, "the target")) as other,
     ):
         if not names:
-            raise PipelineProblem(
+            raise PipelineError(
                 f"{one.name} has no tables to compare: is its URL right? Tables that are not in its"
                 " default schema are to be named, under tables in [verify]"
             )
@@ -205,7 +205,7 @@ class _Pairs:
             others = _bounds(connection, target, keys)
         lacking = [key for key in keys if None in (source.column(key), target.column(key))]
         if lacking:
-            raise PipelineProblem(f"{full}: the column {lacking[0]!r} of its key is not there")
+            raise PipelineError(f"{full}: the column {lacking[0]!r} of its key is not there")
         names = self._columns(source, keys)
         meanings = []
         for each in names:
@@ -336,7 +336,7 @@ def _values(rows: dict[Key, Found], key: Key) -> tuple[Any, ...] | None:
 def _shown(value: Any) -> object:
     try:
         return to_json(value)
-    except ValueProblem:
+    except InvalidValueError:
         return str(value)
 
 

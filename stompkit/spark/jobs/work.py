@@ -9,7 +9,7 @@ __all__ = ["Aggregating", "Done", "Work", "work_of"]
 
 
 def work_of(settings: PipelineSettings, job: JobName) -> Work:
-    """Create a job; raises :class:`~stompkit.spark.jobs.settings.PipelineProblem`.
+    """Create a job; raises :class:`~stompkit.spark.jobs.settings.PipelineError`.
 
     No connection is opened yet.
     """

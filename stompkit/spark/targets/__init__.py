@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from stompkit._common.moved import renamed
 from stompkit.spark.targets.base import (
     Committed,
     Job,
     Lacking,
     NewColumn,
     Staged,
-    StagingLost,
+    StagingLostError,
     Target,
 )
 
@@ -20,7 +21,7 @@ __all__ = [
     "Lacking",
     "NewColumn",
     "Staged",
-    "StagingLost",
+    "StagingLostError",
     "Target",
     "open_target",
 ]
@@ -49,3 +50,9 @@ def open_target(url: str, **options: Any) -> Target:
     from stompkit.spark.targets.sql import SqlTarget
 
     return SqlTarget(url, **options)
+
+
+renamed(
+    __name__,
+    StagingLost="StagingLostError",
+)

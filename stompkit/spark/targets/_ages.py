@@ -11,8 +11,8 @@ import msgspec
 import pyarrow as pa
 from sqlalchemy import Connection
 
-from stompkit.replication.sinks import ApplyProblem
-from stompkit.replication.values import ValueProblem, from_json, to_json
+from stompkit.replication.sinks import ApplyError
+from stompkit.replication.values import InvalidValueError, from_json, to_json
 from stompkit.spark._collapse import Collapse
 from stompkit.spark._states import Admit, Document, Place, Problem, TableRules
 from stompkit.spark.targets._pipeline_tables import PipelineTables
@@ -50,7 +50,7 @@ class Ages:
             place = (row["_partition"], row["_ordinal"], row["change"])
             try:
                 age = self._age(row)
-            except (msgspec.DecodeError, ValueProblem) as problem:
+            except (msgspec.DecodeError, InvalidValueError) as problem:
                 tally.refuse([_problem(row, place, f"it can't be read: {problem}")])
                 continue
             if age is None and row["operation"] not in ("unreadable", "schema", "truncate"):
@@ -62,7 +62,7 @@ class Ages:
         try:
             rows.sort()
         except TypeError:
-            raise ApplyProblem(
+            raise ApplyError(
                 f"changes have no order by {self._job.sequence_by!r}: its types differ"
             ) from None
         indices = pa.array([number for _, _, _, number in rows], pa.int64())
@@ -112,7 +112,7 @@ class Ages:
         try:
             is_late = known is not None and age < known
         except TypeError:
-            raise ApplyProblem(
+            raise ApplyError(
                 f"the row {text} of the table {name!r} has a {self._job.sequence_by!r} of"
                 " another type than its change"
             ) from None

@@ -9,10 +9,10 @@ import pyarrow as pa
 from sqlalchemy import types
 
 from stompkit.replication.sinks.sql.parts import (
-    CannotStore,
-    SchemaProblem,
+    SchemaError,
     TargetColumn,
     TargetTable,
+    UnstorableValueError,
     adapter,
 )
 from stompkit.replication.values import Value
@@ -38,14 +38,14 @@ _TYPES: Final[dict[str, pa.DataType]] = {
 
 
 def arrow_type(column: NewColumn) -> pa.DataType:
-    """Return the type of a new column; raises SchemaProblem for too many digits."""
+    """Return the type of a new column; raises SchemaError for too many digits."""
     precision = column.precision
     if column.type == "decimal" or (column.type == "int" and (precision or 0) > 18):
         if precision is None:
             return pa.decimal128(*_DIGITS)
         scale = (column.scale or 0) if column.type == "decimal" else 0
         if not 0 < precision <= 38 or not 0 <= scale <= precision:
-            raise SchemaProblem(
+            raise SchemaError(
                 f"the column {column.name!r} has {precision} digits, and files hold 38."
                 " To go on, name it in `except_column_list`"
             )
@@ -89,10 +89,10 @@ def _column(field: pa.Field) -> TargetColumn:
     def adapt(value: Value) -> object:
         if value is None:
             if is_required:
-                raise CannotStore("NULL, and it has to have a value")
+                raise UnstorableValueError("NULL, and it has to have a value")
             return None
         if not _is_known(kind):
-            raise CannotStore(f"columns of the type {kind} can't be written")
+            raise UnstorableValueError(f"columns of the type {kind} can't be written")
         return _checked(convert(value), kind)
 
     kinds = frozenset(plain if is_required else {*plain, type(None)})
@@ -146,7 +146,7 @@ def _checked(value: Any, kind: pa.DataType) -> object:
     try:
         held = pa.scalar(value, kind).as_py()
     except (pa.ArrowInvalid, OverflowError):
-        raise CannotStore(f"{str(value)[:40]} does not fit into {kind}") from None
+        raise UnstorableValueError(f"{str(value)[:40]} does not fit into {kind}") from None
     if held != value and value == value:
-        raise CannotStore(f"{str(value)[:40]} has more digits than {kind} holds")
+        raise UnstorableValueError(f"{str(value)[:40]} has more digits than {kind} holds")
     return held

@@ -11,8 +11,8 @@ import msgspec
 import pyarrow as pa
 from sqlalchemy import Connection
 
-from stompkit.replication.sinks.sql import SinkUnavailable
-from stompkit.replication.sinks.sql.parts import Rejected, Stale
+from stompkit.replication.sinks.sql import SinkUnavailableError
+from stompkit.replication.sinks.sql.parts import RejectedRowError, StaleRowError
 from stompkit.spark._collapse import Collapse
 from stompkit.spark._states import Problem, Step, TableRules
 from stompkit.spark.targets._ages import Ages
@@ -25,12 +25,12 @@ from stompkit.spark.targets.base import Committed, Job, Lacking
 if TYPE_CHECKING:
     from stompkit.spark.targets._session import Session
 
-__all__ = ["Lacks", "apply", "problems_of"]
+__all__ = ["MissingTableError", "apply", "problems_of"]
 
 Rules = Callable[[str, str], TableRules]
 
 
-class Lacks(Exception):
+class MissingTableError(Exception):
     """The target lacks columns or tables; no change is applied."""
 
     def __init__(self, lacking: Lacking) -> None:
@@ -72,10 +72,10 @@ def apply(
                 else:
                     for op in plan.ops:
                         session.do(connection, op)
-        except Stale as stale:
+        except StaleRowError as stale:
             # The tables are read again when the batch is retried.
-            raise SinkUnavailable(f"the tables have become others: {stale}") from None
-        except Rejected as rejected:
+            raise SinkUnavailableError(f"the tables have become others: {stale}") from None
+        except RejectedRowError as rejected:
             problems = problems_of(step, str(rejected))
             tally.refuse(_unless_wider(connection, session, step, problems))
         else:
@@ -89,7 +89,7 @@ def apply(
 def _unless_wider(
     connection: Connection, session: Session, step: Step, problems: Sequence[Problem]
 ) -> Sequence[Problem]:
-    """Return the remaining problems with advice; raises :class:`Lacks` for narrow columns."""
+    """Return the remaining problems with advice; raises MissingTableError for narrow columns."""
     table = session.find(connection, *step.table)
     if table is None:
         return problems
@@ -99,7 +99,7 @@ def _unless_wider(
         and session.evolves
         and all(statement_of(connection, table, each) for each in columns.values())
     ):
-        raise Lacks({step.table: columns})
+        raise MissingTableError({step.table: columns})
     others = other_kinds(table, step.states, session.backend)
     if session.backend == "sqlite":
         way = made_anew(others)
@@ -138,7 +138,7 @@ def _problem_of(step: Step, reason: str) -> Problem:
 def plan_all(
     connection: Connection, session: Session, collapse: Collapse, job: Job
 ) -> list[tuple[Step, Plan]]:
-    """Return each step with its plan; raises :class:`Lacks`."""
+    """Return each step with its plan; raises :class:`MissingTableError`."""
     # All steps together first, which finds everything that is missing.
     steps = collapse.steps()
     lacking = session.lacking(session.plan(connection, steps, collapse))
@@ -147,5 +147,5 @@ def plan_all(
             for source, columns in lacking.items():
                 if session.find(connection, *source) is None:
                     columns.update(HISTORY_COLUMNS)
-        raise Lacks(lacking)
+        raise MissingTableError(lacking)
     return [(step, session.plan_step(connection, step)) for step in steps]

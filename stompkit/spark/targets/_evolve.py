@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from stompkit.replication.sinks.sql.parts import (
     Catalog,
-    SchemaProblem,
+    SchemaError,
     SourceColumn,
     TargetTable,
     make_columns,
@@ -102,7 +102,7 @@ def evolve(
 ) -> None:
     """Create tables and columns that are still missing.
 
-    Raises :class:`~stompkit.replication.sinks.sql.SchemaProblem` with a remedy.
+    Raises :class:`~stompkit.replication.sinks.sql.SchemaError` with a remedy.
     """
     for source, columns in lacking.items():
         name = ".".join(filter(None, source))
@@ -127,13 +127,13 @@ def evolve(
         if table is None:
             wanted = catalog.wanted(*source)
             if wanted is None or not create:
-                raise SchemaProblem(
+                raise SchemaError(
                     f"the target has no table {name!r}. To go on, make it there,"
                     " or open the target with create=True,"
                     " or name in `tables` those that are to be applied"
                 )
             if not any(each.key or each.is_told for each in columns.values()):
-                raise SchemaProblem(
+                raise SchemaError(
                     f"the table {name!r} can't be made: its changes tell no key."
                     " To go on, make it in the target"
                 )
@@ -144,14 +144,14 @@ def evolve(
             continue
         names = ", ".join(f"{column.name} ({column.type})" for column in new)
         if any(column.key for column in new):
-            raise SchemaProblem(
+            raise SchemaError(
                 f"the target's table {name!r} lacks a column of the key: {names}."
                 " To go on, make it there, or name the key in `keys`"
             )
         if not add_columns:
             first = new[0]
             command = f"ALTER TABLE {table.quoted} ADD COLUMN {first.name} ... for {first.type}"
-            raise SchemaProblem(
+            raise SchemaError(
                 f"the target's table {name!r} lacks {names}. To go on, {command},"
                 " or open the target with evolve=True, or name them in `except_column_list`"
             )
@@ -174,7 +174,7 @@ def _rename(
     old, new = next(iter(renamed.items()))
     command = f"ALTER TABLE {table.quoted} RENAME COLUMN {old} TO {new}"
     if not may:
-        raise SchemaProblem(
+        raise SchemaError(
             f"the source calls the column {old!r} of the table {table.name!r} {new!r} now."
             f" To go on, {command}, or open the target with evolve=True"
         )
@@ -184,7 +184,7 @@ def _rename(
         if error.connection_invalidated or error.orig is None:
             raise
         reason = " ".join(str(error.orig.args[-1]).split())
-        raise SchemaProblem(
+        raise SchemaError(
             f"the source calls the column {old!r} of the table {table.name!r} {new!r} now, and the"
             f" target refuses that name: {reason}. To go on, do what that asks for: {command}"
         ) from error
@@ -205,7 +205,7 @@ def _widen(connection: Connection, table: TargetTable, columns: Iterable[Wider])
             # Servers report errors in several lines, and some drivers prefix a number.
             reason = " ".join(str(error.orig.args[-1]).split())
             shown = statement.replace("%%", "%")
-            raise SchemaProblem(
+            raise SchemaError(
                 f"the column {column.name!r} of the target's table {table.name!r} can't be made"
                 f" wider: {reason}. To go on, do what that asks for, and then: {shown}"
             ) from error

@@ -14,9 +14,9 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import fs as pa_fs
 
-from stompkit.replication.sinks import ApplyProblem
-from stompkit.replication.sinks.sql import SinkUnavailable
-from stompkit.replication.sinks.sql.parts import Catalog, SchemaProblem, TargetTable
+from stompkit.replication.sinks import ApplyError
+from stompkit.replication.sinks.sql import SinkUnavailableError
+from stompkit.replication.sinks.sql.parts import Catalog, SchemaError, TargetTable
 from stompkit.spark._collapse import Collapse
 from stompkit.spark._states import Problem, Step, TableRules
 from stompkit.spark.fence import Fence, beyond, moved, ranges_of
@@ -177,7 +177,7 @@ class FileTarget(ABC):
         return self._load(pipeline, spool)
 
     def evolve(self, lacking: Lacking) -> None:
-        """Create tables and columns; raises SchemaProblem if that is not allowed."""
+        """Create tables and columns; raises SchemaError if that is not allowed."""
         self._found.clear()
         with self._exclusive():
             for source, columns in lacking.items():
@@ -190,7 +190,7 @@ class FileTarget(ABC):
         if held is None:
             folder = self._name(*source)
             if folder is None or not self._settings["create"]:
-                raise SchemaProblem(
+                raise SchemaError(
                     f"the target has no table {name!r}. To go on, open the target with create=True,"
                     " or name in `tables` those that are to be applied"
                 )
@@ -202,12 +202,12 @@ class FileTarget(ABC):
             return
         names = ", ".join(f"{each.name} ({each.type})" for each in new)
         if any(each.key for each in new):
-            raise SchemaProblem(
+            raise SchemaError(
                 f"the target's table {name!r} lacks a column of the key: {names}."
                 " To go on, name the key in `keys`"
             )
         if not self._settings["evolve"]:
-            raise SchemaProblem(
+            raise SchemaError(
                 f"the target's table {name!r} lacks {names}. To go on, open the target with"
                 " evolve=True, or name them in `except_column_list`"
             )
@@ -232,7 +232,7 @@ class FileTarget(ABC):
     def apply(self, batches: Iterable[pa.RecordBatch], job: Job) -> Committed | Lacking | None:
         """Apply changes one by one, and move the fence."""
         if not job.is_plain:
-            raise ApplyProblem(
+            raise ApplyError(
                 "targets in files have rows as they are now, in the order of the spool: neither"
                 " sequence_by nor stored_as_scd_type = 2 is for them. To go on, leave these out,"
                 " or apply the changes to a database"
@@ -281,9 +281,9 @@ class FileTarget(ABC):
         for op in ops:
             held = self._held(*op.table)
             if held is None:
-                raise ApplyProblem(f"the target has no table {'.'.join(filter(None, op.table))!r}")
+                raise ApplyError(f"the target has no table {'.'.join(filter(None, op.table))!r}")
             if any(name not in held.table.columns for name in (*op.key, *op.others)):
-                raise ApplyProblem(f"the target's table {held.name!r} has lost a column")
+                raise ApplyError(f"the target's table {held.name!r} has lost a column")
             by_table[held.name].append(op)
         overlays = {name: self._overlay(name, own) for name, own in by_table.items()}
         letters = letters_of(job.pipeline, job.spool, problems, datetime.now(UTC))
@@ -306,7 +306,7 @@ class FileTarget(ABC):
             )
             letters = letters_of(pipeline, spool, new, datetime.now(UTC))
             if new and not self._commit(job, {}, letters, ends):
-                raise ApplyProblem(f"somebody else writes the dead letters of {pipeline!r}")
+                raise ApplyError(f"somebody else writes the dead letters of {pipeline!r}")
             return len(new)
 
     def _overlay(self, name: str, ops: Sequence[Op]) -> RowChangeset:
@@ -317,7 +317,7 @@ class FileTarget(ABC):
             try:
                 found = Rewrite(held.folder, held.schema).find(held.files, names, keys)
             except OSError as error:
-                raise SinkUnavailable(str(error)) from error
+                raise SinkUnavailableError(str(error)) from error
             overlay.know(names, found)
         for op in ops:
             overlay.do(op)
@@ -397,7 +397,7 @@ class FileTarget(ABC):
                     else "remove the table from the target, and open that with create=True: all"
                     " rows are told again behind this change"
                 )
-                raise SchemaProblem(
+                raise SchemaError(
                     f"the source calls the column {there[0]!r} of the table"
                     f" {'.'.join(filter(None, source))!r} {new!r} now, and columns of files keep"
                     f" their names. To go on, {way}"
@@ -450,12 +450,12 @@ def _make(kind: type[FileTarget], url: str, settings: Mapping[str, Any]) -> File
     return kind(url, **settings)
 
 
-def _refused(ops: Iterable[Op]) -> Iterator[ApplyProblem]:
+def _refused(ops: Iterable[Op]) -> Iterator[ApplyError]:
     """Yield the errors of operations that files do not support."""
     for op in ops:
         try:
             RowChangeset(".".join(filter(None, op.table))).do(op)
-        except ApplyProblem as problem:
+        except ApplyError as problem:
             yield problem
 
 

@@ -11,8 +11,8 @@ from sqlalchemy import Connection
 
 from stompkit.replication.sinks.sql.parts import (
     Batch,
-    Rejected,
-    SchemaProblem,
+    RejectedRowError,
+    SchemaError,
     TargetColumn,
     TargetTable,
     apply_batch,
@@ -57,10 +57,10 @@ class History:
             self._times.update(zip(places, times, strict=True))
 
     def do(self, connection: Connection, session: Session, step: Step, plan: Plan) -> None:
-        """Apply one step; raises SchemaProblem if the table has no columns for versions."""
+        """Apply one step; raises SchemaError if the table has no columns for versions."""
         table = session.find(connection, *step.table)
         if table is None or not step.states:
-            raise Rejected("rows can't all go at once where versions are kept")
+            raise RejectedRowError("rows can't all go at once where versions are kept")
         version = _Version(connection, session, table, step, self._times[step.states[0].place])
         for op in plan.ops:
             rows = op.rows()
@@ -74,7 +74,7 @@ class History:
                 case "move":
                     version.move(op, rows)
                 case _:
-                    raise Rejected("a row without a key has no versions")
+                    raise RejectedRowError("a row without a key has no versions")
 
 
 class _Version:
@@ -90,7 +90,7 @@ class _Version:
     ) -> None:
         missing = [name for name in HISTORY_COLUMNS if name not in table.columns]
         if missing:
-            raise SchemaProblem(
+            raise SchemaError(
                 f"the target's table {table.name!r} lacks {', '.join(missing)}, where versions of"
                 " its rows are kept. To go on, make the columns there, valid_from_ordinal being of"
                 " the key"

@@ -10,13 +10,13 @@ from typing import Any, Final
 import msgspec
 
 from stompkit.replication.sinks.sql.parts import (
-    CannotStore,
     Kind,
-    SchemaProblem,
+    SchemaError,
     TargetColumn,
     TargetTable,
+    UnstorableValueError,
 )
-from stompkit.replication.values import ValueProblem, from_json
+from stompkit.replication.values import InvalidValueError, from_json
 from stompkit.spark._states import Document, Problem, State, Step
 from stompkit.spark.targets._fast_convert import quick
 from stompkit.spark.targets.base import NewColumn
@@ -95,7 +95,7 @@ class Plan:
     ) -> None:
         """Rename columns of a table as in the source.
 
-        ``told`` are the final columns of the source. Raises SchemaProblem if the target has both
+        ``told`` are the final columns of the source. Raises SchemaError if the target has both
         names, but the source does not.
         """
         table = self.find(*source)
@@ -106,7 +106,7 @@ class Plan:
                 if there:
                     self.renamed.setdefault(source, {})[new] = there[0]
             elif left := [name for name in there if name not in set(told)]:
-                raise SchemaProblem(
+                raise SchemaError(
                     f"the source calls the column {left[0]!r} of the table"
                     f" {'.'.join(filter(None, source))!r} {new!r} now, and the target has both."
                     f" To go on, have {new!r} there the values of both, and drop {left[0]!r}"
@@ -221,7 +221,7 @@ class Plan:
         columns = list(zip(*[image.values() for image in images], strict=True))
         try:
             shape = self._shape(step, table, kind, key, names, columns)
-        except CannotStore as problem:
+        except UnstorableValueError as problem:
             self._refuse(step, states, str(problem))
             return
         if shape is None:
@@ -232,7 +232,7 @@ class Plan:
         ):
             try:
                 adapted.append(_adapted(column, columns[at], self.backend))
-            except (CannotStore, ValueProblem):
+            except (UnstorableValueError, InvalidValueError):
                 self._look(step, states, column, names[at], columns[at])
                 return
         self.ops.append(
@@ -277,7 +277,7 @@ class Plan:
         keys.sort(key=lambda each: key.index(names[each[1]]))
         written = {column.name for column, _ in (*keys, *others)}
         if len(written) < len(keys) + len(others):
-            raise CannotStore("two of its columns are the same in the target")
+            raise UnstorableValueError("two of its columns are the same in the target")
         if kind == "upsert":
             kind = self._kind(table, frozenset(column.name for column, _ in keys), written)
         return _Shape(
@@ -313,7 +313,7 @@ class Plan:
         for state, value in zip(states, values, strict=True):
             try:
                 _adapted(column, (value,), self.backend)
-            except (CannotStore, ValueProblem) as problem:
+            except (UnstorableValueError, InvalidValueError) as problem:
                 self._refuse(step, [state], f"column {name!r}: {problem}")
 
     def _refuse(self, step: Step, states: Sequence[State], reason: str) -> None:
@@ -328,7 +328,7 @@ class Plan:
 
 
 def _adapted(column: TargetColumn, values: Values, backend: str) -> Values:
-    """Return JSON values for the driver; raises CannotStore and ValueProblem."""
+    """Return JSON values for the driver; raises UnstorableValueError and InvalidValueError."""
     made = quick(column, values, backend)
     if made is not None:
         return made

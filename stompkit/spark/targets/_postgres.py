@@ -23,7 +23,7 @@ from sqlalchemy.exc import DBAPIError
 
 from stompkit.replication.sinks.sql.parts import TargetColumn, TargetTable
 from stompkit.spark.targets._plan import Op
-from stompkit.spark.targets.base import StagingLost
+from stompkit.spark.targets.base import StagingLostError
 
 __all__ = ["apply_staged", "check", "drop", "server_of", "stage", "sweep"]
 
@@ -148,21 +148,21 @@ def _checksum(
 
 
 def check(connection: Connection, table: TargetTable, op: Op) -> None:
-    """Raise :class:`StagingLost` unless all rows staged by a task are present."""
+    """Raise :class:`StagingLostError` unless all rows staged by a task are present."""
     what = f"the rows of {'.'.join(filter(None, op.table))!r} that a task has staged in {op.stage}"
     if not _is_there(connection, op.stage):
-        raise StagingLost(f"{what} are lost: the server has no such table")
+        raise StagingLostError(f"{what} are lost: the server has no such table")
     if (server := server_of(connection)) != op.server:
-        raise StagingLost(
+        raise StagingLostError(
             f"{what} are lost: since then the server has recovered from a crash, or another server"
             f" has taken its place ({op.server[:8]} was the one staged on, {server[:8]} is this)"
         )
     columns = [table.columns[name] for name in (*op.key, *op.others)]
     count, total = _checksum(connection, op.stage, columns)
     if count != op.count:
-        raise StagingLost(f"{what} are lost: there were {op.count}, and there are {count}")
+        raise StagingLostError(f"{what} are lost: there were {op.count}, and there are {count}")
     if total != op.checksum:
-        raise StagingLost(f"{what} were changed by somebody else")
+        raise StagingLostError(f"{what} were changed by somebody else")
 
 
 def _copy(raw: psycopg.Connection[Any], statement: str, arrays: Sequence[pa.Array]) -> None:
@@ -196,7 +196,7 @@ def _array(column: TargetColumn, values: Sequence[Any]) -> pa.Array:
 def apply_staged(connection: Connection, table: TargetTable, op: Op) -> int:
     """Run an operation with staged rows; return their number.
 
-    Raises :class:`StagingLost` if they are missing.
+    Raises :class:`StagingLostError` if they are missing.
     """
     check(connection, table, op)
     key = [table.columns[name].quoted for name in op.key]

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs as pa_fs
 
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyError
 from stompkit.spark.targets._row_changeset import Key, RowChangeset
 
 __all__ = ["File", "Rewrite"]
@@ -156,7 +156,7 @@ class _Writer:
             for name in self._required:
                 if row.get(name) is None:
                     told = {each: value for each, value in row.items() if value is not None}
-                    raise ApplyProblem(
+                    raise ApplyError(
                         f"a new row has no value for the column {name!r}, which is never NULL:"
                         f" {str(told)[:_SHOWN]}"
                     )

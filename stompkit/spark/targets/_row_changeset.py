@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyError
 from stompkit.spark.targets._plan import Op
 
 __all__ = ["Key", "RowChangeset", "moved_keys"]
@@ -64,7 +64,7 @@ class RowChangeset:
         self._loose += rows
 
     def do(self, op: Op) -> None:
-        """Add an operation; raises ApplyProblem for one that files do not support."""
+        """Add an operation; raises ApplyError for one that files do not support."""
         rows = op.rows()
         if op.kind in ("delete", "delete_one"):
             self.deleted += op.count
@@ -82,7 +82,7 @@ class RowChangeset:
                 at = [op.key.index(name) for name in names]
                 self._do(op, rows, at)
             case _:
-                raise ApplyProblem(
+                raise ApplyError(
                     f"a row of the table {self._table!r} is told without a key, and can't be found"
                     " in files. To go on, name the key in `keys`"
                 )
@@ -113,7 +113,7 @@ class RowChangeset:
         if not self.names:
             self.names = names
         elif set(self.names) != set(names):
-            raise ApplyProblem(
+            raise ApplyError(
                 f"rows of the table {self._table!r} are told by {', '.join(self.names)} and by"
                 f" {', '.join(names)}. To go on, name the key in `keys`"
             )

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Connection
 
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql.parts import (
     Batch,
     Catalog,
@@ -142,9 +142,9 @@ class Session:
         """Run an operation; return the number of its rows."""
         table = self.catalog.known(*op.table)
         if table is None:
-            raise ApplyProblem(f"the target has no table {'.'.join(filter(None, op.table))!r}")
+            raise ApplyError(f"the target has no table {'.'.join(filter(None, op.table))!r}")
         if any(name not in table.columns for name in (*op.key, *op.others)):
-            raise ApplyProblem(f"the target's table {table.name!r} has lost a column")
+            raise ApplyError(f"the target's table {table.name!r} has lost a column")
         if op.stage:
             count: int = self.copies.apply_staged(connection, table, op)
             return count

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyError
 from stompkit.spark._states import Problem
 from stompkit.spark.targets._plan import Plan
 from stompkit.spark.targets.base import Committed, Job
@@ -33,7 +33,7 @@ class Tally:
         """Store changes as dead letters, or stop with an error."""
         for problem in problems:
             if not self._job.dead_letters:
-                raise ApplyProblem(str(problem))
+                raise ApplyError(str(problem))
             self.problems.append(problem)
 
     def count(self, plan: Plan) -> None:

@@ -16,8 +16,8 @@ from typing import Any, Final
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from stompkit.replication.sinks.sql.parts import CannotStore, TargetColumn, TargetTable
-from stompkit.replication.values import Interval, ValueProblem, from_json
+from stompkit.replication.sinks.sql.parts import TargetColumn, TargetTable, UnstorableValueError
+from stompkit.replication.values import Interval, InvalidValueError, from_json
 from stompkit.spark._states import State
 from stompkit.spark.targets.base import NewColumn
 
@@ -55,7 +55,7 @@ def narrow(table: TargetTable, states: Iterable[State], backend: str) -> dict[st
                 continue
             try:
                 need = _need(column, from_json(document), backend)
-            except ValueProblem:
+            except InvalidValueError:
                 continue
             if need is not None:
                 made[column.name] = _both(made.get(column.name), need)
@@ -73,9 +73,9 @@ def other_kinds(table: TargetTable, states: Iterable[State], backend: str) -> li
             try:
                 value = from_json(document)
                 column.adapt(value)
-            except CannotStore:
+            except UnstorableValueError:
                 made[column.name] = Wider(column.name, _kind_for(column, value, backend))
-            except ValueProblem:
+            except InvalidValueError:
                 continue
     return list(made.values())
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 import pyarrow as pa
 
+from stompkit._common.moved import renamed
 from stompkit.spark._states import Choice, Problem
 from stompkit.spark.fence import Fence, Point, Ranges, Span, moved
 
@@ -20,14 +21,14 @@ __all__ = [
     "Lacking",
     "NewColumn",
     "Staged",
-    "StagingLost",
+    "StagingLostError",
     "Target",
     "chunks",
     "letters_of",
 ]
 
 
-class StagingLost(Exception):
+class StagingLostError(Exception):
     """Data staged by tasks is missing in the target; no change is applied.
 
     ``str()`` describes the lost data. The batch is staged again.
@@ -155,14 +156,14 @@ class Target(Protocol):
         """Stage changes for a later commit, invisible to readers."""
 
     def evolve(self, lacking: Lacking) -> None:
-        """Create tables and columns; raises SchemaProblem if that is not allowed."""
+        """Create tables and columns; raises SchemaError if that is not allowed."""
 
     def commit(self, parts: Sequence[Staged], job: Job) -> Committed | None:
         """Apply parts in order, and move the fence, in one transaction.
 
         Returns ``None`` without any change if the fence differs from that of ``job``: another
-        process has moved it. Raises :class:`StagingLost` if staged data is missing,
-        :class:`~stompkit.replication.sinks.ApplyProblem` if the target rejects a change, and other
+        process has moved it. Raises :class:`StagingLostError` if staged data is missing,
+        :class:`~stompkit.replication.sinks.ApplyError` if the target rejects a change, and other
         exceptions for errors that may be temporary.
         """
 
@@ -215,3 +216,9 @@ def letters_of(
         for each in problems
     }
     return list(rows.values())
+
+
+renamed(
+    __name__,
+    StagingLost="StagingLostError",
+)

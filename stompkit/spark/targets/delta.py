@@ -22,8 +22,8 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs as pa_fs
 
-from stompkit.replication.sinks.sql import SinkUnavailable
-from stompkit.replication.sinks.sql.parts import SchemaProblem
+from stompkit.replication.sinks.sql import SinkUnavailableError
+from stompkit.replication.sinks.sql.parts import SchemaError
 from stompkit.spark.fence import Fence
 from stompkit.spark.targets._files import DEAD_LETTERS, LETTERS, FileTarget, Held, in_order
 from stompkit.spark.targets._rewrite import File, Rewrite
@@ -109,7 +109,7 @@ class DeltaTarget(FileTarget):
 
     def _delta(self, name: str) -> DeltaTable | None:
         if name in (".", ".."):
-            raise SchemaProblem(f"a table can't be called {name!r}")
+            raise SchemaError(f"a table can't be called {name!r}")
         try:
             return DeltaTable(
                 f"{self._root}/{quote(name, safe=' ')}",
@@ -262,7 +262,7 @@ def _furthest(one: Fence, other: Fence) -> Fence:
 
 
 def _supported(name: str, delta: DeltaTable) -> list[Field]:
-    """Return the columns of a table; raises SchemaProblem for unsupported features."""
+    """Return the columns of a table; raises SchemaError for unsupported features."""
     metadata, protocol = delta.metadata(), delta.protocol()
     settings = metadata.configuration
     reasons = [
@@ -285,7 +285,7 @@ def _supported(name: str, delta: DeltaTable) -> list[Field]:
     if not reasons and features - _FEATURES:
         reasons.append(f"has {', '.join(sorted(features - _FEATURES))}")
     if reasons:
-        raise SchemaProblem(
+        raise SchemaError(
             f"the Delta table {name!r} {' and '.join(reasons)}, which is not written here."
             " To go on, make a table without that, or name another one in `table_map`"
         )
@@ -323,4 +323,4 @@ def _errors(*passed: type[Exception]) -> Iterator[None]:
     except (OSError, DeltaError) as error:
         if isinstance(error, (*passed, TableNotFoundError)):
             raise
-        raise SinkUnavailable(str(error)) from error
+        raise SinkUnavailableError(str(error)) from error

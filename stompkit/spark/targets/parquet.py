@@ -21,8 +21,8 @@ import pyarrow as pa
 from pyarrow import fs as pa_fs
 
 from stompkit._common.files import FileLock, sync_path, write_atomically
-from stompkit.replication.sinks.sql import SinkUnavailable
-from stompkit.replication.sinks.sql.parts import SchemaProblem
+from stompkit.replication.sinks.sql import SinkUnavailableError
+from stompkit.replication.sinks.sql.parts import SchemaError
 from stompkit.spark.fence import Fence
 from stompkit.spark.targets._files import DEAD_LETTERS, LETTERS, FileTarget, Held, in_order
 from stompkit.spark.targets._rewrite import File, Rewrite
@@ -255,7 +255,7 @@ def files_of(folder: str | os.PathLike[str], table: str) -> list[str]:
     """Return the current files of a table of a :class:`ParquetTarget`; empty without a table.
 
     They stay for as long as the target keeps replaced files: by default an hour. Raises ``OSError``
-    and :class:`~stompkit.replication.sinks.sql.SinkUnavailable`.
+    and :class:`~stompkit.replication.sinks.sql.SinkUnavailableError`.
     """
     root = Path(folder)
     found = _read(root).tables.get(table)
@@ -268,9 +268,9 @@ def _read(root: Path) -> _Manifest:
     except FileNotFoundError:
         return _Manifest()
     except (OSError, msgspec.MsgspecError) as error:
-        raise SinkUnavailable(f"{root / _MANIFEST} can't be read: {error}") from error
+        raise SinkUnavailableError(f"{root / _MANIFEST} can't be read: {error}") from error
     if manifest.format != _FORMAT:
-        raise SchemaProblem(
+        raise SchemaError(
             f"{root / _MANIFEST} has the format {manifest.format}, and {_FORMAT} is known."
             " To go on, take the stompkit that has written it"
         )
@@ -296,4 +296,4 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise SinkUnavailable(str(error)) from error
+        raise SinkUnavailableError(str(error)) from error

@@ -11,9 +11,9 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from stompkit.replication.sinks import ApplyProblem
-from stompkit.replication.sinks.sql import SinkUnavailable
-from stompkit.replication.sinks.sql.parts import Database, ForeignKeys, Rejected
+from stompkit.replication.sinks import ApplyError
+from stompkit.replication.sinks.sql import SinkUnavailableError
+from stompkit.replication.sinks.sql.parts import Database, ForeignKeys, RejectedRowError
 from stompkit.spark._collapse import Collapse
 from stompkit.spark.fence import beyond, ranges_of
 from stompkit.spark.targets import _direct
@@ -85,7 +85,7 @@ class SqlTarget:
             try:
                 with session.database.transaction() as connection:
                     session.books.create(connection)
-            except (Rejected, SinkUnavailable):
+            except (RejectedRowError, SinkUnavailableError):
                 # Another pipeline may have created them meanwhile.
                 with session.database.transaction() as connection:
                     if session.books.missing(connection):
@@ -102,7 +102,7 @@ class SqlTarget:
             return session.books.load(connection, pipeline, spool)
 
     def evolve(self, lacking: Lacking) -> None:
-        """Create tables and columns; raises SchemaProblem if that is not allowed."""
+        """Create tables and columns; raises SchemaError if that is not allowed."""
         session = self._session
         self._forget()
         try:
@@ -121,7 +121,7 @@ class SqlTarget:
         """Apply parts in order, and move the fence, in one transaction."""
         try:
             return self._commit(parts, job)
-        except (ApplyProblem, SinkUnavailable):
+        except (ApplyError, SinkUnavailableError):
             # The tables may have changed since they were read.
             self._forget()
             raise
@@ -165,7 +165,7 @@ class SqlTarget:
                 ends = job.moved([ranges_of(batches)[0]])
                 session.books.store(connection, job.pipeline, job.spool, job.fence, ends)
                 return done
-        except _direct.Lacks as lacks:
+        except _direct.MissingTableError as lacks:
             return lacks.lacking
 
     def discard(self, parts: Iterable[Staged]) -> None:

@@ -11,7 +11,7 @@ from stompkit.testing._capabilities import extras as extras
 from stompkit.testing._capabilities import probes as probes
 from stompkit.testing._capabilities.control import CONTROL, can_be_launched_with
 from stompkit.testing._capabilities.ground import Access, Finding, Ground
-from stompkit.testing.client import ClientFailure
+from stompkit.testing.client import ClientFailureError
 
 if TYPE_CHECKING:
     from stompkit.testing._launching.running import RunningBroker
@@ -127,7 +127,7 @@ class Capabilities:
         with Ground(self._access) as ground:
             try:
                 return probe(ground)
-            except ClientFailure as failure:
+            except ClientFailureError as failure:
                 finding = Finding(False, failure.reason)
         # The failure is a finding only if the broker is reachable.
         self._access.check()

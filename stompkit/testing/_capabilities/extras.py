@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 from stompkit.testing._capabilities.ground import Finding, Ground
-from stompkit.testing.client import ClientFailure, StompClient
+from stompkit.testing.client import ClientFailureError, StompClient
 
 __all__ = [
     "browser",
@@ -72,7 +72,7 @@ def durable(ground: Ground) -> Finding:
         try:
             if _Durable(ground, connecting, subscribing).collects():
                 return Finding(True, f"a subscription by {spelling} got what came meanwhile")
-        except ClientFailure:
+        except ClientFailureError:
             continue
     return Finding(False, "no subscription got a message that came while its subscriber was away")
 
@@ -119,13 +119,13 @@ class _Durable:
     def _forget(self, client: StompClient) -> None:
         """Delete the subscription on the broker, in one of the two known ways."""
         headers = {"destination": self._topic, **self._subscribing}
-        with suppress(ClientFailure):
+        with suppress(ClientFailureError):
             client.unsubscribe(self._name, headers=headers)
             return
         # Some brokers require an inactive subscription, and may have closed the connection.
-        with suppress(ClientFailure):
+        with suppress(ClientFailureError):
             client.disconnect()
-        with suppress(ClientFailure):
+        with suppress(ClientFailureError):
             client = self._ground.client(headers=self._connecting)
             client.unsubscribe(self._name, headers=headers)
 
@@ -134,7 +134,7 @@ def temporary(ground: Ground) -> Finding:
     """Return whether the broker has temporary reply queues that belong to a connection."""
     try:
         how, address = "with", _replied(ground, subscribes=True)
-    except ClientFailure:
+    except ClientFailureError:
         how, address = "without", _replied(ground, subscribes=False)
     if address is None:
         return Finding(False, "a reply-to:/temp-queue/NAME came as it was sent: it is nobody's own")

@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from stompkit.frames import Frame
 from stompkit.testing._launching.errors import BrokerError
-from stompkit.testing.client import NothingReceived, Refused, StompClient
+from stompkit.testing.client import NothingReceivedError, RefusedError, StompClient
 
 __all__ = ["GRACE_S", "RETURN_S", "Access", "Finding", "Ground"]
 
@@ -67,7 +67,7 @@ class Access:
     def connect(
         self, *, version: str, heart_beat: str = "0,0", headers: Mapping[str, str] | None = None
     ) -> StompClient:
-        """Open a session; raise Refused, or BrokerError if no connection can be made."""
+        """Open a session; raise RefusedError, or BrokerError if no connection can be made."""
         host, port = self._address
         try:
             return StompClient.connect(
@@ -100,7 +100,7 @@ class Access:
         for offer in _OFFERS if self._offer is None else (self._offer,):
             try:
                 self.connect(version=offer).close()
-            except Refused as refused:
+            except RefusedError as refused:
                 refusals.append(refused)
             else:
                 self._offer = offer
@@ -147,7 +147,7 @@ class Ground:
         return client
 
     def connect(self, version: str) -> StompClient:
-        """Open a session of one version; raises Refused."""
+        """Open a session of one version; raises RefusedError."""
         client = self._access.connect(version=version)
         self._clients.append(client)
         return client
@@ -174,14 +174,14 @@ class Ground:
         """
         try:
             return receive(grace_s)
-        except NothingReceived:
+        except NothingReceivedError:
             # After this answer, no other answer is outstanding.
             queue, client = self.queue(), self.client()
             self.subscribe(client, queue)
             self.take(client, queue, _MARKER)
         try:
             return receive(0.0)
-        except NothingReceived:
+        except NothingReceivedError:
             return None
 
     def rest_of(

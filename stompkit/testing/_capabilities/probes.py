@@ -1,9 +1,9 @@
 """Probes for basic capabilities: versions, acknowledgements and transactions.
 
-Each probe takes its own context and returns its finding.  It raises ClientFailure if the broker
-refuses a frame, does not answer, or closes the connection; the caller takes that as "no".  Each
-probe is designed so that "no" shows as an event, usually a message that comes too early, and not as
-a missing event: waiting for that would cost time.
+Each probe takes its own context and returns its finding.  It raises ClientFailureError if the
+broker refuses a frame, does not answer, or closes the connection; the caller takes that as "no".
+Each probe is designed so that "no" shows as an event, usually a message that comes too early, and
+not as a missing event: waiting for that would cost time.
 """
 
 from __future__ import annotations

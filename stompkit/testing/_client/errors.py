@@ -6,15 +6,15 @@ from stompkit.frames import Frame
 
 __all__ = [
     "BrokerSaidError",
-    "ClientFailure",
-    "ConnectionLost",
-    "NothingReceived",
-    "Refused",
-    "UnexpectedMessage",
+    "ClientFailureError",
+    "ConnectionLostError",
+    "NothingReceivedError",
+    "RefusedError",
+    "UnexpectedMessageError",
 ]
 
 
-class ClientFailure(AssertionError):
+class ClientFailureError(AssertionError):
     """The broker did not do what the client waited for.
 
     The message says what came instead, and shows the last frames of the connection. ``reason`` is
@@ -30,25 +30,25 @@ class ClientFailure(AssertionError):
         self.frame = frame
 
 
-class Refused(ClientFailure):
+class RefusedError(ClientFailureError):
     """CONNECT was not answered with a CONNECTED of a version that was offered."""
 
 
-class BrokerSaidError(ClientFailure):
+class BrokerSaidError(ClientFailureError):
     """An ERROR frame came while the client waited for something else; ``frame`` holds it."""
 
     frame: Frame
 
 
-class NothingReceived(ClientFailure):
+class NothingReceivedError(ClientFailureError):
     """The awaited frame or event did not come before the timeout."""
 
 
-class ConnectionLost(ClientFailure):
+class ConnectionLostError(ClientFailureError):
     """The broker closed the connection, or sent bytes that cannot be parsed."""
 
 
-class UnexpectedMessage(ClientFailure):
+class UnexpectedMessageError(ClientFailureError):
     """A MESSAGE came where none was expected; it is ``frame``."""
 
     frame: Frame

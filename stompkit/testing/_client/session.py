@@ -18,7 +18,7 @@ from stompkit.frames import (
     encode,
     parse_heart_beat,
 )
-from stompkit.testing._client.errors import ClientFailure, Refused
+from stompkit.testing._client.errors import ClientFailureError, RefusedError
 from stompkit.testing._client.stream import ClientStream
 
 __all__ = ["ClientSession"]
@@ -85,7 +85,7 @@ class ClientSession:
         are added to those of CONNECT, or replace them. Without heart-beats their header is left
         out, which means the same: CoilMQ sends and expects heart-beats if it gets the header.
 
-        Raises :class:`Refused` if no session is opened, and the errors of :meth:`open`.
+        Raises :class:`RefusedError` if no session is opened, and the errors of :meth:`open`.
         """
         wanted = {
             "accept-version": version or ",".join(VERSIONS),
@@ -115,14 +115,14 @@ class ClientSession:
         try:
             self.write_frame(Frame("CONNECT", headers))
             connected = stream.wait(lambda frame: frame.command == "CONNECTED", "CONNECTED")
-        except ClientFailure as failure:
-            raise stream.trail.failure(Refused, failure.reason, failure.frame) from None
+        except ClientFailureError as failure:
+            raise stream.trail.failure(RefusedError, failure.reason, failure.frame) from None
         offered = headers.get("accept-version", "1.0").split(",")
         answered = connected.headers.get("version", "1.0")
         version = stream.version
         if version is None or version != answered or version not in offered:
             reason = f"the broker chose STOMP {answered} where {' or '.join(offered)} was offered"
-            raise stream.trail.failure(Refused, reason, connected)
+            raise stream.trail.failure(RefusedError, reason, connected)
         self.connected = connected.headers
         # The client expects no heart-beats: only a client that reads continuously can detect
         # silence.
@@ -155,7 +155,7 @@ class ClientSession:
     # Frames.
 
     def write(self, octets: bytes) -> None:
-        """Send bytes unchanged; raises :class:`ClientFailure` if the broker does not take them."""
+        """Send bytes unchanged; raises ClientFailureError if the broker does not take them."""
         self._stream.send(octets)
 
     def write_frame(self, frame: Frame) -> None:
@@ -169,7 +169,7 @@ class ClientSession:
     def next_frame(self, timeout_s: float | None = None) -> Frame:
         """Return the next frame that was not taken yet, whatever its command.
 
-        Raises :class:`NothingReceived` or :class:`ConnectionLost` if there is none.
+        Raises :class:`NothingReceivedError` or :class:`ConnectionLost` if there is none.
         """
         return self._stream.wait(lambda frame: True, "frame", timeout_s)
 
@@ -191,7 +191,7 @@ class ClientSession:
     def wait_closed(self, timeout_s: float | None = None) -> None:
         """Wait until the broker ends the connection; the frames that come meanwhile are kept.
 
-        Raises :class:`NothingReceived` if it does not.
+        Raises :class:`NothingReceivedError` if it does not.
         """
         stream = self._stream
         stream.wait_until(lambda: stream.is_closed_by_broker, "end of the connection", timeout_s)

@@ -23,9 +23,9 @@ from stompkit.frames import (
 )
 from stompkit.testing._client.errors import (
     BrokerSaidError,
-    ClientFailure,
-    ConnectionLost,
-    NothingReceived,
+    ClientFailureError,
+    ConnectionLostError,
+    NothingReceivedError,
 )
 from stompkit.testing._client.trail import Trail, unread
 
@@ -79,8 +79,9 @@ class ClientStream:
     def send(self, octets: bytes, frame: Frame | None = None) -> None:
         """Send bytes and read meanwhile; ``frame`` is the frame that they encode, if any.
 
-        Raises :class:`ConnectionLost`, :class:`BrokerSaidError` if an ERROR was the reason, and
-        :class:`ClientFailure` if the broker does not take them in time.
+        Raises :class:`ConnectionLostError`, :class:`BrokerSaidError` if an ERROR was the reason,
+        and
+        :class:`ClientFailureError` if the broker does not take them in time.
         """
         self.trail.sent(octets if frame is None else frame)
         until = time.monotonic() + self.timeout_s
@@ -91,7 +92,7 @@ class ClientStream:
             if time.monotonic() >= until:
                 taken = f"{len(octets) - len(left)} of {len(octets)} octets"
                 reason = f"the broker took only {taken} in {self.timeout_s:g} s"
-                raise self.trail.failure(ClientFailure, reason)
+                raise self.trail.failure(ClientFailureError, reason)
             ready = self._ready(until, selectors.EVENT_READ | selectors.EVENT_WRITE)
             if ready & selectors.EVENT_READ:
                 self._read()
@@ -144,9 +145,9 @@ class ClientStream:
     ) -> None:
         """Read until ``condition`` is true.
 
-        Raises :class:`NothingReceived` after ``timeout_s`` seconds, by default the connection's
-        timeout. Raises :class:`ConnectionLost` if the connection ends, or :class:`BrokerSaidError`
-        if an ERROR was the reason.
+        Raises :class:`NothingReceivedError` after ``timeout_s`` seconds, by default the
+        connection's timeout. Raises :class:`ConnectionLostError` if the connection ends, or
+        :class:`BrokerSaidError` if an ERROR was the reason.
         """
         seconds = self.timeout_s if timeout_s is None else timeout_s
         until = time.monotonic() + seconds
@@ -156,7 +157,7 @@ class ClientStream:
                 self._lost(f"no {what} came")
             if not is_time_left:
                 reason = f"no {what} came in {seconds:g} s{unread(self.inbox)}"
-                raise self.trail.failure(NothingReceived, reason)
+                raise self.trail.failure(NothingReceivedError, reason)
             is_time_left = self.pump(until)
 
     def pump(self, until: float) -> bool:
@@ -243,7 +244,7 @@ class ClientStream:
             if frame.command == "ERROR":
                 self._raise_error(index, problem)
         reason = f"{problem}: {self._ending}{unread(self.inbox)}"
-        raise self.trail.failure(ConnectionLost, reason)
+        raise self.trail.failure(ConnectionLostError, reason)
 
     def _end(self, ending: str, *, by_broker: bool) -> None:
         if not self._ending:

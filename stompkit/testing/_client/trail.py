@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from stompkit.frames import Frame
-from stompkit.testing._client.errors import ClientFailure
+from stompkit.testing._client.errors import ClientFailureError
 from stompkit.testing._frames.words import Secrets, shown_frame, shown_text
 
 __all__ = ["Trail", "unread"]
@@ -36,8 +36,8 @@ class Trail:
         self._last.append(("-", how))
 
     def failure(
-        self, kind: type[ClientFailure], reason: str, frame: Frame | None = None
-    ) -> ClientFailure:
+        self, kind: type[ClientFailureError], reason: str, frame: Frame | None = None
+    ) -> ClientFailureError:
         """Return a failure that shows the last frames."""
         lines = ["no frame was sent or received"]
         if self._last:

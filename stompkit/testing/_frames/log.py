@@ -17,7 +17,7 @@ from stompkit.testing._frames.report import not_seen, timed_lines, unexpected
 from stompkit.testing._frames.words import Secrets, is_secret
 from stompkit.testing._transcripts.transcript import Transcript
 
-__all__ = ["FrameLog", "FrameNotSeen", "SeenFrame", "UnexpectedFrame"]
+__all__ = ["FrameLog", "FrameNotSeenError", "SeenFrame", "UnexpectedFrameError"]
 
 _T = TypeVar("_T")
 
@@ -28,11 +28,11 @@ _MOST_BYTES: Final = 64 * 1024 * 1024
 _MOST_OCTETS: Final = 4_096
 
 
-class FrameNotSeen(AssertionError):
+class FrameNotSeenError(AssertionError):
     """An awaited frame did not come in time; the message shows the frames that did."""
 
 
-class UnexpectedFrame(AssertionError):
+class UnexpectedFrameError(AssertionError):
     """A frame was seen that a test forbids; the message shows it."""
 
 
@@ -176,7 +176,7 @@ class FrameLog:
         """Wait until ``count`` frames match, and return the last of them.
 
         Frames that were seen before the call count too: all since the log began or was cleared, or
-        those after ``after``. Raises FrameNotSeen after ``timeout_s`` seconds. ``timeout`` is
+        those after ``after``. Raises FrameNotSeenError after ``timeout_s`` seconds. ``timeout`` is
         another name for ``timeout_s``, unless it is a text: then it matches a header.
         """
         if isinstance(timeout, int | float):
@@ -205,20 +205,20 @@ class FrameLog:
             first = 0 if after is None else after.number + 1
             frames, gone = list(self._frames(first)), self._forgotten
         message = not_seen(wanted, count, found, timeout_s, frames, gone)
-        raise FrameNotSeen(self._secrets.text(message))
+        raise FrameNotSeenError(self._secrets.text(message))
 
     def wait_for_connections(
         self, number: int, timeout_s: float = 5.0, *, timeout: float | None = None
     ) -> None:
         """Wait until exactly ``number`` connections are open.
 
-        Raises FrameNotSeen after ``timeout_s`` (or ``timeout``) seconds.
+        Raises FrameNotSeenError after ``timeout_s`` (or ``timeout``) seconds.
         """
         if timeout is not None:
             timeout_s = timeout
         with self._changed:
             if self._wait(lambda: len(self._open) == number or None, timeout_s) is None:
-                raise FrameNotSeen(
+                raise FrameNotSeenError(
                     f"wanted {number} open connections within {timeout_s:g} s,"
                     f" but there are {len(self._open)}; the last that happened:\n"
                     + "\n".join(timed_lines(list(self._events)[-10:]))
@@ -243,11 +243,11 @@ class FrameLog:
             self._wait(settled, timeout_s)
 
     def expect_none(self, command: str | None = None, /, **match: Any) -> None:
-        """Raise UnexpectedFrame if a frame that matches has been seen; does not wait for one."""
+        """Raise UnexpectedFrameError if a matching frame has been seen; does not wait for one."""
         wanted = _match(command, match)
         found = self._found(wanted)
         if found:
-            raise UnexpectedFrame(self._secrets.text(unexpected(wanted, found)))
+            raise UnexpectedFrameError(self._secrets.text(unexpected(wanted, found)))
 
     def clear(self) -> None:
         """Clear the frames and restart at 0 seconds; connection numbers continue."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["BrokerError", "BrokerMissing", "BrokerStartError"]
+__all__ = ["BrokerError", "BrokerMissingError", "BrokerStartError"]
 
 _SHOWN_LOG_LINES = 40
 
@@ -17,7 +17,7 @@ class BrokerError(Exception):
     """A broker for tests is not available; also raised for an unknown launcher name."""
 
 
-class BrokerMissing(BrokerError):
+class BrokerMissingError(BrokerError):
     """The server software is not installed on this machine.
 
     ``name`` is the broker's name; ``reason`` says which files were missing and how to install them.

@@ -24,7 +24,7 @@ from stompkit.testing._launching.errors import Attempt, BrokerError, BrokerStart
 from stompkit.testing._launching.leftovers import is_shared, remove_at_exit, remove_when_killed
 from stompkit.testing._launching.polling import wait_until
 from stompkit.testing._launching.ports import Ports, is_taken
-from stompkit.testing._launching.probe import NotReady, Probe
+from stompkit.testing._launching.probe import NotReadyError, Probe
 from stompkit.testing._launching.process import GuardedProcess, ProcessLog
 
 __all__ = ["Installation", "check_port", "port_was_taken"]
@@ -383,7 +383,7 @@ class _Wait:
             remaining_s = max(deadline - time.monotonic(), _LEAST_PROBE_S)
             try:
                 self._probe.run(self._host, port, min(_PROBE_S, remaining_s))
-            except NotReady as reason:
+            except NotReadyError as reason:
                 self._note(reason)
                 port = None
         # Check this after an answer, too: another broker could have sent it.
@@ -391,7 +391,7 @@ class _Wait:
             raise _GivenUpError
         return port
 
-    def _note(self, reason: NotReady) -> None:
+    def _note(self, reason: NotReadyError) -> None:
         """Record why the broker is not ready, and since when it has been refusing."""
         self.last = str(reason)
         now = time.monotonic()

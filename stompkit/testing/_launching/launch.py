@@ -13,7 +13,7 @@ from stompkit.testing._launching.brokers import (
     short_name,
 )
 from stompkit.testing._launching.config import LaunchConfig
-from stompkit.testing._launching.errors import BrokerError, BrokerMissing, BrokerStartError
+from stompkit.testing._launching.errors import BrokerError, BrokerMissingError, BrokerStartError
 from stompkit.testing._launching.installation import Installation, check_port, port_was_taken
 from stompkit.testing._launching.ports import IPV4_LOOPBACK, loopback
 from stompkit.testing._launching.running import RunningBroker
@@ -30,9 +30,9 @@ _PORT_ATTEMPTS: Final = 3
 def launch(config: LaunchConfig) -> RunningBroker:
     """Start a broker and return when it answers CONNECT.
 
-    Raises BrokerMissing if the server software is not installed, and BrokerStartError if the broker
-    does not start. Raises BrokerError for an unknown name or a setting that the broker does not
-    support.
+    Raises BrokerMissingError if the server software is not installed, and BrokerStartError if the
+    broker does not start. Raises BrokerError for an unknown name or a setting that the broker does
+    not support.
     """
     launcher = launcher_for(config.name)
     return launch_with(launcher, replace(config, name=short_name(config.name)))
@@ -43,7 +43,7 @@ def launch_with(launcher: Launcher, config: LaunchConfig) -> RunningBroker:
     _check(launcher, config)
     missing = launcher.missing()
     if missing is not None:
-        raise BrokerMissing(config.name, missing)
+        raise BrokerMissingError(config.name, missing)
     if config.host == IPV4_LOOPBACK:
         config = replace(config, host=loopback())
     config = _complete(launcher, config)

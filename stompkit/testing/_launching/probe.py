@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from stompkit.frames import AFTER_LOGIN, Frame, FrameDecoder, ProtocolError, Tolerance, encode
 
-__all__ = ["NotReady", "Probe"]
+__all__ = ["NotReadyError", "Probe"]
 
 _RECEIVE_BYTES = 65_536
 #: Errors of the system that say nothing about the broker.
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
-class NotReady(Exception):
+class NotReadyError(Exception):
     """The broker did not answer CONNECTED; the message is the end of a sentence.
 
     ``refused`` is true if it answered with something else.
@@ -44,8 +44,8 @@ class Probe:
     def run(self, host: str, port: int, timeout_s: float) -> Frame:
         """Connect, and return the CONNECTED frame within ``timeout_s`` seconds.
 
-        Raises NotReady if there is none, LocalProtocolError if a setting cannot be encoded in a
-        frame, and OSError if this process cannot open another connection.
+        Raises NotReadyError if there is none, LocalProtocolError if a setting cannot be encoded in
+        a frame, and OSError if this process cannot open another connection.
         """
         connect = encode(self._connect(), None)
         deadline = time.monotonic() + timeout_s
@@ -58,14 +58,14 @@ class Probe:
                 if answer.command == "CONNECTED":
                     connection.sendall(encode(Frame("DISCONNECT"), None))
         except TimeoutError:
-            raise NotReady(f"gave no answer to CONNECT in {timeout_s:.1f} s") from None
+            raise NotReadyError(f"gave no answer to CONNECT in {timeout_s:.1f} s") from None
         except (OSError, ProtocolError) as error:
             if isinstance(error, OSError) and error.errno in _NO_DESCRIPTORS:
                 raise
-            raise NotReady(f"could not be asked ({error})") from error
+            raise NotReadyError(f"could not be asked ({error})") from error
         if answer.command != "CONNECTED":
             said = answer.headers.get("message") or answer.body.decode("utf-8", "replace")
-            raise NotReady(f"answered CONNECT with {answer.command}: {said}", refused=True)
+            raise NotReadyError(f"answered CONNECT with {answer.command}: {said}", refused=True)
         return answer
 
     def _connect(self) -> Frame:
@@ -89,7 +89,7 @@ def _answer(connection: socket.socket, deadline: float) -> Frame:
         connection.settimeout(remaining_s)
         data = connection.recv(_RECEIVE_BYTES)
         if not data:
-            raise NotReady("closed the connection instead of answering CONNECT")
+            raise NotReadyError("closed the connection instead of answering CONNECT")
         frames = decoder.feed(data)
         if frames:
             return frames[0]

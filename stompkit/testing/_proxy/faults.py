@@ -10,12 +10,12 @@ from stompkit.testing._frames.log import FrameLog
 from stompkit.testing._frames.matching import Match
 from stompkit.testing._proxy.rules import Rule
 
-__all__ = ["Fault", "FaultNotSeen"]
+__all__ = ["Fault", "FaultNotSeenError"]
 
 _SHOWN_FRAMES: Final = 10
 
 
-class FaultNotSeen(AssertionError):
+class FaultNotSeenError(AssertionError):
     """A fault did not happen as often as a test expected."""
 
 
@@ -51,14 +51,14 @@ class Fault:
     def wait(self, count: int = 1, timeout_s: float = 5.0) -> None:
         """Wait until the fault has occurred ``count`` times in all.
 
-        Raises FaultNotSeen after ``timeout_s`` seconds.
+        Raises FaultNotSeenError after ``timeout_s`` seconds.
         """
         rule = self._rule
         with rule.changed:
             if rule.changed.wait_for(lambda: rule.count >= count, timeout_s):
                 return
         could = f"; {rule.matched} could have been it" if rule.matched > rule.count else ""
-        raise FaultNotSeen(
+        raise FaultNotSeenError(
             f"{self}: happened {rule.count} times within {timeout_s:g} s, wanted {count}{could}"
             + self._seen()
         )

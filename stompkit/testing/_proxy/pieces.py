@@ -48,7 +48,7 @@ class Piece(NamedTuple):
     """
 
 
-class _NoFrame(Exception):
+class _NoFrameError(Exception):
     """The bytes at the position of a frame are not a frame."""
 
 
@@ -113,7 +113,7 @@ class Splitter:
                 self._forget_progress()
                 start = end
                 is_behind_frame = pieces[-1].is_frame
-        except _NoFrame:
+        except _NoFrameError:
             self._is_lost = True
         if self._is_lost:
             pieces += [Piece(rest)] if (rest := bytes(self._pending[start:])) else []
@@ -140,12 +140,12 @@ class Splitter:
             self._searched = len(pending) - start
             self._need = nul + 1 - start if nul >= 0 else 0
         if max(self._need, self._searched) > AFTER_LOGIN.max_frame_bytes:
-            raise _NoFrame
+            raise _NoFrameError
         end = start + self._need
         if not self._need or len(pending) < end:
             return 0
         if pending[end - 1] != _NUL:
-            raise _NoFrame
+            raise _NoFrameError
         return end
 
     def _find_body(self, start: int) -> None:
@@ -171,7 +171,7 @@ class Splitter:
         else:
             self._searched = len(pending) - start
             if self._searched > _MOST_HEAD_BYTES:
-                raise _NoFrame
+                raise _NoFrameError
 
     def _check_command(self, start: int) -> None:
         """Check that a frame may begin at ``start``."""
@@ -180,7 +180,7 @@ class Splitter:
         if command not in _COMMANDS and (
             end or not any(name.startswith(command) for name in _COMMANDS)
         ):
-            raise _NoFrame
+            raise _NoFrameError
 
 
 class Reader:

@@ -98,7 +98,7 @@ def _not_toml(name: str, reason: str) -> str:
     return f"{name}, line {found[2]}: not TOML: {found[1]} in column {found[3]}"
 
 
-class _Mistake(Exception):
+class _ScriptError(Exception):
     """An error in the value of a key, or in the whole fault if there is no key."""
 
     def __init__(self, key: str, what: str) -> None:
@@ -153,7 +153,7 @@ class _Reading:
             kind = _kind(table)
             keywords = _keywords(kind, table)
             _check(kind, keywords)
-        except _Mistake as mistake:
+        except _ScriptError as mistake:
             line = (self._line(mistake.key, begin, end) if begin else 0) or begin
             key = f" {mistake.key}" * bool(mistake.key)
             self._add(line, f"[[fault]] #{number}{key}: {mistake.what}")
@@ -192,14 +192,14 @@ class _Reading:
 def _kind(table: Mapping[str, Any]) -> str:
     kind = table.get("do")
     if kind is None:
-        raise _Mistake("", f"needs do, one of {', '.join(_KINDS)}")
+        raise _ScriptError("", f"needs do, one of {', '.join(_KINDS)}")
     if kind not in _KINDS:
-        raise _Mistake("do", f"is {kind!r}; {suggestion(str(kind), _KINDS)}")
+        raise _ScriptError("do", f"is {kind!r}; {suggestion(str(kind), _KINDS)}")
     return str(kind)
 
 
 def _keywords(kind: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keywords for the method; raises _Mistake."""
+    """Return the keywords for the method; raises _ScriptError."""
     parameters = dict(inspect.signature(getattr(FaultMethods, kind)).parameters)
     del parameters["self"]
     known = {"frame" if name == "command" else name: name for name in parameters}
@@ -207,19 +207,19 @@ def _keywords(kind: str, table: Mapping[str, Any]) -> dict[str, Any]:
         known |= {name: name for name in _WHERE}
     for key in table:
         if key != "do" and key not in known:
-            raise _Mistake(key, f"{kind} has no such key; {suggestion(key, known)}")
+            raise _ScriptError(key, f"{kind} has no such key; {suggestion(key, known)}")
     for key, name in known.items():
         is_needed = name in parameters and parameters[name].default is inspect.Parameter.empty
         if is_needed and key not in table:
-            raise _Mistake("", f"{kind} needs {key}")
+            raise _ScriptError("", f"{kind} needs {key}")
     return {known[key]: _value(key, value) for key, value in table.items() if key != "do"}
 
 
 def _value(key: str, value: Any) -> Any:
-    """Return the value of a key in the form that the method takes; raises _Mistake."""
+    """Return the value of a key in the form that the method takes; raises _ScriptError."""
     if key == "headers":
         if not isinstance(value, dict):
-            raise _Mistake(key, f"is {value!r}, not a table of headers")
+            raise _ScriptError(key, f"is {value!r}, not a table of headers")
         return {name: _wanted(key, each, name) for name, each in value.items()}
     if key == "body":
         return _wanted(key, value)
@@ -227,12 +227,12 @@ def _value(key: str, value: Any) -> Any:
         return _injected(value)
     for keys, kind, name in ((_TEXTS, str, "text"), (_FLAGS, bool, "true or false")):
         if key in keys and type(value) is not kind:
-            raise _Mistake(key, f"is {value!r}, not {name}")
+            raise _ScriptError(key, f"is {value!r}, not {name}")
     return value
 
 
 def _wanted(key: str, value: Any, header: str = "") -> str | re.Pattern[str] | None:
-    """Return the condition for a header or the body; raises _Mistake."""
+    """Return the condition for a header or the body; raises _ScriptError."""
     if isinstance(value, str):
         return value
     if header and value == {"absent": True}:
@@ -242,13 +242,13 @@ def _wanted(key: str, value: Any, header: str = "") -> str | re.Pattern[str] | N
             return re.compile(value["pattern"])
         except re.error as error:
             what = f"{value['pattern']!r} is no regular expression: {error}"
-            raise _Mistake(key, what) from None
+            raise _ScriptError(key, what) from None
     forms = "a text" + (", { absent = true }" if header else "") + ' or { pattern = "..." }'
-    raise _Mistake(key, f"{f'{header}: ' * bool(header)}is {value!r}, not {forms}")
+    raise _ScriptError(key, f"{f'{header}: ' * bool(header)}is {value!r}, not {forms}")
 
 
 def _injected(value: Any) -> Frame | bytes:
-    """Return the data to inject; raises _Mistake."""
+    """Return the data to inject; raises _ScriptError."""
     if isinstance(value, str):
         return value.encode()
     parts = value if isinstance(value, dict) else {}
@@ -261,18 +261,20 @@ def _injected(value: Any) -> Frame | bytes:
         and isinstance(body, str)
     ):
         return Frame(command, headers, body.encode())
-    raise _Mistake("what", f"is {value!r}, neither a text nor a table of command, headers and body")
+    raise _ScriptError(
+        "what", f"is {value!r}, neither a text nor a table of command, headers and body"
+    )
 
 
 def _check(kind: str, keywords: Mapping[str, Any]) -> None:
-    """Create a fault without activating it; raises _Mistake."""
+    """Create a fault without activating it; raises _ScriptError."""
     checking = _Checking()
     try:
         getattr(checking, kind)(**keywords)
     except (TypeError, ValueError, LocalProtocolError) as error:
         word = str(error).partition(" ")[0]
-        raise _Mistake(word if word in keywords else "", f"{kind}: {error}") from None
+        raise _ScriptError(word if word in keywords else "", f"{kind}: {error}") from None
     [rule] = checking.rules
     if rule.about == "connections" and not rule.later:
         frame = "" if kind == "stop_reading" else "a frame, or "
-        raise _Mistake("", f"{kind} needs {frame}later = true: nobody has connected yet")
+        raise _ScriptError("", f"{kind} needs {frame}later = true: nobody has connected yet")

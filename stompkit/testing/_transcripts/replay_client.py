@@ -15,7 +15,7 @@ from stompkit.testing._frames.report import timed_lines
 from stompkit.testing._frames.words import MASK, Secrets, is_secret, shown_frame
 from stompkit.testing._transcripts.replay_peer import ReplayPeer
 from stompkit.testing._transcripts.replaying import (
-    ReplayFailed,
+    ReplayFailedError,
     check_replayable,
     versions_in,
     wire_octets,
@@ -57,9 +57,9 @@ def play_client(
     connection, a frame without ``receipt`` gets one, so that the replay knows when the broker has
     processed it; ``receipts=False`` is for brokers without RECEIPT.
 
-    Raises ReplayFailed if a frame does not come within ``timeout_s`` seconds. Raises ValueError for
-    an incomplete transcript, or one in which the broker sent invalid frames. Raises OSError if no
-    broker listens, and LocalProtocolError for a frame that STOMP cannot encode.
+    Raises ReplayFailedError if a frame does not come within ``timeout_s`` seconds. Raises
+    ValueError for an incomplete transcript, or one in which the broker sent invalid frames. Raises
+    OSError if no broker listens, and LocalProtocolError for a frame that STOMP cannot encode.
     """
     check_replayable(transcript, "sent")
     connect = {"login": login, "passcode": passcode, "host": vhost}
@@ -248,7 +248,9 @@ class _Player:
         if event is not None:
             self.happened.append(Closed(number, self._now(), event.by))
 
-    def _failure(self, event: Event | None, problem: str, connection: _Connection) -> ReplayFailed:
+    def _failure(
+        self, event: Event | None, problem: str, connection: _Connection
+    ) -> ReplayFailedError:
         """Return the error that explains the deviation from the transcript."""
         lines = [problem if event is None else f"replaying {event}: {problem}"]
         if connection.arrived:
@@ -256,7 +258,7 @@ class _Player:
             lines += [f"  {self._secrets.text(shown_frame(it))}" for it in connection.arrived]
         lines.append("the last that happened:")
         lines += [f"  {line}" for line in timed_lines(self.happened[-_SHOWN_LAST:])]
-        return ReplayFailed("\n".join(lines), [lines[0]])
+        return ReplayFailedError("\n".join(lines), [lines[0]])
 
 
 def _turns(events: Sequence[Event]) -> frozenset[int]:

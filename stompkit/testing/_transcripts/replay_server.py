@@ -17,7 +17,7 @@ from stompkit.testing._frames.log import FrameLog
 from stompkit.testing._frames.words import shown_frame
 from stompkit.testing._transcripts.replay_peer import ReplayPeer
 from stompkit.testing._transcripts.replaying import (
-    ReplayFailed,
+    ReplayFailedError,
     check_replayable,
     differences,
     versions_in,
@@ -29,7 +29,7 @@ __all__ = ["ReplayServer"]
 _BACKLOG: Final = 50
 
 
-class _Differs(Exception):
+class _DiffersError(Exception):
     """The client deviated so that the replay cannot continue; the message says how."""
 
     def __init__(self, problem: str, peer: ReplayPeer | None = None) -> None:
@@ -49,7 +49,7 @@ class ReplayServer:
     differs or a frame is missing, the replay cannot continue: the client gets an ERROR with the
     expected command, and all connections end.
 
-    As a context manager, it stops listening on exit. It then raises ReplayFailed if there were
+    As a context manager, it stops listening on exit. It then raises ReplayFailedError if there were
     differences, or if not all recorded events have happened within ``timeout_s`` seconds.
     """
 
@@ -119,11 +119,11 @@ class ReplayServer:
         self._stop_within(self._timeout_s)
 
     def check(self) -> None:
-        """Stop, and raise ReplayFailed if there were differences."""
+        """Stop, and raise ReplayFailedError if there were differences."""
         self.stop()
         if self.differences:
             lines = ["not as in the transcript:", *self.differences, "what happened:"]
-            raise ReplayFailed("\n".join([*lines, self.frames.text(20)]), self.differences)
+            raise ReplayFailedError("\n".join([*lines, self.frames.text(20)]), self.differences)
 
     def __enter__(self) -> Self:
         """Start the server."""
@@ -160,7 +160,7 @@ class ReplayServer:
         try:
             try:
                 self._play()
-            except _Differs as differs:
+            except _DiffersError as differs:
                 self._give_up(differs)
             self._stay()
         except Exception as error:
@@ -191,14 +191,14 @@ class ReplayServer:
                 case SeenFrame():
                     self._compare(peer, event)
 
-    def _give_up(self, differs: _Differs) -> None:
+    def _give_up(self, differs: _DiffersError) -> None:
         """Record the fatal difference, send it to the client, and end all connections."""
         problem = str(differs)
         self.differences.append(problem)
         self._is_over = True
         if differs.peer is not None:
             error = Frame("ERROR", {"message": "not as in the transcript"}, problem.encode())
-            with contextlib.suppress(_Differs):
+            with contextlib.suppress(_DiffersError):
                 self._send(differs.peer, error)
         for peer in self._peers.values():
             self._close_writing(peer)
@@ -215,7 +215,7 @@ class ReplayServer:
                     self._take_in(None)
                 elif time.monotonic() >= self._stop_at or not self._take_in(0):
                     return
-            except _Differs as differs:
+            except _DiffersError as differs:
                 if not self._is_over:
                     self._give_up(differs)
 
@@ -224,7 +224,7 @@ class ReplayServer:
         remaining_s = None if self._stop_at is None else self._stop_at - time.monotonic()
         late = remaining_s is not None and remaining_s <= 0
         if late or not self._take_in(remaining_s):
-            raise _Differs(f"has not happened: {event}")
+            raise _DiffersError(f"has not happened: {event}")
 
     def _take_in(self, timeout_s: float | None) -> bool:
         """Wait for connections and data, and process them; return False after the timeout."""
@@ -269,7 +269,7 @@ class ReplayServer:
             self._selector.unregister(peer.socket)
             self._note_end(peer, "client")
         if problem is not None:
-            raise _Differs(problem, peer)
+            raise _DiffersError(problem, peer)
 
     # Recorded events.
 
@@ -277,11 +277,11 @@ class ReplayServer:
         """Wait for a frame of a client, and compare it with the one in the transcript."""
         while not peer.arrived:
             if peer.ended:
-                raise _Differs(f"the client has closed instead of: {event}")
+                raise _DiffersError(f"the client has closed instead of: {event}")
             self._wait_for(event)
         frame = peer.arrived.pop(0)
         if frame.command != event.command:
-            raise _Differs(f"wanted {event}, was {shown_frame(frame)}", peer)
+            raise _DiffersError(f"wanted {event}, was {shown_frame(frame)}", peer)
         if frame.command == "DISCONNECT":
             self._leaving.add(peer.number)
         peer.ids.learn(event.frame, frame)
@@ -319,7 +319,7 @@ class ReplayServer:
         arrived, peer.arrived = peer.arrived, []
         if arrived and not self._is_over:
             what = shown_frame(arrived[0])
-            raise _Differs(f"#{peer.number} received what was not recorded: {what}", peer)
+            raise _DiffersError(f"#{peer.number} received what was not recorded: {what}", peer)
 
     # Sending.
 
@@ -328,7 +328,7 @@ class ReplayServer:
             peer.send(frame)
         except OSError:
             what = f"#{peer.number} has closed, or does not read: {shown_frame(frame)}"
-            raise _Differs(what) from None
+            raise _DiffersError(what) from None
         self.frames.record("sent", peer.number, frame)
 
     def _write(self, peer: ReplayPeer, event: Octets) -> None:

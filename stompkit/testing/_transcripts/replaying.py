@@ -11,7 +11,7 @@ from stompkit.testing._frames.words import MASK, is_secret, shown_text
 from stompkit.testing._transcripts.transcript import Transcript
 
 __all__ = [
-    "ReplayFailed",
+    "ReplayFailedError",
     "check_replayable",
     "differences",
     "version_of",
@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-class ReplayFailed(AssertionError):
+class ReplayFailedError(AssertionError):
     """The peer deviated from the transcript; the message contains the differences.
 
     ``differences`` has one line for each of them.

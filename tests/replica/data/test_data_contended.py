@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, event
 
 from stompkit.replica.data.combined import CombinedData
 from stompkit.replica.data.sql import SqlData
-from stompkit.replica.store import Store, StoreBusy
+from stompkit.replica.store import Store, StoreBusyError
 from tests.replica.data.data_made import row
 from tests.replica.stores import database_url, engine, server_urls
 
@@ -53,7 +53,7 @@ def test_rows_that_were_in_use_are_locked_before_the_store(engine: Engine) -> No
 
     with engine.connect() as application:
         update(application)
-        with pytest.raises(StoreBusy), store.transaction(data.prepare) as tx:
+        with pytest.raises(StoreBusyError), store.transaction(data.prepare) as tx:
             data.write(tx.connection, WANTED)
 
         @event.listens_for(engine, "before_cursor_execute")
@@ -82,7 +82,7 @@ def test_a_table_that_has_gone_since_is_in_nobodys_way(engine: Engine) -> None:
     data = SqlData(engine, None)
     with engine.connect() as application:
         update(application)
-        with pytest.raises(StoreBusy), store.transaction(data.prepare) as tx:
+        with pytest.raises(StoreBusyError), store.transaction(data.prepare) as tx:
             data.write(tx.connection, [row("passing", 1), *WANTED])
         application.rollback()
     with engine.begin() as connection:

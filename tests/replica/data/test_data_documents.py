@@ -18,7 +18,7 @@ from sqlalchemy.pool import StaticPool
 from stompkit.replica.data import Wanted
 from stompkit.replica.data.documents import (
     DocumentData,
-    DocumentProblem,
+    DocumentError,
     Documents,
     document_of,
     values_of,
@@ -331,7 +331,7 @@ def test_members_may_be_called_anything_and_hold_any_json(target: Target) -> Non
 def test_what_is_no_json_is_refused_before_anything_is_written(
     memory: Shelf, document: Any
 ) -> None:
-    with pytest.raises(DocumentProblem), memory.documents.transaction() as transaction:
+    with pytest.raises(DocumentError), memory.documents.transaction() as transaction:
         transaction.put("notes", "n1", {})
         transaction.put("notes", "n2", document)
     assert memory.written == []
@@ -340,17 +340,17 @@ def test_what_is_no_json_is_refused_before_anything_is_written(
 @pytest.mark.parametrize("name", ["", "x" * 256, "a\0", "\ud800", 7, None])
 def test_what_is_no_name_is_refused(memory: Shelf, name: Any) -> None:
     for call in (memory.documents.put, memory.documents.patch):
-        with pytest.raises(DocumentProblem, match="text of 1 to"):
+        with pytest.raises(DocumentError, match="text of 1 to"):
             call("notes", name, {})
-        with pytest.raises(DocumentProblem, match="text of 1 to"):
+        with pytest.raises(DocumentError, match="text of 1 to"):
             call(name, "n1", {})
-    with pytest.raises(DocumentProblem, match="text of 1 to"):
+    with pytest.raises(DocumentError, match="text of 1 to"):
         memory.documents.delete("notes", name)
     assert memory.written == []
 
 
 def test_one_text_is_no_list_of_names_to_remove(memory: Shelf) -> None:
-    with pytest.raises(DocumentProblem, match="not one text"):
+    with pytest.raises(DocumentError, match="not one text"):
         memory.documents.patch("notes", "n1", remove="title")
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.pool import StaticPool
 
 from stompkit.replica.data.documents import DocumentData
-from stompkit.replica.store import Prepare, Store, StoreBusy, Tx
+from stompkit.replica.store import Prepare, Store, StoreBusyError, Tx
 
 __all__ = ["Database", "Databases"]
 
@@ -25,7 +25,7 @@ class _BusyStore(Store):
     def transaction(self, prepare: Prepare | None = None) -> Iterator[Tx]:
         """Begin, unless another process keeps the lock for too long."""
         if self.is_busy is not None and self.is_busy():
-            raise StoreBusy("somebody else writes")
+            raise StoreBusyError("somebody else writes")
         with super().transaction(prepare) as tx:
             yield tx
 

@@ -14,7 +14,7 @@ from stompkit.replica.applier import Applier, Bounds, Hooks
 from stompkit.replica.engine import Engine, EngineSettings, Outgoing
 from stompkit.replica.messages import SignedChangeset, Unpacker
 from stompkit.replica.rules import Rules
-from stompkit.replica.store import StoreBusy, Tx
+from stompkit.replica.store import StoreBusyError, Tx
 from stompkit.replica.vectors import Dot, dot_text
 from stompkit.replication.events import RowChange
 from tests.replica.simulation.databases import Database
@@ -137,7 +137,7 @@ class Node:
         assert self.engine is not None
         try:
             self.engine.open()
-        except StoreBusy:
+        except StoreBusyError:
             self._abandon()
             self._world.after(_BUSY_AGAIN_S, self._start_again)
             return
@@ -217,7 +217,7 @@ class Node:
             return  # the time has changed meanwhile
         try:
             self.engine.poll()
-        except StoreBusy:
+        except StoreBusyError:
             self._world.after(busy_again_s, partial(self._run, self._poll))
 
     # Callbacks of ports.
@@ -263,7 +263,7 @@ class Node:
         assert self.engine is not None
         try:
             self.engine.receive(port, frames)
-        except StoreBusy:
+        except StoreBusyError:
             self._reading[port] = self._world.after(
                 _BUSY_AGAIN_S, partial(self._run, partial(self._take, port, taken, frames))
             )
@@ -301,7 +301,7 @@ class Node:
             with self.database.store.transaction() as tx:
                 signed = self._applier.write(tx, make(tx), comment=comment)
                 self._trace("commit", {"comment": comment})
-        except StoreBusy:
+        except StoreBusyError:
             return
         if signed is None:
             return
@@ -330,7 +330,7 @@ class Node:
                 upto = self.engine.stable() if is_careful else tx.vector()
                 dropped = tx.drop_changesets(upto)
                 self._trace("compact", {"dropped": dropped})
-        except StoreBusy:
+        except StoreBusyError:
             return
 
 

@@ -22,7 +22,14 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 from sqlalchemy.orm.exc import StaleDataError
 
-from stompkit.replica import Refuse, Replica, Rules, StoreBusy, TableRules, counter
+from stompkit.replica import (
+    RefuseChangesetError,
+    Replica,
+    Rules,
+    StoreBusyError,
+    TableRules,
+    counter,
+)
 from stompkit.replication.events import Changeset
 from tests.replica.notes import make_engine
 
@@ -33,7 +40,7 @@ _LONG_S: Final = 60.0
 #: Items that all nodes may write at any time.
 _SHARED: Final = [f"shared {number}" for number in range(20)]
 #: Errors of a transaction that conflicts with another one: it is repeated.
-_IN_THE_WAY: Final = (DBAPIError, StaleDataError, StoreBusy)
+_IN_THE_WAY: Final = (DBAPIError, StaleDataError, StoreBusyError)
 _Given = TypeVar("_Given")
 
 
@@ -116,7 +123,7 @@ class _Node:
     def _validate(self, changeset: Changeset) -> None:
         for change in changeset.changes:
             if (change.after or {}).get("title") in self._refused:
-                raise Refuse("nobody wants that")
+                raise RefuseChangesetError("nobody wants that")
 
     def _commit(self, change: Callable[[Session], _Given]) -> _Given:
         """Commit a transaction; repeat it after a conflict with another one."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stompkit.replication.events import Changeset, RowChange
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyError
 from stompkit.replication.values import Row, row_from_json, row_to_json
 
 __all__ = ["POISON", "SqliteSink", "applied", "rows"]
@@ -75,7 +75,7 @@ class SqliteSink:
             return
         for change in changeset.changes:
             if change.table == POISON:
-                raise ApplyProblem(f"the table {POISON}\nis refused: it's a test")
+                raise ApplyError(f"the table {POISON}\nis refused: it's a test")
             self._change(change)
         query = "INSERT INTO journal (origin, sequence) VALUES (?, ?)"
         self._connection.execute(query, (changeset.origin, changeset.sequence))

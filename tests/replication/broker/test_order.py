@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stompkit.replication.consumer._sequencer import Gap, Ready, Sequencer
-from stompkit.replication.events import Changeset, EventProblem, RowChange, Source, make_changeset
+from stompkit.replication.events import Changeset, EventError, RowChange, Source, make_changeset
 from stompkit.replication.frames import Packet, packets
 from tests.effort import drawn
 
@@ -385,7 +385,7 @@ def test_frames_of_something_else_are_refused(headers: dict[str, str], told: str
     line = Sequencer[Frame]()
     (frame,) = frames(changeset(1))
     wrong = {name.replace("_", "-"): value for name, value in headers.items()}
-    with pytest.raises(EventProblem, match=told):
+    with pytest.raises(EventError, match=told):
         line.add(Frame(Packet({**frame.headers, **wrong}, frame.body)), 0.0)
     assert (line.frames, line.take_strangers()) == (0, [])
 
@@ -395,13 +395,13 @@ def test_a_frame_without_headers_is_known_by_its_body() -> None:
     (frame,) = frames(changeset(1))
     add(line, [Frame(Packet({}, frame.body))])
     assert apply(line) == [1]
-    with pytest.raises(EventProblem, match="this is no changeset"):
+    with pytest.raises(EventError, match="this is no changeset"):
         line.add(Frame(Packet({}, b"hello")), 0.0)
     part = frames(changeset(2, rows=50), most=1000)[0]
     nameless = {"stompkit-part": "1", "stompkit-parts": "3"}
-    with pytest.raises(EventProblem, match="does not say of which"):
+    with pytest.raises(EventError, match="does not say of which"):
         line.add(Frame(Packet(nameless, part.body)), 0.0)
-    with pytest.raises(EventProblem, match="stompkit-schema is '2'"):
+    with pytest.raises(EventError, match="stompkit-schema is '2'"):
         line.add(Frame(Packet({"stompkit-schema": "2"}, frame.body)), 0.0)
 
 

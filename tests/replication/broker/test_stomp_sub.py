@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stompkit.link import Delivery, LinkClosed
+from stompkit.link import Delivery, LinkClosedError
 from stompkit.replication import subscribers
 from stompkit.replication.events import Changeset, RowChange, decode
 from stompkit.replication.frames import CONTENT_TYPE
@@ -35,7 +35,7 @@ def test_changesets_are_sent_as_long_as_it_is_not_closed(place: Place) -> None:
     (delivery,) = sent(place, queue)
     assert decode(delivery.body).sequence == 1
     assert delivery.headers["content-type"] == CONTENT_TYPE
-    with pytest.raises(LinkClosed):
+    with pytest.raises(LinkClosedError):
         sub.send(changeset(3))
     sub.close()
 

@@ -10,17 +10,17 @@ import msgspec
 import pytest
 from sqlalchemy import create_engine, event
 
-from stompkit.link import Delivery, LinkClosed
+from stompkit.link import Delivery, LinkClosedError
 from stompkit.replication.consumer import (
     Consumer,
-    PoisonFrame,
+    PoisonFrameError,
     Problem,
-    SequenceGap,
-    WindowTooSmall,
+    SequenceGapError,
+    WindowTooSmallError,
 )
 from stompkit.replication.events import Changeset, Source, decode
 from stompkit.replication.frames import Packet, packets
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SqlSink
 from tests.ports import free_ports
 from tests.replication.broker.place import (
@@ -194,7 +194,7 @@ def test_without_a_place_for_dead_letters_the_consumer_stops_and_loses_nothing(
     queue, dead = place.queue(), place.queue("dead")
     place.publish(queue, [changeset(1), poison(2), changeset(3)])
     with place.link() as link:
-        with pytest.raises(ApplyProblem, match="the table poison"):
+        with pytest.raises(ApplyError, match="the table poison"):
             Consumer(link, queue, sink).run()
     assert applied(place.store) == [1]
     with place.consuming(queue, sink, dead_letter=dead):
@@ -251,7 +251,7 @@ def test_a_changeset_of_a_newer_format_is_not_guessed_at(place: Place, sink: Sql
     )
     with place.link() as link:
         link.send(queue, [newer]).result(LONG_S)
-        with pytest.raises(PoisonFrame, match="format 2 of a changeset, and 1 is known"):
+        with pytest.raises(PoisonFrameError, match="format 2 of a changeset, and 1 is known"):
             Consumer(link, queue, sink, ack=place.acknowledges).run()
     assert sink.last("o") is None
 
@@ -343,7 +343,7 @@ def test_a_link_that_is_closed_ends_the_consumer(place: Place, sink: SqliteSink)
     running = Running(Consumer(link, queue, sink, ack=place.acknowledges))
     until(lambda: applied(place.store))
     link.close()
-    assert isinstance(running.join(), LinkClosed)
+    assert isinstance(running.join(), LinkClosedError)
 
 
 def test_a_store_that_can_not_be_asked_at_the_beginning_is_asked_again(place: Place) -> None:
@@ -395,7 +395,7 @@ def test_a_gap_can_end_the_consumer(place: Place, sink: SqliteSink) -> None:
         consumer = Consumer(
             link, queue, sink, ack=place.acknowledges, gap="stop", gap_timeout_s=SOON_S
         )
-        with pytest.raises(SequenceGap, match="changeset 3 of o is missing") as stopped:
+        with pytest.raises(SequenceGapError, match="changeset 3 of o is missing") as stopped:
             consumer.run()
     assert (stopped.value.gap.missing, stopped.value.gap.found) == (3, 4)
     assert applied(place.store) == [1, 2]
@@ -453,7 +453,7 @@ def test_a_changeset_of_more_frames_than_may_be_held_is_told_and_not_waited_for(
     queue = place.queue()
     place.publish(queue, writes(1, 2, rows=50, size=100), max_body_bytes=1000)
     with place.link() as link:
-        with pytest.raises(WindowTooSmall, match=r"changeset 1 of o, of which 5 of \d+ parts"):
+        with pytest.raises(WindowTooSmallError, match=r"changeset 1 of o, of which 5 of \d+ parts"):
             Consumer(link, queue, sink, prefetch=5, hold_back=5).run()
     assert applied(place.store) == []
     with place.consuming(queue, sink, prefetch=5, hold_back=50):
@@ -493,7 +493,7 @@ def test_what_comes_early_is_bounded(place: Place, sink: SqliteSink, bound: str)
     # The store knows its position, so that this is a gap and not the start of an origin.
     sink.skip(changeset(0))
     with place.link() as link:
-        with pytest.raises(SequenceGap, match="no more can be held"):
+        with pytest.raises(SequenceGapError, match="no more can be held"):
             Consumer(link, queue, sink, **settings).run()  # type: ignore[arg-type]  # of its bounds
     assert applied(place.store) == []
 

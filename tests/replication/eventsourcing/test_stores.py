@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from stompkit.replication.eventsourcing import EventStore
-from stompkit.replication.values import ValueProblem
+from stompkit.replication.values import InvalidValueError
 from stompkit.testing._launching.polling import wait_until
 from tests.replication.eventsourcing.conftest import STORE_KINDS, MakeStore
 
@@ -142,9 +142,9 @@ def test_keys_come_back_as_what_they_were(store: EventStore) -> None:
 
 
 def test_a_key_without_a_form_in_json_is_refused(store: EventStore) -> None:
-    with pytest.raises(ValueProblem):
+    with pytest.raises(InvalidValueError):
         store.add("t_write", object())
-    with pytest.raises(ValueProblem):
+    with pytest.raises(InvalidValueError):
         store.add("t_write", "\ud800")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import make_url
 
-from stompkit.replication.publishers.mysql import MysqlProblem, MysqlPublisher, PreflightProblem
+from stompkit.replication.publishers.mysql import MysqlError, MysqlPublisher, PreflightError
 from tests.replication.mysql.reading import Database, Reading
 
 SECRET = "p@ss/w:rd%"
@@ -37,10 +37,10 @@ def test_secrets_are_in_no_log_no_repr_and_no_problem(
     database.add_user("c", SECRET, grants="USAGE")
     url = f"mysql://c:{QUOTED}@localhost/?unix_socket={database.server.socket}"
     publisher = MysqlPublisher(url)
-    with pytest.raises(PreflightProblem) as refused:
+    with pytest.raises(PreflightError) as refused:
         publisher.run()
     database.run("DROP USER 'c'@'localhost'")
-    with pytest.raises(MysqlProblem) as locked_out:
+    with pytest.raises(MysqlError) as locked_out:
         MysqlPublisher(url).run()
     told = [caplog.text, repr(publisher), repr(vars(publisher)), *map(str, (refused, locked_out))]
     told += map(str, (refused.value, locked_out.value))
@@ -69,7 +69,7 @@ def test_tls_without_a_server_that_speaks_it_is_refused(database: Database) -> N
     url = make_url(database.url).difference_update_query(["ssl_disabled"])
     url = url.update_query_dict({"ssl_ca": "/nowhere/ca.pem", "ssl_verify_cert": "1"})
     publisher = MysqlPublisher(url.render_as_string(hide_password=False))
-    with pytest.raises(MysqlProblem, match="lets nobody in"):
+    with pytest.raises(MysqlError, match="lets nobody in"):
         publisher.run()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from stompkit.replication.events import Changeset
 from stompkit.replication.offsets import Checkpoint, MemoryOffsets
-from stompkit.replication.publishers.mysql import OffsetLost
+from stompkit.replication.publishers.mysql import OffsetLostError
 from stompkit.replication.signals import CHANGESET
 from stompkit.replication.tables import Tables
 from stompkit.testing._launching.polling import wait_until
@@ -78,7 +78,7 @@ def test_a_snapshot_of_a_table_without_a_key_is_not_taken_up_again(database: Dat
     reading = Reading(database, start="now")
     with CHANGESET.connected_to(Consumer(killed_at=3)), pytest.raises(Killed):
         reading.publisher(snapshot="initial", chunk_rows=10).run()
-    with pytest.raises(OffsetLost, match=rf"{database.name}\.t can't be taken up again"):
+    with pytest.raises(OffsetLostError, match=rf"{database.name}\.t can't be taken up again"):
         reading.publisher(snapshot="initial", chunk_rows=10).run()
 
 

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stompkit.replication.events import RowChange, Source, make_changeset
-from stompkit.replication.publishers.mysql import OffsetLost, PreflightProblem, StreamProblem
+from stompkit.replication.publishers.mysql import OffsetLostError, PreflightError, StreamError
 from stompkit.replication.publishers.mysql._packets import understandable
 from stompkit.replication.publishers.mysql._values import json_text
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SqlSink
 from stompkit.replication.values import Json
 from tests.effort import drawn
@@ -101,7 +101,7 @@ def test_documents_with_numbers_that_the_target_would_round_are_refused(
     database.run("CREATE TABLE t (id INT PRIMARY KEY, d JSON)")
     after = {"id": 1, "d": Json(f'{{"n": [{number}, 1]}}')}
     change = RowChange(table="t", action="write", key={"id": 1}, after=after)
-    with pytest.raises(ApplyProblem, match=r"column 'd'.* has more digits than a number in a JSON"):
+    with pytest.raises(ApplyError, match=r"column 'd'.* has more digits than a number in a JSON"):
         apply(database.url, [change], create=False)
     sink = SqlSink(database.url, lossy=True)
     sink.apply([make_changeset("origin", 1, [change], Source(kind="test"))])
@@ -130,7 +130,7 @@ def test_a_number_of_another_reader_is_refused(database: Database) -> None:
         database.run("INSERT INTO t VALUES (1)")
         running.wait_for_changes(1)
         number = running.publisher.server_id
-        with pytest.raises(PreflightProblem, match="another reader's already"):
+        with pytest.raises(PreflightError, match="another reader's already"):
             Reading(database, server_id=number).changes()
 
 
@@ -199,7 +199,7 @@ def test_files_that_were_read_to_their_end_can_be_purged(database: Database) -> 
     # The contents of a purged unread file are unknown.
     database.run("FLUSH BINARY LOGS", "FLUSH BINARY LOGS", "INSERT INTO t VALUES (6)")
     database.purge()
-    with pytest.raises(OffsetLost, match="purged"):
+    with pytest.raises(OffsetLostError, match="purged"):
         reading.changes()
 
 
@@ -216,7 +216,7 @@ def test_one_transaction_in_a_purged_file_is_too_much(database: Database, gtid: 
         "FLUSH BINARY LOGS",
     )
     database.purge()
-    with pytest.raises(OffsetLost, match="purged"):
+    with pytest.raises(OffsetLostError, match="purged"):
         reading.changes()
 
 
@@ -346,13 +346,13 @@ def test_parts_of_documents_that_are_not_in_the_log_are_refused(in_parts: Databa
     reading = Reading(in_parts)
     in_parts.run("SET GLOBAL binlog_row_image = MINIMAL")
     try:
-        with pytest.raises(PreflightProblem, match="SET GLOBAL binlog_row_image = FULL"):
+        with pytest.raises(PreflightError, match="SET GLOBAL binlog_row_image = FULL"):
             reading.changes()
     finally:
         in_parts.run("SET GLOBAL binlog_row_image = FULL")
     # A session may choose that setting, too.
     in_parts.run("SET SESSION binlog_row_image = MINIMAL", "UPDATE t SET d = JSON_SET(d, '$.b', 2)")
-    with pytest.raises(StreamProblem, match="SET GLOBAL binlog_row_image = FULL"):
+    with pytest.raises(StreamError, match="SET GLOBAL binlog_row_image = FULL"):
         reading.changes()
 
 

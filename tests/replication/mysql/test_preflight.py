@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from stompkit.replication.publishers.mysql import MysqlPublisher, PreflightProblem, StreamProblem
+from stompkit.replication.publishers.mysql import MysqlPublisher, PreflightError, StreamError
 from stompkit.replication.tables import Tables
 from tests.replication.mysql.reading import Database, Reading
 
@@ -32,7 +32,7 @@ WITHOUT_NAMES = [pytest.param("NO_LOG", marks=pytest.mark.mariadb_only), "MINIMA
 def test_a_log_without_names_of_columns_is_refused(database: Database, metadata: str) -> None:
     with (
         settings(database, binlog_row_metadata=metadata),
-        pytest.raises(PreflightProblem, match="binlog_row_metadata = FULL"),
+        pytest.raises(PreflightError, match="binlog_row_metadata = FULL"),
     ):
         MysqlPublisher(database.url).run()
 
@@ -46,7 +46,7 @@ def test_a_log_that_was_written_without_names_of_columns_is_not_misread(
     reading = Reading(database)
     with settings(database, binlog_row_metadata=metadata):
         database.run("INSERT INTO t VALUES (4000000000)")
-    with pytest.raises(StreamProblem, match="binlog_row_metadata"):
+    with pytest.raises(StreamError, match="binlog_row_metadata"):
         reading.changes()
 
 
@@ -104,7 +104,7 @@ def test_a_number_that_another_reader_has_is_refused(database: Database) -> None
     database.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     with reading.running(server_id=4711) as running:
         running.wait_for_changes(2)
-        with pytest.raises(PreflightProblem, match="server_id 4711 is another reader's"):
+        with pytest.raises(PreflightError, match="server_id 4711 is another reader's"):
             reading.publisher(server_id=4711).run()
         # The first reader continues.
         database.run("INSERT INTO t VALUES (2)")
@@ -160,10 +160,10 @@ def test_a_first_run_needs_what_it_was_asked_for(database: Database) -> None:
     """Later runs do not, since tables may have been dropped."""
     database.run("CREATE TABLE t (id INT PRIMARY KEY)")
     missing = MysqlPublisher(database.url, needs_database="nosuchdb")
-    with pytest.raises(PreflightProblem, match="no database nosuchdb"):
+    with pytest.raises(PreflightError, match="no database nosuchdb"):
         missing.run()
     reading = Reading(database, tables=Tables([f"{database.name}.nosuch*"]))
-    with pytest.raises(PreflightProblem, match="no table is there that is wanted"):
+    with pytest.raises(PreflightError, match="no table is there that is wanted"):
         reading.publisher(needs_tables=True).run()
     reading = Reading(database)
     reading.publisher(needs_tables=True, needs_database=database.name).run()

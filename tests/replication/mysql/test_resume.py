@@ -14,7 +14,7 @@ import pytest
 from stompkit.replication.events import Changeset
 from stompkit.replication.offsets import Checkpoint, FileOffsets, MemoryOffsets
 from stompkit.replication.publication import Publication
-from stompkit.replication.publishers.mysql import MysqlPublisher, OffsetLost, StreamProblem
+from stompkit.replication.publishers.mysql import MysqlPublisher, OffsetLostError, StreamError
 from stompkit.replication.signals import CHANGESET
 from stompkit.replication.tables import Tables
 from stompkit.testing._launching.polling import wait_until
@@ -248,7 +248,7 @@ def test_a_log_that_was_reset_is_not_taken_for_the_same(own: Database) -> None:
     own.reset()
     own.run(*history, "INSERT INTO t VALUES (3)")
     assert own.end()[0] == place[0]
-    with pytest.raises(OffsetLost, match="reset"):
+    with pytest.raises(OffsetLostError, match="reset"):
         reading.changes()
 
 
@@ -260,7 +260,7 @@ def test_a_log_that_was_reset_is_lost(own: Database, more: int) -> None:
     assert len(reading.changes()) == 3
     own.reset()
     own.run(*(f"REPLACE INTO t VALUES (3, {each})" for each in range(more)))
-    with pytest.raises(OffsetLost, match="snapshot"):
+    with pytest.raises(OffsetLostError, match="snapshot"):
         reading.changes()
 
 
@@ -279,7 +279,7 @@ def test_files_that_were_purged_are_lost(own: Database, by: str) -> None:
         )
     own.run("INSERT INTO t VALUES (1, 1)", "FLUSH BINARY LOGS", "INSERT INTO t VALUES (2, 2)")
     own.purge()
-    with pytest.raises(OffsetLost, match="snapshot"):
+    with pytest.raises(OffsetLostError, match="snapshot"):
         reading.changes()
 
 
@@ -298,7 +298,7 @@ def test_a_log_that_was_reset_since_a_snapshot_is_lost(own: Database) -> None:
     assert len(reading.changes(snapshot="only")) == 1
     own.reset()
     own.run(*(f"REPLACE INTO t VALUES (3, {each})" for each in range(20)))
-    with pytest.raises(OffsetLost, match="snapshot"):
+    with pytest.raises(OffsetLostError, match="snapshot"):
         reading.changes()
 
 
@@ -313,7 +313,7 @@ def test_a_log_that_was_reset_before_anything_was_read_is_lost(own: Database, be
     assert wait_until(lambda: own.ask("SELECT UNIX_TIMESTAMP()") != second, DEADLINE_S)
     own.reset()
     own.run(*history, "INSERT INTO t VALUES (1)")
-    with pytest.raises(OffsetLost, match="reset"):
+    with pytest.raises(OffsetLostError, match="reset"):
         reading.changes()
 
 
@@ -324,7 +324,7 @@ def test_a_position_of_another_server_is_lost(database: Database, own: Database)
     reading = Reading(own, start="oldest")
     reading.changes()
     reading.url = database.url
-    with pytest.raises(OffsetLost, match="connect to the former"):
+    with pytest.raises(OffsetLostError, match="connect to the former"):
         reading.changesets()
 
 
@@ -336,7 +336,7 @@ def test_reading_goes_on_at_another_server_of_a_replication_if_that_is_asked_for
     reading = Reading(own, start="oldest")
     reading.changes()
     own.run("SET GLOBAL server_id = 2", "INSERT INTO t VALUES (1, 1)")
-    with pytest.raises(OffsetLost):
+    with pytest.raises(OffsetLostError):
         reading.changes()
     assert [change.key for change in reading.changes(same_server=False)] == [{"id": 1}]
 
@@ -345,7 +345,7 @@ def test_reading_goes_on_at_another_server_of_a_replication_if_that_is_asked_for
 def test_a_position_of_something_else_is_refused(database: Database, position: str) -> None:
     reading = Reading(database)
     reading.offsets.store(Checkpoint(origin="o", sequence=1, position=position))
-    with pytest.raises(OffsetLost, match="offsets"):
+    with pytest.raises(OffsetLostError, match="offsets"):
         reading.changes()
 
 
@@ -470,7 +470,7 @@ def test_behind_an_event_that_is_larger_than_a_packet_reading_goes_on(own: Datab
         own.run("SET GLOBAL max_allowed_packet = 16777216")
         own.run("INSERT INTO t VALUES (4, REPEAT('x', 3000000))")
         own.run("SET GLOBAL max_allowed_packet = 1048576")
-        with pytest.raises(OffsetLost, match="reset"):
+        with pytest.raises(OffsetLostError, match="reset"):
             reading.changes()
     finally:
         own.run(f"SET GLOBAL max_allowed_packet = {usual}")
@@ -497,5 +497,5 @@ def test_statements_about_tables_of_others_end_nothing(own: Database) -> None:
         "REPLACE INTO t VALUES (2)",
         "SET SESSION binlog_format = 'ROW'",
     )
-    with pytest.raises(StreamProblem, match="logged as such"):
+    with pytest.raises(StreamError, match="logged as such"):
         reading.changes()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stompkit.replication.publishers.mysql import MysqlPublisher, StreamProblem
+from stompkit.replication.publishers.mysql import MysqlPublisher, StreamError
 from stompkit.replication.tables import Tables
 from stompkit.testing._launching.polling import wait_until
 from tests.replication.mysql.reading import DEADLINE_S, Database, Reading, numbers
@@ -225,7 +225,7 @@ def test_a_key_that_is_not_in_a_short_image_stops_reading(database: Database) ->
     )
     reading = Reading(database, keys={"t": ["v"]})
     database.run("SET binlog_row_image = MINIMAL", "UPDATE t SET w = 2")
-    with pytest.raises(StreamProblem, match=r"key's column 'v'.*binlog_row_image"):
+    with pytest.raises(StreamError, match=r"key's column 'v'.*binlog_row_image"):
         reading.changes()
 
 
@@ -315,10 +315,10 @@ def test_rows_that_a_session_has_logged_as_a_statement_stop_reading(database: Da
         "SET binlog_format = STATEMENT",
         "/* hidden */ INSERT INTO t VALUES (2)",
     )
-    with pytest.raises(StreamProblem, match="logged as such") as caught:
+    with pytest.raises(StreamError, match="logged as such") as caught:
         reading.changes()
     assert caught.value.position.startswith(database.end()[0])
-    with pytest.raises(StreamProblem):
+    with pytest.raises(StreamError):
         reading.changes()
 
 
@@ -371,7 +371,7 @@ def test_compressed_rows_stop_reading(database: Database) -> None:
             cursor.execute(f"INSERT INTO t VALUES (1, '{'x' * 500}')")
     finally:
         database.run("SET GLOBAL log_bin_compress = OFF")
-    with pytest.raises(StreamProblem, match="log_bin_compress=OFF"):
+    with pytest.raises(StreamError, match="log_bin_compress=OFF"):
         reading.changes()
 
 
@@ -411,7 +411,7 @@ def test_times_in_the_old_format_stop_reading(database: Database) -> None:
             cursor.execute("INSERT INTO old VALUES (1, '2026-01-02 03:04:05.25')")
     finally:
         database.run("SET GLOBAL mysql56_temporal_format = ON")
-    with pytest.raises(StreamProblem, match=r"column t of .*\.old: .*mysql56_temporal_format"):
+    with pytest.raises(StreamError, match=r"column t of .*\.old: .*mysql56_temporal_format"):
         reading.changes()
 
 

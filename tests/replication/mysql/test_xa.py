@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompkit.replication.publishers.mysql import OffsetLost, StreamProblem
+from stompkit.replication.publishers.mysql import OffsetLostError, StreamError
 from stompkit.replication.tables import Tables
 from tests.replication.mysql.reading import Database, Reading
 
@@ -85,7 +85,7 @@ def test_what_was_prepared_before_reading_began_stops_it(tables: Database) -> No
     prepare(tables, "'a'", "INSERT INTO t VALUES (1)")
     reading = Reading(tables)
     tables.run("XA COMMIT 'a'")
-    with pytest.raises(StreamProblem, match="prepared before reading began"):
+    with pytest.raises(StreamError, match="prepared before reading began"):
         reading.changes()
 
 
@@ -110,5 +110,5 @@ def test_a_place_where_nothing_was_prepared_is_lost(tables: Database) -> None:
     assert checkpoint is not None
     checkpoint.state["xa"]["61,,1"] = [file, pos]
     tables.run("XA COMMIT 'a'")
-    with pytest.raises(OffsetLost, match="prepared by XA"):
+    with pytest.raises(OffsetLostError, match="prepared by XA"):
         reading.changes()

@@ -18,7 +18,7 @@ from stompkit.replication.publishers.postgres.pgoutput import (
     Insert,
     Message,
     Origin,
-    PgoutputProblem,
+    PgoutputError,
     Record,
     Relation,
     Row,
@@ -122,13 +122,13 @@ def test_message_as_documented(octets: bytes, record: Record) -> None:
 @_EACH
 def test_message_that_is_cut_off_anywhere_is_a_problem(octets: bytes, record: Record) -> None:
     for length in range(len(octets)):
-        with pytest.raises(PgoutputProblem):
+        with pytest.raises(PgoutputError):
             decode(octets[:length])
 
 
 @_EACH
 def test_octets_behind_the_end_are_a_problem(octets: bytes, record: Record) -> None:
-    with pytest.raises(PgoutputProblem, match="behind its end"):
+    with pytest.raises(PgoutputError, match="behind its end"):
         decode(octets + b"\0")
 
 
@@ -170,7 +170,7 @@ def test_names_that_are_not_utf_8_are_told_of(octets: bytes, name: str, columns:
     ],
 )
 def test_hostile_octets_are_a_problem_that_says_why(octets: bytes, complaint: str) -> None:
-    with pytest.raises(PgoutputProblem, match=complaint):
+    with pytest.raises(PgoutputError, match=complaint):
         decode(octets)
 
 
@@ -178,7 +178,7 @@ def test_hostile_octets_are_a_problem_that_says_why(octets: bytes, complaint: st
 def test_any_octets_are_a_message_or_a_problem(octets: bytes, kind: int) -> None:
     try:
         decode(bytes([kind]) + octets)
-    except PgoutputProblem as problem:
+    except PgoutputError as problem:
         assert str(problem)
 
 
@@ -276,5 +276,5 @@ def test_message_comes_back_as_what_was_written(record: Record) -> None:
 def test_any_message_that_is_cut_off_is_a_problem(record: Record, data: st.DataObject) -> None:
     octets = written(record)
     length = data.draw(st.integers(0, len(octets) - 1))
-    with pytest.raises(PgoutputProblem):
+    with pytest.raises(PgoutputError):
         decode(octets[:length])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompkit.replication.publishers.postgres._changes import Assembler, Transaction
-from stompkit.replication.publishers.postgres.pgoutput import PgoutputProblem, Record
+from stompkit.replication.publishers.postgres.pgoutput import PgoutputError, Record
 from tests.replication.postgres.test_pgoutput import RECORDS, written
 
 _BEGIN = b"B" + bytes(8 + 8) + b"\x00\x00\x00\x07"
@@ -52,7 +52,7 @@ def test_transaction_is_put_together_without_a_catalogue() -> None:
     ],
 )
 def test_messages_that_make_no_sense_are_a_problem(messages: list[bytes], complaint: str) -> None:
-    with pytest.raises(PgoutputProblem, match=complaint) as raised:
+    with pytest.raises(PgoutputError, match=complaint) as raised:
         _fed(*messages)
     assert "secret" not in str(raised.value)
 
@@ -63,5 +63,5 @@ def test_any_messages_are_transactions_or_a_problem(records: list[Record]) -> No
     try:
         for record in records:
             assembler.feed(written(record))
-    except PgoutputProblem as problem:
+    except PgoutputError as problem:
         assert str(problem)

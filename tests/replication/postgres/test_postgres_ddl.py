@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from stompkit.replication.feeder import Feeder
-from stompkit.replication.publishers.postgres import PreflightProblem
+from stompkit.replication.publishers.postgres import PreflightError
 from stompkit.replication.publishers.postgres._shapes import Shape, differences_of, why_copied
-from stompkit.replication.publishers.postgres._survey import TableLost
+from stompkit.replication.publishers.postgres._survey import TableLostError
 from stompkit.replication.sinks.sql import SqlSink
 from tests.replication.postgres.postgres_made import Database, Running
 
@@ -178,7 +178,9 @@ def test_what_others_have_to_publish_ends_the_job_with_what_to_do(database: Data
     database.execute(TABLE, ROWS, f"CREATE PUBLICATION {database.slot} FOR TABLE t")
     database.read(snapshot="initial")
     database.execute("DROP TABLE t", TABLE, "INSERT INTO t VALUES (3, 3, 'z')")
-    with pytest.raises(TableLost, match=f"ALTER PUBLICATION {database.slot} ADD TABLE public.t"):
+    with pytest.raises(
+        TableLostError, match=f"ALTER PUBLICATION {database.slot} ADD TABLE public.t"
+    ):
         database.read(snapshot="initial")
     database.execute(f"ALTER PUBLICATION {database.slot} ADD TABLE t")
     changes = database.changes(snapshot="initial")
@@ -195,7 +197,7 @@ def test_without_a_snapshot_the_loss_of_a_table_ends_the_job(database: Database,
     database.read(snapshot="initial")
     database.execute(*CASES[what].statements)
     add = f"ALTER PUBLICATION {database.slot} ADD TABLE public.t"
-    with pytest.raises(TableLost, match=f"{add}; then bring its rows"):
+    with pytest.raises(TableLostError, match=f"{add}; then bring its rows"):
         database.read(snapshot="never")
     database.execute(add, "INSERT INTO t VALUES (9, 9, 'nine')")
     schema, row = database.changes(snapshot="never")
@@ -243,14 +245,16 @@ def test_a_table_that_loses_its_key_stays_one_that_anybody_can_change(
 ) -> None:
     database.execute(TABLE, ROWS)
     with (
-        pytest.raises(TableLost, match=r"public\.t has nothing any more that identifies its rows"),
+        pytest.raises(
+            TableLostError, match=r"public\.t has nothing any more that identifies its rows"
+        ),
         Running(database, snapshot="initial") as running,
     ):
         running.until_changes(2)
         database.execute("ALTER TABLE t DROP CONSTRAINT t_pkey")
         running.join()
     database.execute("UPDATE t SET a = 7")
-    with pytest.raises((TableLost, PreflightProblem), match=r"public\.t"):
+    with pytest.raises((TableLostError, PreflightError), match=r"public\.t"):
         database.read(snapshot="initial")
     database.execute("ALTER TABLE t ADD PRIMARY KEY (id)")
     changes = database.changes(snapshot="initial")

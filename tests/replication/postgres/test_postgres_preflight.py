@@ -10,7 +10,7 @@ from typing import Final
 import psycopg
 import pytest
 
-from stompkit.replication.publishers.postgres import Dsn, PostgresPublisher, PreflightProblem
+from stompkit.replication.publishers.postgres import Dsn, PostgresPublisher, PreflightError
 from stompkit.replication.tables import Tables
 from stompkit.replication.values import Json
 from stompkit.testing._launching.polling import wait_until
@@ -42,7 +42,7 @@ def bare_server(postgresql: SqlServer) -> Iterator[PostgreSql]:
 
 def _problems(database: Database, tables: Tables | None = None) -> str:
     """Return the problems that the publisher reports, a line each."""
-    with pytest.raises(PreflightProblem) as raised:
+    with pytest.raises(PreflightError) as raised:
         database.read(tables)
     assert str(raised.value).splitlines() == list(raised.value.problems)
     return str(raised.value)
@@ -112,7 +112,7 @@ def test_tables_that_the_user_may_not_publish_or_read_are_named(database: Databa
         f"GRANT SELECT ON u TO {role}",
     )
     database.user = role
-    with pytest.raises(PreflightProblem) as raised:
+    with pytest.raises(PreflightError) as raised:
         database.read(snapshot="initial")
     foreign, secret = raised.value.problems
     assert "tables of other owners (public.t, public.u)" in foreign
@@ -206,7 +206,7 @@ def test_slot_that_somebody_reads_is_refused(database: Database) -> None:
         running.until_streaming()
         publication = database.publication()
         second = database.publisher(publication, snapshot="never", busy_s=0.5)
-        with pytest.raises(PreflightProblem, match="is read by somebody else"):
+        with pytest.raises(PreflightError, match="is read by somebody else"):
             second.run()
         # The first publisher is not disturbed.
         database.execute("INSERT INTO t VALUES (1)")
@@ -345,7 +345,7 @@ def test_a_name_that_is_not_utf_8_is_refused_at_the_start(
     with database.connect() as connection:
         connection.execute(b"SET client_encoding = SQL_ASCII")
         connection.execute(b'CREATE TABLE "\xfc" (id int PRIMARY KEY)')
-    with pytest.raises(PreflightProblem, match=r"not UTF-8, .*: b'\\xfc'\. Rename them"):
+    with pytest.raises(PreflightError, match=r"not UTF-8, .*: b'\\xfc'\. Rename them"):
         database.changes(snapshot=snapshot)
 
 
@@ -414,12 +414,12 @@ def test_a_published_table_whose_names_are_not_utf_8_any_more_ends_the_job(
             _execute_octets(database, bad, insert)
             running.join()
             error, running.error = running.error, None
-        assert isinstance(error, PreflightProblem)
+        assert isinstance(error, PreflightError)
         assert "not UTF-8, in a database in SQL_ASCII: b'\\xfc'. Rename them" in str(error)
     else:
         _execute_octets(database, bad, insert)
     for _ in range(2):
-        with pytest.raises(PreflightProblem, match=r"b'\\xfc'\. Rename them"):
+        with pytest.raises(PreflightError, match=r"b'\\xfc'\. Rename them"):
             database.read(snapshot="initial")
     _execute_octets(database, good)
     database.execute("INSERT INTO t (id) VALUES (3)")

@@ -11,7 +11,7 @@ import pytest
 
 from stompkit.replication.events import Changeset
 from stompkit.replication.offsets import Checkpoint
-from stompkit.replication.publishers.postgres import OffsetLost
+from stompkit.replication.publishers.postgres import OffsetLostError
 from stompkit.replication.tables import Tables
 from stompkit.testing._launching.polling import wait_until
 from tests.replication.postgres.postgres_made import (
@@ -250,7 +250,7 @@ def test_log_that_the_server_has_removed_is_an_offset_that_is_lost(own_server: P
 
     assert wait_until(is_lost, DEADLINE_S)
     database.execute("ALTER SYSTEM RESET max_slot_wal_keep_size", "SELECT pg_reload_conf()")
-    with pytest.raises(OffsetLost, match="max_slot_wal_keep_size"):
+    with pytest.raises(OffsetLostError, match="max_slot_wal_keep_size"):
         database.read()
 
 
@@ -261,7 +261,7 @@ def test_slot_that_was_dropped_is_an_offset_that_is_lost(database: Database) -> 
     database.execute("CREATE TABLE t (id int PRIMARY KEY)")
     database.begin()
     database.drop_slot()
-    with pytest.raises(OffsetLost, match=f"the slot {database.slot} is not there"):
+    with pytest.raises(OffsetLostError, match=f"the slot {database.slot} is not there"):
         database.read()
 
 
@@ -271,7 +271,7 @@ def test_slot_that_somebody_else_has_read_is_an_offset_that_is_lost(database: Da
     assert wait_until(lambda: not database.is_active(), DEADLINE_S)
     database.execute("INSERT INTO t VALUES (1)")
     database.execute(f"SELECT pg_replication_slot_advance('{database.slot}', pg_current_wal_lsn())")
-    with pytest.raises(OffsetLost, match="was read up to"):
+    with pytest.raises(OffsetLostError, match="was read up to"):
         database.read()
 
 
@@ -288,5 +288,5 @@ def test_checkpoint_of_another_server_is_an_offset_that_is_lost(database: Databa
             state={**found.state, "system": "1"},
         )
     )
-    with pytest.raises(OffsetLost, match="of the server 1"):
+    with pytest.raises(OffsetLostError, match="of the server 1"):
         database.read()

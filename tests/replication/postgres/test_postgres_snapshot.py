@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stompkit.replication.events import Changeset, RowChange
-from stompkit.replication.publishers.postgres import OffsetLost, postgres_pub
+from stompkit.replication.publishers.postgres import OffsetLostError, postgres_pub
 from stompkit.replication.tables import Tables
 from stompkit.testing._launching.polling import wait_until
 from tests.replication.postgres.postgres_made import DEADLINE_S, Database, Running, Taken
@@ -217,7 +217,7 @@ def test_a_snapshot_of_a_table_without_a_key_is_not_taken_up_again(database: Dat
     publication = database.publication()
     with Taken(publication, kill), pytest.raises(_Killed):
         database.publisher(publication, snapshot="initial", chunk_rows=10).run()
-    with pytest.raises(OffsetLost, match=r"public\.t can't be taken up again"):
+    with pytest.raises(OffsetLostError, match=r"public\.t can't be taken up again"):
         database.read(snapshot="initial", chunk_rows=10)
 
 

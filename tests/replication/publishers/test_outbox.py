@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from stompkit.replication.events import Changeset, RowChange
 from stompkit.replication.publishers.outbox import Outbox
-from stompkit.replication.publishers.relay import OutboxProblem, OutboxRelay
+from stompkit.replication.publishers.relay import OutboxError, OutboxRelay
 from stompkit.testing._launching.polling import wait_until
 from tests.replication.publishers.conftest import only
 from tests.replication.publishers.heard import Heard, shown
@@ -282,7 +282,7 @@ def test_the_origin_of_an_outbox_stays(
     relay.run_once()
     relay.close()
     assert taker.taken[0].origin == "shop"
-    with pytest.raises(OutboxProblem, match="shop"):
+    with pytest.raises(OutboxError, match="shop"):
         relays(taker, origin="other").run_once()
     assert relays(taker).run_once() == 0
 

@@ -16,7 +16,7 @@ from sqlalchemy import Engine, func, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 
-from stompkit.replication.events import Changeset, EventProblem, decode
+from stompkit.replication.events import Changeset, EventError, decode
 from stompkit.replication.publishers.outbox import Outbox
 from stompkit.testing._launching.polling import wait_until
 from tests.replication.publishers.heard import contents, replay
@@ -108,7 +108,7 @@ def _read(paths: list[Path]) -> list[Changeset]:
     found = []
     for path in paths:
         for line in path.read_bytes().splitlines() if path.exists() else []:
-            with suppress(EventProblem):
+            with suppress(EventError):
                 found.append(decode(line))
     return found
 

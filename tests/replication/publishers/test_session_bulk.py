@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, delete, insert, literal, select, text, update
 from sqlalchemy.orm import Session, sessionmaker
 
-from stompkit.replication.publishers.session import UnseenChange, sqlalchemy_pub
+from stompkit.replication.publishers.session import UnseenChangeError, sqlalchemy_pub
 from tests.replication.publishers.conftest import empty, make_engine, only
 from tests.replication.publishers.heard import Heard, contents, replay
 from tests.replication.publishers.models import (
@@ -113,7 +113,7 @@ def test_rows_inserted_together_are_refused_where_no_keys_are_returned(
     sessions = sessionmaker(engine)
     pub = sqlalchemy_pub(sessions)
     with sessions.begin() as session:
-        with pytest.raises(UnseenChange, match="add objects to the session, or give the keys"):
+        with pytest.raises(UnseenChangeError, match="add objects to the session, or give the keys"):
             session.execute(insert(Tag), [{"word": "a"}, {"word": "b"}])
         session.execute(insert(Tag), [{"id": 7, "word": "c"}, {"id": 8, "word": "d"}])
         session.add_all([Tag(word="e"), Tag(word="f")])
@@ -132,7 +132,7 @@ def test_rows_that_are_inserted_and_returned_are_told(
     with sessions.begin() as session:
         tags = session.scalars(insert(Tag).returning(Tag), [{"word": "a"}, {"word": "b"}]).all()
         assert [tag.word for tag in tags] == ["a", "b"]
-        with pytest.raises(UnseenChange, match="return the key"):
+        with pytest.raises(UnseenChangeError, match="return the key"):
             session.execute(insert(Tag).returning(Tag.word), [{"word": "a"}, {"word": "b"}])
     replay(heard.changes, rows)
     assert rows == contents(engine)
@@ -190,7 +190,7 @@ def test_what_can_not_be_followed_is_refused_before_it_runs(
     name: str,
 ) -> None:
     with sessions.begin() as session:
-        with pytest.raises(UnseenChange):
+        with pytest.raises(UnseenChangeError):
             session.execute(UNSEEN[name])
         # The transaction can continue.
         session.add(TextKey(key="a"))
@@ -205,7 +205,7 @@ def test_a_statement_past_sqlalchemy_is_refused(
     with sessions() as session:
         connection = session.connection()
         assert connection.exec_driver_sql("SELECT count(*) FROM tags").scalar() == 3
-        with pytest.raises(UnseenChange):
+        with pytest.raises(UnseenChangeError):
             connection.exec_driver_sql("DELETE FROM tags")
 
 
@@ -215,7 +215,7 @@ def test_a_change_inside_of_a_select_is_refused(
     sessions: sessionmaker[Session], pub: sqlalchemy_pub
 ) -> None:
     gone = delete(Tag).returning(Tag.id).cte()
-    with sessions() as session, pytest.raises(UnseenChange):
+    with sessions() as session, pytest.raises(UnseenChangeError):
         session.execute(select(gone))
 
 
@@ -223,9 +223,9 @@ def test_a_change_of_keys_by_a_statement_can_not_be_committed(
     sessions: sessionmaker[Session], heard: Heard, rows: dict[str, Any]
 ) -> None:
     with sessions() as session:
-        with pytest.raises(UnseenChange):
+        with pytest.raises(UnseenChangeError):
             session.execute(update(Tag).where(Tag.id == 1).values(id=50))
-        with pytest.raises(UnseenChange):
+        with pytest.raises(UnseenChangeError):
             session.commit()
         session.rollback()
         assert session.get(Tag, 50) is None
@@ -244,7 +244,7 @@ def test_statements_can_be_refused_or_ignored(
         session.commit()
         for statement in (update(Tag).values(word="y"), text("update tags set word = 'y'")):
             if bulk == "refuse":
-                with pytest.raises(UnseenChange):
+                with pytest.raises(UnseenChangeError):
                     session.execute(statement)
             else:
                 session.execute(statement)
@@ -274,7 +274,7 @@ def test_statements_about_other_tables_are_let_pass(
     with sessions.begin() as session:
         session.execute(text("delete from tags where id = 1"))
         session.execute(delete(Tag))
-        with pytest.raises(UnseenChange):
+        with pytest.raises(UnseenChangeError):
             session.execute(text("delete from books"))
     only.close()
     assert heard.changesets == []

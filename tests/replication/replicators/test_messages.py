@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompkit.replication.replicators.messages import (
-    MessageProblem,
+    MessageError,
     check_topic,
     decode_keys,
     decode_parts,
@@ -20,7 +20,7 @@ from stompkit.replication.replicators.messages import (
     key_octets,
     topic_frame,
 )
-from stompkit.replication.values import ValueProblem
+from stompkit.replication.values import InvalidValueError
 from tests.replication.made import values
 
 columns = values.filter(lambda value: not isinstance(value, (list, dict)))
@@ -79,13 +79,13 @@ def test_a_list_and_a_tuple_are_the_same_key() -> None:
     ],
 )
 def test_what_is_no_message_is_a_problem(body: bytes) -> None:
-    with pytest.raises(MessageProblem, match="these are no keys"):
+    with pytest.raises(MessageError, match="these are no keys"):
         decode_keys(body)
 
 
 def test_a_newer_version_is_told_by_its_number() -> None:
     body = msgspec.json.encode({"version": 2, "sort": "of"})
-    with pytest.raises(MessageProblem, match="version 2 of keys, and 1 is known"):
+    with pytest.raises(MessageError, match="version 2 of keys, and 1 is known"):
         decode_keys(body)
 
 
@@ -93,7 +93,7 @@ def test_a_newer_version_is_told_by_its_number() -> None:
 def test_no_octets_raise_anything_else(octets: bytes) -> None:
     try:
         decode_keys(octets)
-    except MessageProblem:
+    except MessageError:
         pass
 
 
@@ -114,7 +114,7 @@ def test_no_topic_is_the_beginning_of_another() -> None:
     ],
 )
 def test_parts_that_do_not_fit_together_are_a_problem(parts: list[bytes]) -> None:
-    with pytest.raises(MessageProblem):
+    with pytest.raises(MessageError):
         decode_parts(parts)
 
 
@@ -125,5 +125,5 @@ def test_a_topic_is_text_without_zeros(topic: Any) -> None:
 
 
 def test_a_key_without_a_form_in_json_is_refused() -> None:
-    with pytest.raises(ValueProblem):
+    with pytest.raises(InvalidValueError):
         encode_keys("t_write", [object()])

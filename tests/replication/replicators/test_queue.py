@@ -20,9 +20,9 @@ import pytest
 from stompkit.replication.replicators import (
     DeadLetter,
     QueueReplicator,
-    ReplicatorStopped,
+    ReplicatorStoppedError,
     Unfinished,
-    WorkerUnusable,
+    WorkerUnusableError,
 )
 from tests.replication.replicators.callbacks import (
     PATIENCE_S,
@@ -483,7 +483,7 @@ def test_a_callback_that_the_worker_can_not_load_fails_the_start(
 ) -> None:
     replicator.event("u_write", workers=2)(Returns(Record(Path()), Path(), given=True))
     replicator.event("t_write")(Unloadable())
-    with pytest.raises(WorkerUnusable, match="can't be imported in a worker: TypeError"):
+    with pytest.raises(WorkerUnusableError, match="can't be imported in a worker: TypeError"):
         replicator.start()
     assert not multiprocessing.active_children()
 
@@ -546,7 +546,7 @@ def test_stopping_finishes_what_waits(replicator: QueueReplicator, record: Recor
     assert sorted(key for each in record.keys() for key in each) == list(range(500))
     assert done.result(0) is None
     assert not multiprocessing.active_children()
-    with pytest.raises(ReplicatorStopped):
+    with pytest.raises(ReplicatorStoppedError):
         replicator.feed("t_write", [1])
 
 
@@ -560,7 +560,7 @@ def test_stopping_hands_back_what_can_not_be_finished(
     back = replicator.stop(0.1)
     assert sorted(each.key for each in back) == ["a", "b", "c", "d"]
     assert all(isinstance(each, Unfinished) and each.topic == "t_write" for each in back)
-    with pytest.raises(ReplicatorStopped):
+    with pytest.raises(ReplicatorStoppedError):
         done.result(0)
     assert replicator.stop() == back
     assert not multiprocessing.active_children()
@@ -592,7 +592,7 @@ def test_who_waits_for_room_is_told_that_it_is_stopped(
     def feed() -> None:
         try:
             replicator.feed("t_write", ["a", "b"])
-        except ReplicatorStopped:
+        except ReplicatorStoppedError:
             raised.set()
 
     feeder = threading.Thread(target=feed)

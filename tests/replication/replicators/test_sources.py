@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from stompkit.link import Inbox, Link, LinkClosed
+from stompkit.link import Inbox, Link, LinkClosedError
 from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
 from stompkit.replication.frames import Packet, packets
 from stompkit.replication.offsets import MemoryOffsets
 from stompkit.replication.publication import Publication
-from stompkit.replication.replicators import QueueReplicator, ReplicatorStopped, Unfinished
+from stompkit.replication.replicators import QueueReplicator, ReplicatorStoppedError, Unfinished
 from stompkit.replication.replicators.messages import CONTENT_TYPE, encode_keys
 from stompkit.replication.signals import emit
 from stompkit.testing import RunningBroker
@@ -93,7 +93,7 @@ def test_a_publisher_hears_that_the_replicator_was_stopped(
     (future,) = emit(changeset(change(1)))
     wait_for(record.keys)
     replicator.stop(0.0)
-    with pytest.raises(ReplicatorStopped):
+    with pytest.raises(ReplicatorStoppedError):
         future.result(PATIENCE_S)
     assert emit(changeset(change(2), sequence=2)) == []
 
@@ -233,5 +233,5 @@ def test_the_end_of_a_source_ends_the_run(
     send(link, queue, keys(1))
     wait_for(record.keys)
     link.close()
-    with pytest.raises(LinkClosed):
+    with pytest.raises(LinkClosedError):
         done.result(PATIENCE_S)

@@ -17,7 +17,7 @@ from redis import exceptions as redis_errors
 
 from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
 from stompkit.replication.signals import emit
-from stompkit.replication.sinks import ApplyProblem, Refused, Sink, SinkMisconfigured
+from stompkit.replication.sinks import ApplyError, Refused, Sink, SinkMisconfiguredError
 from stompkit.replication.sinks.cache import RedisCacheReplicator, RedisSink, cache_key
 from stompkit.replication.tables import Tables
 from stompkit.replication.values import row_from_json
@@ -303,7 +303,7 @@ def test_a_skipped_changeset_counts_and_does_nothing(sink: RedisSink, client: Re
 def test_poison_is_told_and_nothing_of_it_is_applied(
     sink: RedisSink, client: Redis, poison: RowChange, reason: str
 ) -> None:
-    with pytest.raises(ApplyProblem, match=reason):
+    with pytest.raises(ApplyError, match=reason):
         sink.apply([changeset(0, change("write", after=ROW)), changeset(1, poison)])
     assert rows_of(client) == {}
     assert sink.last("o") is None
@@ -331,7 +331,7 @@ def test_of_a_changeset_with_poison_the_rest_is_stored(
 
 def test_keys_of_another_program_are_not_waited_for(sink: RedisSink, client: Redis) -> None:
     client.set("stompkit:cache:offsets", "something else")
-    with pytest.raises(SinkMisconfigured, match="other data"):
+    with pytest.raises(SinkMisconfiguredError, match="other data"):
         sink.apply([changeset(0, change("write", after=ROW))])
 
 

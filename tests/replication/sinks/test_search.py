@@ -21,8 +21,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
-from stompkit.replication.sinks import ApplyProblem, Refused, Sink
-from stompkit.replication.sinks.search import SearchProblem, SearchSink
+from stompkit.replication.sinks import ApplyError, Refused, Sink
+from stompkit.replication.sinks.search import SearchError, SearchSink
 from stompkit.replication.tables import Tables
 from tests.replication.sinks.rows_model import (
     COLUMNS,
@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "examples" / "replication" / "repl_elasticsearch.py"
 ROW = {"id": 1, "x": "one", "y": None}
 #: Temporary errors, after which an attempt is repeated.
-TEMPORARY = (SearchProblem, OSError, HTTPException)
+TEMPORARY = (SearchError, OSError, HTTPException)
 FAULTS = (None, None, None, "503", "429", "lost", "half", "busy", "shards")
 
 
@@ -224,7 +224,7 @@ def test_truncating_what_is_not_there(sink: SearchSink, server: SearchServer) ->
 def test_truncating_wants_all_parts_of_the_index(sink: SearchSink, server: SearchServer) -> None:
     sink.apply([changeset(0, change("write", after=ROW))])
     server.faults.append("shards")
-    with pytest.raises(SearchProblem, match="could not be read wholly"):
+    with pytest.raises(SearchError, match="could not be read wholly"):
         sink.apply([changeset(1, change("truncate"))])
     sink.apply([changeset(1, change("truncate"))])
     assert server.sources("t") == {}
@@ -265,14 +265,14 @@ def test_names_of_indices_and_ids_of_ones_own(server: SearchServer) -> None:
 def test_tables_that_can_have_no_index_are_poison(
     sink: SearchSink, server: SearchServer, table: str
 ) -> None:
-    with pytest.raises(ApplyProblem, match="table "):
+    with pytest.raises(ApplyError, match="table "):
         sink.apply([changeset(0, change("write", table=table, after=ROW))])
     assert server.indices == {}
 
 
 def test_two_tables_in_one_index_are_not_mixed_up(sink: SearchSink, server: SearchServer) -> None:
     sink.apply([changeset(0, change("write", schema="a", after=ROW))])
-    with pytest.raises(ApplyProblem, match=r"table b\.t has the same index as a\.t"):
+    with pytest.raises(ApplyError, match=r"table b\.t has the same index as a\.t"):
         sink.apply([changeset(1, change("write", schema="b", after={"id": 1}))])
     assert server.sources("t") == {"1": ROW}
 
@@ -283,7 +283,7 @@ def test_two_tables_in_one_index_are_not_mixed_up_in_a_later_run(server: SearchS
             sink.skip(changeset(10 * number))
             changes = [change("write", table=name, after={"id": 1, "x": number})]
             if name == "T":
-                with pytest.raises(ApplyProblem, match="table T has the same index as t"):
+                with pytest.raises(ApplyError, match="table T has the same index as t"):
                     sink.apply([changeset(10 * number + 1, *changes)])
             else:
                 sink.apply([changeset(10 * number + 1, *changes)])
@@ -379,7 +379,7 @@ def test_a_request_that_is_too_large_for_the_server_is_split() -> None:
     with closing(server), closing(SearchSink(server.url)) as sink:
         sink.apply([changeset(0, *(change("write", n, after={"x": "x" * 100}) for n in range(50)))])
         assert len(server.sources("t")) == 50
-        with pytest.raises(ApplyProblem, match=r'table t, key \{"id": 99\}: .* too many'):
+        with pytest.raises(ApplyError, match=r'table t, key \{"id": 99\}: .* too many'):
             sink.apply([changeset(1, change("write", 99, after={"x": "x" * 2000}))])
         assert server.refusals == []
 
@@ -410,7 +410,7 @@ def test_credentials_are_sent(user: str, api_key: str | None, header: str) -> No
         assert server.refusals == []
         with (
             closing(SearchSink(server.url)) as sink,
-            pytest.raises(SearchProblem, match=r"status 401: .*security_exception"),
+            pytest.raises(SearchError, match=r"status 401: .*security_exception"),
         ):
             sink.last("o")
 
@@ -456,7 +456,7 @@ def test_wrong_arguments_are_refused(url: str, arguments: dict[str, Any]) -> Non
 def test_what_can_not_be_a_document_is_told_before_anything_is_written(
     sink: SearchSink, server: SearchServer, poison: RowChange, reason: str
 ) -> None:
-    with pytest.raises(ApplyProblem, match=reason):
+    with pytest.raises(ApplyError, match=reason):
         sink.apply([changeset(0, change("write", after=ROW)), changeset(1, poison)])
     assert server.sources("t") == {}
     assert sink.last("o") is None
@@ -490,7 +490,7 @@ def test_what_the_index_refuses_is_told_with_table_and_key(
         key = wrong.get("id", 2)
         rows = [change("write", n, after={"id": n}) for n in (1, 3)]
         rows.insert(1, change("write", key, after=wrong))
-        with pytest.raises(ApplyProblem, match=f"table t, key .*{error}") as caught:
+        with pytest.raises(ApplyError, match=f"table t, key .*{error}") as caught:
             sink.apply([changeset(0, *rows)])
         assert json.dumps(key) in str(caught.value)
         assert sink.last("o") is None
@@ -509,7 +509,7 @@ def test_a_server_that_is_busy_is_worth_another_try(
     sink.apply([changeset(0, change("write", table="u", after=ROW))])
     # The first request is for the offsets.
     server.faults.extend([None, fault] if fault != "busy" else [fault])
-    with pytest.raises(SearchProblem, match=r"status (\d+)"):
+    with pytest.raises(SearchError, match=r"status (\d+)"):
         sink.apply([changeset(1, *rows)])
     assert sink.last("o") == 0
     server.faults.clear()
@@ -522,7 +522,7 @@ def test_an_index_that_may_not_be_made_is_worth_another_try(
 ) -> None:
     sink.apply([changeset(0, change("write", table="u", after=ROW))])
     server.creates_indices = False
-    with pytest.raises(SearchProblem, match="index_not_found_exception"):
+    with pytest.raises(SearchError, match="index_not_found_exception"):
         sink.apply([changeset(1, change("write", after=ROW))])
     # There is nothing to delete.
     sink.apply([changeset(1, change("delete"))])
@@ -532,7 +532,7 @@ def test_an_index_that_may_not_be_made_is_worth_another_try(
 @pytest.mark.parametrize("answer", [(200, b"<html>"), (502, b"<html>\x1b"), (200, b"\xff")])
 def test_answers_of_something_else_are_problems(answer: tuple[int, bytes]) -> None:
     sink = SearchSink("http://nowhere", transport=lambda *request: answer)
-    with pytest.raises(SearchProblem) as caught:
+    with pytest.raises(SearchError) as caught:
         sink.last("o")
     assert str(caught.value).isprintable()
 

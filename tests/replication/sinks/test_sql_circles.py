@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sqlalchemy import event
 
 from stompkit.replication.events import Action, Changeset, RowChange, Source, make_changeset
-from stompkit.replication.sinks import ApplyProblem, Refused
+from stompkit.replication.sinks import ApplyError, Refused
 from stompkit.replication.sinks.sql import SqlSink
 from tests.effort import drawn
 from tests.replication.sinks.sql_targets import Target, change, changeset, database_url, target
@@ -57,7 +57,7 @@ def applied(sink: SqlSink, each: Changeset) -> list[Refused]:
     refused: list[Refused] = []
     try:
         sink.apply([each])
-    except ApplyProblem:
+    except ApplyError:
         sink.apply_rows(each, refused.extend)
     return refused
 

@@ -13,8 +13,8 @@ from sqlalchemy import create_engine, make_url
 
 from stompkit.replication.consumer._retry_policy import RetryPolicy, Stopping
 from stompkit.replication.events import RowChange
-from stompkit.replication.sinks import ApplyProblem, SinkMisconfigured
-from stompkit.replication.sinks.sql import SinkDenied, SinkUnavailable, SqlSink
+from stompkit.replication.sinks import ApplyError, SinkMisconfiguredError
+from stompkit.replication.sinks.sql import SinkDeniedError, SinkUnavailableError, SqlSink
 from stompkit.replication.sinks.sql._failures import failure_of
 from tests.replication.sinks.sql_targets import (
     KINDS,
@@ -95,14 +95,14 @@ def opened(url: str, *, create: bool = True) -> Iterator[SqlSink]:
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_a_database_never_takes_is_poison(target: Target, what: str) -> None:
-    """The database accepts it, or it raises ApplyProblem; later changes are applied."""
+    """The database accepts it, or it raises ApplyError; later changes are applied."""
     made, changes = REFUSED[what]
     target.execute("CREATE TABLE other (id INT NOT NULL PRIMARY KEY)", *statements(target, made))
     with opened(target.url) as sink:
         poison = changeset(1, *changes)
         try:
             sink.apply([poison])
-        except ApplyProblem:
+        except ApplyError:
             sink.skip(poison)
         sink.apply([changeset(2, change("write", {"id": 7}, "other", after={"id": 7}))])
         assert sink.last("origin") == 2
@@ -123,7 +123,7 @@ def test_it_is_said_what_is_refused(target: Target, what: str) -> None:
         pytest.skip("this database can do it, by its version")
     made, changes = REFUSED[what]
     target.execute(*statements(target, made))
-    with opened(target.url) as sink, pytest.raises(ApplyProblem, match="changeset 1 of 'origin'"):
+    with opened(target.url) as sink, pytest.raises(ApplyError, match="changeset 1 of 'origin'"):
         sink.apply([changeset(1, *changes)])
 
 
@@ -152,7 +152,7 @@ def _no_database(path: Path) -> Path:
 def test_a_file_that_is_no_place_for_a_database_ends_the_job(
     tmp_path: Path, make: Callable[[Path], Path], told: str
 ) -> None:
-    with opened(f"sqlite:///{make(tmp_path)}") as sink, pytest.raises(SinkDenied, match=told):
+    with opened(f"sqlite:///{make(tmp_path)}") as sink, pytest.raises(SinkDeniedError, match=told):
         sink.apply([changeset(1, WRITE)])
 
 
@@ -180,7 +180,7 @@ def test_a_user_that_may_not_write_ends_the_job_and_makes_no_dead_letters(target
     try:
         weak = make_url(target.url).set(username="weak", password="w")
         with opened(weak.render_as_string(hide_password=False)) as sink:
-            with pytest.raises(SinkDenied, match="refuses this user"):
+            with pytest.raises(SinkDeniedError, match="refuses this user"):
                 sink.apply([changeset(1, WRITE)])
             assert sink.last("origin") is None
     finally:
@@ -192,7 +192,7 @@ def test_a_database_that_is_not_there_is_an_error_and_not_waited_for(target: Tar
     url = make_url(target.url).set(database="nosuchdatabase")
     with (
         opened(url.render_as_string(hide_password=False)) as sink,
-        pytest.raises(SinkMisconfigured, match="nosuchdatabase"),
+        pytest.raises(SinkMisconfiguredError, match="nosuchdatabase"),
     ):
         sink.last("origin")
 
@@ -202,9 +202,9 @@ def test_a_sink_that_is_not_set_up_is_not_tried_again() -> None:
     patience = RetryPolicy(retries=None, backoff_s=1, max_backoff_s=1, on_failure=failures.append)
 
     def refuse() -> None:
-        raise SinkMisconfigured("no right to write")
+        raise SinkMisconfiguredError("no right to write")
 
-    with pytest.raises(SinkMisconfigured, match="no right"):
+    with pytest.raises(SinkMisconfiguredError, match="no right"):
         patience.call(refuse, Stopping(threading.Event(), None))
     assert failures == []
 
@@ -224,9 +224,9 @@ def test_a_lock_that_another_one_has_can_pass(target: Target) -> None:
         with engine.connect() as own:
             own.exec_driver_sql(wait)
             own.commit()
-        with pytest.raises(SinkUnavailable) as caught:
+        with pytest.raises(SinkUnavailableError) as caught:
             sink.apply([changeset(1, WRITE)])
-        assert not isinstance(caught.value, SinkMisconfigured)
+        assert not isinstance(caught.value, SinkMisconfiguredError)
     engine.dispose()
     assert target.table() == [(1, "z")]
 

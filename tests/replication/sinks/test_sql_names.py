@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sqlalchemy import MetaData, Table, inspect
 
 from stompkit.replication.events import RowChange
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SqlSink
 from tests.effort import drawn
 from tests.replication.sinks.sql_targets import (
@@ -67,7 +67,7 @@ def _check(target: Target, tables: list[str], columns: list[str]) -> None:
             changes = _changes(name, columns, str(sequence))
             try:
                 sink.apply([changeset(sequence, *changes)])
-            except ApplyProblem as problem:
+            except ApplyError as problem:
                 _see_that_it_is_right(str(problem), target.kind, name, tables, columns)
                 sink.skip(changeset(sequence, *changes))
             else:

@@ -15,8 +15,8 @@ import pytest
 from sqlalchemy import create_engine
 
 from stompkit.replication.events import Changeset
-from stompkit.replication.sinks import ApplyProblem
-from stompkit.replication.sinks.sql import SinkUnavailable, SqlSink
+from stompkit.replication.sinks import ApplyError
+from stompkit.replication.sinks.sql import SinkUnavailableError, SqlSink
 from tests.replication.sinks.sql_targets import (
     KINDS,
     Target,
@@ -130,7 +130,7 @@ def test_of_poison_nothing_is_applied_and_the_sink_goes_on(target: Target) -> No
         2, change("write", {}, after={"a": 1}), change("write", {}, after={"a": "x"})
     )
     with opened(target.url) as sink:
-        with pytest.raises(ApplyProblem, match=r"changeset 2 of 'origin': .*'t': column 'a': "):
+        with pytest.raises(ApplyError, match=r"changeset 2 of 'origin': .*'t': column 'a': "):
             sink.apply([logged(1), poison, logged(3)])
         assert sink.last("origin") is None
         sink.apply([logged(1)])
@@ -165,7 +165,7 @@ def persistently(apply: Callable[[], None]) -> None:
     for _ in range(100):
         try:
             apply()
-        except SinkUnavailable:
+        except SinkUnavailableError:
             continue
         return
     raise AssertionError("others are always in the way")
@@ -288,9 +288,9 @@ def test_a_sink_goes_on_when_its_server_was_away(
         sink.apply([logged(1)])
         proxy.close()
         for _ in range(2):
-            with pytest.raises(SinkUnavailable):
+            with pytest.raises(SinkUnavailableError):
                 sink.apply([logged(2)])
-        with pytest.raises(SinkUnavailable):
+        with pytest.raises(SinkUnavailableError):
             sink.last("origin")
         proxy.open()
         sink.apply([logged(2)])
@@ -312,13 +312,13 @@ def test_a_commit_that_is_not_heard_of_is_not_done_twice(
     with opened(server.url(name, proxy.address)) as sink:
         sink.apply([logged(1)])
         proxy.cut_at(b"hash", Cut.BEFORE)
-        with pytest.raises(SinkUnavailable):
+        with pytest.raises(SinkUnavailableError):
             sink.apply([logged(2)])
         assert numbers(target) == [1]
         sink.apply([logged(2)])
         begun = sink.last("origin")
         proxy.cut_at(commit.encode(), cut)
-        with pytest.raises(SinkUnavailable):
+        with pytest.raises(SinkUnavailableError):
             sink.apply([logged(3)])
         sink.apply([logged(3)])
         assert (begun, sink.last("origin")) == (2, 3)
@@ -334,7 +334,7 @@ def test_a_database_that_others_write_to_is_worth_another_try(target: Target) ->
     sink.apply([logged(1)])
     with target.engine.connect() as connection:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
-        with pytest.raises(SinkUnavailable, match="locked"):
+        with pytest.raises(SinkUnavailableError, match="locked"):
             sink.apply([logged(2)])
     sink.apply([logged(2)])
     engine.dispose()
@@ -346,7 +346,7 @@ def test_a_table_that_is_dropped_and_made_again(target: Target) -> None:
     with opened(target.url) as sink:
         sink.apply([logged(1)])
         target.execute("DROP TABLE t", "DROP TABLE stompkit_offsets")
-        with pytest.raises(ApplyProblem, match="no such table"):
+        with pytest.raises(ApplyError, match="no such table"):
             sink.apply([logged(2)])
         target.execute(LOG)
         sink.apply([logged(2)])
@@ -385,7 +385,7 @@ def test_another_kind_of_database_is_refused(url: str, said: str) -> None:
 def test_a_server_that_is_not_there_is_told_without_secrets(scheme: str) -> None:
     # Port 0 is never open.
     with opened(f"{scheme}://user:{SECRET}@127.0.0.1:0/database") as sink:
-        with pytest.raises(SinkUnavailable, match=r"user:\*\*\*@127\.0\.0\.1") as caught:
+        with pytest.raises(SinkUnavailableError, match=r"user:\*\*\*@127\.0\.0\.1") as caught:
             sink.apply([logged(1)])
         assert SECRET not in told(caught.value)
 
@@ -394,7 +394,7 @@ def test_what_is_stored_is_not_in_a_message_of_the_driver(target: Target) -> Non
     target.execute("CREATE TABLE t (id INT NOT NULL PRIMARY KEY, a INT NOT NULL, b VARCHAR(20))")
     row = change("write", {"id": 1}, after={"id": 1, "a": None, "b": SECRET})
     with opened(target.url) as sink:
-        with pytest.raises(ApplyProblem) as caught:
+        with pytest.raises(ApplyError) as caught:
             sink.apply([changeset(1, row)])
     assert SECRET not in told(caught.value)
 

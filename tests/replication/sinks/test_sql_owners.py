@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import create_engine, inspect
 
 from stompkit.replication.events import RowChange
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SqlSink
 from tests.replication.sinks.sql_targets import (
     Target,
@@ -67,7 +67,7 @@ def _made(table: str, key: int) -> list[RowChange]:
 def _refused(sink: SqlSink, number: int, *changes: RowChange, names: Sequence[str]) -> None:
     """Check that a changeset is refused with the names of both tables."""
     text = f"the tables {names[0]} and {names[1]} would both be the target's table "
-    with pytest.raises(ApplyProblem, match=text):
+    with pytest.raises(ApplyError, match=text):
         sink.apply([changeset(number, *changes)])
 
 

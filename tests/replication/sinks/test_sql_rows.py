@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stompkit.replication.events import RowChange
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SqlSink
 from tests.replication.sinks.sql_targets import Target, change, changeset, database_url, target
 from tests.servers import mariadb, postgresql
@@ -63,7 +63,7 @@ def test_a_row_of_which_a_part_is_told_is_updated_where_new_rows_need_more(targe
     target.execute(STRICT, "INSERT INTO t VALUES (1, 'kept', 5), (2, 'too', 5)")
     changes = [change("update", {"id": number}, after={"b": 6}) for number in (1, 2)]
     assert applied(target, *changes) == [(1, "kept", 6), (2, "too", 6)]
-    with pytest.raises(ApplyProblem, match=r"update of the table 't', key \{'id': 3\}"):
+    with pytest.raises(ApplyError, match=r"update of the table 't', key \{'id': 3\}"):
         applied(target, change("update", {"id": 3}, after={"b": 6}))
 
 
@@ -171,7 +171,7 @@ def test_a_key_of_zero_is_a_key(target: Target) -> None:
 def test_a_clash_in_another_key_is_a_problem_and_changes_no_other_row(target: Target) -> None:
     target.execute(UNIQUE, "INSERT INTO t VALUES (1, 'x', 1)")
     changes = [write(2, "y"), write(3, "x"), write(4, "z")]
-    with pytest.raises(ApplyProblem, match=r"changeset 1 of 'origin': .*key \{'id': 3\}"):
+    with pytest.raises(ApplyError, match=r"changeset 1 of 'origin': .*key \{'id': 3\}"):
         applied(target, *changes)
     assert target.table() == [(1, "x", 1)]
 
@@ -194,9 +194,9 @@ def test_a_key_that_the_target_does_not_know_as_one(target: Target) -> None:
         change("delete", {}, before={"b": 4}),
     ]
     assert applied(target, *changes, **settings) == [("x", 3), ("y", 1)]
-    with pytest.raises(ApplyProblem, match="column 'b' of its key is not told"):
+    with pytest.raises(ApplyError, match="column 'b' of its key is not told"):
         applied(target, change("write", {}, after={"a": "x"}), **settings)
-    with pytest.raises(ApplyProblem, match="NULL in the key"):
+    with pytest.raises(ApplyError, match="NULL in the key"):
         applied(target, change("write", {}, after={"a": "x", "b": None}), **settings)
 
 
@@ -204,7 +204,7 @@ def test_rows_that_only_the_targets_key_takes_for_one_are_never_merged(target: T
     target.execute(PLAIN)
     first, other = ({"id": 1, "a": text, "b": 1} for text in "xy")
     assert applied(target, change("write", {}, after=first)) == [(1, "x", 1)]
-    with pytest.raises(ApplyProblem, match=r"(?i)duplicate|unique"):
+    with pytest.raises(ApplyError, match=r"(?i)duplicate|unique"):
         applied(target, change("write", {}, after=other))
     # A row that was not stored cannot be deleted, and no other row is in its place.
     assert applied(target, change("delete", {}, before=other)) == [(1, "x", 1)]
@@ -257,7 +257,7 @@ def test_a_row_without_a_key_that_is_not_there(target: Target) -> None:
 def test_a_row_without_a_key_of_which_nothing_is_told_before(target: Target) -> None:
     target.execute(NO_KEY)
     for action in ("update", "delete"):
-        with pytest.raises(ApplyProblem, match="neither a key nor the row before"):
+        with pytest.raises(ApplyError, match="neither a key nor the row before"):
             applied(target, change(action, {}, after={"b": 1}))
 
 
@@ -331,7 +331,7 @@ def test_children_can_come_before_their_parents(strict: Target) -> None:
     changes = [child(1, 1), parent("write", 1)]
     assert related(strict, changes, foreign_keys=setting) == [(1, 1)]
     if setting == "deferred":
-        with pytest.raises(ApplyProblem, match=r"changeset 2 of 'origin': .*(?i:foreign key)"):
+        with pytest.raises(ApplyError, match=r"changeset 2 of 'origin': .*(?i:foreign key)"):
             related(strict, [child(2, 7)], foreign_keys=setting)
     assert strict.table() == [(1, 1)]
 
@@ -339,7 +339,7 @@ def test_children_can_come_before_their_parents(strict: Target) -> None:
 def test_foreign_keys_can_be_off_for_the_sink_only(strict: Target) -> None:
     strict.execute(PARENTS, CHILDREN.format(""))
     assert related(strict, [child(1, 7)], foreign_keys="off") == [(1, 7)]
-    with pytest.raises(ApplyProblem, match=r"key \{'id': 2\}|(?i:foreign key)"):
+    with pytest.raises(ApplyError, match=r"key \{'id': 2\}|(?i:foreign key)"):
         related(strict, [child(2, 7)], foreign_keys="enforced")
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from stompkit.replication.events import RowChange
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SqlSink
 from stompkit.replication.values import Json
 from tests.replication.sinks.sql_targets import (
@@ -83,7 +83,7 @@ def test_a_column_that_the_source_dropped_stays(target: Target) -> None:
 def test_an_unknown_column_is_a_problem_or_left_out(target: Target) -> None:
     target.execute(PLAIN)
     changes = [schema_change(ID, A, {"name": "b", "type": "int"}), row(1, a="x", b=5)]
-    with pytest.raises(ApplyProblem, match=r"'t', key \{'id': 1\}: the target has no column 'b'"):
+    with pytest.raises(ApplyError, match=r"'t', key \{'id': 1\}: the target has no column 'b'"):
         apply(target, *changes, evolve=False)
     assert target.table() == []
     apply(target, *changes, evolve=False, unknown_columns="ignore")
@@ -94,7 +94,7 @@ def test_a_column_that_somebody_adds_to_the_target_is_seen(target: Target) -> No
     target.execute(PLAIN)
     sink = SqlSink(target.url)
     sink.apply([changeset(1, row(1, a="x"))])
-    with pytest.raises(ApplyProblem, match="no column 'b'"):
+    with pytest.raises(ApplyError, match="no column 'b'"):
         sink.apply([changeset(2, row(1, b=1))])
     target.execute("ALTER TABLE t ADD COLUMN b INT")
     sink.apply([changeset(2, row(1, b=1))])
@@ -202,7 +202,7 @@ def test_a_number_that_a_column_is_too_small_for_is_told_before(target: Target) 
 
 
 def test_a_table_is_only_made_where_that_is_wanted(target: Target) -> None:
-    with pytest.raises(ApplyProblem, match=r"write of the table 't'.*: .*no such table"):
+    with pytest.raises(ApplyError, match=r"write of the table 't'.*: .*no such table"):
         apply(target, schema_change(ID, A), row(1))
     apply(target, schema_change(ID, A), row(1), on_missing="ignore")
     apply(target, schema_change(ID, A), row(2), create=True)
@@ -228,9 +228,9 @@ def test_a_table_is_only_made_where_that_is_wanted(target: Target) -> None:
 def test_columns_that_can_not_be_are_refused(tmp_path: Any, column: dict[str, object]) -> None:
     target = Target("sqlite", f"sqlite:///{tmp_path / 'target.sqlite'}")
     target.execute(PLAIN)
-    with pytest.raises(ApplyProblem, match="schema of the table 't': "):
+    with pytest.raises(ApplyError, match="schema of the table 't': "):
         apply(target, schema_change(ID, column))
-    with pytest.raises(ApplyProblem, match="schema of the table 'u': "):
+    with pytest.raises(ApplyError, match="schema of the table 'u': "):
         apply(target, schema_change(ID, column, table="u"), create=True)
     assert target.table() == []
     target.engine.dispose()
@@ -274,11 +274,11 @@ def test_names_are_names_whatever_they_look_like(target: Target, name: str) -> N
 @pytest.mark.parametrize("name", [*NAMES, "t WHERE 1=1", "information_schema.tables"])
 def test_names_that_the_target_does_not_have_reach_no_statement(target: Target, name: str) -> None:
     target.execute(PLAIN, "INSERT INTO t VALUES (1, 'x')")
-    with pytest.raises(ApplyProblem, match="no such table"):
+    with pytest.raises(ApplyError, match="no such table"):
         apply(target, change("truncate", {}, name))
-    with pytest.raises(ApplyProblem, match="no column"):
+    with pytest.raises(ApplyError, match="no column"):
         apply(target, change("delete", {name: 1}))
-    with pytest.raises(ApplyProblem, match="no column"):
+    with pytest.raises(ApplyError, match="no column"):
         apply(target, change("write", {"id": 1}, after={name: 1}))
     assert target.table() == [(1, "x")]
 
@@ -289,7 +289,7 @@ def test_names_may_differ_by_case_where_that_is_clear(target: Target) -> None:
     apply(target, written)
     assert target.table("Things") == [(1, "x")]
     twice = change("write", {"id": 1}, "tHINGS", after={"name": "x", "NAME": "y"})
-    with pytest.raises(ApplyProblem, match="two of its columns are the same"):
+    with pytest.raises(ApplyError, match="two of its columns are the same"):
         apply(target, twice)
 
 
@@ -299,7 +299,7 @@ def test_of_two_tables_that_differ_by_case_only_the_exact_one_is_meant(target: T
     names = [quoted(target, name) for name in ("Case", "CASE")]
     target.execute(*[f"CREATE TABLE {name} (id INT NOT NULL PRIMARY KEY)" for name in names])
     apply(target, row(1, "CASE"))
-    with pytest.raises(ApplyProblem, match="no such table"):
+    with pytest.raises(ApplyError, match="no such table"):
         apply(target, row(1, "case"))
     assert [target.table(name) for name in names] == [[], [(1,)]]
 
@@ -318,7 +318,7 @@ def test_tables_and_schemas_are_mapped(target: Target) -> None:
     apply(target, written(4, "shop", "t"), schema_map={"shop": there})
     apply(target, written(5, "shop", "t"), schema_map={"shop": ""})
     for settings in ({"schema_map": {"shop": there}}, {"table_map": {"t": "nowhere.t"}}):
-        with pytest.raises(ApplyProblem, match=r"'other\.t', key \{'id': 6\}: .*no such table"):
+        with pytest.raises(ApplyError, match=r"'other\.t', key \{'id': 6\}: .*no such table"):
             apply(target, written(6, "other", "t"), **settings)
     apply(target, written(6, "other", "t"), schema_map={"shop": there}, on_missing="ignore")
     names = ["anywhere", *["shop"] * 4]
@@ -329,7 +329,7 @@ def test_the_sinks_own_table_is_no_target(target: Target) -> None:
     sink = SqlSink(target.url)
     assert sink.last("origin") is None
     stolen = change("write", {"origin": "x"}, "STOMPKIT_offsets", after={"sequence": 99})
-    with pytest.raises(ApplyProblem, match="no such table"):
+    with pytest.raises(ApplyError, match="no such table"):
         sink.apply([changeset(1, stolen)])
     assert sink.last("x") is None
     sink.close()
@@ -371,7 +371,7 @@ def test_a_target_that_was_made_has_no_differences(target: Target) -> None:
 @pytest.mark.parametrize("target", ["mariadb"], indirect=True)
 def test_a_target_without_transactions_is_refused(target: Target) -> None:
     target.execute(f"{PLAIN} ENGINE=MyISAM")
-    with pytest.raises(ApplyProblem, match="MyISAM has no transactions"):
+    with pytest.raises(ApplyError, match="MyISAM has no transactions"):
         apply(target, row(1))
     sink = SqlSink(target.url)
     assert sink.check([schema_change(ID, A)]) == [
@@ -392,7 +392,7 @@ def test_two_tables_are_never_merged_into_one(target: Target, other: tuple[str, 
 
     sink = SqlSink(target.engine)
     sink.apply([changeset(1, written(1, "a", "t"))])
-    with pytest.raises(ApplyProblem, match=r"tables a\.t and .* would both be"):
+    with pytest.raises(ApplyError, match=r"tables a\.t and .* would both be"):
         sink.apply([changeset(2, written(2, *other))])
     # An explicit mapping may merge several into one.
     mapped = SqlSink(target.engine, table_map={"t": "t", "a.T": "t"})
@@ -423,7 +423,7 @@ def test_a_name_that_is_too_long_is_refused_with_its_length(
     longer = {"name": f"{name}{'xx' if target.kind == 'postgresql' else 'x'}", "type": "int"}
     for described in ([ID, longer], [ID]):
         table = "t" if longer in described else str(longer["name"])
-        with pytest.raises(ApplyProblem, match=f"has {length}"):
+        with pytest.raises(ApplyError, match=f"has {length}"):
             apply(target, schema_change(*described, table=table), create=True)
 
 
@@ -446,5 +446,5 @@ def test_columns_that_differ_by_case_only_are_refused_with_both_names(target: Ta
         {"name": "id", "type": "int", "key": True, "nullable": False},
         {"name": "ID", "type": "int"},
     ]
-    with pytest.raises(ApplyProblem, match="columns 'id' and 'ID' differ by case only"):
+    with pytest.raises(ApplyError, match="columns 'id' and 'ID' differ by case only"):
         apply(target, schema_change(*columns), create=True)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SqlSink
 from stompkit.replication.values import Interval, Json, NoDate
 from tests.replication.sinks.sql_targets import Target, change, changeset, database_url, target
@@ -311,7 +311,7 @@ def test_what_can_not_be_stored_is_told(
         target.execute("CREATE TYPE mood AS ENUM ('happy', 'sad')")
     # Surrounding changes, so that it is one of a batch.
     fine: object = 6 if "CHECK" in kind or "NOT NULL" in kind else None
-    with pytest.raises(ApplyProblem, match=rf"the table 't', key \{{'id': 1\}}: .*{reason}"):
+    with pytest.raises(ApplyError, match=rf"the table 't', key \{{'id': 1\}}: .*{reason}"):
         store(target, kind, fine, value, fine)
     assert target.table() == []
 
@@ -340,7 +340,7 @@ def test_the_sql_mode_of_the_target_cuts_nothing_off(target: Target) -> None:
     ((before,),) = target.rows("SELECT @@global.sql_mode")
     target.execute("SET GLOBAL sql_mode = ''")
     try:
-        with pytest.raises(ApplyProblem, match="Data too long"):
+        with pytest.raises(ApplyError, match="Data too long"):
             store(target, "TINYTEXT", "x" * 256)
     finally:
         target.execute(f"SET GLOBAL sql_mode = '{before}'")

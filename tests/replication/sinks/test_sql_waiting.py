@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
-from stompkit.replication.sinks import ApplyProblem, Refused
+from stompkit.replication.sinks import ApplyError, Refused
 from stompkit.replication.sinks.sql import SqlSink
 from tests.replication.sinks.sql_targets import (
     KINDS,
@@ -88,7 +88,7 @@ def test_what_refers_to_nothing_is_refused_when_the_snapshot_has_ended(target: T
     with opened(target) as sink:
         sink.apply([chunk(1, lost, node(2, 2))])
         later = changeset(2, node(3, 2))
-        with pytest.raises(ApplyProblem, match=re.escape("key {'id': 1}")):
+        with pytest.raises(ApplyError, match=re.escape("key {'id': 1}")):
             sink.apply([later])
         assert sink.last("origin") == 1
     refused: list[Refused] = []
@@ -102,7 +102,7 @@ def test_what_refers_to_nothing_is_refused_when_the_snapshot_has_ended(target: T
 @_both
 def test_a_change_behind_the_snapshot_is_no_row_that_waits(target: Target) -> None:
     target.execute(NODES)
-    with opened(target) as sink, pytest.raises(ApplyProblem, match=re.escape("key {'id': 1}")):
+    with opened(target) as sink, pytest.raises(ApplyError, match=re.escape("key {'id': 1}")):
         sink.apply([changeset(1, node(1, 99))])
 
 
@@ -119,7 +119,7 @@ def test_a_table_that_a_snapshot_can_not_empty_does_not_wait(target: Target) -> 
     first = chunk(1, emptied, *(change("read", {"id": n}, after={"id": n}) for n in (2, 3)))
     refused: list[Refused] = []
     with opened(target) as sink:
-        with pytest.raises(ApplyProblem, match="truncate"):
+        with pytest.raises(ApplyError, match="truncate"):
             sink.apply([first])
         sink.apply_rows(first, refused.extend)
         sink.apply([changeset(2, change("delete", {"id": 1}, "c"))])
@@ -233,5 +233,5 @@ def test_rows_in_a_circle_that_can_not_be_put_off(target: Target, foreign_keys: 
         if foreign_keys == "off":
             assert [target.table(each) for each in "abc"] == [[(1, 7, 1)]] * 3
             return
-        with pytest.raises(ApplyProblem, match=r"'a', key \{'id': 1, 'x': 7\}: .*foreign"):
+        with pytest.raises(ApplyError, match=r"'a', key \{'id': 1, 'x': 7\}: .*foreign"):
             sink.apply(changesets[3:])

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.names import Kind, Pattern, is_pattern, kind_of
 
 
@@ -31,7 +31,7 @@ def test_the_prefix_says_the_kind(name: str, kind: Kind) -> None:
     "name", ["", "/", "a", "/queue", "/queue/", "queue/a", "/Queue/a", " /queue/a", "/exchange/a"]
 )
 def test_a_name_without_a_kind_or_anything_behind_it_is_unknown(name: str) -> None:
-    with pytest.raises(Refused, match="is unknown") as caught:
+    with pytest.raises(RefusedError, match="is unknown") as caught:
         kind_of(name)
     assert caught.value.code == "unknown-destination"
 
@@ -80,7 +80,7 @@ def test_patterns_match_by_levels(pattern: str, matching: list[str], others: lis
 
 @pytest.mark.parametrize("pattern", ["/queue/>.a", "/queue/#.a", "/topic/a.>.>", "/topic/#.>"])
 def test_the_wildcards_for_the_rest_stand_at_the_end(pattern: str) -> None:
-    with pytest.raises(Refused, match="last level") as caught:
+    with pytest.raises(RefusedError, match="last level") as caught:
         Pattern(pattern)
     assert caught.value.code == "bad-destination"
 

@@ -22,7 +22,7 @@ from stompkit.server.listen.proxied import (
     HeaderFactory,
     HeaderProtocol,
 )
-from stompkit.server.listen.proxy_header import MAX_HEADER_BYTES, BadHeader, read_header
+from stompkit.server.listen.proxy_header import MAX_HEADER_BYTES, ProxyHeaderError, read_header
 from stompkit.server.operations import SettingsError, parse_settings
 from tests.server.certificates import Authority
 from tests.server.processes import (
@@ -123,7 +123,7 @@ def test_a_header_is_read_however_it_is_cut(octets: bytes, source: object) -> No
     ],
 )
 def test_what_is_no_header_is_told_from_one_that_is_not_whole(octets: bytes) -> None:
-    with pytest.raises(BadHeader):
+    with pytest.raises(ProxyHeaderError):
         read_header(octets)
 
 

@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import Clock
 
 from stompkit.frames import Frame
-from stompkit.server import BrokerConfig, BrokerFactory, Connection, Handler, Refused
+from stompkit.server import BrokerConfig, BrokerFactory, Connection, Handler, RefusedError
 from stompkit.testing.memory import MemoryClient, MemoryTransport
 from tests.server.brokers import refusal, take_one
 from tests.server.many_queues import QUEUE
@@ -21,7 +21,7 @@ CONNECT = {"accept-version": "1.2", "host": "x"}
 def on_send(connection: Connection, frame: Frame) -> None:
     """Accept the same frames as ordinary brokers, except for secret messages."""
     if frame.headers["destination"] == "/queue/secret":
-        raise Refused("secret", "no-secrets")
+        raise RefusedError("secret", "no-secrets")
     Connection.handlers["SEND"](connection, frame)
 
 

@@ -27,7 +27,7 @@ from stompkit.server.interfaces import (
     SetRecord,
     StoredMessage,
     StoreError,
-    StoreFull,
+    StoreFullError,
 )
 from stompkit.server.operations import check_store, compact
 from stompkit.server.stores import LmdbStore, MemoryStore
@@ -406,7 +406,7 @@ FILE_LIMIT = """
 import resource, signal, sys
 from pathlib import Path
 from stompkit.server.stores import LmdbStore
-from stompkit.server.interfaces import CreateLane, Mark, Put, Remove, SetRecord, StoreFull
+from stompkit.server.interfaces import CreateLane, Mark, Put, Remove, SetRecord, StoreFullError
 
 def put(place):
     return Put(1, place, 1000, 0, 0, "id", b"", b"x" * 1000)
@@ -433,7 +433,7 @@ try:
     while True:
         store.apply([put(place)])
         place += 1
-except StoreFull as error:
+except StoreFullError as error:
     print("full", place > first + 10)
 there = places(store)
 print(there == list(range(1, place)))
@@ -445,7 +445,7 @@ there = list(range(2, place - 1))
 print(places(store) == there)
 try:
     store.apply([put(place)])
-except StoreFull as error:
+except StoreFullError as error:
     print("full")
 store.close()
 store.open()
@@ -482,7 +482,7 @@ def test_a_full_store_refuses_single_messages_too(tmp_path: Path) -> None:
     store.apply([CreateLane(1, "/queue/a", 4)])
     assert store.is_brief([put(1)])
     place = 0
-    with pytest.raises(StoreFull, match=f"limit of {24 * MIB} octets"):
+    with pytest.raises(StoreFullError, match=f"limit of {24 * MIB} octets"):
         while place < 10_000:
             store.apply([put(place + 1, b"x" * 20_000)])
             place += 1

@@ -23,7 +23,7 @@ from stompkit.server.interfaces import (
     Remove,
     SetRecord,
     StoreError,
-    StoreFull,
+    StoreFullError,
 )
 from stompkit.server.stores import LmdbStore
 from tests.server.stores.preloaded import preload
@@ -75,7 +75,7 @@ def fill(store: LmdbStore, batch: int) -> int:
     while True:
         try:
             store.apply([put(number) for number in range(place, place + batch)])
-        except StoreFull:
+        except StoreFullError:
             return place
         place += batch
 
@@ -164,7 +164,7 @@ def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
 def test_a_full_store_refuses_a_batch_and_has_nothing_of_it(store: LmdbStore) -> None:
     first = fill(store, 50)
     assert first > 500
-    with pytest.raises(StoreFull, match=f"limit of {2 * MIB} octets"):
+    with pytest.raises(StoreFullError, match=f"limit of {2 * MIB} octets"):
         store.apply([SetRecord("a", b"1"), *(put(place) for place in range(first, first + 500))])
     assert places(store) == list(range(1, first))
     assert counted(store) == (first - 1, (first - 1) * len(BODY))
@@ -198,7 +198,7 @@ def test_a_store_that_has_outgrown_its_limit_can_be_read_and_emptied(tmp_path: P
     first = fill(store, 10)
     store.close()
     store = opened(tmp_path, MIB)
-    with pytest.raises(StoreFull):
+    with pytest.raises(StoreFullError):
         store.apply([put(place) for place in range(first, first + 100)])
     assert places(store) == list(range(1, first))
     store.apply([Remove(1, place) for place in range(1, first)])
@@ -213,7 +213,7 @@ FILE_LIMIT = """
 import resource, signal, sys
 from pathlib import Path
 from stompkit.server.stores import LmdbStore
-from stompkit.server.interfaces import CreateLane, Put, Remove, StoreFull
+from stompkit.server.interfaces import CreateLane, Put, Remove, StoreFullError
 
 def put(place):
     return Put(1, place, 1000, 0, 0, "id", b"", b"x" * 1000)
@@ -231,7 +231,7 @@ try:
     while True:
         store.apply([put(number) for number in range(place, place + 100)])
         place += 100
-except StoreFull as error:
+except StoreFullError as error:
     print(error)
 assert place > 300
 print(len(store.read(1, 0, 10_000, 100_000_000)) == place - 1)

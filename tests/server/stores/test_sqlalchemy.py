@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
-from stompkit.server.interfaces import CreateLane, Put, Remove, StoreError, StoreFull
+from stompkit.server.interfaces import CreateLane, Put, Remove, StoreError, StoreFullError
 from stompkit.server.stores.sqlalchemy import SqlAlchemyStore
 from tests.server.stores.conftest import Place
 from tests.server.stores.tcp_proxy import Cut, Proxy
@@ -277,7 +277,7 @@ def test_a_server_without_room_is_a_store_that_is_full(place: Place) -> None:
     store = opened(place.url)
     store.apply([CreateLane(1, "/queue/a", 4)])
     execute(place.url, *FULL[place.kind])
-    with pytest.raises(StoreFull, match="no room"):
+    with pytest.raises(StoreFullError, match="no room"):
         store.apply([put(1)])
     store.close()
 

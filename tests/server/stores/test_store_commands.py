@@ -28,7 +28,7 @@ from stompkit.server.interfaces import (
     SetRecord,
     StoredMessage,
     StoreError,
-    StoreFull,
+    StoreFullError,
 )
 from stompkit.server.stores import LmdbStore, MemoryStore
 from stompkit.server.stores.maintenance import check, compact, export_store, import_store
@@ -254,7 +254,7 @@ def test_every_store_is_empty_after_an_import_that_failed(store: MessageStore, f
 def test_an_import_that_does_not_fit_leaves_nothing_behind(tmp_path: Path) -> None:
     store = LmdbStore(tmp_path, max_octets=256 * 1024)
     store.open()
-    with pytest.raises(StoreFull):
+    with pytest.raises(StoreFullError):
         import_store(store, io.BytesIO(b"".join(exported(model()))), ignore)
     assert contents(store) == ([], {}, [])
     store.close()

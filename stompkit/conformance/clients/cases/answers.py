@@ -6,7 +6,7 @@ from collections import Counter
 
 from stompkit.conformance.clients.case import NEW, client_case, of
 from stompkit.conformance.clients.client import Client
-from stompkit.conformance.verdict import Unsupported
+from stompkit.conformance.verdict import UnsupportedError
 
 RECEIPT = "Standard Headers / Header receipt"
 
@@ -114,6 +114,6 @@ def unique(client: Client) -> None:
     caller.expect("DISCONNECT")
     asked = Counter(f.headers["receipt"] for f in caller.frames if "receipt" in f.headers)
     if len(asked) == 0:
-        raise Unsupported("the client asks for no receipts")
+        raise UnsupportedError("the client asks for no receipts")
     twice = [receipt for receipt, number in asked.items() if number > 1]
     assert not twice, f"receipt {twice[0]!r} is asked for more than once"

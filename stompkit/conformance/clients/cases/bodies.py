@@ -5,7 +5,7 @@ from __future__ import annotations
 from stompkit.conformance.clients.caller import OUT, shown
 from stompkit.conformance.clients.case import NEW, client_case, of
 from stompkit.conformance.clients.client import Client
-from stompkit.conformance.verdict import Failed
+from stompkit.conformance.verdict import FailedError
 from stompkit.frames import VERSIONS
 
 #: Larger than any buffer between client and server.
@@ -29,9 +29,9 @@ def nul(client: Client) -> None:
         caller.deliver(body)
         frame = caller.expect("SEND")
         if "content-length" not in frame.headers:
-            raise Failed("SEND with NUL in its body has no content-length")
+            raise FailedError("SEND with NUL in its body has no content-length")
         if frame.body != body:
-            raise Failed(f"the client sent {shown(frame.body)}, not {shown(body)}")
+            raise FailedError(f"the client sent {shown(frame.body)}, not {shown(body)}")
 
 
 @client_case(
@@ -211,6 +211,6 @@ def content_type(client: Client) -> None:
     wanted = "application/json;charset=utf-8"
     headers = client.session().echo(b"{}", {"content-type": wanted}).headers
     if "content-type" not in headers:
-        raise Failed("SEND has no content-type")
+        raise FailedError("SEND has no content-type")
     value = headers["content-type"]
     assert value == wanted, f"content-type is {value!r}, not {wanted!r}"

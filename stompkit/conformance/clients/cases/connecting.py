@@ -6,7 +6,7 @@ import re
 
 from stompkit.conformance.clients.case import NEW, client_case, of
 from stompkit.conformance.clients.client import Client
-from stompkit.conformance.verdict import Failed, Unsupported
+from stompkit.conformance.verdict import FailedError, UnsupportedError
 
 #: The credentials of the client program, which must arrive unchanged.
 LOGIN = "guest"
@@ -214,7 +214,7 @@ def accept_version_format(client: Client) -> None:
     """Look at accept-version; a client without one speaks 1.0 only."""
     value = client.accept().expect_connect().headers.get("accept-version")
     if value is None:
-        raise Unsupported("the client does not offer STOMP 1.1")
+        raise UnsupportedError("the client does not offer STOMP 1.1")
     assert _VERSIONS.fullmatch(value), f"accept-version is {value!r}"
     numbers = [tuple(map(int, each.split("."))) for each in value.split(",")]
     assert numbers == sorted(set(numbers)), f"accept-version is {value!r}, not the lowest first"
@@ -254,7 +254,7 @@ def not_offered(client: Client) -> None:
     caller.welcome(client.choose(caller), names_version=False, lines=["version:9.9"])
     try:
         caller.expect("SUBSCRIBE")
-    except Failed:
+    except FailedError:
         if not caller.is_closed_by_target:
             raise
         client.profile("CONNECTED with a version that was not offered", "ends the session")

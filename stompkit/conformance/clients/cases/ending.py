@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stompkit.conformance.clients.case import NEW, client_case, of
 from stompkit.conformance.clients.client import Client
-from stompkit.conformance.verdict import Failed
+from stompkit.conformance.verdict import FailedError
 
 DISCONNECT = "DISCONNECT"
 #: Timeout for a client that waits for the RECEIPT of its DISCONNECT, in multiples of the answer
@@ -205,5 +205,5 @@ def truncated(client: Client) -> None:
         caller.finish_sending()
     caller.expect_close()
     if any(frame.command == "SEND" for frame in caller.frames):
-        raise Failed("the client took a message that was not whole")
+        raise FailedError("the client took a message that was not whole")
     client.expect_end(well=False)

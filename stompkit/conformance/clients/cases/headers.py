@@ -7,7 +7,7 @@ from contextlib import suppress
 from stompkit.conformance.clients.caller import Caller
 from stompkit.conformance.clients.case import NEW, client_case, of
 from stompkit.conformance.clients.client import Client
-from stompkit.conformance.verdict import Failed, Unsupported
+from stompkit.conformance.verdict import FailedError, UnsupportedError
 
 ENCODING = "Value Encoding"
 
@@ -164,11 +164,11 @@ def _refused(client: Client, line: bytes) -> None:
     caller.deliver(b"hello", lines=[line])
     try:
         caller.expect("SEND")
-    except Failed:
+    except FailedError:
         if not caller.is_closed_by_target:
-            raise Failed("the client neither takes the message nor ends the session") from None
+            raise FailedError("the client neither takes the message nor ends the session") from None
     else:
-        raise Failed("the client took the message")
+        raise FailedError("the client took the message")
 
 
 @client_case(
@@ -285,9 +285,9 @@ def long_value(client: Client) -> None:
     caller = client.session()
     try:
         caller.expect_kept(f"x-a:{value}".encode(), f"x-a={value}")
-    except Failed:
+    except FailedError:
         if _has_refused(caller):
-            raise Unsupported("the client refuses a value of 3,000 characters") from None
+            raise UnsupportedError("the client refuses a value of 3,000 characters") from None
         raise
 
 
@@ -305,9 +305,9 @@ def many(client: Client) -> None:
     sent = {f"x-{number}": str(number) for number in range(40)}
     try:
         frame = caller.echo(b"hello", sent)
-    except Failed:
+    except FailedError:
         if _has_refused(caller):
-            raise Unsupported("the client refuses a message with forty headers") from None
+            raise UnsupportedError("the client refuses a message with forty headers") from None
         raise
     lost = [name for name, value in sent.items() if frame.headers.get(name) != value]
     assert not lost, f"{len(lost)} of forty headers are lost, the first of them {lost[0]}"
@@ -383,7 +383,7 @@ def line_end(client: Client) -> None:
     caller = client.session()
     caller.deliver(b"header x-a=1\nx-b:2")
     caller.deliver(b"hello")
-    with suppress(Failed):  # it may end the session instead
+    with suppress(FailedError):  # it may end the session instead
         while caller.expect("SEND").body != b"hello":
             pass
     made = [frame for frame in caller.frames if "x-b" in frame.headers]

@@ -8,7 +8,7 @@ from itertools import pairwise
 from stompkit.conformance.clients.caller import Caller
 from stompkit.conformance.clients.case import NEW, client_case
 from stompkit.conformance.clients.client import Client
-from stompkit.conformance.verdict import Failed, Unsupported
+from stompkit.conformance.verdict import FailedError, UnsupportedError
 from stompkit.frames import parse_heart_beat
 
 HEARTBEATS = "Heart-beating"
@@ -41,7 +41,7 @@ def _sends(caller: Caller) -> int:
     """Return the interval in milliseconds at which the client offers heart-beats."""
     can_ms, _ = caller.heart_beat
     if not can_ms:
-        raise Unsupported("the client offers no heart-beats")
+        raise UnsupportedError("the client offers no heart-beats")
     return can_ms
 
 
@@ -49,7 +49,7 @@ def _wants(caller: Caller) -> int:
     """Return the interval in milliseconds at which the client wants heart-beats."""
     _, wants_ms = caller.heart_beat
     if not wants_ms:
-        raise Unsupported("the client wants no heart-beats")
+        raise UnsupportedError("the client wants no heart-beats")
     return wants_ms
 
 
@@ -73,11 +73,11 @@ def header(client: Client) -> None:
     value = caller.expect_connect().headers.get("heart-beat")
     client.choose(caller)
     if value is None:
-        raise Unsupported("the client has no heart-beats")
+        raise UnsupportedError("the client has no heart-beats")
     try:
         parse_heart_beat(value)
     except ValueError as error:
-        raise Failed(str(error)) from None
+        raise FailedError(str(error)) from None
 
 
 @client_case(
@@ -202,7 +202,7 @@ def missing_is_none(client: Client) -> None:
 def _without_beats(client: Client, heart_beat: str | None) -> None:
     caller = client.session(heart_beat=heart_beat)
     if caller.heart_beat == (0, 0):
-        raise Unsupported("the client has no heart-beats")
+        raise UnsupportedError("the client has no heart-beats")
     caller.echo(b"hello")
     caller.expect("ACK")
     before = caller.eols
@@ -225,7 +225,7 @@ def slower_server(client: Client) -> None:
     """Offer beats that are rarer than the client wants, and send them so; it stays."""
     caller = client.session(heart_beat=f"{_SLOW_MS},0")
     if _wants(caller) >= _SLOW_MS:
-        raise Unsupported(f"the client wants heart-beats more rarely than every {_SLOW_MS} ms")
+        raise UnsupportedError(f"the client wants heart-beats more rarely than every {_SLOW_MS} ms")
     for _ in range(2):
         _pause(caller, 0.8 * _SLOW_MS / 1000)
         caller.send_raw(b"\n")

@@ -8,7 +8,7 @@ The preflight reports all problems at once, before anything is read.
 A changeset is a transaction, which is held in memory while it is read; an XA transaction is
 published when it is committed. Reading resumes between transactions: by GTID with MariaDB, by file
 and position with MySQL. If the log is not the same log as before, this raises
-:class:`OffsetLost`. Events that cannot be expressed as row changes raise :class:`StreamProblem`,
+:class:`OffsetLostError`. Events that cannot be expressed as row changes raise :class:`StreamError`,
 and reading stops before them.
 
 The log does not contain changes that foreign keys make by ``ON DELETE`` or ``ON UPDATE``, nor rows
@@ -20,7 +20,7 @@ A snapshot shows one point in time. MariaDB needs no lock for it; MySQL briefly 
 start it, for which the user needs ``RELOAD``. An interrupted snapshot continues with the remaining
 rows as of a later time, and the log is read from the start of the first. Consumers must therefore
 accept that a row is written again; in the end they are consistent. This is impossible for tables
-without a key, for which an interrupted snapshot raises :class:`OffsetLost`.
+without a key, for which an interrupted snapshot raises :class:`OffsetLostError`.
 
 For the types of values see :mod:`stompkit.replication.publishers.mysql._values`.
 """
@@ -30,25 +30,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from stompkit._common.moved import renamed
 from stompkit.replication.publication import Publication
-from stompkit.replication.publishers.mysql._preflight import Findings
-from stompkit.replication.publishers.mysql._problems import (
-    MysqlProblem,
-    OffsetLost,
-    PreflightProblem,
-    StreamProblem,
+from stompkit.replication.publishers.mysql._errors import (
+    MysqlError,
+    OffsetLostError,
+    PreflightError,
+    StreamError,
 )
+from stompkit.replication.publishers.mysql._preflight import Findings
 from stompkit.replication.publishers.mysql._publisher import MysqlPublisher, SnapshotMode
 from stompkit.replication.tables import Tables
 
 __all__ = [
     "Findings",
-    "MysqlProblem",
+    "MysqlError",
     "MysqlPublisher",
-    "OffsetLost",
-    "PreflightProblem",
+    "OffsetLostError",
+    "PreflightError",
     "SnapshotMode",
-    "StreamProblem",
+    "StreamError",
     "mysql_pub",
 ]
 
@@ -74,3 +75,12 @@ def mysql_pub(
         **more,
     )
     publisher.run()
+
+
+renamed(
+    __name__,
+    MysqlProblem="MysqlError",
+    OffsetLost="OffsetLostError",
+    PreflightProblem="PreflightError",
+    StreamProblem="StreamError",
+)

@@ -34,6 +34,7 @@ from pymysqlreplication.row_event import (
 from stompkit.replication.events import RowChange
 from stompkit.replication.publishers.mysql._catalogue import Catalogue
 from stompkit.replication.publishers.mysql._definitions import Definitions
+from stompkit.replication.publishers.mysql._errors import OffsetLostError, StreamError
 from stompkit.replication.publishers.mysql._gtids import GtidSet
 from stompkit.replication.publishers.mysql._known import KnownTables
 from stompkit.replication.publishers.mysql._payloads import HOW_TO_READ, PAYLOAD
@@ -43,7 +44,6 @@ from stompkit.replication.publishers.mysql._positions import (
     is_behind,
     parse_gtids,
 )
-from stompkit.replication.publishers.mysql._problems import OffsetLost, StreamProblem
 from stompkit.replication.publishers.mysql._rows import Decoding, TableRows
 from stompkit.replication.publishers.mysql._statements import (
     Effect,
@@ -169,8 +169,8 @@ class Grouping:
     def feed(self, event: Any) -> Transaction | None:
         """Process an event; return the transaction that it completes, if any.
 
-        Raises :class:`StreamProblem` for events that cannot be expressed as row changes, unless
-        they are skipped, and :class:`OffsetLost` if the log is a different one.
+        Raises :class:`StreamError` for events that cannot be expressed as row changes, unless
+        they are skipped, and :class:`OffsetLostError` if the log is a different one.
         """
         handler = self._handlers.get(type(event))
         return None if handler is None else handler(event)
@@ -187,7 +187,7 @@ class Grouping:
         self._known.forget_numbers()
         known = self._position
         if known.made and known.file == self._file and known.made != event.timestamp:
-            raise OffsetLost(
+            raise OffsetLostError(
                 f"{self._file} is not the file of that name that {known} is in: the log was reset; "
                 "take a new snapshot with empty offsets"
             )
@@ -402,7 +402,7 @@ class Grouping:
             self._problem(event, f"there is {text}")
 
     def _problem(self, event: Any, text: str, error: Exception | None = None) -> None:
-        problem = StreamProblem(
+        problem = StreamError(
             f"{text}. Reading stops in front of this transaction, {self._gtid}",
             f"{self._file}:{event.packet.log_pos}",
         )

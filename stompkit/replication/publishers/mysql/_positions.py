@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from stompkit.replication.publishers.mysql._problems import OffsetLost
+from stompkit.replication.publishers.mysql._errors import OffsetLostError
 
 __all__ = ["Position", "gtid_set", "is_behind", "parse_gtids"]
 
@@ -41,11 +41,11 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def decode(cls, text: str) -> Position:
-        """Return the position for its JSON; raises :class:`OffsetLost` for any other text."""
+        """Return the position for its JSON; raises :class:`OffsetLostError` for any other text."""
         try:
             return _DECODER.decode(text)
         except msgspec.DecodeError as error:
-            raise OffsetLost(
+            raise OffsetLostError(
                 f"the position of the checkpoint is none of a binary log ({error}): "
                 "use the offsets of this publisher, or empty ones"
             ) from None

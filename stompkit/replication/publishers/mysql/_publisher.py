@@ -16,24 +16,24 @@ from pymysqlreplication.event import HeartbeatLogEvent
 
 from stompkit._common.retry import Backoff
 from stompkit.replication.offsets import MemoryOffsets
-from stompkit.replication.publication import Publication, PublicationStopped
+from stompkit.replication.publication import Publication, PublicationStoppedError
 from stompkit.replication.publishers.mysql._catalogue import Catalogue
 from stompkit.replication.publishers.mysql._charsets import collations, decoders
 from stompkit.replication.publishers.mysql._definitions import Definitions
 from stompkit.replication.publishers.mysql._dsn import Dsn
+from stompkit.replication.publishers.mysql._errors import (
+    MysqlError,
+    PreflightError,
+)
 from stompkit.replication.publishers.mysql._grouping import OnProblem, Transaction
 from stompkit.replication.publishers.mysql._moments import Zero
 from stompkit.replication.publishers.mysql._positions import Position
 from stompkit.replication.publishers.mysql._preflight import SYSTEM_SCHEMAS, Findings, examine
-from stompkit.replication.publishers.mysql._problems import (
-    MysqlProblem,
-    PreflightProblem,
-)
-from stompkit.replication.publishers.mysql._reader import Disconnected, problem_of
+from stompkit.replication.publishers.mysql._reader import DisconnectedError, problem_of
 from stompkit.replication.publishers.mysql._reading import LogReading, random_server_id
 from stompkit.replication.publishers.mysql._rows import Decoding
 from stompkit.replication.publishers.mysql._sending import (
-    SendingFailed,
+    SendingFailedError,
     meepo_payload,
     send_position,
     sending,
@@ -49,7 +49,7 @@ from stompkit.replication.publishers.mysql._server import (
 from stompkit.replication.publishers.mysql._snapshot import (
     UNCONFIRMED_CHUNKS,
     Snapshot,
-    Stopped,
+    SnapshotStoppedError,
     copied_of,
     copy_progress,
 )
@@ -205,15 +205,15 @@ class MysqlPublisher:
     # Running.
 
     def preflight(self) -> Findings:
-        """Check the configuration of the server; raises :class:`MysqlProblem`."""
+        """Check the configuration of the server; raises :class:`MysqlError`."""
         with self._connect() as connection:
             return self._examine(connection, read_server(connection))
 
     def run(self) -> None:
         """Read until the log ends, or until :meth:`stop`; blocks.
 
-        Raises :class:`PreflightProblem`, with every reason; :class:`OffsetLost`;
-        :class:`StreamProblem`; and the errors of :meth:`Publication.publish`. After a lost
+        Raises :class:`PreflightError`, with every reason; :class:`OffsetLostError`;
+        :class:`StreamError`; and the errors of :meth:`Publication.publish`. After a lost
         connection it reconnects instead of raising.
         """
         with self._connect() as connection:
@@ -222,7 +222,7 @@ class MysqlPublisher:
             for warning in findings.warnings:
                 _log.warning("%s: %s", self._dsn.server, warning)
             if findings.problems:
-                raise PreflightProblem(findings.problems)
+                raise PreflightError(findings.problems)
             charsets = collations(connection)
         catalogue = Catalogue(
             self._dsn.connect,
@@ -243,12 +243,12 @@ class MysqlPublisher:
         self._definitions = Definitions(self._publication.state.get("ddl"))
         self._prepared = Prepared(self._publication.state.get("xa", {}), reading.read_again)
         try:
-            with suppress(PublicationStopped, Stopped):
+            with suppress(PublicationStoppedError, SnapshotStoppedError):
                 self._read(server, reading)
                 self._remember()
-            with suppress(PublicationStopped):
+            with suppress(PublicationStoppedError):
                 self._publication.flush()
-        except SendingFailed as failed:
+        except SendingFailedError as failed:
             raise failed.error from None
         finally:
             catalogue.close()
@@ -263,7 +263,7 @@ class MysqlPublisher:
                 position = self._prepare(server, reading)
                 if position is None or self._stream(position, reading):
                     return
-            except Disconnected as lost:
+            except DisconnectedError as lost:
                 if (self._publication.sequence, self._behind) != before:
                     backoff.reset()
                 wait_s = backoff.fail()
@@ -437,7 +437,7 @@ class MysqlPublisher:
         try:
             return self._dsn.connect()
         except (pymysql.Error, OSError) as error:
-            raise MysqlProblem(f"{self._dsn.server} lets nobody in: {error}") from None
+            raise MysqlError(f"{self._dsn.server} lets nobody in: {error}") from None
 
     def _examine(self, connection: Connection[Any], server: Server) -> Findings:
         found = examine(

@@ -30,11 +30,11 @@ from pymysqlreplication.row_event import (
 )
 
 from stompkit.replication.publishers.mysql._dsn import Dsn
+from stompkit.replication.publishers.mysql._errors import MysqlError, OffsetLostError, StreamError
 from stompkit.replication.publishers.mysql._packets import LogConnection
 from stompkit.replication.publishers.mysql._positions import Position
-from stompkit.replication.publishers.mysql._problems import MysqlProblem, OffsetLost, StreamProblem
 
-__all__ = ["Disconnected", "Stream", "problem_of"]
+__all__ = ["DisconnectedError", "Stream", "problem_of"]
 
 _EVENTS: Final = (
     BeginLoadQueryEvent,
@@ -69,7 +69,7 @@ _NOT_TRANSIENT: Final = (
 _SILENT_HEARTBEATS: Final = 10
 
 
-class Disconnected(Exception):
+class DisconnectedError(Exception):
     """The connection is lost or could not be made; a retry may succeed."""
 
 
@@ -78,24 +78,24 @@ def problem_of(error: Exception, what: str) -> Exception:
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
     if code == _SAME_SERVER_ID or "same server_uuid/server_id" in text:
-        return StreamProblem(
+        return StreamError(
             "another reader has connected with the same server_id: give each its own", what
         )
     if code == _READING_FAILED:
         if "max_allowed_packet" in text:
-            return StreamProblem(
+            return StreamError(
                 f"an event is too large for the server to send ({text}): raise its "
                 "max_allowed_packet",
                 what,
             )
-        return OffsetLost(
+        return OffsetLostError(
             f"the server can't go on at {what} ({text}): take a new snapshot with empty offsets"
         )
     if code in _DENIED:
-        return MysqlProblem(f"the server refuses ({code}: {text}): see what the user is granted")
+        return MysqlError(f"the server refuses ({code}: {text}): see what the user is granted")
     if isinstance(error, _NOT_TRANSIENT):
-        return MysqlProblem(f"the server does not understand what it is asked ({code}: {text})")
-    return Disconnected(text)
+        return MysqlError(f"the server does not understand what it is asked ({code}: {text})")
+    return DisconnectedError(text)
 
 
 class _Unwanted:
@@ -178,25 +178,25 @@ class Stream:
     def events(self) -> Iterator[BinLogEvent]:
         """Yield the events, until the log ends.
 
-        Raises :class:`Disconnected`, :class:`OffsetLost`, and :class:`MysqlProblem` for errors that
-        a retry does not resolve.
+        Raises :class:`DisconnectedError`, :class:`OffsetLostError`, and :class:`MysqlError` for
+        errors that a retry does not resolve.
         """
         fetch = self._reader.fetchone
         while True:
             try:
                 event = fetch()
-            except Disconnected:
+            except DisconnectedError:
                 raise
             except (pymysql.Error, OSError) as error:
                 raise problem_of(error, self._at) from None
             except Exception as error:
                 where = f"{self._reader.log_file}:{self._reader.log_pos}"
-                raise StreamProblem(
+                raise StreamError(
                     f"the event behind this can't be read ({type(error).__name__}: {error})", where
                 ) from error
             if event is None:
                 if self._is_blocking:
-                    raise Disconnected(
+                    raise DisconnectedError(
                         "the server has ended the log, as it does when it shuts down"
                     )
                 return
@@ -226,7 +226,7 @@ class Stream:
         """
         self._connections += 1
         if self._connections > 2:
-            raise Disconnected("the connection is lost")
+            raise DisconnectedError("the connection is lost")
         self._dsn.probe()
         # The library has an older name for this than the driver.
         if "db" in settings:

@@ -15,9 +15,9 @@ from stompkit.replication.events import RowChange
 from stompkit.replication.publishers.mysql._catalogue import Catalogue
 from stompkit.replication.publishers.mysql._definitions import Definitions
 from stompkit.replication.publishers.mysql._dsn import Dsn
+from stompkit.replication.publishers.mysql._errors import OffsetLostError
 from stompkit.replication.publishers.mysql._grouping import Grouping, OnProblem
 from stompkit.replication.publishers.mysql._positions import Position
-from stompkit.replication.publishers.mysql._problems import OffsetLost
 from stompkit.replication.publishers.mysql._reader import Stream
 from stompkit.replication.publishers.mysql._rows import Decoding
 from stompkit.replication.publishers.mysql._statements import Name
@@ -96,7 +96,7 @@ class LogReading:
     def read_again(self, xid: str, position: Position) -> list[RowChange]:
         """Return the changes of the XA transaction that begins at a position.
 
-        Raises :class:`OffsetLost` if another transaction is there, and the errors of reading.
+        Raises :class:`OffsetLostError` if another transaction is there, and the errors of reading.
         """
         prepared = Prepared({}, lambda xid, position: [])
         grouping = self.grouping(position, prepared)
@@ -107,7 +107,7 @@ class LogReading:
                     break
         changes = prepared.end(xid)
         if changes is None:
-            raise OffsetLost(
+            raise OffsetLostError(
                 f"at {position} a transaction was prepared by XA, and now there is something else: "
                 "take a new snapshot with empty offsets"
             )

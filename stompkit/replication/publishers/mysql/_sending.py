@@ -13,12 +13,12 @@ from stompkit.replication.events import RowChange
 from stompkit.replication.publishers.mysql._positions import Position
 from stompkit.replication.signals import call_receiver, signal
 
-__all__ = ["SendingFailed", "meepo_payload", "send_position", "sending"]
+__all__ = ["SendingFailedError", "meepo_payload", "send_position", "sending"]
 
 _log: Final = logging.getLogger(__name__)
 
 
-class SendingFailed(Exception):
+class SendingFailedError(Exception):
     """A receiver of changesets, or the storage of the checkpoint, has raised an exception."""
 
     def __init__(self, error: Exception) -> None:
@@ -33,7 +33,7 @@ def sending() -> Iterator[None]:
     try:
         yield
     except (OSError, pymysql.Error) as error:
-        raise SendingFailed(error) from error
+        raise SendingFailedError(error) from error
 
 
 def meepo_payload(change: RowChange) -> dict[str, Any]:

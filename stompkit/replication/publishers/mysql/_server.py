@@ -11,8 +11,8 @@ import msgspec
 import pymysql
 from pymysql.connections import Connection
 
+from stompkit.replication.publishers.mysql._errors import MysqlError, OffsetLostError
 from stompkit.replication.publishers.mysql._positions import Position, gtid_set, parse_gtids
-from stompkit.replication.publishers.mysql._problems import MysqlProblem, OffsetLost
 
 __all__ = [
     "Server",
@@ -87,7 +87,7 @@ def log_end(connection: Connection[Any]) -> tuple[str, int, str]:
             cursor.execute("SHOW BINARY LOG STATUS")
         row = cursor.fetchone()
     if row is None:
-        raise MysqlProblem("the server writes no binary log: start it with log_bin")
+        raise MysqlError("the server writes no binary log: start it with log_bin")
     return text_of(row[0]), int(row[1]), text_of(row[4]) if len(row) > _EXECUTED_AT else ""
 
 
@@ -157,7 +157,7 @@ def begin_position(connection: Connection[Any], server: Server, start: Start) ->
 def check_position(
     connection: Connection[Any], server: Server, position: Position, *, same_server: bool
 ) -> Position:
-    """Check that a position is in this server's log; raises :class:`OffsetLost` if it is not.
+    """Check that a position is in this server's log; raises :class:`OffsetLostError` if it is not.
 
     A log that was reset, or restored from elsewhere, reuses file names and soon transaction
     numbers. The event at the position must therefore be the same. For another server, if that is
@@ -169,7 +169,7 @@ def check_position(
         server.uid and position.server and server.uid != position.server
     )
     if is_other and (same_server or not position.gtid):
-        raise OffsetLost(
+        raise OffsetLostError(
             f"the checkpoint is of server {position.server_id} {position.server}, and this is "
             f"server {server.id} {server.uid}: connect to the former, or {again}"
         )
@@ -185,17 +185,17 @@ def check_position(
                 # The file itself is read then, which must be the same one.
                 return msgspec.structs.replace(position, by_place=True)
             if found != parse_gtids(position.gtid):
-                raise OffsetLost(
+                raise OffsetLostError(
                     f"at {position} there were the transactions {position.gtid}, and now there is "
                     f"something else: the log was reset or restored; {again}"
                 )
         if _has_gtids(server) and not _is_within(connection, position.executed, "gtid_executed"):
-            raise OffsetLost(
+            raise OffsetLostError(
                 f"at {position} there were the transactions {position.executed}, and now there "
                 f"are fewer: the log was reset or restored; {again}"
             )
     elif _number(position.file) > _number(last) or _stem(position.file) != _stem(last):
-        raise OffsetLost(f"the log has no {position.file} any more: it was reset; {again}")
+        raise OffsetLostError(f"the log has no {position.file} any more: it was reset; {again}")
     elif not (server.is_mariadb and position.gtid):
         first = next(iter(files))
         # If more files are missing, purged ones might contain transactions without GTIDs.
@@ -204,7 +204,7 @@ def check_position(
             purged = _variable(connection, "gtid_purged")
             if _is_subset(connection, purged, position.executed):
                 return msgspec.structs.replace(position, file=first, pos=_FIRST, made=0)
-        raise OffsetLost(f"the log has no {position.file} any more: it was purged; {again}")
+        raise OffsetLostError(f"the log has no {position.file} any more: it was purged; {again}")
     return position
 
 

@@ -20,17 +20,17 @@ from stompkit.replication.publishers._order import parents_first
 from stompkit.replication.publishers.mysql._catalogue import Catalogue
 from stompkit.replication.publishers.mysql._definitions import Definitions
 from stompkit.replication.publishers.mysql._dsn import Dsn
+from stompkit.replication.publishers.mysql._errors import MysqlError, OffsetLostError
 from stompkit.replication.publishers.mysql._moments import Zero
 from stompkit.replication.publishers.mysql._positions import Position
-from stompkit.replication.publishers.mysql._problems import MysqlProblem, OffsetLost
-from stompkit.replication.publishers.mysql._reader import Disconnected
+from stompkit.replication.publishers.mysql._reader import DisconnectedError
 from stompkit.replication.publishers.mysql._sending import sending
 from stompkit.replication.publishers.mysql._server import Server, log_end, place, text_of
 from stompkit.replication.publishers.mysql._statements import Name
 from stompkit.replication.publishers.mysql._texts import Convert, converter, ordering, selected
 from stompkit.replication.values import from_json, to_json
 
-__all__ = ["UNCONFIRMED_CHUNKS", "Snapshot", "Stopped", "copied_of", "copy_progress"]
+__all__ = ["UNCONFIRMED_CHUNKS", "Snapshot", "SnapshotStoppedError", "copied_of", "copy_progress"]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _DEFINITION_CHANGED: Final = 1412
 UNCONFIRMED_CHUNKS: Final = 16
 
 
-class Stopped(Exception):
+class SnapshotStoppedError(Exception):
     """A stop was requested."""
 
 
@@ -107,8 +107,8 @@ class Snapshot:
     def take(self) -> None:
         """Publish the rows that have not been published yet.
 
-        Raises :class:`Stopped`, :class:`Disconnected` and the errors of PyMySQL; then call it
-        again.
+        Raises :class:`SnapshotStoppedError`, :class:`DisconnectedError` and the errors of PyMySQL;
+        then call it again.
         """
         with sending():
             self._publication.flush()
@@ -169,7 +169,7 @@ class Snapshot:
             )
         ]
         if keyless:
-            raise OffsetLost(
+            raise OffsetLostError(
                 f"the snapshot was interrupted, and {', '.join(keyless)} can't be taken up again: "
                 "without a key, rows that come twice are there twice. Empty the targets and begin "
                 "anew with empty offsets, name columns that stand for the key, or leave the table "
@@ -213,7 +213,7 @@ class Snapshot:
         given = self._keys.get(f"{schema}.{table}", self._keys.get(table))
         key = list(given) if given is not None else [column.name for column in order]
         if set(key) - set(columns):
-            raise MysqlProblem(f"{schema}.{table} has not all columns that are to be its key")
+            raise MysqlError(f"{schema}.{table} has not all columns that are to be its key")
         if not columns:
             _log.warning("%s.%s is gone, and not in the snapshot", schema, table)
             return False
@@ -253,7 +253,7 @@ class Snapshot:
                 self._publish(head)
         except pymysql.Error as error:
             if error.args[0] == _DEFINITION_CHANGED:
-                raise Disconnected(f"{schema}.{table} was changed while it was read") from None
+                raise DisconnectedError(f"{schema}.{table} was changed while it was read") from None
             if error.args[0] != _NO_TABLE:
                 raise
             _log.warning("%s.%s is gone, and not in the snapshot", schema, table)
@@ -309,7 +309,7 @@ class Snapshot:
 
     def _publish(self, changes: list[RowChange]) -> None:
         if self._stop.is_set():
-            raise Stopped
+            raise SnapshotStoppedError
         self._progress["rows"] += sum(change.action == "read" for change in changes)
         with sending():
             self._publication.publish(
@@ -324,7 +324,7 @@ class Snapshot:
 
     def _remember(self, *, is_flushed: bool = False) -> None:
         if self._stop.is_set():
-            raise Stopped
+            raise SnapshotStoppedError
         with sending():
             self._publication.advance(self._progress["position"], self._state(self._progress))
             if is_flushed:

@@ -27,21 +27,22 @@ from __future__ import annotations
 
 from threading import Event
 
+from stompkit._common.moved import renamed
 from stompkit.replication.publication import Publication
 from stompkit.replication.publishers.postgres._connections import Dsn
 from stompkit.replication.publishers.postgres._copying import Progress
-from stompkit.replication.publishers.postgres._preflight import PreflightProblem
+from stompkit.replication.publishers.postgres._preflight import PreflightError
 from stompkit.replication.publishers.postgres._publisher import PostgresPublisher, SnapshotMode
-from stompkit.replication.publishers.postgres._slot import OffsetLost
-from stompkit.replication.publishers.postgres.pgoutput import PgoutputProblem
+from stompkit.replication.publishers.postgres._slot import OffsetLostError
+from stompkit.replication.publishers.postgres.pgoutput import PgoutputError
 from stompkit.replication.tables import Tables
 
 __all__ = [
     "Dsn",
-    "OffsetLost",
-    "PgoutputProblem",
+    "OffsetLostError",
+    "PgoutputError",
     "PostgresPublisher",
-    "PreflightProblem",
+    "PreflightError",
     "Progress",
     "SnapshotMode",
     "postgres_pub",
@@ -94,3 +95,11 @@ def postgres_pub(
         stop=stop,
         on_progress=on_progress,
     ).run()
+
+
+renamed(
+    __name__,
+    OffsetLost="OffsetLostError",
+    PgoutputProblem="PgoutputError",
+    PreflightProblem="PreflightError",
+)

@@ -24,7 +24,7 @@ from stompkit.replication.publishers.postgres.pgoutput import (
     Commit,
     Delete,
     Insert,
-    PgoutputProblem,
+    PgoutputError,
     Relation,
     Row,
     Truncate,
@@ -34,7 +34,7 @@ from stompkit.replication.publishers.postgres.pgoutput import (
 )
 from stompkit.replication.values import Value
 
-__all__ = ["Assembler", "PublishedTable", "TableChanged", "Transaction"]
+__all__ = ["Assembler", "PublishedTable", "TableChangedError", "Transaction"]
 
 
 class PublishedTable:
@@ -100,7 +100,7 @@ class PublishedTable:
     def row(self, values: Row) -> dict[str, Value]:
         """Return a row's values by column, without values that were not sent."""
         if len(values) != len(self._readers):
-            raise PgoutputProblem(
+            raise PgoutputError(
                 f"a row of {self.full_name} has {len(values)} values for "
                 f"{len(self._readers)} columns"
             )
@@ -114,7 +114,7 @@ class PublishedTable:
                     row[name] = convert(value)
         except (ValueError, ArithmeticError):
             # The value may be confidential.
-            raise PgoutputProblem(
+            raise PgoutputError(
                 f"column {name} of {self.full_name} has a value that is none of its type"
             ) from None
         return row
@@ -205,7 +205,7 @@ class Transaction(msgspec.Struct, frozen=True):
     shapes: dict[str, Shape] | None = None
 
 
-class TableChanged(Exception):
+class TableChangedError(Exception):
     """The rows of a table have to be published again, before the next transaction."""
 
     def __init__(self, table: str, why: str) -> None:
@@ -234,7 +234,7 @@ class Assembler:
         ``digests`` are those of tables as they were last described, by their full names. A table
         with another description gives a change ``schema`` before the row; an unknown table does so
         with ``announce`` only. ``shapes`` are likewise the last ones. If rows have to be published
-        again and ``copies`` is set, :meth:`feed` raises :class:`TableChanged`.
+        again and ``copies`` is set, :meth:`feed` raises :class:`TableChangedError`.
 
         ``copied`` has the log positions of the latest copies of tables, by full names: earlier
         commits are already published.
@@ -258,7 +258,7 @@ class Assembler:
         return self._begin is None
 
     def feed(self, octets: bytes) -> Transaction | None:
-        """Process a message; return the transaction it ends. Raises :class:`PgoutputProblem`."""
+        """Process a message; return the transaction it ends. Raises :class:`PgoutputError`."""
         oid = relation_of(octets)
         table = None if oid is None else self._table(oid)
         if oid is not None and table is None:
@@ -266,7 +266,7 @@ class Assembler:
         match decode(octets):
             case Begin() as begin:
                 if self._begin is not None:
-                    raise PgoutputProblem("a transaction begins inside another one")
+                    raise PgoutputError("a transaction begins inside another one")
                 self._begin = begin
             case Commit() as commit:
                 return self._commit(commit)
@@ -289,7 +289,7 @@ class Assembler:
         try:
             return self._tables[oid]
         except KeyError:
-            raise PgoutputProblem(f"relation {oid} was not described") from None
+            raise PgoutputError(f"relation {oid} was not described") from None
 
     def _describe(self, relation: Relation) -> None:
         if not relation.is_readable:
@@ -303,7 +303,7 @@ class Assembler:
     def _renamed(self, relation: Relation) -> None:
         """Handle rows under unreadable names, which have been renamed since.
 
-        Raises :class:`TableChanged` for a table without a later copy.
+        Raises :class:`TableChangedError` for a table without a later copy.
         """
         found = self._look_up(relation)
         if found is None or not self._wants(found.schema, found.name):
@@ -312,11 +312,11 @@ class Assembler:
         if begin is not None and begin.final_lsn < self._copied.get(found.full_name, 0):
             return
         if not self._copies:
-            raise PgoutputProblem(
+            raise PgoutputError(
                 f"rows of {found.full_name} were changed while names of it were not UTF-8, and "
                 "can't be read: drop the slot and begin anew with empty offsets"
             )
-        raise TableChanged(found.full_name, "names of it were not UTF-8")
+        raise TableChangedError(found.full_name, "names of it were not UTF-8")
 
     def _is_new(self, oid: int, table: PublishedTable) -> bool:
         """Return True if a change is not included in a copy; first publish changed columns."""
@@ -329,15 +329,15 @@ class Assembler:
         return True
 
     def _compare(self, table: PublishedTable) -> None:
-        """Publish changed columns; raises :class:`TableChanged`."""
+        """Publish changed columns; raises :class:`TableChangedError`."""
         name = table.full_name
         digest, shape = self._digests.get(name), self._shapes.get(name)
         if self._copies and shape is not None:
             why = why_copied(shape, table.shape, table.plain)
             if why:
-                raise TableChanged(name, why)
+                raise TableChangedError(name, why)
         elif self._copies and digest is None:
-            raise TableChanged(name, "nothing is known of it")
+            raise TableChangedError(name, "nothing is known of it")
         untold = ""
         if not self._copies and shape is not None:
             untold = untold_of(shape, table.shape, table.plain)
@@ -352,13 +352,13 @@ class Assembler:
 
     def _add(self, change: RowChange) -> None:
         if self._begin is None:
-            raise PgoutputProblem(f"{change.name} is changed outside of a transaction")
+            raise PgoutputError(f"{change.name} is changed outside of a transaction")
         self._changes.append(change)
 
     def _commit(self, commit: Commit) -> Transaction:
         begin = self._begin
         if begin is None:
-            raise PgoutputProblem("a transaction ends that has not begun")
+            raise PgoutputError("a transaction ends that has not begun")
         changes, self._changes, self._begin = self._changes, [], None
         digests = None if self._digests is self._told_digests else self._digests
         shapes = None if self._shapes is self._told_shapes else self._shapes

@@ -17,7 +17,7 @@ from stompkit.replication.publishers.postgres._catalogue import (
 from stompkit.replication.publishers.postgres._changes import PublishedTable
 from stompkit.replication.publishers.postgres._connections import Connection, format_lsn
 from stompkit.replication.publishers.postgres._shapes import stored
-from stompkit.replication.publishers.postgres._slot import OffsetLost
+from stompkit.replication.publishers.postgres._slot import OffsetLostError
 from stompkit.replication.publishers.postgres._snapshot import (
     PublishedRows,
     chunks,
@@ -184,7 +184,7 @@ class Copier:
             if table.full_name not in done and not PublishedTable(rows.relation(table), table).key
         ]
         if keyless:
-            raise OffsetLost(
+            raise OffsetLostError(
                 f"the snapshot was interrupted, and {', '.join(keyless)} can't be taken up again: "
                 "without a key, rows that come twice are there twice. Empty the targets, drop the "
                 "slot and begin anew with empty offsets, or leave the table out"

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from stompkit.replication.publication import Publication, PublicationStopped
+from stompkit.replication.publication import Publication, PublicationStoppedError
 from stompkit.replication.publishers.postgres._catalogue import CatalogueTable, read_tables
 from stompkit.replication.publishers.postgres._changes import Assembler, Transaction
 from stompkit.replication.publishers.postgres._connections import (
@@ -65,8 +65,8 @@ class Follower:
         """Continue after the publication's position, until the stop or the end.
 
         Queries the catalogue over ``connection``, and consumes ``replication``. Raises
-        :class:`psycopg.Error`, PgoutputProblem, UnreadableNames, TableChanged and TablesChanged
-        if tables have to be copied again first, and errors of publishing.
+        :class:`psycopg.Error`, PgoutputError, UnreadableNamesError, TableChangedError and
+        TablesChangedError if tables have to be copied again first, and errors of publishing.
         """
         publication = self._publication
 
@@ -98,7 +98,7 @@ class Follower:
         )
         try:
             self._read(stream, assembler, end, survey)
-            with suppress(TimeoutError, PublicationStopped):
+            with suppress(TimeoutError, PublicationStoppedError):
                 publication.flush(self._flush_s if self._blocking else None)
         finally:
             stream.close()

@@ -18,12 +18,12 @@ from stompkit.replication.publishers.postgres._connections import (
     Connection,
     format_lsn,
 )
-from stompkit.replication.publishers.postgres._slot import OffsetLost, Slot
+from stompkit.replication.publishers.postgres._slot import OffsetLostError, Slot
 from stompkit.replication.publishers.postgres._snapshot import published_rows
 
 __all__ = [
-    "PreflightProblem",
-    "UnreadableNames",
+    "PreflightError",
+    "UnreadableNamesError",
     "check_names",
     "check_position",
     "check_server",
@@ -39,7 +39,7 @@ _OLDEST: Final = 120_000
 _Wants = Callable[[str, str], bool]
 
 
-class PreflightProblem(Exception):
+class PreflightError(Exception):
     """The server's configuration, or the request, does not allow reading changes."""
 
     def __init__(self, problems: Iterable[str]) -> None:
@@ -48,7 +48,7 @@ class PreflightProblem(Exception):
         super().__init__("\n".join(self.problems))
 
 
-class UnreadableNames(PreflightProblem):
+class UnreadableNamesError(PreflightError):
     """Names are not UTF-8, which requires intervention."""
 
 
@@ -97,7 +97,7 @@ def check_server(
     with_rows: bool,
     has_begun: bool,
 ) -> None:
-    """Raise :class:`PreflightProblem` if the server cannot or must not do what is requested.
+    """Raise :class:`PreflightError` if the server cannot or must not do what is requested.
 
     ``slot`` is the existing slot. ``with_rows``: there will be a snapshot. ``has_begun``: there is
     a checkpoint; new tables with unreadable names are then omitted.
@@ -132,20 +132,20 @@ def check_server(
     tell_generated(wanted)
     problems += _about_tables(server, wanted, changes_rows=changes_rows, with_rows=with_rows)
     if problems:
-        raise PreflightProblem(problems)
+        raise PreflightError(problems)
 
 
 def check_version(connection: Connection) -> None:
-    """Raise :class:`PreflightProblem` for a server that is too old."""
+    """Raise :class:`PreflightError` for a server that is too old."""
     version = connection.info.server_version
     if version < _OLDEST:
-        raise PreflightProblem(
+        raise PreflightError(
             [f"this is PostgreSQL {version // 10000}: {_OLDEST // 10000} or newer is needed"]
         )
 
 
 def check_names(connection: Connection, publication: str | None = None) -> None:
-    """Raise :class:`UnreadableNames` for names that the server cannot return in UTF-8.
+    """Raise :class:`UnreadableNamesError` for names that the server cannot return in UTF-8.
 
     Checks the tables of a publication, or all tables.
     """
@@ -153,7 +153,7 @@ def check_names(connection: Connection, publication: str | None = None) -> None:
     names = sorted({name for names in tables.values() for name in names})
     if names:
         said = ", ".join(map(repr, names[:10]))
-        raise UnreadableNames(
+        raise UnreadableNamesError(
             [
                 f"names of tables, columns or schemas are not UTF-8, in a database in SQL_ASCII: "
                 f"{said}. Rename them"
@@ -274,29 +274,29 @@ def _unidentified(table: CatalogueTable) -> str:
 def check_position(
     slot: Slot | None, name: str, *, position: int | None, system: str, known_system: str
 ) -> None:
-    """Raise :class:`OffsetLost` if the log is not available from the checkpoint on.
+    """Raise :class:`OffsetLostError` if the log is not available from the checkpoint on.
 
     ``position`` is that of the checkpoint, if there is one, and ``known_system`` its server.
     """
     anew = "to begin anew, with a snapshot, remove the checkpoint and the slot"
     if slot is not None and slot.is_lost:
-        raise OffsetLost(
+        raise OffsetLostError(
             f"the server has removed log that the slot {name} had not read yet, as "
             f"max_slot_wal_keep_size says: {anew}"
         )
     if position is None:
         return
     if known_system and known_system != system:
-        raise OffsetLost(
+        raise OffsetLostError(
             f"the checkpoint is of the server {known_system}, and this is {system}: {anew}"
         )
     if slot is None:
-        raise OffsetLost(
+        raise OffsetLostError(
             f"there is a checkpoint at {format_lsn(position)}, but the slot {name} is not there: "
             f"{anew}"
         )
     if slot.confirmed_lsn > position:
-        raise OffsetLost(
+        raise OffsetLostError(
             f"the checkpoint is at {format_lsn(position)}, but the slot {name} was read up to "
             f"{format_lsn(slot.confirmed_lsn)}, by somebody else or with an older checkpoint: "
             f"{anew}"

@@ -11,9 +11,9 @@ from typing import Final, Literal
 import msgspec
 import psycopg
 
-from stompkit.replication.publication import Publication, PublicationStopped
+from stompkit.replication.publication import Publication, PublicationStoppedError
 from stompkit.replication.publishers.postgres._catalogue import read_tables
-from stompkit.replication.publishers.postgres._changes import PublishedTable, TableChanged
+from stompkit.replication.publishers.postgres._changes import PublishedTable, TableChangedError
 from stompkit.replication.publishers.postgres._connections import (
     Connection,
     Dsn,
@@ -28,8 +28,8 @@ from stompkit.replication.publishers.postgres._copying import (
 )
 from stompkit.replication.publishers.postgres._following import Follower
 from stompkit.replication.publishers.postgres._preflight import (
-    PreflightProblem,
-    UnreadableNames,
+    PreflightError,
+    UnreadableNamesError,
     check_names,
     check_position,
     check_server,
@@ -45,7 +45,7 @@ from stompkit.replication.publishers.postgres._slot import (
     system_of,
 )
 from stompkit.replication.publishers.postgres._snapshot import published_rows
-from stompkit.replication.publishers.postgres._survey import OWN, TablesChanged
+from stompkit.replication.publishers.postgres._survey import OWN, TablesChangedError
 
 __all__ = ["PostgresPublisher", "SnapshotMode"]
 
@@ -57,7 +57,7 @@ _PASSING: Final = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
     psycopg.errors.CharacterNotInRepertoire,
-    PreflightProblem,
+    PreflightError,
 )
 
 SnapshotMode = Literal["initial", "never", "only"]
@@ -71,7 +71,7 @@ _MAX_DELAY_S: Final = 30.0
 _SLOT_LENGTH: Final = 58
 
 
-class _Stopped(Exception):
+class _StoppedError(Exception):
     """A stop was requested."""
 
 
@@ -90,8 +90,8 @@ class PostgresPublisher:
     everything is consistent in the end, but passes through states that never existed. Such an older
     update may omit an unchanged large value; after a change of its key the replica may miss that
     value. If remaining tables have no key, their rows would be duplicated, so this raises
-    OffsetLost. The numbers of unconfirmed chunks may already be in use: the same number of empty
-    changesets comes first.
+    OffsetLostError. The numbers of unconfirmed chunks may already be in use: the same number of
+    empty changesets comes first.
 
     A whole transaction is in memory, and so is a chunk: reduce ``chunk_rows`` if rows are large.
 
@@ -191,17 +191,17 @@ class PostgresPublisher:
         receivers, and
 
         * :class:`psycopg.OperationalError` if the server is unavailable at the start,
-        * PreflightProblem if the server is not configured for this,
-        * OffsetLost if the server no longer has the log,
-        * PgoutputProblem for unreadable messages,
-        * TableLost for a replicated table that is no longer published.
+        * PreflightError if the server is not configured for this,
+        * OffsetLostError if the server no longer has the log,
+        * PgoutputError for unreadable messages,
+        * TableLostError for a replicated table that is no longer published.
         """
         ended = Event()
         watcher = Thread(target=self._limit_stop, args=[ended], name="stompkit stop", daemon=True)
         watcher.start()
         try:
             self._run()
-        except (_Stopped, PublicationStopped):
+        except (_StoppedError, PublicationStoppedError):
             self._flush()
         finally:
             ended.set()
@@ -215,10 +215,10 @@ class PostgresPublisher:
             published = self._publication.published
             try:
                 return self._session()
-            except (TableChanged, TablesChanged) as changed:
+            except (TableChangedError, TablesChangedError) as changed:
                 self._note_changed(changed)
                 continue
-            except UnreadableNames:
+            except UnreadableNamesError:
                 raise
             except _PASSING as error:
                 self._look()
@@ -233,15 +233,15 @@ class PostgresPublisher:
                     str(error).strip(),
                 )
             if self._stop.wait(delay_s):
-                raise _Stopped
+                raise _StoppedError
             delay_s = min(2 * delay_s, _MAX_DELAY_S)
 
-    def _note_changed(self, changed: TableChanged | TablesChanged) -> None:
+    def _note_changed(self, changed: TableChangedError | TablesChangedError) -> None:
         """Schedule copies of tables for the next session, before it resumes."""
         publication = self._publication
-        if isinstance(changed, TableChanged):
+        if isinstance(changed, TableChangedError):
             _log.warning("%s: %s", self._dsn.server, changed)
-        names = [changed.table] if isinstance(changed, TableChanged) else changed.tables
+        names = [changed.table] if isinstance(changed, TableChangedError) else changed.tables
         state = publication.state
         wanted = list(dict.fromkeys([*to_copy(state), *names]))
         publication.advance(publication.position, {**state, "copy": wanted})
@@ -272,10 +272,10 @@ class PostgresPublisher:
 
     def _look(self) -> None:
         if self._stop.is_set():
-            raise _Stopped
+            raise _StoppedError
 
     def _flush(self) -> None:
-        with suppress(TimeoutError, PublicationStopped):
+        with suppress(TimeoutError, PublicationStoppedError):
             self._publication.flush(self._flush_s)
 
     def _session(self) -> None:
@@ -315,7 +315,7 @@ class PostgresPublisher:
             if slot is None or slot.active_pid is None or time.monotonic() > deadline:
                 return slot
             if self._stop.wait(_LOOK_S):
-                raise _Stopped
+                raise _StoppedError
 
     def _begin(self, connection: Connection, replication: Connection, slot: Slot | None) -> str:
         """Create the missing objects and a first checkpoint; return the name of a snapshot."""

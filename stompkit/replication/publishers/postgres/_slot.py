@@ -10,10 +10,10 @@ from psycopg.sql import SQL, Identifier
 
 from stompkit.replication.publishers.postgres._connections import Connection, parse_lsn
 
-__all__ = ["NewSlot", "OffsetLost", "Slot", "create_slot", "find_slot", "system_of"]
+__all__ = ["NewSlot", "OffsetLostError", "Slot", "create_slot", "find_slot", "system_of"]
 
 
-class OffsetLost(Exception):
+class OffsetLostError(Exception):
     """The log is not available from the checkpoint on; ``str()`` gives the reason and the remedy.
 
     Changes since then cannot be published. To accept that, remove the checkpoint and the slot; the

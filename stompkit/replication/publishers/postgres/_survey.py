@@ -21,7 +21,7 @@ from stompkit.replication.publishers.postgres._preflight import check_names
 from stompkit.replication.publishers.postgres._shapes import stored, why_copied
 from stompkit.replication.publishers.postgres._snapshot import published_rows
 
-__all__ = ["OWN", "Survey", "TableLost", "TablesChanged"]
+__all__ = ["OWN", "Survey", "TableLostError", "TablesChangedError"]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ SELECT
 """
 
 
-class TablesChanged(Exception):
+class TablesChangedError(Exception):
     """Tables have to be copied again, or for the first time."""
 
     def __init__(self, tables: list[str]) -> None:
@@ -57,7 +57,7 @@ class TablesChanged(Exception):
         super().__init__(f"{', '.join(tables)} have to be copied")
 
 
-class TableLost(Exception):
+class TableLostError(Exception):
     """A replicated table is no longer published; ``str()`` gives the remedy."""
 
 
@@ -85,7 +85,8 @@ class Survey:
     def look(self) -> None:
         """Check the catalogue before each transaction, unless the last check was too recent.
 
-        Raises :class:`TablesChanged`, :class:`TableLost`, :class:`UnreadableNames` and
+        Raises :class:`TablesChangedError`, :class:`TableLostError`, :class:`UnreadableNamesError`
+        and
         :class:`psycopg.Error`.
         """
         began = time.monotonic()
@@ -102,7 +103,7 @@ class Survey:
             # A name has just become invalid UTF-8; the next check finds it.
             return
         if changed:
-            raise TablesChanged(changed)
+            raise TablesChangedError(changed)
         self._fingerprint = fingerprint
 
     def _changed(self) -> list[str]:
@@ -160,7 +161,7 @@ class Survey:
                 Identifier(self._name), Identifier(table.schema, table.name)
             )
         )
-        raise TableLost(
+        raise TableLostError(
             f"{name} {why}. It was taken out of the publication {self._name}; start the job again "
             "then, which copies the table"
         )
@@ -201,7 +202,7 @@ class Survey:
                     "bring its rows to those that have it, since without a snapshot nothing is "
                     "copied, and start the job again"
                 )
-            raise TableLost(
+            raise TableLostError(
                 f"{name} was dropped and made again, or taken out of the publication "
                 f"{self._name}, so that its changes are not seen: {reason}; then {then}"
             )

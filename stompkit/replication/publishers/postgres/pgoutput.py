@@ -2,7 +2,7 @@
 
 This module decodes bytes to messages, without I/O. The formats are those of "Logical Replication
 Message Formats" in PostgreSQL's documentation of its protocol. A message is the content of one
-``XLogData``; anything but exactly one whole message raises :class:`PgoutputProblem`.
+``XLogData``; anything but exactly one whole message raises :class:`PgoutputError`.
 
 Column values stay as the server has sent them: text in bytes, ``None`` for NULL, and
 :data:`UNCHANGED` for an unchanged large value. The server stores such values apart from the row,
@@ -19,6 +19,8 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from stompkit._common.moved import renamed
+
 __all__ = [
     "UNCHANGED",
     "Begin",
@@ -28,7 +30,7 @@ __all__ = [
     "Insert",
     "Message",
     "Origin",
-    "PgoutputProblem",
+    "PgoutputError",
     "Record",
     "Relation",
     "Row",
@@ -41,7 +43,7 @@ __all__ = [
 ]
 
 
-class PgoutputProblem(ValueError):
+class PgoutputError(ValueError):
     """Bytes that are not a message of ``pgoutput``; ``str()`` gives the reason."""
 
 
@@ -181,18 +183,18 @@ _OLD: Final = ord("O")
 
 
 def decode(octets: bytes) -> Record:
-    """Decode one message; raises :class:`PgoutputProblem`."""
+    """Decode one message; raises :class:`PgoutputError`."""
     if not octets:
-        raise PgoutputProblem("a message of pgoutput is empty")
+        raise PgoutputError("a message of pgoutput is empty")
     read = _READERS.get(octets[0])
     if read is None:
-        raise PgoutputProblem(f"{octets[:1]!r} begins no message of pgoutput, version 1")
+        raise PgoutputError(f"{octets[:1]!r} begins no message of pgoutput, version 1")
     try:
         record, end = read(octets, 1)
     except (struct.error, IndexError):
-        raise PgoutputProblem(f"a message {octets[:1]!r} of pgoutput is cut off") from None
+        raise PgoutputError(f"a message {octets[:1]!r} of pgoutput is cut off") from None
     if end != len(octets):
-        raise PgoutputProblem(f"a message {octets[:1]!r} of pgoutput has octets behind its end")
+        raise PgoutputError(f"a message {octets[:1]!r} of pgoutput has octets behind its end")
     return record
 
 
@@ -325,7 +327,7 @@ def _row(octets: bytes, at: int) -> tuple[Row, int]:
         elif kind == _UNCHANGED_VALUE:
             values.append(UNCHANGED)
         else:
-            raise PgoutputProblem(f"{chr(kind)!r} is no kind of value in a row of text")
+            raise PgoutputError(f"{chr(kind)!r} is no kind of value in a row of text")
     if at > len(octets):
         raise IndexError
     return tuple(values), at
@@ -359,9 +361,15 @@ def _time(microseconds: int) -> datetime:
     try:
         return _EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:
-        raise PgoutputProblem(f"{microseconds} µs from the year 2000 is no time") from None
+        raise PgoutputError(f"{microseconds} µs from the year 2000 is no time") from None
 
 
 def _expect(kind: int, wanted: int) -> None:
     if kind != wanted:
-        raise PgoutputProblem(f"a row is of kind {chr(kind)!r} where {chr(wanted)!r} has to be")
+        raise PgoutputError(f"a row is of kind {chr(kind)!r} where {chr(wanted)!r} has to be")
+
+
+renamed(
+    __name__,
+    PgoutputProblem="PgoutputError",
+)

@@ -13,9 +13,9 @@ rolled back are discarded.
   that foreign keys may reference.
 * Statements besides the unit of work's (``session.execute(update(...))``, ``bulk_insert_mappings``,
   Core statements) are expanded: the rows are read, and locked, before they are changed, and read
-  again after. Statements that cannot be expanded raise :class:`UnseenChange` before they run: SQL
-  as text, upserts, INSERT from SELECT. The execution option ``stompkit_bulk="ignore"`` exempts one
-  statement.
+  again after. Statements that cannot be expanded raise :class:`UnseenChangeError` before they run:
+  SQL as text, upserts, INSERT from SELECT. The execution option ``stompkit_bulk="ignore"`` exempts
+  one statement.
 * Changes of other rows by the database itself, by triggers and ``ON DELETE CASCADE``, are not
   recorded, and neither are changes outside of the session.
 
@@ -36,15 +36,16 @@ from typing import Final
 from blinker import Signal
 from sqlalchemy.orm import Session
 
+from stompkit._common.moved import renamed
 from stompkit.replication.events import RowChange
 from stompkit.replication.publication import Publication
-from stompkit.replication.publishers.session._statements import UnseenChange
+from stompkit.replication.publishers.session._statements import UnseenChangeError
 from stompkit.replication.publishers.session.recording import Bulk, Recording
 from stompkit.replication.publishers.session.values import Converters
 from stompkit.replication.publishers.session.watch import SessionFactory, Watch, table_names
 from stompkit.replication.signals import CHANGESET
 
-__all__ = ["SESSION_ID", "Callback", "Converters", "UnseenChange", "sqlalchemy_pub"]
+__all__ = ["SESSION_ID", "Callback", "Converters", "UnseenChangeError", "sqlalchemy_pub"]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -77,8 +78,8 @@ class sqlalchemy_pub:
         sessions gets one, for the sessions that it makes from now on. ``tables`` are names or
         patterns, as for :class:`~stompkit.replication.tables.Tables`; ``None`` and an empty list
         select all. ``bulk`` is the policy for statements outside of the unit of work: ``expand``,
-        ``refuse`` them by :class:`UnseenChange`, or ``ignore`` them. ``name`` is the prefix of the
-        origin. Receivers of ``changesets`` receive from this publisher only; those of
+        ``refuse`` them by :class:`UnseenChangeError`, or ``ignore`` them. ``name`` is the prefix of
+        the origin. Receivers of ``changesets`` receive from this publisher only; those of
         :data:`~stompkit.replication.signals.CHANGESET` receive its changesets as well.
 
         ``on_prepare`` is called after each flush, and each expanded statement, with all changes of
@@ -180,3 +181,9 @@ class sqlalchemy_pub:
         """Report the rollback, if changes were reported before."""
         if recording.is_prepared and self._on_rollback is not None:
             self._on_rollback(session, changes)
+
+
+renamed(
+    __name__,
+    UnseenChange="UnseenChangeError",
+)

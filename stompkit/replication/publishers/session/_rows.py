@@ -13,7 +13,7 @@ from stompkit.replication.publishers.session._images import Image
 from stompkit.replication.publishers.session._statements import (
     Parameters,
     SelectAs,
-    UnseenChange,
+    UnseenChangeError,
     bound_values,
     rows_by_keys,
 )
@@ -86,7 +86,7 @@ class Rows:
         self._converters = converters
 
     def inserted(self, connection: Connection, plan: Plan, result: Any) -> list[Row]:
-        """Return the rows of an INSERT; raises :class:`UnseenChange` if a key is not known."""
+        """Return the rows of an INSERT; raises :class:`UnseenChangeError` if a key is not known."""
         table, dialect = plan.table, connection.dialect
         primary = list(table.primary_key)
         executions = result.context.compiled_parameters
@@ -96,7 +96,9 @@ class Rows:
         for parameters, values in zip(executions, keys, strict=True):
             key = self._key(connection, primary, values)
             if None in key.values():
-                raise UnseenChange(f"a row of {table.fullname} was inserted without a known key")
+                raise UnseenChangeError(
+                    f"a row of {table.fullname} was inserted without a known key"
+                )
             given, generated = self._given(table, parameters, dialect)
             after = given | key
             unknown = {*generated}
@@ -120,7 +122,7 @@ class Rows:
         executions = result.context.compiled_parameters if is_update else plan.rows
         generated = list(result.postfetch_cols()) if is_update else []
         if any(column.primary_key for column in generated):
-            raise UnseenChange(f"a key of {table.fullname} was set to an expression")
+            raise UnseenChangeError(f"a key of {table.fullname} was set to an expression")
         names = {bind.key for bind in plan.by_key.values()}
         rows = []
         for parameters, given in zip(executions, plan.rows, strict=True):
@@ -153,13 +155,15 @@ class Rows:
     def expanded(self, connection: Connection, plan: Plan, result: Any) -> list[Row]:
         """Return a statement's changes of the rows found before, by reading them again.
 
-        Raises :class:`UnseenChange` if there were other rows, and if keys have changed.
+        Raises :class:`UnseenChangeError` if there were other rows, and if keys have changed.
         """
         table, dialect = plan.table, connection.dialect
         found = plan.found or []
         count = _row_count(dialect, result)
         if count is not None and count != len(found):
-            raise UnseenChange(f"{count} rows of {table.fullname} were changed, not {len(found)}")
+            raise UnseenChangeError(
+                f"{count} rows of {table.fullname} were changed, not {len(found)}"
+            )
         primary, columns = list(table.primary_key), list(table.columns)
         size = len(primary)
         raw = [list(row[:size]) for row in found]
@@ -172,7 +176,9 @@ class Rows:
             ]
         new = self._read(connection, table, columns, raw)
         if len(new) != len(found) or _sets_key(result.context, plan):
-            raise UnseenChange(f"keys of {table.fullname} were changed: change them by objects")
+            raise UnseenChangeError(
+                f"keys of {table.fullname} were changed: change them by objects"
+            )
         return [
             Row(table, connection, "update", key, each, new[tuple(key.values())], before=row)
             for key, each, row in zip(keys, raw, old, strict=True)

@@ -28,7 +28,7 @@ from sqlalchemy.sql.selectable import TextualSelect
 __all__ = [
     "Parameters",
     "SelectAs",
-    "UnseenChange",
+    "UnseenChangeError",
     "bound_values",
     "equalities",
     "insert_with_keys",
@@ -46,7 +46,7 @@ SelectAs = Callable[[ColumnElement[Any]], ColumnElement[Any]]
 _CHUNK: Final = 300
 
 
-class UnseenChange(Exception):
+class UnseenChangeError(Exception):
     """A statement would change watched rows in a way that cannot be recorded.
 
     It is raised before the statement runs, if that is known by then; otherwise the transaction
@@ -55,10 +55,12 @@ class UnseenChange(Exception):
 
 
 def table_of(statement: UpdateBase) -> Table:
-    """Return the table that a statement changes; raises :class:`UnseenChange` if it is none."""
+    """Return the table that a statement changes; raises UnseenChangeError if it is none."""
     target = statement.table
     if not isinstance(target, Table):
-        raise UnseenChange("a statement that changes something else than one table: change tables")
+        raise UnseenChangeError(
+            "a statement that changes something else than one table: change tables"
+        )
     # The ORM annotates copies of tables.
     return target.metadata.tables[target.key]
 
@@ -105,18 +107,20 @@ def insert_with_keys(
 ) -> Insert:
     """Return a statement that returns the keys of inserted rows; the same one if it does already.
 
-    Raises :class:`UnseenChange` if that is impossible.
+    Raises :class:`UnseenChangeError` if that is impossible.
     """
     name = table.fullname
     if statement.select is not None:
-        raise UnseenChange(f"INSERT INTO {name} from a SELECT: read the rows, then insert them")
+        raise UnseenChangeError(
+            f"INSERT INTO {name} from a SELECT: read the rows, then insert them"
+        )
     if statement._multi_values:
-        raise UnseenChange(
+        raise UnseenChangeError(
             f"INSERT INTO {name} with several rows in values(): execute the statement with a list"
             " of parameters instead"
         )
     if statement._post_values_clause is not None or statement._prefixes:
-        raise UnseenChange(
+        raise UnseenChangeError(
             f"INSERT INTO {name} that may update, replace or ignore rows: look whether they are"
             " there first"
         )
@@ -136,7 +140,7 @@ def insert_with_keys(
         if connection.dialect.insert_executemany_returning
         else "this database does not return them, so add objects to the session, or give the keys"
     )
-    raise UnseenChange(
+    raise UnseenChangeError(
         f"INSERT INTO {name} of several rows whose keys the database makes: {remedy}"
     )
 
@@ -160,7 +164,7 @@ def rows_by_statement(
     Each is the values of its key, in the program's form, followed by all columns.
     """
     if statement.kwargs:
-        raise UnseenChange(
+        raise UnseenChangeError(
             f"a statement with options of one database only changes {table.fullname}: which rows"
             " that are is not known"
         )

@@ -17,7 +17,7 @@ from stompkit.replication.publishers.session._images import Image, Images, row_i
 from stompkit.replication.publishers.session._net import NetChanges, Recorded
 from stompkit.replication.publishers.session._rows import Plan, Row, Rows, complete
 from stompkit.replication.publishers.session._statements import (
-    UnseenChange,
+    UnseenChangeError,
     bound_values,
     equalities,
     insert_with_keys,
@@ -80,7 +80,7 @@ class Recording:
         self._written: dict[tuple[Any, ...], Image] = {}
         self._deleted: dict[tuple[Any, ...], Image] = {}
         #: Reason why this transaction cannot be committed.
-        self.problem: UnseenChange | None = None
+        self.problem: UnseenChangeError | None = None
         #: True if the changes were reported to the listener.
         self.is_prepared = False
         #: True if the outermost transaction was committed.
@@ -219,7 +219,7 @@ class Recording:
                 table = table_of(statement)
                 if self._policy.wants_table(table):
                     if bulk == "refuse" and not self._is_flushing:
-                        raise UnseenChange(
+                        raise UnseenChangeError(
                             f"a statement changes {table.fullname} outside of a flush, and"
                             " bulk='refuse'"
                         )
@@ -234,14 +234,16 @@ class Recording:
         if isinstance(statement, Insert):
             return insert_with_keys(statement, table, plan.rows, connection)
         if not isinstance(statement, (Update, Delete)):
-            raise UnseenChange(f"a statement of an unknown kind changes {table.fullname}")
+            raise UnseenChangeError(f"a statement of an unknown kind changes {table.fullname}")
         primary = list(table.primary_key)
         equal = equalities(statement, table)
         if self._is_flushing and equal is not None and all(key in equal for key in primary):
             plan.by_key = equal
             return statement
         if not primary:
-            raise UnseenChange(f"{table.fullname} has no key that tells which rows are changed")
+            raise UnseenChangeError(
+                f"{table.fullname} has no key that tells which rows are changed"
+            )
         with self.quietly():
             if equal is not None and set(equal) == set(primary) and not statement.kwargs:
                 bound = (bound_values(equal, row) for row in plan.rows)
@@ -269,7 +271,7 @@ class Recording:
         try:
             with self.quietly():
                 rows = self._read(connection, plan, result)
-        except UnseenChange as problem:
+        except UnseenChangeError as problem:
             # It has run already, so the transaction must not be committed.
             self.problem = problem
             raise
@@ -307,7 +309,7 @@ class Recording:
             return
         problem = raw_problem(context, sql, self._policy.wants)
         if problem is not None:
-            raise UnseenChange(
+            raise UnseenChangeError(
                 f"{problem} may change rows that are watched, and can't be followed. If it does"
                 f" not, or need not be: execution_options({OPTION}='ignore')"
             )

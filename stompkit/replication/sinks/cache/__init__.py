@@ -11,12 +11,12 @@ from redis import Redis, WatchError
 from redis.exceptions import AuthenticationError, NoPermissionError, ResponseError
 
 from stompkit.replication.events import Changeset, RowChange
-from stompkit.replication.sinks import ApplyProblem, Refuse, SinkMisconfigured, sifted
+from stompkit.replication.sinks import ApplyError, Refuse, SinkMisconfiguredError, sifted
 from stompkit.replication.sinks._rows import Outcome, Place, Rows, describe, key_text, unapplied
 from stompkit.replication.sinks.cache._keys import NAMESPACE, cache_key, delete_table, escaped
 from stompkit.replication.sinks.cache._replicator import RedisCacheReplicator
 from stompkit.replication.tables import Tables
-from stompkit.replication.values import ValueProblem, row_to_json
+from stompkit.replication.values import InvalidValueError, row_to_json
 
 __all__ = ["NAMESPACE", "RedisCacheReplicator", "RedisSink", "Serialize", "cache_key"]
 
@@ -64,7 +64,7 @@ class RedisSink:
         """Configure; nothing is connected yet.
 
         ``serialize`` returns the stored value, in place of JSON, for a change whose ``after`` is
-        the whole row; it may raise :class:`~stompkit.replication.sinks.ApplyProblem`. Incompletely
+        the whole row; it may raise :class:`~stompkit.replication.sinks.ApplyError`. Incompletely
         reported rows cannot be completed then, and are not stored. Rows expire after ``ttl_s``
         seconds. ``timeout_s`` is the maximum time in seconds for an answer of Redis. Raises
         ``ValueError`` for invalid arguments.
@@ -94,7 +94,7 @@ class RedisSink:
     def apply(self, changesets: Sequence[Changeset]) -> None:
         """Write or delete the changed rows.
 
-        Raises :class:`~stompkit.replication.sinks.ApplyProblem` for a row without a key or with a
+        Raises :class:`~stompkit.replication.sinks.ApplyError` for a row without a key or with a
         value that has no JSON form, and ``redis.RedisError``.
         """
         self._commit(changesets, self._write)
@@ -187,7 +187,7 @@ class RedisSink:
             pipe.hset(self._columns, mapping=columns.learnt)
 
     def _check(self, change: RowChange) -> None:
-        """Raise ApplyProblem for a change that cannot be stored by itself."""
+        """Raise ApplyError for a change that cannot be stored by itself."""
         if not self._tables.wants(change.schema, change.table):
             return
         rows = Rows(self._holder, lambda change, key: key_text(list(key.values())))
@@ -221,9 +221,9 @@ class RedisSink:
             return self._serialize(msgspec.structs.replace(change, after=columns))
         try:
             told = row_to_json(columns)
-        except ValueProblem as problem:
+        except InvalidValueError as problem:
             key = describe(change.key)
-            raise ApplyProblem(f"table {change.name}, key {key}: {problem}") from None
+            raise ApplyError(f"table {change.name}, key {key}: {problem}") from None
         row = {**stored.get(outcome.base, {}), **told} if outcome.base else told
         return _ENCODER.encode(row) if known and known <= row.keys() else None
 
@@ -234,11 +234,11 @@ def _denials() -> Iterator[None]:
     try:
         yield
     except (AuthenticationError, NoPermissionError) as error:
-        raise SinkMisconfigured(f"Redis refuses this user: {error}") from None
+        raise SinkMisconfiguredError(f"Redis refuses this user: {error}") from None
     except ResponseError as error:
         if not str(error).startswith(("WRONGTYPE", "NOPERM", "NOAUTH", "WRONGPASS")):
             raise
-        raise SinkMisconfigured(
+        raise SinkMisconfiguredError(
             f"Redis has other data under the names of this namespace, or refuses this user: {error}"
         ) from None
 

@@ -11,8 +11,9 @@ from typing import Final, Literal
 
 import msgspec
 
+from stompkit._common.moved import renamed
 from stompkit.replication.events import Changeset, RowChange
-from stompkit.replication.sinks import ApplyProblem, Refuse, Refused, sifted
+from stompkit.replication.sinks import ApplyError, Refuse, Refused, sifted
 from stompkit.replication.sinks._rows import Outcome, Place, Rows, describe, key_text, unapplied
 from stompkit.replication.sinks.search._api import (
     CONFLICT,
@@ -21,8 +22,8 @@ from stompkit.replication.sinks.search._api import (
     Document,
     HttpTransport,
     SearchApi,
-    SearchProblem,
-    TooLarge,
+    SearchError,
+    TooLargeError,
     Transport,
     batches,
     shown,
@@ -31,9 +32,9 @@ from stompkit.replication.sinks.search._api import (
 from stompkit.replication.sinks.search._documents import document, encode
 from stompkit.replication.sinks.search._offsets import SearchOffsets
 from stompkit.replication.tables import Tables
-from stompkit.replication.values import Row, ValueProblem
+from stompkit.replication.values import InvalidValueError, Row
 
-__all__ = ["SearchProblem", "SearchSink", "Transport"]
+__all__ = ["SearchError", "SearchSink", "Transport"]
 
 #: Number of bits for an origin's sequence numbers in document versions.
 _ORIGIN_BITS: Final = 40
@@ -73,9 +74,9 @@ class SearchSink:
     Values follow that mapping: dates and times are ISO 8601, decimals and UUIDs text, bytes base64,
     intervals microseconds, non-finite numbers null.
 
-    A document that its index refuses raises :class:`~stompkit.replication.sinks.ApplyProblem` with
+    A document that its index refuses raises :class:`~stompkit.replication.sinks.ApplyError` with
     its table and key; the other documents may have been written. Any other error, such as a busy
-    server (429, 503) or an unreachable one, may be retried: :class:`SearchProblem`, ``OSError``,
+    server (429, 503) or an unreachable one, may be retried: :class:`SearchError`, ``OSError``,
     ``http.client.HTTPException``.
     """
 
@@ -155,7 +156,7 @@ class SearchSink:
         return last
 
     def _check(self, change: RowChange) -> None:
-        """Raise ApplyProblem for a change that has no document."""
+        """Raise ApplyError for a change that has no document."""
         if self._tables.wants(change.schema, change.table):
             rows = Rows(self._index_of, self._id_of)
             rows.add(self._tables.shape(change), 0)
@@ -171,7 +172,7 @@ class SearchSink:
         for changeset in unapplied(changesets, last):
             of_origin.setdefault(changeset.origin, []).append(changeset)
         for origin, new in of_origin.items():
-            with suppress(ApplyProblem):
+            with suppress(ApplyError):
                 # Refused documents will be reported with their changeset.
                 self._bulk(self._offsets.moves(origin), {})
             self._apply(origin, new, refuse)
@@ -245,7 +246,7 @@ class SearchSink:
                 [Refused(outcomes[action.index, action.id].change, text) for action, text in poison]
             )
         elif poison:
-            raise ApplyProblem("; ".join(text for _, text in poison[:3]))
+            raise ApplyError("; ".join(text for _, text in poison[:3]))
 
     def _send(
         self, actions: Sequence[Action], outcomes: dict[Place, Outcome]
@@ -253,7 +254,7 @@ class SearchSink:
         """Send a request; return the errors of refused documents."""
         try:
             results = list(self._api.bulk(actions, self._refresh))
-        except TooLarge as problem:
+        except TooLargeError as problem:
             if len(actions) == 1:
                 return [(actions[0], f"{_name(actions[0], outcomes)}: {problem}")]
             middle = len(actions) // 2
@@ -267,7 +268,7 @@ class SearchSink:
             if action.kind == "delete" and status == NOT_FOUND:
                 continue
             if status not in _POISON or error.get("type") in _PASSING:
-                raise SearchProblem(f"{_name(action, outcomes)}: status {status}: {shown(error)}")
+                raise SearchError(f"{_name(action, outcomes)}: status {status}: {shown(error)}")
             poison.append((action, f"{_name(action, outcomes)}: {shown(error)}"))
         return poison
 
@@ -280,10 +281,10 @@ class SearchSink:
             table, schema = change.table.lower(), change.schema.lower()
             name = self._index.format(table=table, schema=schema)
         if not _INDEX_NAME.fullmatch(name) or name != name.lower() or len(name.encode()) > 255:
-            raise ApplyProblem(f"table {change.name}: {name!r} can't be the name of an index")
+            raise ApplyError(f"table {change.name}: {name!r} can't be the name of an index")
         owner = self._owners.setdefault(name, change.name)
         if owner != change.name and (self._id is None or name == self._offsets.index):
-            raise ApplyProblem(
+            raise ApplyError(
                 f"table {change.name} has the same index as {owner}, {name}: without a function "
                 "for ids their documents can't be told apart"
             )
@@ -295,7 +296,7 @@ class SearchSink:
         else:
             name = self._id(msgspec.structs.replace(change, key=dict(key), old_key=None))
         if not name:
-            raise ApplyProblem(f"table {change.name}, key {describe(key)}: the id is empty")
+            raise ApplyError(f"table {change.name}, key {describe(key)}: the id is empty")
         octets = name.encode()
         if len(octets) <= _LONGEST_ID:
             return name
@@ -310,8 +311,8 @@ def _told(outcome: Outcome) -> dict[str, object] | None:
         told = document(outcome.columns)
         # Check the encoding now, before anything is written.
         encode(told)
-    except ValueProblem as problem:
-        raise ApplyProblem(f"{_row_name(outcome.change)}: {problem}") from None
+    except InvalidValueError as problem:
+        raise ApplyError(f"{_row_name(outcome.change)}: {problem}") from None
     return told
 
 
@@ -335,3 +336,9 @@ def _name(action: Action, outcomes: dict[Place, Outcome]) -> str:
 
 def _row_name(change: RowChange) -> str:
     return f"table {change.name}, key {describe(change.key)}"
+
+
+renamed(
+    __name__,
+    SearchProblem="SearchError",
+)

@@ -12,7 +12,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
-from stompkit.replication.sinks import SinkMisconfigured
+from stompkit.replication.sinks import SinkMisconfiguredError
 
 __all__ = [
     "CONFLICT",
@@ -21,9 +21,9 @@ __all__ = [
     "Document",
     "HttpTransport",
     "SearchApi",
-    "SearchDenied",
-    "SearchProblem",
-    "TooLarge",
+    "SearchDeniedError",
+    "SearchError",
+    "TooLargeError",
     "Transport",
     "batches",
     "shown",
@@ -49,15 +49,15 @@ NOT_FOUND: Final = 404
 Transport = Callable[[str, str, str, bytes], tuple[int, bytes]]
 
 
-class SearchProblem(Exception):
+class SearchError(Exception):
     """An error status; a retry may succeed."""
 
 
-class SearchDenied(SearchProblem, SinkMisconfigured):
+class SearchDeniedError(SearchError, SinkMisconfiguredError):
     """The server refuses this user, for any request."""
 
 
-class TooLarge(Exception):
+class TooLargeError(Exception):
     """The request exceeds the server's maximum size."""
 
 
@@ -197,11 +197,11 @@ class SearchApi:
             for place, told in zip(step, answer["docs"], strict=True):
                 error = told.get("error")
                 if error is not None and error.get("type") != "index_not_found_exception":
-                    raise SearchProblem(f"document {place} is not to be had: {shown(error)}")
+                    raise SearchError(f"document {place} is not to be had: {shown(error)}")
                 if not told.get("found"):
                     continue
                 if "_source" not in told:
-                    raise SearchProblem(f"index {place[0]} does not keep the source of documents")
+                    raise SearchError(f"index {place[0]} does not keep the source of documents")
                 found[place] = Document(
                     told["_source"], told["_version"], told["_seq_no"], told["_primary_term"]
                 )
@@ -210,7 +210,7 @@ class SearchApi:
     def bulk(self, actions: Sequence[Action], query: str = "") -> Iterator[tuple[Action, Any]]:
         """Execute actions; yield each with its result, which has ``status`` and ``error``.
 
-        Raises :class:`TooLarge`.
+        Raises :class:`TooLargeError`.
         """
         body = b"".join(action.lines() for action in actions)
         answer = self._request("POST", f"/_bulk{query}", NDJSON, body)
@@ -231,7 +231,7 @@ class SearchApi:
             while True:
                 scroll = answer.get("_scroll_id", scroll)
                 if answer.get("timed_out") or answer["_shards"]["failed"]:
-                    raise SearchProblem(f"index {index} could not be read wholly: {shown(answer)}")
+                    raise SearchError(f"index {index} could not be read wholly: {shown(answer)}")
                 hits = answer["hits"]["hits"]
                 if not hits:
                     return
@@ -241,22 +241,22 @@ class SearchApi:
         finally:
             if scroll is not None:
                 # It also expires by itself.
-                with suppress(SearchProblem, OSError, HTTPException):
+                with suppress(SearchError, OSError, HTTPException):
                     self._request("DELETE", "/_search/scroll", JSON, {"scroll_id": [scroll]})
 
     def _request(self, method: str, path: str, content_type: str, body: Any) -> Any:
         octets = body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode()
         status, text = self._transport(method, path, content_type, octets)
         if status == _TOO_LARGE:
-            raise TooLarge(f"{method} {path}: {len(octets)} octets are too many")
+            raise TooLargeError(f"{method} {path}: {len(octets)} octets are too many")
         if status == _UNKNOWN_USER or (status == _FORBIDDEN and b"_block_exception" not in text):
-            raise SearchDenied(f"{method} {path}: status {status}: {shown(text)}")
+            raise SearchDeniedError(f"{method} {path}: status {status}: {shown(text)}")
         if not 200 <= status < 300:
-            raise SearchProblem(f"{method} {path}: status {status}: {shown(text)}")
+            raise SearchError(f"{method} {path}: status {status}: {shown(text)}")
         try:
             return json.loads(text)
         except ValueError:
-            raise SearchProblem(f"{method} {path}: this is no JSON: {shown(text)}") from None
+            raise SearchError(f"{method} {path}: this is no JSON: {shown(text)}") from None
 
 
 def shown(answer: object) -> str:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
-from stompkit.replication.values import Interval, Json, NoDate, Row, Value, ValueProblem
+from stompkit.replication.values import Interval, InvalidValueError, Json, NoDate, Row, Value
 
 __all__ = ["document", "encode"]
 
@@ -18,22 +18,22 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def document(row: Row) -> dict[str, object]:
-    """Return a row as JSON; raises :class:`~stompkit.replication.values.ValueProblem`."""
+    """Return a row as JSON; raises :class:`~stompkit.replication.values.InvalidValueError`."""
     made = {}
     for name, value in row.items():
         try:
             made[name] = _plain(value)
-        except ValueProblem as problem:
-            raise ValueProblem(f"column {name}: {problem}") from None
+        except InvalidValueError as problem:
+            raise InvalidValueError(f"column {name}: {problem}") from None
     return made
 
 
 def encode(source: object) -> bytes:
-    """Return JSON in one line; raises :class:`~stompkit.replication.values.ValueProblem`."""
+    """Return JSON in one line; raises :class:`~stompkit.replication.values.InvalidValueError`."""
     try:
         return json.dumps(source, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError) as problem:
-        raise ValueProblem(str(problem)) from None
+        raise InvalidValueError(str(problem)) from None
 
 
 def _plain(value: Value) -> object:
@@ -64,4 +64,4 @@ def _plain(value: Value) -> object:
         case Interval():
             found = value.time_us
             return str(value) if found is None else found
-    raise ValueProblem(f"a document can't hold {type(value).__qualname__}")
+    raise InvalidValueError(f"a document can't hold {type(value).__qualname__}")

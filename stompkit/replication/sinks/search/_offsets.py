@@ -11,7 +11,7 @@ from stompkit.replication.sinks.search._api import (
     Action,
     Document,
     SearchApi,
-    SearchProblem,
+    SearchError,
     batches,
     shown,
     versioned,
@@ -62,7 +62,7 @@ class SearchOffsets:
         """Store planned moves, in documents of about ``most`` bytes.
 
         ``changeset`` is the last one that causes them; call :meth:`last` for its origin before.
-        Raises :class:`SearchProblem`, also if another sink has applied changesets meanwhile.
+        Raises :class:`SearchError`, also if another sink has applied changesets meanwhile.
         """
         origin = changeset.origin
         notes = []
@@ -71,7 +71,7 @@ class SearchOffsets:
             text = b"".join(move.lines() for move in batch).decode()
             self._write(Action("index", self.index, notes[-1], {}, encode({"moves": text})))
         if notes and not self._store(origin, self._last[origin], notes):
-            raise SearchProblem(f"index {self.index}: somebody else applies what {origin} says")
+            raise SearchError(f"index {self.index}: somebody else applies what {origin} says")
 
     def moves(self, origin: str) -> list[Action]:
         """Return the stored, possibly unfinished moves of an origin; call :meth:`last` before."""
@@ -115,7 +115,7 @@ class SearchOffsets:
             if is_known or self._replace(stored, encode({"origins": [*origins, origin]})):
                 self._numbers[origin] = origins.index(origin) if is_known else len(origins)
                 return self._numbers[origin]
-        raise SearchProblem(f"index {self.index}: too many write the list of origins")
+        raise SearchError(f"index {self.index}: too many write the list of origins")
 
     def _replace(self, stored: Document | None, source: bytes) -> bool:
         """Write the list if it is unchanged since it was read; return True on success."""
@@ -130,7 +130,7 @@ class SearchOffsets:
         if "error" not in result:
             return True
         if result["status"] != CONFLICT:
-            raise SearchProblem(f"index {self.index}: {shown(result['error'])}")
+            raise SearchError(f"index {self.index}: {shown(result['error'])}")
         return False
 
 

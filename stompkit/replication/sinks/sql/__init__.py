@@ -8,6 +8,8 @@ from functools import partial
 
 import msgspec
 
+from stompkit._common.moved import renamed
+
 try:
     from sqlalchemy import URL, Connection, Engine
 except ModuleNotFoundError as error:
@@ -16,16 +18,16 @@ except ModuleNotFoundError as error:
     ) from error
 
 from stompkit.replication.events import Changeset, RowChange
-from stompkit.replication.sinks import ApplyProblem, Refuse, Refused, sifted
+from stompkit.replication.sinks import ApplyError, Refuse, Refused, sifted
 from stompkit.replication.sinks.sql._circles import Circles
 from stompkit.replication.sinks.sql._database import (
     Database,
     ForeignKeys,
-    Orphan,
-    Rejected,
-    SinkDenied,
-    SinkUnavailable,
-    Stale,
+    OrphanRowError,
+    RejectedRowError,
+    SinkDeniedError,
+    SinkUnavailableError,
+    StaleRowError,
 )
 from stompkit.replication.sinks.sql._offsets import OffsetTable, Owners
 from stompkit.replication.sinks.sql._plan import (
@@ -38,7 +40,7 @@ from stompkit.replication.sinks.sql._plan import (
 )
 from stompkit.replication.sinks.sql._rows import apply_batch
 from stompkit.replication.sinks.sql._schema import (
-    SchemaProblem,
+    SchemaError,
     SourceColumn,
     changes_of,
     columns_of,
@@ -49,10 +51,10 @@ from stompkit.replication.sinks.sql._schema import (
     replace_columns,
 )
 from stompkit.replication.sinks.sql._statements import Statements
-from stompkit.replication.sinks.sql._tables import Catalog, TablesClash, TargetTable
+from stompkit.replication.sinks.sql._tables import Catalog, TablesClashError, TargetTable
 from stompkit.replication.sinks.sql._waiting import WaitingRows, alone
 
-__all__ = ["SinkDenied", "SinkUnavailable", "SqlSink"]
+__all__ = ["SinkDeniedError", "SinkUnavailableError", "SqlSink"]
 
 
 class SqlSink:
@@ -67,11 +69,11 @@ class SqlSink:
     columns; sets as text with commas. SQLite stores decimals of more than 15 digits in text columns
     only.
 
-    Raises :class:`~stompkit.replication.sinks.ApplyProblem` for changes that can never be applied,
+    Raises :class:`~stompkit.replication.sinks.ApplyError` for changes that can never be applied,
     naming changeset, table, key and, if it is about one, the column. Raises
-    :class:`SinkUnavailable` if the database is unavailable, or has refused because of concurrent
-    transactions. Its subclass :class:`SinkDenied` is permanent, and is about the user or the
-    database. The sink reconnects by itself. No message contains a password.
+    :class:`SinkUnavailableError` if the database is unavailable, or has refused because of
+    concurrent transactions. Its subclass :class:`SinkDeniedError` is permanent, and is about the
+    user or the database. The sink reconnects by itself. No message contains a password.
     """
 
     def __init__(
@@ -168,13 +170,13 @@ class SqlSink:
             return
         try:
             self._apply(changesets, alone=False)
-        except Orphan:
+        except OrphanRowError:
             if len(changesets) > 1 and not any(each.source.is_snapshot for each in changesets):
                 self._apply_alone(changesets)
                 return
 
             def refuse(refused: Sequence[Refused]) -> None:
-                raise ApplyProblem(refused[0].reason)
+                raise ApplyError(refused[0].reason)
 
             # Rows that come later may be the referenced ones.
             for changeset in changesets:
@@ -182,7 +184,7 @@ class SqlSink:
                     self.apply_rows(changeset, refuse)
                 else:
                     self.apply([changeset])
-        except Rejected:
+        except RejectedRowError:
             self._apply_alone(changesets)
 
     def _apply_alone(self, changesets: Sequence[Changeset]) -> None:
@@ -193,9 +195,9 @@ class SqlSink:
         self._catalog.forget()
         try:
             self._apply(changesets, alone=True)
-        except Rejected as rejected:
+        except RejectedRowError as rejected:
             # Constraints checked at the end of a transaction do not name a row.
-            raise ApplyProblem(f"{_numbers(changesets)}: {rejected}") from None
+            raise ApplyError(f"{_numbers(changesets)}: {rejected}") from None
 
     def apply_rows(self, changeset: Changeset, refuse: Refuse) -> None:
         """Apply the acceptable changes of a changeset, each by itself; see RowSink.
@@ -263,7 +265,7 @@ class SqlSink:
             for change in changes:
                 try:
                     table = self._catalog.find(connection, change.schema, change.table)
-                except TablesClash as clash:
+                except TablesClashError as clash:
                     found[f"{change.name}: {clash}"] = None
                     continue
                 for difference in self._differences(table, change):
@@ -284,18 +286,18 @@ class SqlSink:
             try:
                 with self._database.transaction() as connection:
                     self._offsets.create(connection)
-            except (Rejected, SinkUnavailable):
+            except (RejectedRowError, SinkUnavailableError):
                 # Another sink may have created it meanwhile.
                 with self._database.transaction() as connection:
                     if not self._offsets.is_there(connection):
                         raise
-        with suppress(Rejected, SinkDenied):
+        with suppress(RejectedRowError, SinkDeniedError):
             # If the column cannot be added, owners are known only while the process runs.
             self._add_owners()
         self._owners = {}
         # A user without access to the table has nothing waiting in it.
         self._waits = {}
-        with suppress(SinkDenied), self._database.transaction() as connection:
+        with suppress(SinkDeniedError), self._database.transaction() as connection:
             self._waits = self._waiting.counts(connection)
         self._is_open = True
 
@@ -310,16 +312,16 @@ class SqlSink:
                     return
                 batches = self._plan(new, 1 if alone else MOST_ROWS)
                 is_done = self._write(known, new, batches, alone=alone)
-        except SinkUnavailable:
+        except SinkUnavailableError:
             # Tables may have been altered or missing meanwhile.
             self._catalog.forget()
             self._is_open = False
             raise
-        except Stale:
+        except StaleRowError:
             # The offsets table may be the missing one.
             self._is_open = False
             raise
-        except ApplyProblem:
+        except ApplyError:
             # The waiting rows are unchanged.
             self._is_open = not self._waits and self._is_open
             raise
@@ -327,7 +329,7 @@ class SqlSink:
     def _plan(self, changesets: Sequence[Changeset], most_rows: int) -> list[Batch]:
         """Return the batches to apply, after creating missing tables and columns."""
         self._prepare(changesets)
-        with suppress(ApplyProblem):
+        with suppress(ApplyError):
             return self._planner(most_rows).plan(changesets)
         # The tables may have been altered since they were read.
         self._catalog.forget()
@@ -381,7 +383,7 @@ class SqlSink:
             is_snapshot = changesets[0].source.is_snapshot
             for each in () if is_snapshot else self._try_waiting(connection, changesets[0]):
                 # It is refused as a single row, if possible.
-                raise ApplyProblem(each.reason)
+                raise ApplyError(each.reason)
             for batch in batches:
                 self._write_batch(connection, batch, alone=alone)
             if is_snapshot:
@@ -432,7 +434,7 @@ class SqlSink:
         try:
             with self._database.errors():
                 apply_batch(connection, self._statements, batch)
-        except Rejected as rejected:
+        except RejectedRowError as rejected:
             raise problem_with(*batch.cause, str(rejected)) from None
 
     # Waiting rows.
@@ -442,10 +444,10 @@ class SqlSink:
         try:
             with self._database.transaction() as connection:
                 self._waiting.create(connection)
-        except Stale:
+        except StaleRowError:
             # Another sink has created it meanwhile.
             return True
-        except (Rejected, SinkDenied):
+        except (RejectedRowError, SinkDeniedError):
             return False
         return True
 
@@ -491,7 +493,7 @@ class SqlSink:
             for each, change in zip(left, changes, strict=True):
                 try:
                     self._apply_one(connection, *change)
-                except ApplyProblem as problem:
+                except ApplyError as problem:
                     reasons[each[:2]] = str(problem)
             if is_over and len(reasons) == len(left):
                 for at in self._circles.store(connection, changes):
@@ -582,9 +584,9 @@ class SqlSink:
             if not reason:
                 try:
                     self._apply_one(connection, changeset, change)
-                except ApplyProblem as problem:
+                except ApplyError as problem:
                     reason = str(problem)
-                    if isinstance(problem, _OrphanProblem):
+                    if isinstance(problem, _OrphanError):
                         orphans.add(reason)
             if reason:
                 kind = _RefusedOrphan if reason in orphans else Refused
@@ -603,16 +605,16 @@ class SqlSink:
         return refused
 
     def _apply_one(self, connection: Connection, changeset: Changeset, change: RowChange) -> None:
-        """Apply a change completely, or not at all; raises ApplyProblem."""
+        """Apply a change completely, or not at all; raises ApplyError."""
         one = msgspec.structs.replace(changeset, changes=(change,))
         batches = self._planner(1).plan([one])
         try:
             with self._database.errors(), self._database.savepoint(connection):
                 for batch in batches:
                     apply_batch(connection, self._statements, batch)
-        except Orphan as orphan:
-            raise _OrphanProblem(str(problem_with(changeset, change, str(orphan)))) from None
-        except Rejected as rejected:
+        except OrphanRowError as orphan:
+            raise _OrphanError(str(problem_with(changeset, change, str(orphan)))) from None
+        except RejectedRowError as rejected:
             raise problem_with(changeset, change, str(rejected)) from None
 
     # Tables.
@@ -632,7 +634,7 @@ class SqlSink:
         with self._database.transaction() as connection:
             for schema, table in sorted(names):
                 # A clash is reported with the change that it prevents.
-                with suppress(TablesClash):
+                with suppress(TablesClashError):
                     self._catalog.find(connection, schema, table)
 
     def _evolve(self, changeset: Changeset, change: RowChange) -> None:
@@ -641,12 +643,12 @@ class SqlSink:
             columns = columns_of(change)
             try:
                 self._make_now(change, columns)
-            except Stale:
+            except StaleRowError:
                 # Another sink has created it, or dropped the table, meanwhile.
                 self._make_now(change, columns)
-        except (SchemaProblem, TablesClash) as problem:
+        except (SchemaError, TablesClashError) as problem:
             raise problem_with(changeset, change, str(problem)) from None
-        except Rejected as rejected:
+        except RejectedRowError as rejected:
             raise problem_with(changeset, change, str(rejected)) from None
         finally:
             self._catalog.forget()
@@ -663,7 +665,7 @@ class SqlSink:
         wanted = self._catalog.wanted(change.schema, change.table)
         try:
             table = self._catalog.find(connection, change.schema, change.table)
-        except TablesClash:
+        except TablesClashError:
             can_make = self._creates and columns and wanted is not None
             if not can_make or wanted is None or not self._catalog.is_free(connection, *wanted):
                 raise
@@ -705,7 +707,7 @@ class SqlSink:
         if change.action == "schema":
             try:
                 return differences(table, change.name, columns_of(change))
-            except SchemaProblem as problem:
+            except SchemaError as problem:
                 return [f"{change.name}: {problem}"]
         told = {**change.key, **(change.after or {})}
         return [
@@ -715,7 +717,7 @@ class SqlSink:
         ]
 
 
-class _OrphanProblem(ApplyProblem):
+class _OrphanError(ApplyError):
     """A row references a missing row."""
 
 
@@ -740,3 +742,10 @@ def _numbers(changesets: Sequence[Changeset]) -> str:
     if first is last:
         return f"changeset {first.sequence} of {first.origin!r}"
     return f"changesets {first.sequence} of {first.origin!r} to {last.sequence} of {last.origin!r}"
+
+
+renamed(
+    __name__,
+    SinkDenied="SinkDeniedError",
+    SinkUnavailable="SinkUnavailableError",
+)

@@ -12,18 +12,23 @@ import msgspec
 from sqlalchemy import Connection
 
 from stompkit.replication.events import Changeset, RowChange
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql._database import Database
 from stompkit.replication.sinks.sql._graph import parents_first
 from stompkit.replication.sinks.sql._plan import problem_with
 from stompkit.replication.sinks.sql._statements import Statements
-from stompkit.replication.sinks.sql._tables import Catalog, ForeignKey, TablesClash, TargetTable
-from stompkit.replication.sinks.sql._values import CannotStore
+from stompkit.replication.sinks.sql._tables import (
+    Catalog,
+    ForeignKey,
+    TablesClashError,
+    TargetTable,
+)
+from stompkit.replication.sinks.sql._values import UnstorableValueError
 
 __all__ = ["Circles"]
 
 _Change = tuple[Changeset, RowChange]
-#: Function that applies a change completely, or not at all; raises ApplyProblem.
+#: Function that applies a change completely, or not at all; raises ApplyError.
 _Apply = Callable[[Connection, Changeset, RowChange], None]
 #: A row by the names of the target's columns.
 _Image = Mapping[str, Any]
@@ -128,7 +133,7 @@ class Circles:
         for place, (changeset, change) in enumerate(changes):
             try:
                 table = self._catalog.known(change.schema, change.table)
-            except TablesClash:
+            except TablesClashError:
                 continue
             if table is None or not change.key:
                 continue
@@ -153,7 +158,7 @@ class Circles:
     def _image_before(self, connection: Connection, row: _Row) -> _Image:
         """Return the target's existing row, because a change may not report all columns."""
         if row.first[1].action in ("update", "delete"):
-            with suppress(ApplyProblem):
+            with suppress(ApplyError):
                 return self._find(connection, row) or {}
         return {}
 
@@ -164,7 +169,7 @@ class Circles:
         return tuple(told or change.key)
 
     def _find(self, connection: Connection, row: _Row) -> _Image | None:
-        """Return the target's row; raises ApplyProblem."""
+        """Return the target's row; raises ApplyError."""
         cause = changeset, change = row.first
         image = {**(change.before or {}), **(change.after or {}), **change.key}
         columns = []
@@ -176,7 +181,7 @@ class Circles:
             columns.append(column)
             try:
                 values.append(column.adapt(image[name]))
-            except CannotStore as problem:
+            except UnstorableValueError as problem:
                 raise problem_with(*cause, str(problem)) from None
         query = self._statements.find(row.table, tuple(columns))
         with self._database.errors(), self._database.savepoint(connection):
@@ -209,7 +214,7 @@ class Circles:
         return is_simple and self._all_or_none(connection, store)
 
     def _all_or_none(self, connection: Connection, store: Callable[[], None]) -> bool:
-        """Run *store* atomically with respect to ApplyProblem; return True on success.
+        """Run *store* atomically with respect to ApplyError; return True on success.
 
         Foreign key checks are deferred to its end if possible.
         """
@@ -220,7 +225,7 @@ class Circles:
                 store()
                 if self._database.can_defer:
                     self._database.defer(connection, at_once=True)
-        except ApplyProblem:
+        except ApplyError:
             return False
         return True
 
@@ -253,14 +258,14 @@ class Circles:
         return changeset, msgspec.structs.replace(whole, after=after)
 
     def _apply_all(self, connection: Connection, changes: Sequence[_Change]) -> None:
-        """Apply changes in any order that works; raises ApplyProblem if there is none."""
+        """Apply changes in any order that works; raises ApplyError if there is none."""
         left = list(changes)
         while left:
             problems = {}
             for at, change in enumerate(left):
                 try:
                     self._apply(connection, *change)
-                except ApplyProblem as problem:
+                except ApplyError as problem:
                     problems[at] = problem
             if len(problems) == len(left):
                 raise problems[0]

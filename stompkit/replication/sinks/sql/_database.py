@@ -19,17 +19,17 @@ from sqlalchemy.exc import (
     StatementError,
 )
 
-from stompkit.replication.sinks import ApplyProblem, SinkMisconfigured
+from stompkit.replication.sinks import ApplyError, SinkMisconfiguredError
 from stompkit.replication.sinks.sql._failures import failure_of, is_orphan
 
 __all__ = [
     "Database",
     "ForeignKeys",
-    "Orphan",
-    "Rejected",
-    "SinkDenied",
-    "SinkUnavailable",
-    "Stale",
+    "OrphanRowError",
+    "RejectedRowError",
+    "SinkDeniedError",
+    "SinkUnavailableError",
+    "StaleRowError",
 ]
 
 #: ``enforced``: as the target does; ``deferred``: to the end of the transaction, where it can;
@@ -49,23 +49,23 @@ _SQL_MODE: Final = (
 )
 
 
-class SinkUnavailable(Exception):
+class SinkUnavailableError(Exception):
     """The database is temporarily unavailable; ``str()`` gives the reason, without secrets."""
 
 
-class SinkDenied(SinkUnavailable, SinkMisconfigured):
+class SinkDeniedError(SinkUnavailableError, SinkMisconfiguredError):
     """The user or the database is misconfigured; ``str()`` says what is refused."""
 
 
-class Rejected(ApplyProblem):
+class RejectedRowError(ApplyError):
     """The database refuses the change permanently."""
 
 
-class Stale(Rejected):
+class StaleRowError(RejectedRowError):
     """Tables or columns have changed since they were read; permanent if it happens again."""
 
 
-class Orphan(Rejected):
+class OrphanRowError(RejectedRowError):
     """A row references a missing row, which may come later."""
 
 
@@ -100,7 +100,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Run a block in a transaction; raises :class:`Rejected` and :class:`SinkUnavailable`."""
+        """Run a block in a transaction; raises RejectedRowError and SinkUnavailableError."""
         with self.errors(), self.engine.connect() as connection:
             with self._settings(connection), connection.begin():
                 if self.backend != "sqlite":
@@ -127,7 +127,7 @@ class Database:
             except SQLAlchemyError:
                 # The database has rolled back the whole transaction, as after a deadlock.
                 reason = _reason(error.orig if isinstance(error, DBAPIError) else error)
-                raise SinkUnavailable(f"{self.name} can't be used: {reason}") from None
+                raise SinkUnavailableError(f"{self.name} can't be used: {reason}") from None
             raise
         else:
             connection.exec_driver_sql(f"RELEASE SAVEPOINT {name}")
@@ -187,20 +187,21 @@ class Database:
     def errors(self) -> Iterator[None]:
         """Convert errors to permanent and temporary ones, without parameters or secrets.
 
-        Raises :class:`Rejected`, :class:`Stale`, :class:`SinkUnavailable` and :class:`SinkDenied`.
+        Raises :class:`RejectedRowError`, :class:`StaleRowError`, :class:`SinkUnavailableError` and
+        :class:`SinkDeniedError`.
         """
         try:
             yield
         except DBAPIError as error:
             raise self._failed(error) from None
         except StatementError as error:
-            raise Rejected(_reason(error.orig)) from None
+            raise RejectedRowError(_reason(error.orig)) from None
         except (UnicodeError, OverflowError) as error:
-            raise Rejected(f"the driver can't write a value: {error}") from None
+            raise RejectedRowError(f"the driver can't write a value: {error}") from None
         except (CompileError, IdentifierError) as error:
-            raise Rejected(str(error)) from None
+            raise RejectedRowError(str(error)) from None
         except (SQLAlchemyError, OSError) as error:
-            raise SinkUnavailable(f"{self.name} can't be used: {error}") from None
+            raise SinkUnavailableError(f"{self.name} can't be used: {error}") from None
 
     def _failed(self, error: DBAPIError) -> Exception:
         """Return the exception to raise for a driver's error."""
@@ -208,15 +209,15 @@ class Database:
         is_lost = error.connection_invalidated
         match "passing" if is_lost else failure_of(error.orig, self.backend):
             case "final":
-                kind = Orphan if is_orphan(error.orig, self.backend) else Rejected
+                kind = OrphanRowError if is_orphan(error.orig, self.backend) else RejectedRowError
                 return kind(reason)
             case "stale":
-                return Stale(reason)
+                return StaleRowError(reason)
             case "denied":
-                return SinkDenied(f"{self.name} refuses this user: {reason}")
+                return SinkDeniedError(f"{self.name} refuses this user: {reason}")
         if self.backend == "sqlite" and (trouble := _trouble_of_file(self.engine.url, error.orig)):
-            return SinkDenied(f"{self.name} can't be used: {trouble}")
-        return SinkUnavailable(f"{self.name} can't be used: {reason}")
+            return SinkDeniedError(f"{self.name} can't be used: {trouble}")
+        return SinkUnavailableError(f"{self.name} can't be used: {reason}")
 
 
 def _make_engine(url: URL | str) -> Engine:

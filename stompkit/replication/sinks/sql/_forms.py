@@ -17,7 +17,7 @@ from stompkit.replication.values import Interval, Json, Value
 __all__ = [
     "INT64",
     "MICROSECOND",
-    "CannotStore",
+    "UnstorableValueError",
     "json_text",
     "misfit",
     "mysql_document",
@@ -45,13 +45,13 @@ _MOST_INTEGER: Final = 20
 _MOST_DIGITS: Final = 400
 
 
-class CannotStore(ValueError):
+class UnstorableValueError(ValueError):
     """A value that a column cannot hold; ``str()`` gives the reason."""
 
 
-def misfit(value: Value, wanted: str) -> CannotStore:
+def misfit(value: Value, wanted: str) -> UnstorableValueError:
     """Return the error for a value of another kind than the column holds."""
-    return CannotStore(f"{type(value).__name__} {shown(value)} is not {wanted}")
+    return UnstorableValueError(f"{type(value).__name__} {shown(value)} is not {wanted}")
 
 
 def shown(value: Value) -> str:
@@ -105,7 +105,7 @@ def sqlite_number(number: Decimal) -> object:
         return approximate
     if -(2**63) <= number < 2**63 and number == number.to_integral_value():
         return int(number)
-    raise CannotStore(f"{shown(number)} has more digits than SQLite holds but as text")
+    raise UnstorableValueError(f"{shown(number)} has more digits than SQLite holds but as text")
 
 
 def utf_8(value: str) -> bytes:
@@ -113,7 +113,7 @@ def utf_8(value: str) -> bytes:
     try:
         return value.encode()
     except UnicodeEncodeError:
-        raise CannotStore("text with a lone surrogate") from None
+        raise UnstorableValueError("text with a lone surrogate") from None
 
 
 def json_text(value: Value) -> str:
@@ -121,7 +121,7 @@ def json_text(value: Value) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError):
-        raise CannotStore(f"{type(value).__name__} is no JSON document") from None
+        raise UnstorableValueError(f"{type(value).__name__} is no JSON document") from None
 
 
 def mysql_document(text: str) -> str:
@@ -143,7 +143,7 @@ def _check_integer(text: str) -> None:
 def _check_double(text: str) -> None:
     number = Decimal(text)
     if Decimal(repr(float(text))) != number:
-        raise CannotStore(
+        raise UnstorableValueError(
             f"{shown(number)} has more digits than a number in a JSON document of MySQL holds"
         )
 
@@ -173,7 +173,7 @@ def text_of(value: Value, length: int | None = None) -> str:
         return str(Interval(microseconds=value // MICROSECOND))
     if isinstance(value, (set, frozenset)):
         if any("," in each for each in value):
-            raise CannotStore("a set with a comma in a member")
+            raise UnstorableValueError("a set with a comma in a member")
         return ",".join(sorted(value))
     if isinstance(value, (Mapping, list, tuple)):
         return json_text(value)

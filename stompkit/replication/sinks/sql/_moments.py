@@ -11,7 +11,7 @@ import re
 from datetime import timedelta
 from typing import Final
 
-from stompkit.replication.sinks.sql._forms import CannotStore, shown
+from stompkit.replication.sinks.sql._forms import UnstorableValueError, shown
 
 __all__ = ["END_OF_DAY", "mysql_moment", "postgresql_date", "postgresql_moment", "time_of_text"]
 
@@ -36,8 +36,8 @@ def postgresql_date(text: str) -> str | None:
 def postgresql_moment(text: str, *, has_zone: bool, digits: int | None) -> str | None:
     """Return text that PostgreSQL reads as that time, in UTC if the text has no zone.
 
-    ``None`` for other text. Raises :class:`CannotStore` if the column has no zone but the text
-    does, and for more ``digits`` of a second than the column has.
+    ``None`` for other text. Raises :class:`UnstorableValueError` if the column has no zone but the
+    text does, and for more ``digits`` of a second than the column has.
     """
     if text in _INFINITE:
         return text
@@ -46,10 +46,10 @@ def postgresql_moment(text: str, *, has_zone: bool, digits: int | None) -> str |
         return None
     zone, time = found["zone"] or "", found["time"] or "00:00:00"
     if zone and not has_zone and zone.strip("+-:0"):
-        raise CannotStore(f"{shown(text)} has a zone, and can't be counted in UTC")
+        raise UnstorableValueError(f"{shown(text)} has a zone, and can't be counted in UTC")
     part = time.partition(".")[2]
     if digits is not None and part[digits:].strip("0"):
-        raise CannotStore(f"{shown(text)} has more than {digits} digits of a second")
+        raise UnstorableValueError(f"{shown(text)} has more than {digits} digits of a second")
     # The server would ignore a zone for a column without one, and add its own for one with a zone.
     zone = (zone or "+00") if has_zone else ""
     return f"{found['date']} {time}{zone}{found['era'] or ''}"
@@ -58,13 +58,13 @@ def postgresql_moment(text: str, *, has_zone: bool, digits: int | None) -> str |
 def mysql_moment(text: str, digits: int | None) -> str | None:
     """Return text that MariaDB and MySQL read as that date or time; ``None`` for any other text.
 
-    Raises :class:`CannotStore` for more ``digits`` of a second than the column has.
+    Raises :class:`UnstorableValueError` for more ``digits`` of a second than the column has.
     """
     found = _MYSQL.fullmatch(text)
     if found is None:
         return None
     if digits is not None and (found["part"] or "")[digits:].strip("0"):
-        raise CannotStore(f"{shown(text)} has more than {digits} digits of a second")
+        raise UnstorableValueError(f"{shown(text)} has more than {digits} digits of a second")
     return text
 
 

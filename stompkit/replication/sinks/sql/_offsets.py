@@ -29,7 +29,7 @@ from sqlalchemy.schema import CreateColumn
 
 from stompkit.replication.events import Changeset
 from stompkit.replication.sinks.sql._tables import quote, table_options
-from stompkit.replication.values import ValueProblem
+from stompkit.replication.values import InvalidValueError
 
 __all__ = ["OffsetTable", "Owners", "storable"]
 
@@ -164,5 +164,5 @@ def _hash(changeset: Changeset) -> str | None:
     """Return the changeset's hash; ``None`` if it has values without a JSON form."""
     try:
         return changeset.hash
-    except (ValueProblem, UnicodeError):
+    except (InvalidValueError, UnicodeError):
         return None

@@ -9,16 +9,16 @@ from itertools import groupby
 from typing import Any, Final, Literal
 
 from stompkit.replication.events import Changeset, RowChange
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql._graph import parents_first
 from stompkit.replication.sinks.sql._tables import (
     Catalog,
-    TablesClash,
+    TablesClashError,
     TargetColumn,
     TargetTable,
     groups_of,
 )
-from stompkit.replication.sinks.sql._values import CannotStore
+from stompkit.replication.sinks.sql._values import UnstorableValueError
 from stompkit.replication.values import Row
 
 __all__ = ["MOST_ROWS", "Batch", "OnMissing", "Planner", "children_first", "problem_with"]
@@ -90,7 +90,7 @@ class Planner:
         self.batches: list[Batch] = []
 
     def plan(self, changesets: Sequence[Changeset]) -> list[Batch]:
-        """Return the batches of changesets; raises :class:`ApplyProblem`.
+        """Return the batches of changesets; raises :class:`ApplyError`.
 
         The catalog must have loaded all tables of the changesets.
         """
@@ -98,7 +98,7 @@ class Planner:
         found = []
         for name in names:
             # A clash is reported with the change that it prevents.
-            with suppress(TablesClash):
+            with suppress(TablesClashError):
                 found.append(self._catalog.known(*name))
         self._groups = groups_of([table for table in found if table is not None])
         for changeset in changesets:
@@ -110,7 +110,7 @@ class Planner:
     def _take(self, changeset: Changeset, change: RowChange) -> None:
         try:
             table = self._catalog.known(change.schema, change.table)
-        except TablesClash as clash:
+        except TablesClashError as clash:
             raise problem_with(changeset, change, str(clash)) from None
         if table is None:
             if self._on_missing == "ignore":
@@ -127,7 +127,7 @@ class Planner:
                 self._delete(table, changeset, change)
             else:
                 self._write(table, changeset, change)
-        except CannotStore as problem:
+        except UnstorableValueError as problem:
             raise problem_with(changeset, change, str(problem)) from None
 
     def _references_to_itself(self, table: TargetTable) -> Columns:
@@ -191,7 +191,9 @@ class Planner:
     def _image(self, table: TargetTable, change: RowChange) -> tuple[Columns, tuple[object, ...]]:
         """Return the columns and values by which a row without a key is found."""
         if not change.before:
-            raise CannotStore("neither a key nor the row before is told: key_columns can name one")
+            raise UnstorableValueError(
+                "neither a key nor the row before is told: key_columns can name one"
+            )
         columns, names = self._columns(table, change.before)
         return columns, _adapted(columns, names, change.before)
 
@@ -201,7 +203,7 @@ class Planner:
         for name in names:
             column = table.column(name)
             if column is None and self._unknown_columns == "error":
-                raise CannotStore(f"the target has no column {name!r}")
+                raise UnstorableValueError(f"the target has no column {name!r}")
             if column is not None and not column.is_generated:
                 found.append((column, name))
         return tuple(column for column, _ in found), tuple(name for _, name in found)
@@ -225,18 +227,20 @@ class Planner:
         names = tuple(told or change.key)
         missing = [name for name in names if name not in image]
         if missing:
-            raise CannotStore(f"the column {missing[0]!r} of its key is not told")
+            raise UnstorableValueError(f"the column {missing[0]!r} of its key is not told")
         key = []
         for name in names:
             column = table.column(name)
             if column is None:
-                raise CannotStore(f"the target has no column {name!r}, which is of the key")
+                raise UnstorableValueError(
+                    f"the target has no column {name!r}, which is of the key"
+                )
             key.append(column)
         rest = [name for name in image if name not in names and change.action != "delete"]
         others, other_names = self._columns(table, rest)
         written = {column.name for column in (*key, *others)}
         if len(written) < len(key) + len(others):
-            raise CannotStore("two of its columns are the same in the target")
+            raise UnstorableValueError("two of its columns are the same in the target")
         lacks = any(
             column.is_required and not column.is_generated and column.name not in written
             for column in table.columns.values()
@@ -291,14 +295,14 @@ class _Shape:
     kind: Kind
 
     def key_values(self, image: Row) -> tuple[object, ...]:
-        """Return the key of a row; raises :class:`CannotStore`."""
+        """Return the key of a row; raises :class:`UnstorableValueError`."""
         values = _adapted(self.key, self.key_names, image)
         if None in values:
-            raise CannotStore("NULL in the key")
+            raise UnstorableValueError("NULL in the key")
         return values
 
     def other_values(self, image: Row) -> tuple[object, ...]:
-        """Return the other values of a row; raises :class:`CannotStore`."""
+        """Return the other values of a row; raises :class:`UnstorableValueError`."""
         return _adapted(self.others, self.other_names, image)
 
 
@@ -310,8 +314,8 @@ def _adapted(columns: Columns, names: Sequence[str], image: Row) -> tuple[object
         for column, name in zip(columns, names, strict=True):
             value = image[name]
             values.append(value if type(value) in column.plain else column.adapt(value))
-    except CannotStore as problem:
-        raise CannotStore(f"column {name!r}: {problem}{_WAYS_OUT}") from None
+    except UnstorableValueError as problem:
+        raise UnstorableValueError(f"column {name!r}: {problem}{_WAYS_OUT}") from None
     return tuple(values)
 
 
@@ -339,16 +343,16 @@ def children_first(catalog: Catalog, changes: Iterable[RowChange]) -> list[RowCh
 
 
 def _known(catalog: Catalog, change: RowChange) -> TargetTable | None:
-    with suppress(TablesClash):
+    with suppress(TablesClashError):
         return catalog.known(change.schema, change.table)
     return None
 
 
-def problem_with(changeset: Changeset, change: RowChange, reason: str) -> ApplyProblem:
+def problem_with(changeset: Changeset, change: RowChange, reason: str) -> ApplyError:
     """Return the error for a change that cannot be applied, with the reason."""
     key = f", key {change.key!r}" if change.key else ""
     key = key if len(key) <= _SHOWN else f"{key[:_SHOWN]}..."
-    return ApplyProblem(
+    return ApplyError(
         f"changeset {changeset.sequence} of {changeset.origin!r}: {change.action} of the table"
         f" {change.name!r}{key}: {reason}"
     )

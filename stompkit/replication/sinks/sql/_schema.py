@@ -17,7 +17,7 @@ from stompkit.replication.sinks.sql._values import Family
 
 __all__ = [
     "ColumnChanges",
-    "SchemaProblem",
+    "SchemaError",
     "SourceColumn",
     "changes_of",
     "column_type",
@@ -80,7 +80,7 @@ _HOLDERS: Final[Mapping[str, frozenset[Family]]] = {
 }
 
 
-class SchemaProblem(ValueError):
+class SchemaError(ValueError):
     """Columns that cannot be created; ``str()`` gives the reason."""
 
 
@@ -103,7 +103,7 @@ class SourceColumn(msgspec.Struct, frozen=True):
 def columns_of(change: RowChange) -> list[SourceColumn]:
     """Return the columns of a change; empty if it has only a statement.
 
-    Raises :class:`SchemaProblem`.
+    Raises :class:`SchemaError`.
     """
     told = (change.after or {}).get("columns")
     if told is None:
@@ -111,10 +111,10 @@ def columns_of(change: RowChange) -> list[SourceColumn]:
     try:
         columns = msgspec.convert(told, list[SourceColumn])
     except msgspec.ValidationError as error:
-        raise SchemaProblem(f"its columns can't be read: {error}") from None
+        raise SchemaError(f"its columns can't be read: {error}") from None
     for column in columns:
         if column.type not in _HOLDERS:
-            raise SchemaProblem(f"the column {column.name!r} is of a type {column.type!r}")
+            raise SchemaError(f"the column {column.name!r} is of a type {column.type!r}")
     return columns
 
 
@@ -171,7 +171,7 @@ class ColumnChanges:
 
 
 def changes_of(change: RowChange) -> ColumnChanges:
-    """Return the renamed and retyped columns; raises :class:`SchemaProblem` if invalid."""
+    """Return the renamed and retyped columns; raises :class:`SchemaError` if invalid."""
     told = change.after or {}
     try:
         return ColumnChanges(
@@ -180,7 +180,7 @@ def changes_of(change: RowChange) -> ColumnChanges:
             msgspec.convert(told.get("untold") or "", Literal["", "names", "values"]),
         )
     except msgspec.ValidationError as error:
-        raise SchemaProblem(f"what has become of its columns can't be read: {error}") from None
+        raise SchemaError(f"what has become of its columns can't be read: {error}") from None
 
 
 def rename_columns(connection: Connection, table: TargetTable, renamed: Mapping[str, str]) -> bool:
@@ -269,18 +269,18 @@ def _backend(connection: Connection) -> str:
 
 
 def _checked(name: str, backend: str) -> str:
-    """Return a received name; raises :class:`SchemaProblem` if it is invalid."""
+    """Return a received name; raises :class:`SchemaError` if it is invalid."""
     if not name or not name.isprintable() or name != name.strip():
-        raise SchemaProblem(f"a table or a column can't be called {name[:_SHOWN_NAME]!r}")
+        raise SchemaError(f"a table or a column can't be called {name[:_SHOWN_NAME]!r}")
     if backend == "mysql" and max(name) > _LAST_OF_MYSQL:
-        raise SchemaProblem(
+        raise SchemaError(
             f"the name {name[:_SHOWN_NAME]!r} has characters beyond U+FFFF, and the target's can't "
             "have them: give it another name by --table-map, or leave the column out"
         )
     most, unit = _LONGEST_NAME[backend]
     length = len(name.encode()) if unit == "octets" else len(name)
     if length > most:
-        raise SchemaProblem(
+        raise SchemaError(
             f"the name {name[:_SHOWN_NAME]!r}... has {length} {unit}, and the target's has at most "
             f"{most}: give it another name by --table-map, or leave the column out"
         )
@@ -288,12 +288,12 @@ def _checked(name: str, backend: str) -> str:
 
 
 def _refuse_equal_names(columns: Sequence[SourceColumn], backend: str) -> None:
-    """Raise :class:`SchemaProblem` for names that are equal in a case-insensitive database."""
+    """Raise :class:`SchemaError` for names that are equal in a case-insensitive database."""
     names: dict[str, str] = {}
     for column in columns if backend != "postgresql" else ():
         other = names.setdefault(column.name.casefold(), column.name)
         if other != column.name:
-            raise SchemaProblem(
+            raise SchemaError(
                 f"the columns {other!r} and {column.name!r} differ by case only, which is no "
                 "difference in the target: leave one out by --exclude-columns"
             )
@@ -305,7 +305,7 @@ def column_type(column: SourceColumn, backend: str) -> types.TypeEngine[Any]:
     if any(number is not None and not 0 <= number < 2**31 for number in numbers) or (
         column.scale is not None and abs(column.scale) > _MOST_SCALE
     ):
-        raise SchemaProblem(f"the column {column.name!r} has digits or a length that can't be")
+        raise SchemaError(f"the column {column.name!r} has digits or a length that can't be")
     if backend == "postgresql" and column.native in _POSTGRESQL_OWN:
         return _Own(column.native)
     match column.type:

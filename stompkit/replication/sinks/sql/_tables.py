@@ -14,7 +14,7 @@ from sqlalchemy.engine.reflection import Inspector
 from sqlalchemy.exc import SAWarning
 from sqlalchemy.types import LargeBinary, TypeEngine
 
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql._values import (
     Adapt,
     Family,
@@ -27,7 +27,7 @@ from stompkit.replication.sinks.sql._values import (
 __all__ = [
     "Catalog",
     "ForeignKey",
-    "TablesClash",
+    "TablesClashError",
     "TargetColumn",
     "TargetTable",
     "groups_of",
@@ -106,7 +106,7 @@ class TargetTable:
         return found
 
 
-class TablesClash(ApplyProblem):
+class TablesClashError(ApplyError):
     """Two tables of the source map to the same one of the target; ``str()`` names both."""
 
 
@@ -159,7 +159,7 @@ class Catalog:
         return (self._schema_map[schema] or None, table) if schema in self._schema_map else None
 
     def known(self, schema: str, table: str) -> TargetTable | None:
-        """Return the cached target of a source's table; raises :class:`TablesClash`."""
+        """Return the cached target of a source's table; raises :class:`TablesClashError`."""
         return self._owned((schema, table), self._tables.get((schema, table)))
 
     def find(self, connection: Connection, schema: str, table: str) -> TargetTable | None:
@@ -195,7 +195,7 @@ class Catalog:
                 # The settings were different when that was stored.
                 owner = self._owners[found.identity] = source
             if owner != source and not self._may_share(source, owner, found):
-                raise TablesClash(
+                raise TablesClashError(
                     f"the tables {'.'.join(filter(None, owner))} and "
                     f"{'.'.join(filter(None, source))} would both be the target's table "
                     f"{found.name}: leave one out, or give them names of their own by --table-map "

@@ -21,7 +21,7 @@ from stompkit.replication._intervals import clock
 from stompkit.replication.sinks.sql._forms import (
     INT64,
     MICROSECOND,
-    CannotStore,
+    UnstorableValueError,
     json_text,
     misfit,
     mysql_document,
@@ -43,9 +43,17 @@ from stompkit.replication.sinks.sql._moments import (
 )
 from stompkit.replication.values import Interval, Json, NoDate, Value
 
-__all__ = ["Adapt", "CannotStore", "Family", "adapter", "bare_type", "family_of", "plain_types"]
+__all__ = [
+    "Adapt",
+    "Family",
+    "UnstorableValueError",
+    "adapter",
+    "bare_type",
+    "family_of",
+    "plain_types",
+]
 
-#: Function from a value to the driver's parameter; raises :class:`CannotStore`.
+#: Function from a value to the driver's parameter; raises :class:`UnstorableValueError`.
 Adapt = Callable[[Value], object]
 
 #: Kind of a column's values, independently of its database.
@@ -167,7 +175,7 @@ class _Column:
         if not isinstance(value, int):
             raise misfit(value, "a whole number")
         if self.backend == "sqlite" and value not in INT64:
-            raise CannotStore(f"{shown(value)} has more than 64 bits")
+            raise UnstorableValueError(f"{shown(value)} has more than 64 bits")
         return int(value)
 
     def to_decimal(self, value: Value) -> object:
@@ -181,7 +189,7 @@ class _Column:
         number = Decimal(value)
         if not number.is_finite():
             if self.backend != "postgresql":
-                raise CannotStore(f"{number} is not a number that it has")
+                raise UnstorableValueError(f"{number} is not a number that it has")
             return number
         if self.backend == "sqlite":
             return sqlite_number(number)
@@ -191,7 +199,7 @@ class _Column:
             beyond = -exponent - self.digits
             # Trailing zeros can be dropped without loss.
             if beyond > 0 and any(numerals[-beyond:]):
-                raise CannotStore(
+                raise UnstorableValueError(
                     f"{shown(number)} has more than {self.digits} digits behind the point"
                 )
         return value
@@ -205,15 +213,15 @@ class _Column:
         try:
             number = float(value)
         except OverflowError:
-            raise CannotStore(f"{shown(value)} is too large") from None
+            raise UnstorableValueError(f"{shown(value)} is too large") from None
         if not math.isfinite(number):
             if isinstance(value, Decimal) and value.is_finite():
-                raise CannotStore(f"{shown(value)} is too large")
+                raise UnstorableValueError(f"{shown(value)} is too large")
             # SQLite stores NaN as NULL, and MySQL has no non-finite numbers.
             if self.backend == "mysql" or (self.backend == "sqlite" and math.isnan(number)):
-                raise CannotStore(f"{number} is not a number that it has")
+                raise UnstorableValueError(f"{number} is not a number that it has")
         elif not isinstance(value, float) and Decimal(repr(number)) != value and not self.lossy:
-            raise CannotStore(f"{shown(value)} has more digits than it holds")
+            raise UnstorableValueError(f"{shown(value)} has more digits than it holds")
         return number
 
     def to_text(self, value: Value) -> object:
@@ -221,9 +229,11 @@ class _Column:
         if type(value) is not str:
             value = text_of(value, self.length)
         if self.backend == "postgresql" and "\0" in value:
-            raise CannotStore("text with a NUL character")
+            raise UnstorableValueError("text with a NUL character")
         if self.length is not None and len(value) > self.length and self.backend != "sqlite":
-            raise CannotStore(f"text of {len(value)} characters, and it holds {self.length}")
+            raise UnstorableValueError(
+                f"text of {len(value)} characters, and it holds {self.length}"
+            )
         return value
 
     def to_bytes(self, value: Value) -> object:
@@ -247,7 +257,7 @@ class _Column:
             value = parsed(datetime, value, "a date")
         if isinstance(value, datetime):
             if value.time() != time() or value.tzinfo is not None:
-                raise CannotStore(f"{value} is more than a date")
+                raise UnstorableValueError(f"{value} is more than a date")
             value = value.date()
         if not isinstance(value, date):
             raise misfit(value, "a date")
@@ -290,7 +300,7 @@ class _Column:
             if value == END_OF_DAY:
                 return self._end_of_day("24:00:00", "")
             if not timedelta() <= value < END_OF_DAY:
-                raise CannotStore(f"{value} is no time of a day")
+                raise UnstorableValueError(f"{value} is no time of a day")
             value = (datetime.min + value).time()
         if not isinstance(value, time):
             raise misfit(value, "a time")
@@ -325,7 +335,7 @@ class _Column:
             try:
                 value = _EPOCH + self._length(value)
             except OverflowError:
-                raise CannotStore(f"the interval {value} is too long") from None
+                raise UnstorableValueError(f"the interval {value} is too long") from None
         if not isinstance(value, datetime):
             if not isinstance(value, date):
                 raise misfit(value, "a time")
@@ -336,24 +346,24 @@ class _Column:
             elif value.tzinfo is not None:
                 value = value.astimezone(UTC).replace(tzinfo=None)
         except OverflowError:
-            raise CannotStore(f"{value} is out of range in UTC") from None
+            raise UnstorableValueError(f"{value} is out of range in UTC") from None
         self._whole(value, value.microsecond)
         return value.isoformat(" ", "microseconds") if self.backend == "sqlite" else value
 
     def _whole(self, value: Value, microseconds: int) -> None:
-        """Raise CannotStore if a part of a second would be lost."""
+        """Raise UnstorableValueError if a part of a second would be lost."""
         if self.digits is not None and not self.lossy and microseconds % 10 ** (6 - self.digits):
-            raise CannotStore(f"{value} has more than {self.digits} digits of a second")
+            raise UnstorableValueError(f"{value} has more than {self.digits} digits of a second")
 
     def _time_us(self, value: timedelta | Interval) -> int:
-        """Return the microseconds of an interval of time only; raise CannotStore for others."""
+        """Return an interval of time in microseconds; raise UnstorableValueError for others."""
         if isinstance(value, timedelta):
             return value // MICROSECOND
         found = value.time_us
         if found is None:
-            raise CannotStore(f"{value} has months, which have no fixed length")
+            raise UnstorableValueError(f"{value} has months, which have no fixed length")
         if value.days and not self.lossy:
-            raise CannotStore(f"{value} has days, which are not 24 hours")
+            raise UnstorableValueError(f"{value} has days, which are not 24 hours")
         return found
 
     def _length(self, value: timedelta | Interval) -> timedelta:
@@ -361,7 +371,7 @@ class _Column:
         try:
             return timedelta(microseconds=self._time_us(value))
         except OverflowError:
-            raise CannotStore(f"the interval {value} is too long") from None
+            raise UnstorableValueError(f"the interval {value} is too long") from None
 
     def to_interval(self, value: Value) -> object:
         """Return an interval; also accepts text, a number of microseconds, or a time of day."""
@@ -376,7 +386,7 @@ class _Column:
             try:
                 value = timedelta(microseconds=value)
             except OverflowError:
-                raise CannotStore(f"{value} microseconds are too many") from None
+                raise UnstorableValueError(f"{value} microseconds are too many") from None
         if isinstance(value, Interval):
             return value.in_words
         if not isinstance(value, timedelta):

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from stompkit.replication.sinks.sql._database import Database, ForeignKeys, Rejected, Stale
+from stompkit._common.moved import renamed
+from stompkit.replication.sinks.sql._database import (
+    Database,
+    ForeignKeys,
+    RejectedRowError,
+    StaleRowError,
+)
 from stompkit.replication.sinks.sql._plan import Batch, Kind
 from stompkit.replication.sinks.sql._rows import apply_batch
 from stompkit.replication.sinks.sql._schema import (
     ColumnChanges,
-    SchemaProblem,
+    SchemaError,
     SourceColumn,
     changes_of,
     columns_of,
@@ -24,23 +30,23 @@ from stompkit.replication.sinks.sql._tables import (
     quote,
     table_options,
 )
-from stompkit.replication.sinks.sql._values import CannotStore, adapter
+from stompkit.replication.sinks.sql._values import UnstorableValueError, adapter
 
 __all__ = [
     "Batch",
-    "CannotStore",
     "Catalog",
     "ColumnChanges",
     "Database",
     "ForeignKeys",
     "Kind",
-    "Rejected",
-    "SchemaProblem",
+    "RejectedRowError",
+    "SchemaError",
     "SourceColumn",
-    "Stale",
+    "StaleRowError",
     "Statements",
     "TargetColumn",
     "TargetTable",
+    "UnstorableValueError",
     "adapter",
     "apply_batch",
     "changes_of",
@@ -52,3 +58,11 @@ __all__ = [
     "rename_columns",
     "table_options",
 ]
+
+renamed(
+    __name__,
+    CannotStore="UnstorableValueError",
+    Rejected="RejectedRowError",
+    SchemaProblem="SchemaError",
+    Stale="StaleRowError",
+)

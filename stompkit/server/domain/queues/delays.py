@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from stompkit.server.domain.alarm import Alarm
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues.references import MessageReference
 from stompkit.server.domain.queues.sub_queue import DELAYED, SubQueue
@@ -163,19 +163,19 @@ class Delays:
         self.incoming_octets -= size
 
     def check(self, message: Message) -> None:
-        """Raise :class:`Refused` for a message with too long a delay."""
+        """Raise :class:`RefusedError` for a message with too long a delay."""
         broker = self._queue.host.broker
         if message.due > broker.now + broker.config.max_delay_s:
-            raise Refused(
+            raise RefusedError(
                 f"delay too long: at most {broker.config.max_delay_s:g} seconds", "bad-header"
             )
 
     def check_room(self, messages: int) -> None:
-        """Raise :class:`Refused` if there is no room for that many more delayed messages."""
+        """Raise :class:`RefusedError` if there is no room for that many more delayed messages."""
         most = self._queue.host.broker.config.max_delayed
         waiting = len(self._waiting) + self.incoming
         if waiting + messages > most:
-            raise Refused(
+            raise RefusedError(
                 f"{self._queue.name} has {waiting} delayed messages already: at most {most}",
                 "queue-full",
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.names import DURABLES, is_pattern
 from stompkit.server.domain.queues.queue import Queue
@@ -45,17 +45,19 @@ def durable_key(headers: Mapping[str, str], client_id: str | None) -> tuple[str,
     Return ``None`` for an ordinary subscription. The second value is True if several clients can
     share it. That is the case in RabbitMQ's form, with ``durable:true``, ``auto-delete:false`` and
     an ``id``. Clients of ActiveMQ and Artemis give a name, and a ``client-id`` in CONNECT. Raises
-    :class:`Refused` if the headers are incomplete.
+    :class:`RefusedError` if the headers are incomplete.
     """
     for header in _NAMES:
         if header in headers:
             if not client_id:
-                raise Refused(f"{header} needs a client-id header in CONNECT", "missing-header")
+                raise RefusedError(
+                    f"{header} needs a client-id header in CONNECT", "missing-header"
+                )
             return f"{client_id}\n{headers[header]}", False
     is_durable, is_persistent = flag(headers, "durable"), flag(headers, "persistent")
     if (is_durable or is_persistent) and not flag(headers, "auto-delete"):
         if "id" not in headers:
-            raise Refused("a durable subscription needs an id", "missing-header")
+            raise RefusedError("a durable subscription needs an id", "missing-header")
         name = headers.get("x-queue-name", headers["id"])
         return f"\n{name}", True
     return None
@@ -116,13 +118,13 @@ class DurableQueue(Queue):
         return self.record.owner or ""
 
     def check_user(self, user: str | None) -> None:
-        """Raise :class:`Refused` for a user who does not own it.
+        """Raise :class:`RefusedError` for a user who does not own it.
 
         ``None`` is an unauthenticated user, who may do everything.
         """
         owner = self.record.owner
         if user is not None and owner is not None and user != owner:
-            raise Refused("the durable subscription belongs to another user", "not-authorised")
+            raise RefusedError("the durable subscription belongs to another user", "not-authorised")
 
     @property
     def stored_as(self) -> str:

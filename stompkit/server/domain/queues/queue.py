@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from stompkit.server.domain.destinations import Blocked, Destination
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.destinations import BlockedError, Destination
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues.delays import Delays
 from stompkit.server.domain.queues.dispatcher import Dispatcher
@@ -224,16 +224,16 @@ class Queue(Destination):
         return max(0, self.messages - self.ready - self.delayed)
 
     def check(self, message: Message) -> None:
-        """Raise :class:`Refused` for a message with too long a delay."""
+        """Raise :class:`RefusedError` for a message with too long a delay."""
         if message.due:
             self._delays.check(message)
 
     def check_delays(self, messages: int, size: int) -> None:
-        """Raise :class:`Refused` if there is no room for that many more delayed messages."""
+        """Raise :class:`RefusedError` if there is no room for that many more delayed messages."""
         self._delays.check_room(messages)
 
     def check_room(self, messages: int, size: int) -> None:
-        """Raise :class:`Refused` if there is no room for that many more messages and bytes."""
+        """Raise :class:`RefusedError` if there is no room for that many more messages and bytes."""
         if self._fits(messages, size):
             return
         # Expired messages must be in memory to be dropped. They are read after this cycle: nothing
@@ -254,8 +254,8 @@ class Queue(Destination):
             has = f"{self.octets} octets"
         text = f"{self.name} is full: it has {has}"
         if (possible and self.policy.when_full == "block") or is_loading:
-            raise Blocked(text, self)
-        raise Refused(text, "queue-full")
+            raise BlockedError(text, self)
+        raise RefusedError(text, "queue-full")
 
     def _look_in_store(self) -> bool:
         """Drop expired messages that are only in the store; return True if that takes time."""

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.names import DURABLES, Kind, canonical
 from stompkit.server.domain.queues.dead_letters import DeadLetter, moved_message, read_dead_letter
@@ -58,12 +58,12 @@ class Outcome(NamedTuple):
 
     done: int = 0
     left: int = 0
-    refused: Refused | None = None
+    refused: RefusedError | None = None
     failure: StoreError | None = None
 
 
 #: Processes a message, which then leaves its queue; returns False if it has to stay. Raises
-#: :class:`Refused` if all following ones have to stay, too.
+#: :class:`RefusedError` if all following ones have to stay, too.
 Act = Callable[[Message], bool]
 
 
@@ -98,7 +98,7 @@ def put_back(host: VirtualHost) -> Act:
                 return False
             first = _as_sent(letter, target)
             target.check_room(1, first.size)
-        except Refused:
+        except RefusedError:
             return False
         target.put(first)
         host.broker.touch(target)
@@ -223,7 +223,7 @@ class Sweep:
         outcome = self._outcome
         try:
             is_done = self._act(message)
-        except Refused as refused:
+        except RefusedError as refused:
             self._is_over = True
             self._outcome = outcome._replace(left=outcome.left + 1, refused=refused)
             return False

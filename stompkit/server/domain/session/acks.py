@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import mypyc_attr
 
 from stompkit.frames import Frame, Version
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.session.subscriptions import AckMode
 
 if TYPE_CHECKING:
@@ -97,8 +97,8 @@ class PendingAcks:
 
         In the mode ``client`` these are all that the subscription delivered up to the given one
         (1.2, "SUBSCRIBE ack Header"). Entries that an open transaction has acknowledged are left
-        out. The list is empty if the delivery was withdrawn meanwhile. Raises :class:`Refused` if
-        it never existed, or has been settled.
+        out. The list is empty if the delivery was withdrawn meanwhile. Raises :class:`RefusedError`
+        if it never existed, or has been settled.
         """
         headers = frame.headers
         if self._version == "1.2":
@@ -114,7 +114,7 @@ class PendingAcks:
                 del self._lapsed[key]
             return []
         if entry is None or entry.holder is not None:
-            raise Refused(
+            raise RefusedError(
                 f"{frame.command} of {named[:100]!a}, which is not waiting for it",
                 "unknown-acknowledgement",
             )

@@ -19,8 +19,8 @@ from stompkit.frames import (
     refusal,
 )
 from stompkit.server.domain.broker import Broker
-from stompkit.server.domain.destinations import Blocked, Destination
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.destinations import BlockedError, Destination
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.messages import header_line
 from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.domain.queues.references import MessageReference
@@ -29,7 +29,7 @@ from stompkit.server.domain.session.handlers import HANDLERS, Handler
 from stompkit.server.domain.session.subscriptions import Subscription
 from stompkit.server.domain.session.transactions import Transaction
 from stompkit.server.domain.topics import Topic
-from stompkit.server.interfaces import Outlet, StoreError, StoreFull, User
+from stompkit.server.interfaces import Outlet, StoreError, StoreFullError, User
 
 __all__ = ["Connection"]
 
@@ -129,7 +129,7 @@ class Connection:
         """Register the connection; if there are too many, send an ERROR and close."""
         try:
             self.broker.connected(self)
-        except Refused as refused:
+        except RefusedError as refused:
             self.fail(refused.message, refused.code)
 
     def receive(self, data: bytes, now: float) -> None:
@@ -172,10 +172,10 @@ class Connection:
             self._log("<", frame)
         try:
             self._does[frame.command](self, frame)
-        except Blocked as blocked:
+        except BlockedError as blocked:
             self._wait_for_room(frame, blocked)
             return
-        except Refused as refused:
+        except RefusedError as refused:
             self.fail(refused.message, refused.code, receipt=frame.headers.get("receipt"))
             return
         if not self._suspended:
@@ -206,7 +206,7 @@ class Connection:
         """Reply to a frame whose write batch has succeeded or failed."""
         self._uncommitted -= 1
         if error is not None:
-            code = "store-full" if isinstance(error, StoreFull) else "store-failed"
+            code = "store-full" if isinstance(error, StoreFullError) else "store-failed"
             self.fail(f"the broker can't keep it: {error}", code, receipt=receipt)
         elif receipt is not None and not self._closing:
             self._send_receipt(receipt)
@@ -242,7 +242,7 @@ class Connection:
         """Suspend input until a question is answered, and continue with the answer.
 
         ``start`` is called with the function that takes the answer, at once or later. Until then no
-        other input is processed. ``then`` may raise :class:`Refused`.
+        other input is processed. ``then`` may raise :class:`RefusedError`.
         """
         answers: list[_T] = []
 
@@ -255,9 +255,9 @@ class Connection:
             self._suspended = False
             try:
                 then(value)
-            except Blocked as blocked:
+            except BlockedError as blocked:
                 self._wait_for_room(frame, blocked)
-            except Refused as refused:
+            except RefusedError as refused:
                 self.fail(refused.message, refused.code, receipt=frame.headers.get("receipt"))
             else:
                 if not self._suspended:
@@ -273,7 +273,7 @@ class Connection:
             waiting = True
             self._suspend()
 
-    def _wait_for_room(self, frame: Frame, blocked: Blocked) -> None:
+    def _wait_for_room(self, frame: Frame, blocked: BlockedError) -> None:
         destination = blocked.destination
         if not isinstance(destination, Queue | Topic) or "transaction" in frame.headers:
             self.fail(blocked.message, blocked.code, receipt=frame.headers.get("receipt"))

@@ -9,7 +9,7 @@ import stompkit
 from stompkit._common import LOOK_S, MOST_GRACE_S
 from stompkit.frames import COMMANDS, Frame, Role, parse_heart_beat
 from stompkit.server.domain.choices import Choice
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues.references import MessageReference
 from stompkit.server.domain.resolving import TEMPORARY, resolve, with_right
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HANDLERS", "Handler"]
 
-#: Handler of the frames of one command; raises :class:`Refused` if it fails.
+#: Handler of the frames of one command; raises :class:`RefusedError` if it fails.
 Handler: TypeAlias = "Callable[[Connection, Frame], None]"
 
 
@@ -46,7 +46,7 @@ def on_connect(connection: Connection, frame: Frame) -> None:
         name = broker.config.hosts[0] if broker.config.hosts else ""
     connection.host = broker.host(name)
     if broker.config.require_heart_beat and _beats_ms(headers) == 0:
-        raise Refused("this broker wants heart-beats", "heart-beat-required")
+        raise RefusedError("this broker wants heart-beats", "heart-beat-required")
     authenticator = broker.authenticator
     if authenticator is None:
         _accept(connection, frame, User())
@@ -61,7 +61,7 @@ def on_connect(connection: Connection, frame: Frame) -> None:
 
     def then(user: User | None) -> None:
         if user is None:
-            raise Refused("login or passcode is wrong", "not-authenticated")
+            raise RefusedError("login or passcode is wrong", "not-authenticated")
         _accept(connection, frame, user)
 
     connection.ask(frame, lambda answer: authenticator.authenticate(credentials, answer), then)
@@ -228,11 +228,11 @@ def on_begin(connection: Connection, frame: Frame) -> None:
     """Begin a transaction."""
     name = frame.headers["transaction"]
     if name in connection.transactions:
-        raise Refused(f"transaction {name[:100]!a} has begun already", "duplicate-id")
+        raise RefusedError(f"transaction {name[:100]!a} has begun already", "duplicate-id")
     broker = connection.broker
     config = broker.config
     if len(connection.transactions) >= config.max_transactions:
-        raise Refused(
+        raise RefusedError(
             f"too many open transactions: at most {config.max_transactions}",
             "too-many-transactions",
         )
@@ -354,7 +354,7 @@ def _transaction(connection: Connection, frame: Frame) -> Transaction | None:
         return None
     transaction = connection.transactions.get(name)
     if transaction is None:
-        raise Refused(f"there is no transaction {name[:100]!a}", "unknown-transaction")
+        raise RefusedError(f"there is no transaction {name[:100]!a}", "unknown-transaction")
     return transaction
 
 

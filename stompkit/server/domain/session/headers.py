@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stompkit.frames import parse_number
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.errors import RefusedError
 
 __all__ = ["flag", "number"]
 
@@ -13,8 +13,8 @@ __all__ = ["flag", "number"]
 def flag(headers: Mapping[str, str], name: str) -> bool:
     """Return True if a header is present and true.
 
-    Case does not matter, since some languages write ``True``. Raises :class:`Refused` for any other
-    word, so that a misspelt request is not ignored.
+    Case does not matter, since some languages write ``True``. Raises :class:`RefusedError` for any
+    other word, so that a misspelt request is not ignored.
     """
     value = headers.get(name)
     if value is None:
@@ -24,13 +24,13 @@ def flag(headers: Mapping[str, str], name: str) -> bool:
         return True
     if word == "false":
         return False
-    raise Refused(f"{name} {value[:40]!a} is neither true nor false", "bad-header")
+    raise RefusedError(f"{name} {value[:40]!a} is neither true nor false", "bad-header")
 
 
 def number(headers: Mapping[str, str], name: str, what: str, most_digits: int) -> int:
-    """Return a header as a number; ``what`` names it in the :class:`Refused` for other values."""
+    """Return a header as a number; ``what`` names it in the RefusedError for other values."""
     value = headers[name]
     found = parse_number(value, most_digits)
     if found is None:
-        raise Refused(f"{name} {value[:40]!a} is not a number of {what}", "bad-header")
+        raise RefusedError(f"{name} {value[:40]!a} is not a number of {what}", "bad-header")
     return found

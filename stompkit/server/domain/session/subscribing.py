@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from stompkit.frames import Frame
 from stompkit.server.domain.destinations import Destination
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.names import Kind, below_level, canonical, is_pattern, level_itself
 from stompkit.server.domain.queues.durables import DurableQueue, durable_key
 from stompkit.server.domain.queues.queue import Queue
@@ -45,12 +45,12 @@ def on_subscribe(connection: Connection, frame: Frame) -> None:
     subscription_id = headers.get("id")
     key = _key(headers)
     if key in connection.subscriptions:
-        raise Refused(f"there is a subscription with {key[:100]!a} already", "duplicate-id")
+        raise RefusedError(f"there is a subscription with {key[:100]!a} already", "duplicate-id")
     most = broker.config.max_subscriptions
     if len(connection.subscriptions) >= most:
-        raise Refused(f"too many subscriptions: at most {most}", "too-many-subscriptions")
+        raise RefusedError(f"too many subscriptions: at most {most}", "too-many-subscriptions")
     if len(connection.ledger) >= broker.config.max_unacknowledged:
-        raise Refused(
+        raise RefusedError(
             f"too many messages are not acknowledged: at most {broker.config.max_unacknowledged}",
             "too-many-unacknowledged",
         )
@@ -113,7 +113,7 @@ def _read(function: Callable[[str], _T], selector: str) -> _T:
     try:
         return function(selector)
     except SelectorError as error:
-        raise Refused(f"selector: {error}", "bad-selector") from None
+        raise RefusedError(f"selector: {error}", "bad-selector") from None
 
 
 def _key(headers: dict[str, str]) -> str:
@@ -134,7 +134,7 @@ def _ack_mode(value: str) -> AckMode:
         return AckMode(value)
     except ValueError:
         modes = ", ".join(mode.value for mode in AckMode)
-        raise Refused(f"ack mode {value[:40]!a} is none of {modes}", "bad-ack-mode") from None
+        raise RefusedError(f"ack mode {value[:40]!a} is none of {modes}", "bad-ack-mode") from None
 
 
 def _prefetch(connection: Connection, headers: dict[str, str], default: int) -> int:
@@ -189,7 +189,7 @@ def _subscribe(
     is_browser = flag(headers, "browser")
     if is_pattern(name):
         if is_browser or kind not in (Kind.QUEUE, Kind.TOPIC, Kind.DEAD_LETTERS):
-            raise Refused(f"{name[:100]!a} can't have wildcards", "bad-destination")
+            raise RefusedError(f"{name[:100]!a} can't have wildcards", "bad-destination")
         subscription.pattern = host.pattern(name)
         connection.include(key, subscription)
         _subscribe_to_all(connection, frame, subscription)
@@ -197,7 +197,7 @@ def _subscribe(
     if is_browser:
         destination = _readable(connection, name)
         if not isinstance(destination, Queue):
-            raise Refused("only queues can be browsed", "bad-destination")
+            raise RefusedError("only queues can be browsed", "bad-destination")
         # Browsing does not take messages, so that there is nothing to acknowledge.
         subscription.is_auto = True
         connection.include(key, subscription)
@@ -251,7 +251,7 @@ def _durable_user(connection: Connection) -> str | None:
 def _subscribe_to(connection: Connection, key: str, subscription: Subscription, name: str) -> None:
     destination = _readable(connection, name)
     if isinstance(destination, Fanout):
-        raise Refused(
+        raise RefusedError(
             f"{name[:100]!a} keeps nothing: subscribe to one of its children", "bad-destination"
         )
     _add(connection, key, subscription, destination)
@@ -260,7 +260,7 @@ def _subscribe_to(connection: Connection, key: str, subscription: Subscription, 
 def _readable(connection: Connection, name: str) -> Destination:
     destination = connection.host.destination(name, connection)
     if destination.owner not in (None, connection):
-        raise Refused("a temporary destination can be read by its owner only", "not-owner")
+        raise RefusedError("a temporary destination can be read by its owner only", "not-owner")
     return destination
 
 
@@ -285,7 +285,7 @@ def on_unsubscribe(connection: Connection, frame: Frame) -> None:
         queue.check_user(_durable_user(connection))
     subscription = connection.subscriptions.pop(key, None)
     if subscription is None and queue is None:
-        raise Refused(f"there is no subscription with {key[:100]!a}", "unknown-subscription")
+        raise RefusedError(f"there is no subscription with {key[:100]!a}", "unknown-subscription")
     if subscription is not None:
         connection.remove(subscription)
     if queue is not None:
@@ -298,10 +298,10 @@ def on_unsubscribe(connection: Connection, frame: Frame) -> None:
 
 def _remove_durable(connection: Connection, queue: DurableQueue) -> None:
     if connection.host.durables.get(queue.record.key) is not queue:
-        raise Refused("the durable subscription is gone", "unknown-subscription")
+        raise RefusedError("the durable subscription is gone", "unknown-subscription")
     queue.check_user(_durable_user(connection))
     if queue.subscriptions:
-        raise Refused("the durable subscription is in use", "durable-subscription-in-use")
+        raise RefusedError("the durable subscription is in use", "durable-subscription-in-use")
     connection.host.remove_durable(queue)
 
 

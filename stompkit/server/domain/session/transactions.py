@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.interfaces import Remove, Timer
 from stompkit.server.settings.broker import BrokerConfig
 
@@ -100,7 +100,7 @@ class Transaction:
         self._freed: list[tuple[Subscription, int]] = []
 
     def send(self, message: Message, others: int) -> None:
-        """Add a SEND; raises :class:`Refused` beyond the limits.
+        """Add a SEND; raises :class:`RefusedError` beyond the limits.
 
         ``others`` is the number of bytes held by other open transactions of the connection.
         """
@@ -108,7 +108,7 @@ class Transaction:
         self.octets += message.size
         most = self._config.max_transaction_bytes
         if self.octets + others > most:
-            raise Refused(
+            raise RefusedError(
                 f"transaction {self.name[:100]!a} is too large: at most {most} octets in all open"
                 " ones of a connection",
                 "transaction-too-large",
@@ -152,7 +152,7 @@ class Transaction:
     def _count(self) -> None:
         self._frames += 1
         if self._frames > self._config.max_transaction_frames:
-            raise Refused(
+            raise RefusedError(
                 f"transaction {self.name[:100]!a} has too many frames: at most"
                 f" {self._config.max_transaction_frames}",
                 "transaction-too-large",

@@ -24,7 +24,7 @@ from stompkit.server import (
     MessageReference,
     Outlet,
     PendingAcks,
-    Refused,
+    RefusedError,
     Settlement,
     Subscription,
 )
@@ -95,7 +95,7 @@ class Quirky(Answering):
     # Incoming frames.
 
     def take(self, frame: Frame) -> None:
-        """Process a frame; raises :class:`Refused` if it is rejected."""
+        """Process a frame; raises :class:`RefusedError` if it is rejected."""
         if self.is_leaving:
             # Without the rule, only pending calls of the store delay the end.
             if "disconnect-stays-open" in self.quirks:
@@ -110,7 +110,9 @@ class Quirky(Answering):
                 self.connect(frame)
             return
         if not self.is_logged_in:
-            raise Refused(f"the first frame must be CONNECT, not {frame.command}", "early-frame")
+            raise RefusedError(
+                f"the first frame must be CONNECT, not {frame.command}", "early-frame"
+            )
         if "unescapes-1.0" in self.quirks and self.version == "1.0":
             frame = self._unescaped(frame)
         self.check(frame)
@@ -127,18 +129,20 @@ class Quirky(Answering):
                 for name, value in frame.headers.items()
             }
         except ValueError as error:
-            raise Refused(f"undefined escape sequence {error}", "bad-escape") from None
+            raise RefusedError(f"undefined escape sequence {error}", "bad-escape") from None
         return Frame(frame.command, headers, frame.body)
 
     def check(self, frame: Frame) -> None:
-        """Raise :class:`Refused` for a frame that is invalid in the version."""
+        """Raise :class:`RefusedError` for a frame that is invalid in the version."""
         command = frame.command
         required = self.required(command)
         if required is None or COMMANDS[command].sender is Role.SERVER:
-            raise Refused(f"STOMP {self.version} takes no {command} frame", "unknown-command")
+            raise RefusedError(f"STOMP {self.version} takes no {command} frame", "unknown-command")
         for names in required:
             if not any(name in frame.headers for name in names):
-                raise Refused(f"{command} needs the header {' or '.join(names)}", "missing-header")
+                raise RefusedError(
+                    f"{command} needs the header {' or '.join(names)}", "missing-header"
+                )
 
     def required(self, command: str) -> Sequence[Sequence[str]] | None:
         """Return the required headers, as groups of alternatives; ``None``: unknown command."""
@@ -154,20 +158,20 @@ class Quirky(Answering):
         try:
             agreement = self.agreement(frame.headers.get("heart-beat"))
         except ValueError as error:
-            raise Refused(str(error), "bad-heart-beat") from None
+            raise RefusedError(str(error), "bad-heart-beat") from None
         checks = _CHECKS if "silent-client-two-checks" in self.quirks else 0
         self.loose.agreement = replace(agreement, checks=checks)
         self.plain(frame)
 
     def negotiated(self, frame: Frame) -> Version:
-        """Return the negotiated version; raises :class:`Refused` if there is none in common."""
+        """Return the negotiated version; raises RefusedError if there is none in common."""
         words = frame.headers.get("accept-version", "1.0").split(",")
         if "spaces-hide-versions" not in self.quirks:
             words = [word.strip() for word in words]
         for version in reversed(VERSIONS):
             if version in words:
                 return version
-        raise Refused("supported protocol versions are 1.0 1.1 1.2", "no-common-version")
+        raise RefusedError("supported protocol versions are 1.0 1.1 1.2", "no-common-version")
 
     def agreement(self, header: str | None) -> Agreement:
         """Return the heart-beats negotiated from CONNECT; raises ValueError for invalid numbers."""
@@ -185,7 +189,7 @@ class Quirky(Answering):
     def connect_again(self, frame: Frame) -> None:
         """Process a repeated CONNECT of a client that is logged in."""
         if "second-connect-answered" not in self.quirks:
-            raise Refused("the client is connected already", "unexpected-frame")
+            raise RefusedError("the client is connected already", "unexpected-frame")
         headers = {"version": self.version, "session": self.broker.new_session()}
         self.post(Frame("CONNECTED", headers))
 
@@ -288,4 +292,4 @@ class Quirky(Answering):
         elif name in self.transactions:
             self.transactions[name].settle(settlement)
         else:
-            raise Refused(f"there is no transaction {name[:100]!a}", "unknown-transaction")
+            raise RefusedError(f"there is no transaction {name[:100]!a}", "unknown-transaction")

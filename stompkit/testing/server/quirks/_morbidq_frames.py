@@ -8,7 +8,7 @@ from typing import Final
 from stompkit.frames import COMMANDS, Frame
 from stompkit.testing.server.quirks._rules.rule import Quirks
 
-__all__ = ["BadFrame", "MorbidQFraming"]
+__all__ = ["BadFrameError", "MorbidQFraming"]
 
 _NUL: Final = b"\0"
 _END: Final = b"\0\n"
@@ -19,7 +19,7 @@ _LENGTH: Final = re.compile(rb"(?m)^content-length\s*:\s*(\d+)\s*\n")
 _LENGTH_ANYWHERE: Final = re.compile(rb"(?m)^content-length\s*:\s*(\d+)\s*$")
 
 
-class BadFrame(Exception):
+class BadFrameError(Exception):
     """A frame that cannot be decoded, because no active rule allows it."""
 
 
@@ -41,7 +41,7 @@ class MorbidQFraming:
         self._pending += data.replace(_NUL, _END) if self._expands else data
 
     def next(self) -> Frame | None:
-        """Return the next frame, if it is complete; raises :class:`BadFrame` for an invalid one."""
+        """Return the next frame, if it is complete; raises BadFrameError for an invalid one."""
         while self._pending:
             line, end, rest = self._pending.partition(b"\n")
             if not end and not self._is_hopeless(line):
@@ -74,7 +74,7 @@ class MorbidQFraming:
             self._pending = rest
             return
         self._pending = self._pending.partition(_NUL)[2]
-        raise BadFrame(f"unknown command {line[:40]!a}")
+        raise BadFrameError(f"unknown command {line[:40]!a}")
 
     def _frame(self, command: str, rest: bytes) -> Frame | None:
         if "Q10" not in self._quirks:
@@ -110,7 +110,7 @@ class MorbidQFraming:
                 name, value = (name, value) if colon else (line[:-1], line)
                 headers[name.strip()] = value.strip()
             elif not colon:
-                raise BadFrame("header line without a colon")
+                raise BadFrameError("header line without a colon")
             else:
                 headers.setdefault(name, value.removesuffix("\r"))
         return headers

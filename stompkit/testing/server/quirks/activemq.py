@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from stompkit.frames import Frame, HeartBeatOffer, RemoteProtocolError, parse_heart_beat
-from stompkit.server import MessageReference, Refused, Subscription
+from stompkit.server import MessageReference, RefusedError, Subscription
 from stompkit.testing.server.quirks._answers import ECHO
 from stompkit.testing.server.quirks._connection import Quirky
 from stompkit.testing.server.quirks._heart_beats import Agreement
@@ -120,7 +120,7 @@ class ActiveMQ(Quirky):
         if self.version != "1.2" and "strange-ack-closes" in self.quirks:
             if not _ID.fullmatch(name):
                 self.refuse(RemoteProtocolError("no message-id", code="unknown-acknowledgement"))
-                raise Refused(f"{name[:40]!a} is no message-id", "unknown-acknowledgement")
+                raise RefusedError(f"{name[:40]!a} is no message-id", "unknown-acknowledgement")
         if "message-id-with-colons" not in self.quirks:
             return frame
         frame = changed(frame)

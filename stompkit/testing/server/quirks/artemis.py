@@ -11,7 +11,7 @@ from stompkit.server import (
     Broker,
     MessageReference,
     Outlet,
-    Refused,
+    RefusedError,
     Settlement,
     Subscription,
 )
@@ -52,7 +52,7 @@ class Artemis(Quirky):
     # Incoming frames.
 
     def take(self, frame: Frame) -> None:
-        """Process a frame; raises :class:`Refused` if it is rejected."""
+        """Process a frame; raises :class:`RefusedError` if it is rejected."""
         if not self.is_logged_in and frame.command not in ("CONNECT", "STOMP"):
             self.__is_deaf |= "early-frame-wedges" in self.quirks
         if self.__is_deaf:
@@ -61,7 +61,7 @@ class Artemis(Quirky):
             frame = Frame(frame.command, frame.headers | dict(frame.repeated), frame.body)
         try:
             super().take(frame)
-        except Refused as refused:
+        except RefusedError as refused:
             is_unknown = frame.command == "NACK" and refused.code == "unknown-command"
             if is_unknown and "nack-on-1.0-closes" in self.quirks:
                 self.refuse(refusal(refused.message, refused.code))
@@ -76,7 +76,7 @@ class Artemis(Quirky):
         """Return the negotiated version."""
         version = super().negotiated(frame)
         if frame.command == "STOMP" and version == "1.0" and "stomp-needs-1.1" in self.quirks:
-            raise Refused("STOMP 1.0 takes no STOMP frame", "unknown-command")
+            raise RefusedError("STOMP 1.0 takes no STOMP frame", "unknown-command")
         return version
 
     # Transactions.
@@ -171,7 +171,7 @@ class Artemis(Quirky):
         if value is None:
             return None
         if not (value.isascii() and value.removeprefix("-").isdigit()):
-            raise Refused(f"window {value[:40]!a} is not a number of octets", "bad-header")
+            raise RefusedError(f"window {value[:40]!a} is not a number of octets", "bad-header")
         return max(-1, int(value))
 
     def include(self, key: str, subscription: Subscription) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from stompkit.frames import Frame, Version, parse_heart_beat
-from stompkit.server import Broker, MessageReference, Outlet, Refused, Settlement, Subscription
+from stompkit.server import Broker, MessageReference, Outlet, RefusedError, Settlement, Subscription
 from stompkit.testing.server.quirks._answers import ECHO
 from stompkit.testing.server.quirks._coilmq_decoder import FRAMING, CoilMQDecoder
 from stompkit.testing.server.quirks._connection import Quirky
@@ -57,9 +57,11 @@ class CoilMQ(Quirky):
         if "host-is-fqdn" in self.quirks and self.negotiated(frame) == "1.2":
             host = frame.headers.get("host")
             if host is None:
-                raise Refused('"host" header is required', "unknown-host")
+                raise RefusedError('"host" header is required', "unknown-host")
             if host != _host():
-                raise Refused("Virtual hosting is not supported or host is unknown", "unknown-host")
+                raise RefusedError(
+                    "Virtual hosting is not supported or host is unknown", "unknown-host"
+                )
         super().connect(frame)
 
     def negotiated(self, frame: Frame) -> Version:
@@ -67,9 +69,9 @@ class CoilMQ(Quirky):
         if "accept-version-without-spaces" in self.quirks:
             words = frame.headers.get("accept-version")
             if words is None and frame.command == "STOMP":
-                raise Refused("No 'accept-version' specified for STOMP", "no-common-version")
+                raise RefusedError("No 'accept-version' specified for STOMP", "no-common-version")
             if words is not None and " " in words:
-                raise Refused("Malformed 'accept-version'", "no-common-version")
+                raise RefusedError("Malformed 'accept-version'", "no-common-version")
         if self.__version is None or "host-is-fqdn" not in self.quirks:
             self.__version = super().negotiated(frame)
         return self.__version
@@ -190,13 +192,15 @@ class CoilMQ(Quirky):
             return
         message = waiting[0].message
         if frame.headers["message-id"] != message.headers.get(f"{ECHO}message-id", message.id):
-            raise Refused("'Frame' object has no attribute 'destination'", "bad-acknowledgement")
+            raise RefusedError(
+                "'Frame' object has no attribute 'destination'", "bad-acknowledgement"
+            )
         self.settle(frame, waiting[:1], accepted=True)
 
     def nack(self, frame: Frame) -> None:
         """Ignore the frame."""
         if "nack-refused" in self.quirks:
-            raise Refused("Nack implementation incomplete", "nack-refused")
+            raise RefusedError("Nack implementation incomplete", "nack-refused")
         super().nack(frame)
 
     def release(self) -> None:

@@ -24,7 +24,7 @@ from stompkit.server import (
     User,
 )
 from stompkit.server.interfaces import StoreError
-from stompkit.testing.server.quirks._morbidq_frames import BadFrame, MorbidQFraming
+from stompkit.testing.server.quirks._morbidq_frames import BadFrameError, MorbidQFraming
 from stompkit.testing.server.quirks._morbidq_places import Places
 from stompkit.testing.server.quirks._rules.rule import Quirks
 
@@ -66,7 +66,7 @@ class MorbidQProtocol(Protocol):
                 if frame is None:
                     return
                 self._take(frame)
-            except BadFrame as error:
+            except BadFrameError as error:
                 self._error(str(error), str(error))
 
     def connectionLost(self, reason: Failure | None = None) -> None:

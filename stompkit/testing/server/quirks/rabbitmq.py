@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from stompkit.frames import Frame, RemoteProtocolError, parse_heart_beat, refusal
-from stompkit.server import Broker, MessageReference, Outlet, Refused
+from stompkit.server import Broker, MessageReference, Outlet, RefusedError
 from stompkit.testing.server.quirks._connection import Quirky
 from stompkit.testing.server.quirks._heart_beats import Agreement
 from stompkit.testing.server.quirks._rabbitmq_queues import DeclaredQueues
@@ -57,7 +57,7 @@ class RabbitMQ(Quirky):
         host = frame.headers.get("host", _DEFAULT_HOST)
         hosts = self.broker.config.hosts or (_DEFAULT_HOST,)
         if "host-is-vhost" in self.quirks and host not in hosts:
-            raise Refused(f"virtual host {host[:100]!a} access denied", "unknown-host")
+            raise RefusedError(f"virtual host {host[:100]!a} access denied", "unknown-host")
         super().connect(frame)
 
     def connect_again(self, frame: Frame) -> None:
@@ -85,7 +85,7 @@ class RabbitMQ(Quirky):
     def send(self, frame: Frame) -> None:
         """Add a message to its destination."""
         if "message-id" in frame.headers and "message-id-on-send-refused" in self.quirks:
-            raise Refused("'message-id' is not allowed on 'SEND'", "bad-header")
+            raise RefusedError("'message-id' is not allowed on 'SEND'", "bad-header")
         receipt, transaction = frame.headers.get("receipt"), frame.headers.get("transaction")
         if receipt is not None:
             if transaction is not None and "transaction-receipts-late" in self.quirks:
@@ -128,7 +128,9 @@ class RabbitMQ(Quirky):
             return frame
         for prefix in _SIMPLE:
             if name.startswith(prefix) and "/" in name.removeprefix(prefix):
-                raise Refused(f"{name[:100]!a} is not a valid destination", "unknown-destination")
+                raise RefusedError(
+                    f"{name[:100]!a} is not a valid destination", "unknown-destination"
+                )
         return frame if "/" in name else changed(frame, destination=f"/queue/{name}")
 
     # Transactions.
@@ -190,11 +192,15 @@ class RabbitMQ(Quirky):
         name = frame.headers[header]
         match = _ID.fullmatch(name)
         if match is None:
-            raise Refused(f"{frame.command} must include a valid {header} header", "bad-header")
+            raise RefusedError(
+                f"{frame.command} must include a valid {header} header", "bad-header"
+            )
         kind, subscription = match.groups()
         key = f"{'id' if kind == 'T' else 'destination'} {subscription}"
         if "late-ack-refused" in self.quirks and key not in self.subscriptions:
-            raise Refused(f"message {name[:100]!a} has no subscription", "unknown-subscription")
+            raise RefusedError(
+                f"message {name[:100]!a} has no subscription", "unknown-subscription"
+            )
         found = self.__ids.get(name)
         if found is None:
             # Not a valid id: its message is no longer pending.
@@ -223,7 +229,7 @@ class RabbitMQ(Quirky):
     def __settle(self, frame: Frame, *, accepted: bool) -> None:
         try:
             entries = self.ledger.find(frame)
-        except Refused:
+        except RefusedError:
             if "spent-ack-closes" not in self.quirks:
                 raise
             self.__answer(frame)
@@ -232,7 +238,7 @@ class RabbitMQ(Quirky):
         subscription = entries[-1].subscription if entries else None
         if "late-ack-refused" in self.quirks and entries:
             if subscription not in self.subscriptions.values():
-                raise Refused("the message has no subscription", "unknown-subscription")
+                raise RefusedError("the message has no subscription", "unknown-subscription")
         is_cumulative = subscription is not None and subscription.mode.value == "client"
         if is_cumulative and "ack-across-subscriptions" in self.quirks:
             named = entries[-1]

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from stompkit.client import ClientError
 
-__all__ = ["BridgeProblem", "MessageDropped", "MessageRefused", "RouteStopped"]
+__all__ = ["BridgeError", "MessageDroppedError", "MessageRefusedError", "RouteStoppedError"]
 
 
-class BridgeProblem(Exception):
+class BridgeError(Exception):
     """Invalid settings; ``str()`` has a line for each mistake."""
 
 
-class MessageRefused(ClientError):
+class MessageRefusedError(ClientError):
     """The destination refuses a message permanently; sending it again does not help."""
 
 
-class RouteStopped(ClientError):
+class RouteStoppedError(ClientError):
     """A route has stopped and needs intervention; ``str()`` gives the reason."""
 
 
-class MessageDropped(ClientError):
+class MessageDroppedError(ClientError):
     """A message was withdrawn because the source redelivers it."""

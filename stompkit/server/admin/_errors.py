@@ -8,10 +8,10 @@ import msgspec
 
 from stompkit.server.admin._shapes import Complaint, Refusal
 
-__all__ = ["Problem", "refuse"]
+__all__ = ["AdminError", "refuse"]
 
 
-class Problem(Exception):
+class AdminError(Exception):
     """A request that is refused, with an HTTP status."""
 
     def __init__(self, status: int, code: str, message: str, *, delay_s: float = 0.0) -> None:
@@ -32,5 +32,5 @@ class Problem(Exception):
 
 
 def refuse(status: int, code: str, message: str) -> NoReturn:
-    """Raise a :class:`Problem`."""
-    raise Problem(status, code, message)
+    """Raise a :class:`AdminError`."""
+    raise AdminError(status, code, message)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["MysqlProblem", "OffsetLost", "PreflightProblem", "StreamProblem"]
+__all__ = ["MysqlError", "OffsetLostError", "PreflightError", "StreamError"]
 
 
-class MysqlProblem(Exception):
+class MysqlError(Exception):
     """The base class of these errors; ``str()`` gives the reason and the remedy."""
 
 
-class PreflightProblem(MysqlProblem):
+class PreflightError(MysqlError):
     """The server is not configured for this; ``problems`` has every reason, not only the first."""
 
     def __init__(self, problems: Sequence[str]) -> None:
@@ -21,7 +21,7 @@ class PreflightProblem(MysqlProblem):
         super().__init__(f"this server can't be replicated from yet:{lines}")
 
 
-class OffsetLost(MysqlProblem):
+class OffsetLostError(MysqlError):
     """Reading cannot resume where it ended: the log is gone, was reset, or is another server's.
 
     The changes in between cannot be read from the log. A new snapshot, with empty offsets,
@@ -29,7 +29,7 @@ class OffsetLost(MysqlProblem):
     """
 
 
-class StreamProblem(MysqlProblem):
+class StreamError(MysqlError):
     """The log contains an event that cannot be expressed as row changes.
 
     ``position`` is its position, as in ``binlog.000001:4711``.

@@ -6,18 +6,18 @@ from typing import Any, Final
 
 from sqlalchemy.exc import DBAPIError
 
-__all__ = ["StoreBusy", "StoreProblem", "StoreUnavailable", "problem_of"]
+__all__ = ["ReplicaStoreError", "StoreBusyError", "StoreUnavailableError", "problem_of"]
 
 
-class StoreProblem(Exception):
+class ReplicaStoreError(Exception):
     """The database has failed, and nothing has changed; ``str()`` says why."""
 
 
-class StoreBusy(StoreProblem):
+class StoreBusyError(ReplicaStoreError):
     """Another transaction was in the way; an immediate retry may succeed."""
 
 
-class StoreUnavailable(StoreProblem):
+class StoreUnavailableError(ReplicaStoreError):
     """The database is unusable, perhaps temporarily."""
 
 
@@ -40,7 +40,7 @@ _MYSQL_GONE: Final = frozenset(
 _MYSQL_CLIENT: Final = range(2000, 3000)
 
 
-def problem_of(error: DBAPIError, dialect: str) -> StoreProblem | None:
+def problem_of(error: DBAPIError, dialect: str) -> ReplicaStoreError | None:
     """Return the store's error for a driver error; ``None`` if the statement is at fault."""
     said: Any = error.orig
     # Only the first line, because others can quote whole rows.
@@ -58,7 +58,7 @@ def problem_of(error: DBAPIError, dialect: str) -> StoreProblem | None:
         code = said.args[0] if said.args and isinstance(said.args[0], int) else 0
         is_busy, is_gone = code in _MYSQL_BUSY, code in _MYSQL_GONE or code in _MYSQL_CLIENT
     if is_busy:
-        return StoreBusy(f"the store is in use: {reason}")
+        return StoreBusyError(f"the store is in use: {reason}")
     if is_gone or error.connection_invalidated:
-        return StoreUnavailable(f"the store can't be used: {reason}")
+        return StoreUnavailableError(f"the store can't be used: {reason}")
     return None

@@ -5,22 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-__all__ = ["BrokenSpool", "DataLost", "OtherSpool", "SpoolInUse", "SpoolProblem"]
+__all__ = ["BrokenSpoolError", "DataLostError", "OtherSpoolError", "SpoolError", "SpoolInUseError"]
 
 
-class SpoolProblem(Exception):
+class SpoolError(Exception):
     """Base class of spool errors; the text says how to resolve the error."""
 
 
-class SpoolInUse(SpoolProblem):
+class SpoolInUseError(SpoolError):
     """Another process writes to the spool; the text names it."""
 
 
-class OtherSpool(SpoolProblem):
+class OtherSpoolError(SpoolError):
     """The folder contains a different spool than the expected one."""
 
 
-class DataLost(SpoolProblem):
+class DataLostError(SpoolError):
     """Requested messages are no longer retained, or never existed."""
 
     def __init__(self, text: str, *, partition: int, asked: int, there: int) -> None:
@@ -34,7 +34,7 @@ class DataLost(SpoolProblem):
         return _data_lost, (str(self), self.partition, self.asked, self.there)
 
 
-class BrokenSpool(SpoolProblem):
+class BrokenSpoolError(SpoolError):
     """A file is damaged in a way that a crash of a writer does not explain."""
 
     def __init__(self, path: Path, offset: int, reason: str) -> None:
@@ -45,8 +45,8 @@ class BrokenSpool(SpoolProblem):
         self._reason = reason
 
     def __reduce__(self) -> tuple[object, ...]:
-        return BrokenSpool, (self.path, self.offset, self._reason)
+        return BrokenSpoolError, (self.path, self.offset, self._reason)
 
 
-def _data_lost(text: str, partition: int, asked: int, there: int) -> DataLost:
-    return DataLost(text, partition=partition, asked=asked, there=there)
+def _data_lost(text: str, partition: int, asked: int, there: int) -> DataLostError:
+    return DataLostError(text, partition=partition, asked=asked, there=there)

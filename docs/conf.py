@@ -24,19 +24,19 @@ author = "the stompkit authors"
 version = release = stompkit.__version__
 extensions = ["sphinx.ext.autodoc"]
 root_doc = "index"
-# Frames and shell are not to be coloured as if they were Python.
+# Frames and shell commands must not be highlighted as Python.
 highlight_language = "text"
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True, "show-inheritance": True}
-# Types are for people to read; what is behind them may be of Twisted or of no module at all.
+# Types are for readers only; some belong to Twisted or to no documented module.
 nitpicky = False
 
 html_theme = "furo"
 html_title = f"stompkit {version}"
 html_show_sourcelink = False
 html_copy_source = False
-#: The folder of reports that pages link to; the site has the table that is made of them instead.
+#: The folder of reports that pages link to; the site has a table of them instead.
 _RESULTS: Final = "../conformance/results"
 
 _log: Final = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ _PAGE: Final = re.compile(r"(?P<page>[\w./-]+)\.rst(?P<anchor>#.*)?")
 
 
 def link_pages(app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    """Have links to ``NAME.rst``, as they have to be where the sources are read, lead to pages."""
+    """Redirect links to ``NAME.rst``, which are correct in the sources, to the pages."""
     for reference in doctree.findall(nodes.reference):
         target = str(reference.get("refuri", ""))
         if "://" in target or target.startswith(("#", "mailto:")):
@@ -63,7 +63,7 @@ def link_pages(app: Sphinx, doctree: nodes.document, docname: str) -> None:
 
 
 def without_contents(app: Sphinx, doctree: nodes.document) -> None:
-    """Leave a page's own table of contents out: the theme has one beside each page."""
+    """Remove a page's own table of contents: the theme has one beside each page."""
     for topic in list(doctree.findall(nodes.topic)):
         if "contents" in topic["classes"]:
             topic.parent.remove(topic)

@@ -22,7 +22,7 @@ __all__ = ["main"]
 _NAME: Final = "commands.rst"
 _STATUS: Final = "exit status:"
 _WIDTH: Final = 92
-#: Where it begins what an option is for.
+#: Column where the description of an option starts.
 _COLUMN: Final = 26
 _INTRODUCTION: Final = """\
 .. Made by docs/make_commands.py from the parsers of the commands: change those instead.
@@ -60,7 +60,7 @@ nobody reads its output any more has 141.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the file, or check it; the exit status."""
+    """Write the file, or check it; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, compare")
     parser.add_argument(
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def page() -> str:
-    """The page of the manual."""
+    """Return the page of the manual."""
     made = [(name, parser) for name, parser in parsers() if parser is not None]
     lines = [_INTRODUCTION]
     for name, parser in made:
@@ -98,7 +98,7 @@ def _section(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _help(parser: argparse.ArgumentParser) -> str:
-    """What --help says, in a form that does not depend on the version of Python."""
+    """Return the output of --help, in a form that does not depend on the version of Python."""
     lines = [f"{' '.join([parser.prog, *_arguments(parser)])}", ""]
     for action in parser._actions:
         if action.help == argparse.SUPPRESS or isinstance(action, argparse._HelpAction):
@@ -115,7 +115,7 @@ def _help(parser: argparse.ArgumentParser) -> str:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """What stands behind the name of a command."""
+    """Yield the arguments after the name of a command."""
     if any(action.option_strings for action in parser._actions):
         yield "[options]"
     for action in parser._actions:
@@ -126,7 +126,7 @@ def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _called(action: argparse.Action) -> str:
-    """An option with its names and what stands for its value, or an argument."""
+    """Return an option with its names and the placeholder of its value, or an argument."""
     value = "" if action.nargs == 0 else _value(action)
     return " ".join(filter(None, [", ".join(action.option_strings), value]))
 
@@ -143,7 +143,7 @@ def _value(action: argparse.Action) -> str:
 
 
 def _option(name: str, text: str) -> str:
-    """An entry: its name, and what it is for to the right of that or below."""
+    """Return an entry: its name, and its description to the right or below."""
     blanks = " " * _COLUMN
     filled = textwrap.fill(
         " ".join(text.split()),
@@ -159,7 +159,7 @@ def _option(name: str, text: str) -> str:
 
 
 def _inner(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """The parsers of the commands that a command has, and of those that they have."""
+    """Yield the parsers of all subcommands, recursively."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for each in action.choices.values():
@@ -168,7 +168,7 @@ def _inner(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]
 
 
 def _statuses(made: Sequence[tuple[str, argparse.ArgumentParser]]) -> Iterator[str]:
-    """A table of what each command says about its exit status."""
+    """Return a table of the exit statuses of each command."""
     yield _STATUSES
     yield ".. list-table::\n   :header-rows: 1\n   :widths: 20 80\n"
     yield "   * - Command\n     - Exit status"
@@ -189,12 +189,12 @@ def _statuses(made: Sequence[tuple[str, argparse.ArgumentParser]]) -> Iterator[s
 
 
 def _status(epilog: str) -> str:
-    """What is said after ``exit status:``, up to the end of the paragraph."""
+    """Return the text after ``exit status:``, up to the end of the paragraph."""
     _, found, rest = epilog.partition(_STATUS)
     if not found:
         return ""
     text = rest.strip("\n").partition("\n\n")[0]
-    if ";" not in text:  # each in a line of its own
+    if ";" not in text:  # each on a separate line
         text = re.sub(r"\n *(?=\d)", "; ", text.strip())
     text = " ".join(text.split())
     return text.replace("`", "").replace("*", "\\*").replace("|", "\\|")

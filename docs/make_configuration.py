@@ -65,7 +65,7 @@ would be in the other format.
 
 
 class _Table(NamedTuple):
-    """A table of the file: its header, keys, and the class that it is, with its defaults."""
+    """A table of the file: its header, its class, and defaults."""
 
     header: str
     cls: type
@@ -74,7 +74,7 @@ class _Table(NamedTuple):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the file, or check it; the exit status."""
+    """Write the file, or check it; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, compare")
     parser.add_argument(
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def page() -> str:
-    """The page of the manual."""
+    """Return the page of the manual."""
     tables = list(_tables())
     lines = [_INTRODUCTION]
     for table in tables:
@@ -120,7 +120,7 @@ def _with_inner(cls: type, name: str, text: str, default: object) -> Iterator[_T
 
 
 def _keys(table: _Table) -> Iterator[Field]:
-    """The keys of a table that are no tables, with their defaults there."""
+    """Yield the keys of a table that are not tables, with their defaults there."""
     for each in fields(table.cls):
         if table_of(each.hint) is None and tables_of(each.hint) is None:
             usual = each.default
@@ -136,7 +136,7 @@ def _section(table: _Table) -> Iterator[str]:
         yield _filled(paragraph) + "\n"
     for each in _keys(table):
         if not each.text:
-            # It has been said for the broker.
+            # The broker's table has the documentation.
             assert each.attribute in Policy.__struct_fields__, f"{each.name} has no documentation"
             continue
         yield f"``{each.name}``"
@@ -148,7 +148,7 @@ def _section(table: _Table) -> Iterator[str]:
 
 
 def _facts(each: Field) -> str:
-    """Type, unit and default of a key."""
+    """Return type, unit and default of a key."""
     what = described(each.hint)
     what = what.replace('"', "``") if '"' in what else what
     unit = _unit(each.name)
@@ -171,7 +171,7 @@ def _unit(name: str) -> str:
 
 
 def _shown(each: Field) -> str:
-    """A default, and in words where it is a large one."""
+    """Return a default, a large one also in words."""
     text = f"``{literal(each.default)}``"
     if not isinstance(each.default, int | float) or isinstance(each.default, bool):
         return text
@@ -186,7 +186,7 @@ def _shown(each: Field) -> str:
 
 
 def _limits(tables: Sequence[_Table]) -> Iterator[str]:
-    """A table of everything that is bounded."""
+    """Return a table of all limits."""
     yield "All limits\n----------\n"
     yield ".. list-table::\n   :header-rows: 1\n"
     yield "   * - Setting\n     - Default\n     - What is bounded"

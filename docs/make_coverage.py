@@ -46,7 +46,7 @@ _COLUMNS: Final = (
     *("Version", "Level", "Statements", "Tested on servers", "Tested on clients"),
     *("With another", "Nothing to test", "Without a case"),
 )
-#: How the catalogue says that there is nothing to test, and what to make of it here.
+#: The catalogue's marks of statements without a test, and their texts here.
 _REASONS: Final = {
     "Nothing to assert": "Nothing to test",
     "Client duty": "A duty of clients that no case can ask for",
@@ -60,7 +60,7 @@ _SPECIAL: Final = re.compile(r"([\\`*|_])")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the file, or check it; the exit status."""
+    """Write the file, or check it; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, compare")
     parser.add_argument(
@@ -78,13 +78,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def all_cases() -> list[Case]:
-    """All cases, whatever they are about."""
+    """Return all cases."""
     about_clients = [each.case for each in cases_about_clients()]
     return [*cases_about_servers(Selection()), *about_clients]
 
 
 def page(requirements: Sequence[Requirement], cases: Iterable[Case]) -> str:
-    """The page of the manual."""
+    """Return the page of the manual."""
     covering: dict[str, list[Case]] = {}
     for case in cases:
         for requirement in case.requirements:
@@ -106,7 +106,7 @@ def _title(text: str, line: str) -> str:
 
 
 def _summary(requirements: Sequence[Requirement], covering: dict[str, list[Case]]) -> Iterator[str]:
-    """How many statements there are of each level, and what becomes of them."""
+    """Yield a table with the number of statements of each level, and of their coverage."""
     yield ".. csv-table::"
     yield f"   :header: {', '.join(_COLUMNS)}\n"
     for version in (*VERSIONS, None):
@@ -125,7 +125,7 @@ def _summary(requirements: Sequence[Requirement], covering: dict[str, list[Case]
 def _counts(
     requirements: Sequence[Requirement], covering: dict[str, list[Case]]
 ) -> tuple[int, int, int, int, int, int]:
-    """All, tested on servers, on clients, with another, nothing to test, without a case."""
+    """Return the numbers: all, on servers, on clients, with another, not testable, uncovered."""
     chapters = [{case.chapter for case in covering.get(each.id, [])} for each in requirements]
     without = [each.kind for each in requirements if each.id not in covering]
     return (
@@ -141,7 +141,7 @@ def _counts(
 def _section(
     name: str, requirements: Sequence[Requirement], covering: dict[str, list[Case]]
 ) -> Iterator[str]:
-    """The statements of a section of the specification."""
+    """Return the statements of a section of the specification."""
     yield _title(name, "~")
     for each in requirements:
         yield f"``{each.id}`` ({each.level})"
@@ -155,7 +155,7 @@ def _section(
 
 
 def _reason(requirement: Requirement) -> str:
-    """Why no case tests a statement."""
+    """Return the reason why no case tests a statement."""
     if requirement.kind == "ref":
         return f"Tested with another: {requirement.how}"
     if requirement.kind != "none":
@@ -167,12 +167,12 @@ def _reason(requirement: Requirement) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A text in which nothing means anything to docutils."""
+    """Return a text with all markup of docutils escaped."""
     return _SPECIAL.sub(r"\\\1", text)
 
 
 def _filled(text: str) -> str:
-    """A paragraph of a definition."""
+    """Return a paragraph of a definition."""
     return textwrap.fill(
         " ".join(text.split()),
         _WIDTH,

@@ -23,7 +23,7 @@ _WIDTH, _HEIGHT = 1500, 1000
 
 
 def main() -> int:
-    """Take the picture; the exit status."""
+    """Take the picture; return the exit status."""
     program = chromium()
     if program is None:
         print("no Chromium: apt-get install chromium", file=sys.stderr)

@@ -39,29 +39,29 @@ _MATRIX: Final = "matrix.html"
 _RESULTS: Final = _ROOT / "conformance" / "results"
 _KNOWN: Final = _ROOT / "conformance" / "brokers"
 _WIDTH: Final = 100
-#: A user, so that the cases about others who want to log in can be run.
+#: A user, required by the cases about other logins.
 _LOGIN: Final = ["--login", "suite", "--passcode", "let me in"]
 _NEITHER: Final = ["--no-ack", "--no-receipts"]
-#: MorbidQ as our broker plays it.
+#: MorbidQ as emulated by stompkit.
 _STAND_IN: Final = "morbidq-stand-in"
-#: The brokers, in the order of the tables, and what the suite has to be told about them. A version
-#: is that of ``--broker``; the files of ``rabbitmq:4`` are called ``rabbitmq-4``.
+#: The brokers, in the order of the tables, and the options of the suite for them. A version is that
+#: of ``--broker``; the files of ``rabbitmq:4`` are called ``rabbitmq-4``.
 _BROKERS: Final[dict[str, list[str]]] = {
     "stompkit": _LOGIN,
     "activemq:5": _LOGIN,
     "activemq:6": _LOGIN,
     "artemis": _LOGIN,
-    # It has a user already.
+    # It already has a user.
     "rabbitmq:3": [],
     "rabbitmq:4": [],
     "coilmq": [],
     "morbidq": _NEITHER,
     _STAND_IN: _NEITHER,
 }
-#: Time for answers, and before nothing counts as nothing, in seconds, on a machine that is busy.
+#: Timeouts of an answer, and of its absence, in seconds, on a busy machine.
 _TIMES: Final = ["--timeout", "8", "--quiet-time", "1"]
 _NOT_OK: Final = (Verdict.FAILED, Verdict.NON_STRICT)
-#: What is kept of a wire log.
+#: Number of the events of a wire log that are kept.
 _MOST_EVENTS: Final = 40
 _MOST_CHARACTERS: Final = 400
 _SPECIAL: Final = re.compile(r"([\\`*|_])")
@@ -83,7 +83,7 @@ docs``), and ``python docs/make_results.py`` writes it beside the reports in
 
 
 class _Target(NamedTuple):
-    """A broker, what was found on it, and what is known of it."""
+    """A broker, the results of its run, and its known deviations."""
 
     broker: str
     report: Report
@@ -91,12 +91,12 @@ class _Target(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it calls itself, or else the name that it is launched by."""
+        """Product name from the broker, or else the name by which it is launched."""
         return " ".join(self.report.target.product()).strip()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what is asked for, write the files, or check the page; the exit status."""
+    """Run the requested parts, write the files, or check the page; return the exit status."""
     options = _parser().parse_args(arguments)
     brokers = [] if options.run is None else options.run or list(_BROKERS)
     old = [each for each in brokers if not _run(each, options.only, options.results, options.known)]
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def matrix() -> bytes:
-    """Return the table of all cases on all brokers, as an HTML page, made of the reports."""
+    """Return the table of all cases on all brokers, as an HTML page, from the reports."""
     return _table(_targets(_RESULTS, _KNOWN))
 
 
@@ -145,11 +145,11 @@ def _parser() -> argparse.ArgumentParser:
     return made
 
 
-# To run the suite.
+# Running the suite.
 
 
 def _run(broker: str, only: Sequence[str], results: Path, known: Path) -> bool:
-    """Run the suite on a broker and keep what is to be published; whether that was possible."""
+    """Run the suite on a broker and store the published part; return True if that was possible."""
     if broker == "morbidq" and morbidq_python() is None:
         return False
     name = _launched(broker)
@@ -167,7 +167,7 @@ def _run(broker: str, only: Sequence[str], results: Path, known: Path) -> bool:
             env={**os.environ, **environment},
             check=False,
         ).returncode
-        # What failed is what the page is about, and a broker that has not lived to the end, too.
+        # Failed cases belong on the page, as does a broker that has not survived.
         if status not in (0, 1, 3) or not path.exists():
             return False
         [report] = read(path)
@@ -178,25 +178,26 @@ def _run(broker: str, only: Sequence[str], results: Path, known: Path) -> bool:
 
 
 def _launched(broker: str) -> str:
-    """What the suite calls a broker."""
+    """Return the suite's name of a broker."""
     return broker.removesuffix("-stand-in")
 
 
 def _file_name(broker: str) -> str:
-    """The name of a broker's files, without suffix."""
+    """Return the name of a broker's files, without suffix."""
     return broker.replace(":", "-")
 
 
 def _known(broker: str, known: Path) -> Path | None:
-    """The list of known deviations, by the version where it has one."""
+    """Return the list of known deviations, that of the version if there is one."""
     lists = {path.stem: path for path in known.glob("*.toml")}
     return expectations_of(_launched(broker), lists)
 
 
 def published(report: Report, label: str) -> Report:
-    """A report without the name of this machine, its ports and the time of day.
+    """Return a report without the name of this machine, its ports and the time of day.
 
-    ``label`` stands for the address. Wire logs are of what is not OK only, and short.
+    ``label`` stands for the address. Wire logs are shortened, and kept for cases that are not OK
+    only.
     """
     hide = _without_host_names()
     report.target.address = label
@@ -211,14 +212,14 @@ def published(report: Report, label: str) -> Report:
 
 
 def _lines(report: Report) -> bytes:
-    """A report as JSON with a line for each case, so that what has changed can be seen."""
+    """Return a report as JSON with a line for each case, so that diffs are readable."""
     cases = b",\n".join(map(msgspec.json.encode, report.results))
     around = msgspec.json.encode(msgspec.structs.replace(report, results=[]))
     return around.replace(b'"results":[]', b'"results":[\n%b\n]' % cases, 1) + b"\n"
 
 
 def _without_host_names() -> Callable[[str], str]:
-    """What replaces the names of this machine in a text."""
+    """Return a function that replaces the names of this machine in a text."""
     names = {socket.gethostname(), socket.gethostname().partition(".")[0], socket.getfqdn()}
     words = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
     # Not as a part of another word; but after an escape sequence, as in ID\\cNAME.
@@ -227,7 +228,7 @@ def _without_host_names() -> Callable[[str], str]:
 
 
 def _shortened(wire: list[WireEvent], hide: Callable[[str], str]) -> list[WireEvent]:
-    """The beginning and the end of a wire log."""
+    """Return the beginning and the end of a wire log."""
     half = _MOST_EVENTS // 2
     if len(wire) > _MOST_EVENTS:
         gap = WireEvent(0, wire[half].at_ms, ".", f"({len(wire) - 2 * half} events left out)")
@@ -239,11 +240,11 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
 
 
-# To make the page.
+# Making the page.
 
 
 def _targets(results: Path, known: Path) -> Iterator[_Target]:
-    """The brokers that there are results of, judged by what is known now."""
+    """Return the brokers with results, judged by the current known deviations."""
     for broker in _BROKERS:
         path, listed = results / f"{_file_name(broker)}.json", _known(broker, known)
         if path.exists():
@@ -257,7 +258,7 @@ def _targets(results: Path, known: Path) -> Iterator[_Target]:
 
 
 def page(targets: Sequence[_Target]) -> str:
-    """The page of the manual."""
+    """Return the page of the manual."""
     lines = [_INTRODUCTION, *_totals(targets)]
     for target in targets:
         lines += _section(target)
@@ -280,7 +281,7 @@ def _totals(targets: Sequence[_Target]) -> Iterator[str]:
 
 
 def _profiles(targets: Sequence[_Target]) -> Iterator[str]:
-    """What each does where it is free to choose, side by side."""
+    """Yield a table of the choices of each broker, side by side."""
     profiles = [target.report.profile() for target in targets]
     names = sorted({name for profile in profiles for name in profile}, key=str.casefold)
     yield _title("Profile")
@@ -294,7 +295,7 @@ def _profiles(targets: Sequence[_Target]) -> Iterator[str]:
 
 
 def _section(target: _Target) -> Iterator[str]:
-    """One broker: its verdicts by chapter, and every deviation."""
+    """Return the section of one broker: its verdicts by chapter, and every deviation."""
     report = target.report
     yield _title(_escaped(target.name))
     facts = f"STOMP {', '.join(report.target.versions)}; suite {report.suite_version}."
@@ -324,7 +325,7 @@ def _section(target: _Target) -> Iterator[str]:
 
 
 def _deviations(target: _Target) -> Iterator[str]:
-    """Every case that is not OK, with the reason: those that have one in common together."""
+    """Return every case that is not OK, grouped by the reason."""
     groups: dict[tuple[Verdict, str], list[CaseResult]] = {}
     for verdict in _NOT_OK:
         for result in target.report.results:
@@ -340,7 +341,7 @@ def _deviations(target: _Target) -> Iterator[str]:
 
 
 def _reason(known: Expectations | None, result: CaseResult) -> str:
-    """What the list says, or else what was seen."""
+    """Return the reason in the list, or else the observation."""
     listed: Deviation | None = known.of(result.id) if known and result.expected else None
     if listed is None:
         return f"*no reason is known*: {_escaped(result.detail)}"
@@ -360,7 +361,7 @@ def _row(*cells: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A text in which nothing means anything to docutils."""
+    """Return a text with all markup of docutils escaped."""
     return _SPECIAL.sub(r"\\\1", text)
 
 

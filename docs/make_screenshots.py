@@ -34,7 +34,7 @@ max_deliveries = 1
 [store]
 path = {data}
 """
-#: Names, messages sent in a second, and seconds that a reader needs for one; 0 for no reader.
+#: Names, messages sent per second, and seconds that a consumer needs for one; 0 for no consumer.
 _QUEUES: Final = [
     ("/queue/orders.eu", 31.0, 0.030),
     ("/queue/orders.us", 18.0, 0.015),
@@ -47,7 +47,7 @@ _QUEUES: Final = [
 ]
 _TOPICS: Final = [("/topic/prices.gold.eur", 12.0), ("/topic/prices.silver.eur", 7.0)]
 _DESK, _PHONE = (1280, 860), (360, 780)
-#: What is taken: a name, a view, a colour scheme, a size, and what is done before.
+#: The pictures: a name, a view, a colour scheme, a size, and actions before.
 _PICTURES: Final = [
     ("overview", "overview", "light", _DESK, ""),
     ("overview-dark", "overview", "dark", _DESK, ""),
@@ -59,12 +59,12 @@ _PICTURES: Final = [
     ("frames", "frames", "light", _DESK, ""),
 ]
 _LIMIT_BYTES: Final = 150 * 1024
-#: So long the small charts of a list fill, in seconds, before it is taken.
+#: Time in seconds in which the small charts of a list fill, before the picture is taken.
 _LIST_S: Final = 20.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Take the pictures; the exit status, 1 where one has become too large."""
+    """Take the pictures; return the exit status, 1 if one has become too large."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=310.0, help="how long clients run before")
     into = Path(__file__).parent / "pictures"
@@ -100,7 +100,7 @@ def _take(
     size: tuple[int, int],
     opened: str,
 ) -> int:
-    """Make one picture, in the page that has looked on all the time; its size in octets."""
+    """Take one picture of the page that was open all the time; return its size in bytes."""
     browser = console.browser
     browser.emulate(color_scheme=scheme, reduced_motion=True)
     browser.resize(*size)
@@ -119,16 +119,16 @@ def _take(
 
 
 class Shop:
-    """Clients that send, read and refuse, each in a thread; a context manager."""
+    """Clients that send, consume and reject, each in a thread; a context manager."""
 
     def __init__(self, broker: Operated) -> None:
-        """Nobody is there yet."""
+        """Prepare without starting anything."""
         self._broker = broker
         self._is_over = Event()
         self._threads: list[Thread] = []
 
     def __enter__(self) -> Shop:
-        """Open it."""
+        """Start the clients."""
         for name, rate, work_s in _QUEUES:
             self._begin(self._send, name, rate)
             if work_s:
@@ -140,19 +140,19 @@ class Shop:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        """Stop the clients."""
         self._is_over.set()
         for thread in self._threads:
             thread.join()
 
     def run_for(self, seconds: float) -> None:
-        """Let everybody work."""
+        """Keep the clients running for this time."""
         self._is_over.wait(seconds)
 
     def _begin(self, work: Callable[..., None], *about: object) -> None:
         def run() -> None:
             endpoint = self._broker.endpoint
-            # The broker goes away first.
+            # The broker ends first.
             with suppress(ClientFailureError, OSError):
                 with StompClient.connect(endpoint["host"], endpoint["port"]) as client:
                     work(client, *about)
@@ -164,7 +164,7 @@ class Shop:
         phase = random.uniform(0, math.tau)
         number = 1000
         while True:
-            # Some hours are better than others.
+            # The rate varies with the time.
             now = rate * (1 + 0.45 * math.sin(time.monotonic() / 23 + phase))
             if self._is_over.wait(random.expovariate(now)):
                 return
@@ -191,7 +191,7 @@ class Shop:
                 continue
             if not is_queue:
                 continue
-            # Work takes time, and sometimes fails.
+            # Processing takes time, and sometimes fails.
             self._is_over.wait(work_s * random.uniform(0.6, 1.4))
             settle = client.nack if random.random() < 0.004 else client.ack
             settle(message, receipt=False)

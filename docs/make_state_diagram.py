@@ -50,7 +50,7 @@ server.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the files, or check them; the exit status."""
+    """Write the files, or check them; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, compare")
     parser.add_argument(
@@ -69,13 +69,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def meanings() -> dict[State, str]:
-    """What each state means, as the module of the table says it."""
+    """Return the meaning of each state, from the docstring of the table's module."""
     lines = re.findall(r"^ {4}([A-Z]+) +(.+)$", _states.__doc__ or "", re.MULTILINE)
     return {State[name]: text for name, text in lines}
 
 
 def dot() -> str:
-    """The picture, in the language of Graphviz."""
+    """Return the diagram in the language of Graphviz."""
     return "\n".join(["digraph sessions {", "    rankdir=LR;", *_statements(), "}", ""])
 
 
@@ -92,7 +92,7 @@ def _statements() -> Iterator[str]:
 
 
 def page() -> str:
-    """The page of the manual."""
+    """Return the page of the manual."""
     text = [_INTRODUCTION]
     text += [f"{state.name}\n    {meaning}.\n" for state, meaning in meanings().items()]
     text.append(_TABLES)
@@ -117,7 +117,7 @@ def _table(role: Role) -> str:
 
 
 def _moves(role: Role, state: State) -> dict[State, list[str]]:
-    """The commands that lead from one state to each other."""
+    """Return the commands that lead from one state to each other."""
     moves: dict[State, list[str]] = {}
     for command, following in TRANSITIONS[role, state].items():
         moves.setdefault(following, []).append(command)

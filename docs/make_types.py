@@ -196,7 +196,7 @@ _TARGETS: Final[Mapping[str, tuple[str, Dialect]]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the page, or see whether it is that of the code; gives the status to exit with."""
+    """Write the page, or compare it with the code; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing")
     parser.add_argument("--into", type=Path, default=Path(__file__).parent, metavar="DIRECTORY")
@@ -234,14 +234,14 @@ def _page() -> str:
 
 
 def _forms(each: tuple[str, object]) -> list[str]:
-    """What a value becomes where no column says what it has to be."""
+    """Return the forms of a value without information about its column."""
     name, value = each
     made = to_json(value), document({"c": value})["c"]
     return [f"``{name}``", *(f"``{json.dumps(form)}``" for form in made)]
 
 
 def _columns(types: Mapping[str, Mapping[str, Any]], *, is_key: bool = False) -> Iterator[str]:
-    """The columns that are made for types, by the names that a source has for these."""
+    """Yield the columns that are created for types, by the sources' names for these."""
     rows = []
     for name, told in types.items():
         column = msgspec.convert({"name": "c", "key": is_key, **told}, SourceColumn)

@@ -1,8 +1,8 @@
-"""Makes the pictures of a browser smaller: nothing is lost but what cannot be seen.
+"""Reduce the size of browser screenshots without visible loss.
 
-Chromium packs its screenshots fast rather than small. They are of few colours: where there are at
-most 256 a picture becomes one with a palette; where there are more, the others are taken for those
-nearest to them. Source: the PNG specification, third edition, https://www.w3.org/TR/png-3/.
+Chromium optimises its screenshots for speed, not for size. They have few colours. An image with at
+most 256 colours gets a palette; with more, rare colours are replaced by the nearest ones. Source:
+the PNG specification, third edition, https://www.w3.org/TR/png-3/.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ __all__ = ["smaller"]
 
 _SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 _COLOURS: Final = 256
-#: So many of the palette are the most common ones; the others are those farthest from them.
+#: Number of the most common colours in the palette; the others are those farthest from them.
 _COMMON: Final = 160
 
 Colour = tuple[int, int, int]
 
 
 def smaller(png: bytes) -> bytes:
-    """The same picture, of 8-bit RGB or RGBA without transparency, with a palette."""
+    """Return the same picture, of 8-bit RGB or RGBA without transparency, with a palette."""
     width, height, pixels = _pixels(png)
     counted = Counter(pixels)
     palette, index = _palette(counted)
@@ -42,13 +42,13 @@ def smaller(png: bytes) -> bytes:
 
 
 def _palette(counted: Counter[Colour]) -> tuple[list[Colour], dict[Colour, int]]:
-    """The colours of a palette, and the number in it of the one to take for each that there is."""
+    """Return the colours of a palette, and the palette index for each existing colour."""
     palette: list[Colour] = []
-    #: How far each colour is from the palette, and from which of it.
+    #: For each colour the distance to the palette, and its nearest entry.
     nearest = dict.fromkeys(counted, (1 << 20, 0))
     common = [colour for colour, _ in counted.most_common(_COMMON)]
     while len(palette) < min(_COLOURS, len(counted)):
-        # What is rare may mean much, such as a green dot.
+        # A rare colour may be important, such as a green dot.
         is_common = len(palette) < len(common)
         added = common[len(palette)] if is_common else max(nearest, key=lambda each: nearest[each])
         for colour, known in nearest.items():
@@ -66,7 +66,7 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def _pixels(png: bytes) -> tuple[int, int, list[Colour]]:
-    """Width, height and the colours from the upper left to the lower right; ValueError."""
+    """Return width, height and the colours in reading order; raise ValueError."""
     if not png.startswith(_SIGNATURE):
         raise ValueError("not a PNG")
     packed = b""
@@ -96,7 +96,7 @@ def _pixels(png: bytes) -> tuple[int, int, list[Colour]]:
 
 
 def _unfiltered(data: bytes, width: int, step: int) -> list[bytearray]:
-    """The rows of ``width`` octets, of ``step`` for each pixel, as they were before the filters."""
+    """Return the unfiltered rows of ``width`` bytes, with ``step`` bytes for each pixel."""
     rows: list[bytearray] = []
     above = bytearray(width)
     for start in range(0, len(data), width + 1):

@@ -106,16 +106,16 @@ def rows(engine):
 
 
 def has_rows(engine, picture):
-    """Whether both tables are like this."""
+    """Return True if both tables have these rows."""
     return rows(engine) == picture
 
 
-# What carries it.
+# The transport.
 
 
 @contextmanager
 def in_thread(run, stop):
-    """Have something run beside the rest."""
+    """Run a function in a thread during the block."""
     thread = threading.Thread(target=run)
     thread.start()
     try:
@@ -126,7 +126,7 @@ def in_thread(run, stop):
 
 
 def wait_for(condition, jobs):
-    """Wait until something is so, as long as the jobs run."""
+    """Wait for a condition, as long as the jobs run."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         failed = [job.job for job in jobs if job.progress().phase == "failed"]
@@ -139,7 +139,7 @@ LINE = "{:<24}{:>10}{:>10}{:>12}{:>10}"
 
 
 def act_and_follow(factory, databases, store, jobs):
-    """Have the application do something, and see it arrive; what the shop was like each time."""
+    """Run the actions of the application, and wait for their arrival; return rows after each."""
     engine, replica = databases
     pictures = []
     print(LINE.format("what happens", "rows there", "rows here", "changesets", "seconds"))
@@ -150,7 +150,7 @@ def act_and_follow(factory, databases, store, jobs):
         picture = rows(engine)
         wait_for(partial(has_rows, replica, picture), jobs)
         took = time.monotonic() - begun
-        # The event store has a job of its own, which may be behind.
+        # The event store has a separate job, which may be behind.
         wait_for(lambda: jobs[0].progress().changes == jobs[1].progress().changes, jobs)
         pictures.append((title, datetime.now(UTC), picture))
         counts = [sum(map(len, rows(each).values())) for each in (engine, replica)]
@@ -160,7 +160,7 @@ def act_and_follow(factory, databases, store, jobs):
 
 
 def look_back(folder, settings, pictures):
-    """Make the shop anew as it was at each time, and compare."""
+    """Rebuild the shop as it was at each time, and compare."""
     print(f"\n{'what it was like when':<24}{'changes':>10}{'rows':>10}{'as it was':>12}")
     for number, (title, moment, picture) in enumerate(pictures):
         url = f"sqlite:///{folder}/then-{number}.sqlite"

@@ -34,16 +34,16 @@ class Pizza(Base):
 
 
 def subscribe(factory, directory, redis):
-    """Publish what the sessions of a factory commit, and store it."""
+    """Publish the commits of a factory's sessions, and store them."""
     sqlalchemy_es_pub(factory, ["pizzas"])
     if redis:
         return redis_es_sub(factory, ["pizzas"], redis, namespace="pizzeria", history=True)
-    # The notes of sessions need a file other than the one that the sessions write to.
+    # The records of sessions need another file than that of the sessions.
     return sql_es_sub(factory, ["pizzas"], f"sqlite:///{directory}/events.sqlite", history=True)
 
 
 def die_after_commit(url, directory, redis):
-    """Change a pizza; the database has committed that, and nobody else has heard of it."""
+    """Change a pizza; the database has committed that, but it is not published."""
     factory = sessionmaker(create_engine(url))
     event.listen(factory, "after_commit", lambda session: os._exit(1))
     subscribe(factory, directory, redis)
@@ -83,7 +83,7 @@ def run(directory, redis):
     process.start()
     process.join()
     print("a process has died, and left:", *prepare_commit.prepare_info())
-    # In earnest, leave a minute to those that may still be at it.
+    # In production, leave a minute to processes that may still publish.
     for each in recover(prepare_commit, engine, store=store, older_than_s=0):
         print("recovered:", *(change.after for change in each.changeset.changes))
 

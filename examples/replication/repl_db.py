@@ -32,7 +32,7 @@ class Person(Base):
 
 
 def work(sessions: sessionmaker[Session]) -> None:
-    """What an application might do."""
+    """Run the transactions of an application."""
     with sessions.begin() as session:
         session.add(Person(id=1, name="Ada", city="London"))
         session.add(Person(id=2, name="Grace", city=None))
@@ -49,7 +49,7 @@ def work(sessions: sessionmaker[Session]) -> None:
 
 
 def main(source_url: str, target_url: str) -> bool:
-    """Replicate; return whether both have the same in the end."""
+    """Replicate; return True if both are equal at the end."""
     source, target = create_engine(source_url), create_engine(target_url)
     Base.metadata.create_all(source, checkfirst=False)
     Base.metadata.create_all(target, checkfirst=False)

@@ -32,7 +32,7 @@ class Article(Base):
 
 
 class DryRun:
-    """In place of a server: keeps documents, and prints what would be sent."""
+    """Replacement for a server: stores documents, and prints the requests."""
 
     def __init__(self):
         self.documents = {}
@@ -61,7 +61,7 @@ class DryRun:
 
 
 def work(make_session):
-    """The program itself, which does not know of the index."""
+    """Run the program, which does not know of the index."""
     with make_session() as session:
         lamp, desk, vase = (Article(title=each, price=1) for each in ("Lamp", "Desk", "Vase"))
         session.add_all([lamp, desk, vase])
@@ -79,7 +79,7 @@ def main(url):
     sink = SearchSink(
         "http://nowhere" if dry_run else url,
         index="repl-{table}",
-        # Each run has a table of its own, which begins with the same keys.
+        # Each run uses different ids, since the keys of its table are the same.
         id=lambda change: f"{run}-{change.key['id']}",
         refresh=not dry_run,
         transport=DryRun() if dry_run else None,
@@ -90,7 +90,7 @@ def main(url):
         Base.metadata.create_all(engine)
         make_session = sessionmaker(engine)
         publisher = sqlalchemy_pub(make_session, ["articles"])
-        # At the end of the block all that was committed is in the index.
+        # At the end of the block all committed rows are in the index.
         with Feeder(sink) as feeder:
             work(make_session)
         publisher.close()

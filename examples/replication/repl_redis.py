@@ -39,7 +39,7 @@ def place(key):
 
 @dataclass
 class Refresh:
-    """What workers do, which get a copy of it: look what is there now, whatever has happened."""
+    """The callback of the workers, which get a copy of it: it reads the current row."""
 
     database: str
     redis: str
@@ -55,7 +55,7 @@ class Refresh:
 
 
 def work(make_session):
-    """The program itself, which does not know of the cache."""
+    """Run the program, which does not know of the cache."""
     with make_session() as session:
         ann, bob, eve = (User(name=name) for name in ("Ann", "Bob", "Eve"))
         session.add_all([ann, bob, eve])
@@ -78,7 +78,7 @@ def main(redis_url):
         replicator = QueueReplicator()
         refresh = Refresh(database, redis_url)
         replicator.event("users_write", "users_update", "users_delete", workers=2)(refresh)
-        # At the end of the block all that was committed is in the cache.
+        # At the end of the block all committed rows are in the cache.
         with replicator:
             replicator.connect()
             work(make_session)

@@ -31,7 +31,7 @@ class Book(Base):
 
 
 def work(sessions):
-    """What any program does; the last transaction is rolled back."""
+    """Run some transactions of a program; the last one is rolled back."""
     with sessions.begin() as session:
         author = Author(name="Ursula")
         session.add(author)
@@ -71,7 +71,7 @@ def by_an_outbox(engine, sessions):
     work(sessions)
     outbox.close()
 
-    # Nothing was sent yet. A relay sends it: here to the screen, which confirms at once.
+    # Nothing is published yet. A relay publishes it: here to the screen, which confirms at once.
     relay = OutboxRelay(engine, show, origin="tutorial")
     print(f"{relay.status().backlog} changesets wait in the outbox")
     stop = Event()

@@ -1,4 +1,4 @@
-"""A client that goes on with the second broker when the first one is gone."""
+"""A client that continues with the second broker after the first one has ended."""
 
 import pytest_twisted
 

@@ -1,4 +1,4 @@
-"""What a program does when the network fails: here, where the broker's receipt is on its way."""
+"""A program and a network failure: here while the broker's receipt is in flight."""
 
 from stompkit.testing.client import ClientFailureError
 

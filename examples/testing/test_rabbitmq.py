@@ -1,4 +1,4 @@
-"""A test that wants RabbitMQ, whatever the others run on."""
+"""A test that needs RabbitMQ, whichever broker the others use."""
 
 
 def test_a_rejected_order_comes_again(stomp_broker_factory):

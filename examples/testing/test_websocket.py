@@ -1,4 +1,4 @@
-"""A test of what talks STOMP over WebSocket, here with stomp.py."""
+"""A test of a STOMP client over WebSocket, here with stomp.py."""
 
 import queue
 from urllib.parse import urlsplit

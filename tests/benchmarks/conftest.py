@@ -1,4 +1,4 @@
-"""A broker for clients of benchmarks: it says what it is told to, whatever it is asked."""
+"""A scripted broker for clients of benchmarks: its output does not depend on its input."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from stompkit.frames import Frame, encode
 
 __all__ = ["Script", "delivery"]
 
-#: Takes what comes after CONNECTED, None for the end; gives a client that is logged in.
+#: Takes the bytes after CONNECTED, None for the end; returns a client that is logged in.
 Script = Callable[[bytes | None], Client]
 
 
 def delivery(number: int) -> bytes:
-    """Make the MESSAGE with a number."""
+    """Return the MESSAGE with a number."""
     headers = {"message-id": "m", "destination": "/queue/a", "subscription": "1", "ack": "a"}
     return encode(Frame("MESSAGE", headers, b"%08d" % number), "1.2")
 
 
 @pytest.fixture
 def scripted() -> Iterator[Script]:
-    """Brokers that read nothing but CONNECT."""
+    """A factory of brokers that read nothing but CONNECT."""
     with ExitStack() as stack:
 
         def make(octets: bytes | None) -> Client:

@@ -1,4 +1,4 @@
-"""Run the programs that measure a broker, and read what they have measured."""
+"""Run the programs that measure a broker, and read their results."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run one to its end; ``before`` is called in its process first, ``stderr`` is as in Popen.
 
-    ``path`` is where it, and what it starts, look for modules first.
-
-    It measures what is not compiled, which takes no compiler.
+    ``path`` is the first entry of its import path, and of its children's. It measures the
+    uncompiled package, which needs no compiler.
     """
     paths = [str(each) for each in (path, ROOT) if each is not None]
     return subprocess.run(
@@ -44,9 +43,9 @@ def run(
 
 
 def figures(done: subprocess.CompletedProcess[str], path: Path) -> dict[str, float]:
-    """What a run has written to ``path``, once it agrees with its status and its output.
+    """Return the figures in ``path``, after comparing them with the status and the output.
 
-    Whether a bound holds may be a matter of time, and decides no test.
+    A bound may depend on the time taken, and does not fail a test.
     """
     assert done.stderr == "", "progress is for terminals"
     made: dict[str, Any] = json.loads(path.read_text())
@@ -61,6 +60,6 @@ def figures(done: subprocess.CompletedProcess[str], path: Path) -> dict[str, flo
 
 
 def missing(reason: str) -> BaseException:
-    """What skips a test for which something is not installed, or fails it."""
+    """Return the exception that skips a test without a requirement, or fails it."""
     fails = os.environ.get("STOMPKIT_MQ_MISSING") == "fail"
     return (pytest.fail if fails else pytest.skip).Exception(reason)

@@ -1,4 +1,4 @@
-"""The program that measures a long backlog: that it notices what it has to, not how fast it is."""
+"""The program that measures a long backlog detects faults; speed is not tested."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def test_a_broken_bound_is_named_and_makes_the_status_1(tmp_path: Path) -> None:
 
 
 def read_all(controlling: int) -> bytes:
-    """Read what was written to a terminal that nobody has open any more."""
+    """Read the output to a terminal that has been closed."""
     read = b""
     while True:
         try:
             read += os.read(controlling, 4_096)
-        except OSError:  # Linux has this for its end
+        except OSError:  # the end of the output on Linux
             return read
 
 

@@ -1,4 +1,4 @@
-"""What the programs measure is what a wheel has, unless Python is asked for."""
+"""The programs measure the package of a wheel, unless Python is requested."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def compiler() -> None:
 
 
 def is_compiled(directory: Path, **more: str) -> bool:
-    """Whether a program says that it has measured what is compiled."""
+    """Return True if a program reports that it has measured the compiled package."""
     path = directory / "made.json"
-    # What it measures is of no interest here, however slow the machine is just now.
+    # The measured figures do not matter here, however slow the machine is.
     options = ["--rounds", "1", "--max-s", "1000", "--json", str(path)]
     command = [sys.executable, "-m", "benchmarks.start", *options]
     environ = {name: value for name, value in os.environ.items() if name != "STOMPKIT_PURE"}
@@ -64,5 +64,5 @@ def test_where_nothing_can_be_compiled_that_is_said(
     with pytest.raises(Uncompilable, match="can't be compiled here"):
         environment()
     assert not list((tmp_path / "stompkit").glob("compiled-*"))
-    # Nor is anything of the attempt left.
+    # Nothing remains of the attempt either.
     assert wait_until(lambda: len(list((tmp_path / "stompkit").iterdir())) == 1, 10)

@@ -1,4 +1,4 @@
-"""The program that measures many connections: that it opens and checks them all."""
+"""The program that measures many connections opens and checks them all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program that compares codecs: that it runs and reports, not how fast anything is."""
+"""The program that compares codecs runs and reports; speed is not tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program that measures the test harness: that it does all that it takes the time of."""
+"""The program that measures the test harness runs all the measured actions."""
 
 from __future__ import annotations
 

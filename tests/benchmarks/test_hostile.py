@@ -1,4 +1,4 @@
-"""The program that measures what hostile connections cost: that they come, and that it counts."""
+"""The program that measures the cost of hostile connections opens and counts them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_hostile_connections_come_and_nothing_is_lost(tmp_path: Path) -> None:
         assert figure[f"{what}_p99_ratio"] == pytest.approx(ratio)
         assert figure[f"{what}_p99_leaving_ms"] > 0
     assert figure["open"] > 50
-    # What the figures mean depends on it, so that they say it.
+    # The figures depend on it, so they state it.
     shares = AUTOGROUP.exists() and AUTOGROUP.read_text().strip() == "1"
     assert json.loads(made.read_text())["sessions_have_shares"] == shares
     assert ("Sessions have shares" in done.stdout) == shares

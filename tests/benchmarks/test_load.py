@@ -1,4 +1,4 @@
-"""The load generator and the comparison of brokers: that they notice what they have to."""
+"""The load generator and the comparison of brokers detect faults."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.conformance.scripted import Line, ScriptedServer, connected, receipts
 MESSAGES = 500
 CELL = {cell.name: cell for cell in CELLS}
 PEER = {peer.name: peer for peer in PEERS}
-#: What only one message of a run has.
+#: A text in only one message of a run.
 FIFTH = b" 0000000005 "
 numbers = count(1)
 
@@ -46,13 +46,13 @@ def program() -> Path:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
-    """A broker of ours, in a process of its own."""
+    """A stompkit broker, in a child process."""
     with launch(LaunchConfig()) as broker:
         yield broker
 
 
 def load(port: int, *arguments: str) -> dict[str, Any]:
-    """Run the generator with a queue or topic that nobody else has, and few messages."""
+    """Run the generator with a new queue or topic, and few messages."""
     name = f"/{'topic' if '--topic' in arguments else 'queue'}/load-{next(numbers)}"
     given = ("--port", str(port), "--destination", name, "--messages", str(MESSAGES))
     return run("stomp", *given, *arguments)
@@ -127,7 +127,7 @@ def test_connections_are_held_until_somebody_has_looked(broker: RunningBroker) -
     given = ("--port", str(broker.port), "--messages", "40", "--parallel", "16")
     with broker.client() as other, held(*given) as report:
         assert report["messages"] == 40
-        other.send("/queue/held", b"x")  # somebody else is still served
+        other.send("/queue/held", b"x")  # other clients are still served
     assert report["per_second"] == pytest.approx(40 / report["seconds"], rel=0.05)
 
 
@@ -138,7 +138,7 @@ def test_connections_that_open_too_slowly_become_fewer(broker: RunningBroker) ->
 
 
 def is_closed_by(port: int) -> bool:
-    """Whether a server has ended a connection that its client has not."""
+    """Return True if a server has closed a connection that its client has not closed."""
     lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
     return any(line.split()[2:4] == [f"0100007F:{port:04X}", "08"] for line in lines)
 
@@ -190,11 +190,11 @@ def test_a_run_that_takes_too_long_is_ended(mode: str) -> None:
                 pytest.fail("nothing is open")
 
 
-# What it has to notice.
+# Faults to be detected.
 
 
 def is_fifth(frame: Raw) -> bool:
-    """Whether a frame is the message that something happens to."""
+    """Return True for the message to which the fault is applied."""
     return frame.command == b"MESSAGE" and FIFTH in frame.body
 
 
@@ -206,15 +206,15 @@ class Loses(Fault):
     """Loses a message."""
 
     def from_server(self, frame: Raw) -> Iterable[Raw]:
-        """All but one."""
+        """Return all but one."""
         return [] if is_fifth(frame) else [frame]
 
 
 class LosesTheLast(Fault):
-    """Loses the message that nothing comes after."""
+    """Loses the last message."""
 
     def from_server(self, frame: Raw) -> Iterable[Raw]:
-        """All but one."""
+        """Return all but one."""
         return [] if b" %010d " % (MESSAGES - 1) in frame.body else [frame]
 
 
@@ -222,7 +222,7 @@ class Doubles(Fault):
     """Delivers a message twice."""
 
     def from_server(self, frame: Raw) -> Iterable[Raw]:
-        """One of them two times."""
+        """Return one of them twice."""
         return [frame] * (1 + is_fifth(frame))
 
 
@@ -232,9 +232,9 @@ class Swaps(Fault):
     held: Raw | None = None
 
     def from_server(self, frame: Raw) -> Iterable[Raw]:
-        """One of them with the next message."""
+        """Return one of them after the next message."""
         if frame.command != b"MESSAGE":
-            # The line end behind the NUL, for one.
+            # Other data, such as the line end after the NUL.
             return [frame]
         if is_fifth(frame):
             self.held = frame
@@ -244,40 +244,40 @@ class Swaps(Fault):
 
 
 class Spoils(Fault):
-    """Changes the last octet of a body."""
+    """Changes the last byte of a body."""
 
     def from_server(self, frame: Raw) -> Iterable[Raw]:
-        """One of them changed."""
+        """Return one of them changed."""
         if is_fifth(frame):
             frame.body = frame.body[:-1] + b"!"
         yield frame
 
 
 class Shortens(Fault):
-    """Cuts the last octet of a body off."""
+    """Removes the last byte of a body."""
 
     def from_server(self, frame: Raw) -> Iterable[Raw]:
-        """One of them cut."""
+        """Return one of them shortened."""
         if is_fifth(frame):
             frame.put_body(frame.body[:-1])
         yield frame
 
 
 class Invents(Fault):
-    """Makes a message one that nobody can have sent."""
+    """Changes a message to one that was never sent."""
 
     def from_server(self, frame: Raw) -> Iterable[Raw]:
-        """One of them changed."""
+        """Return one of them changed."""
         if is_fifth(frame):
             frame.body = frame.body.replace(FIFTH, b" 9999999999 ")
         yield frame
 
 
 class Miscounts(Fault):
-    """Says of a body that it is longer than it is."""
+    """Sends a content-length that is too large."""
 
     def from_server(self, frame: Raw) -> Iterable[Raw]:
-        """One of them with another header."""
+        """Return one of them with another header."""
         if is_fifth(frame):
             frame.put("content-length", str(len(frame.body) + 1))
         yield frame
@@ -287,15 +287,15 @@ class Confirms(Fault):
     """Sends a RECEIPT twice."""
 
     def from_server(self, frame: Raw) -> Iterable[Raw]:
-        """One of them two times."""
+        """Return one of them twice."""
         return [frame] * (1 + (frame.get("receipt-id") == "0000000005"))
 
 
 class ConfirmsNothing(Fault):
-    """Sends a RECEIPT that nobody asked for."""
+    """Sends a RECEIPT that was not requested."""
 
     def from_server(self, frame: Raw) -> Iterable[Raw]:
-        """One of them changed."""
+        """Return one of them changed."""
         if frame.get("receipt-id") == "0000000005":
             frame.put("receipt-id", "other")
         yield frame
@@ -305,15 +305,15 @@ class Refuses(Fault):
     """Answers ERROR."""
 
     def from_server(self, frame: Raw) -> Iterable[Raw]:
-        """An ERROR for one of them."""
+        """Return an ERROR for one of them."""
         return [Raw(b"ERROR", [b"message:no more"], b"why")] if is_fifth(frame) else [frame]
 
 
 class Leads(Fault):
-    """Delivers what was sent to another queue."""
+    """Delivers messages of another queue."""
 
     def from_client(self, frame: Raw) -> Iterable[Raw]:
-        """All of them to the first queue."""
+        """Return all of them for the first queue."""
         if frame.command == b"SEND":
             frame.put("destination", re.sub("1$", "0", frame.get("destination") or ""))
         yield frame
@@ -326,7 +326,7 @@ def test_where_order_does_not_matter_a_duplicate_does(broker: RunningBroker) -> 
 
 
 def message_of(broker: RunningBroker, fault: type[Fault], *arguments: str) -> str:
-    """What the generator says of a broker with a fault."""
+    """Return the generator's error for a broker with a fault."""
     with ScriptedServer(behind(fault, broker.host, broker.port)) as server:
         with pytest.raises(GeneratorError) as caught:
             load(server.port, *arguments)
@@ -408,7 +408,7 @@ def test_nobody_who_listens_is_told(unused_port: int) -> None:
 
 @pytest.fixture
 def unused_port() -> int:
-    """A port that nobody listens on."""
+    """Return a port on which nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port: int = listening.getsockname()[1]
         return port
@@ -482,7 +482,7 @@ def test_cells_are_chosen_by_patterns() -> None:
 
 
 def made_run(per_second: float) -> dict[str, Any]:
-    """A report of a run that took a second."""
+    """Return a report of a run that took a second."""
     return {
         "per_second": per_second, "seconds": 1.0, "broker_cpu_s": per_second / 1e5,
         "generator_cpu_s": 0.25, "others_cores": per_second / 1e4,
@@ -492,7 +492,7 @@ def made_run(per_second: float) -> dict[str, Any]:
 
 @pytest.fixture
 def results() -> list[Result]:
-    """Two brokers, of which the second is half as fast, and one that does wrong."""
+    """Two brokers, of which the second is half as fast, and a faulty one."""
     cell = CELL["queue-1-1-auto"]
     peers = [PEER[name] for name in ("stompkit", "activemq", "rabbitmq")]
     runs = [[1_000, 3_000, 2_000], [900, 1_000, 1_500], []]
@@ -514,7 +514,7 @@ def test_a_cell_that_a_peer_cannot_do_says_why() -> None:
 
 @pytest.mark.matrix
 def test_a_backlog_survives_a_kill_and_is_emptied() -> None:
-    # A budget that is nothing: as many messages as there are at least.
+    # A budget of zero: the minimum number of messages.
     with Machine() as machine:
         report = machine.run_extreme(PEER["stompkit"], CELL["backlog"], 1e-9)
     assert report["messages"] == 5_000
@@ -539,7 +539,7 @@ def test_the_rate_is_half_of_what_the_slowest_can() -> None:
 
 
 def test_a_broker_that_fails_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is begun anew for the next cell."""
+    """The failed broker is restarted for the next cell."""
     peers: list[Peer] = [PEER["relay-c"], PEER["stompkit"]]
     cells = [CELL["queue-1-1-auto"], CELL["queue-4-4-auto"]]
     with Machine() as machine:
@@ -592,7 +592,7 @@ def test_extremes_have_tables_of_their_own() -> None:
 
 
 def drawn(cell: str, broker: str, rate: int, *runs: float) -> dict[str, Any]:
-    """A result as it is in the JSON."""
+    """Return a result as in the JSON."""
     made = {"cell": cell, "kind": CELL[cell].kind, "about": "<about>", "rate": rate}
     return made | {"broker": broker, "runs": [made_run(each) for each in runs]}
 

@@ -1,4 +1,4 @@
-"""The program that measures what a slow reader costs others: that it has one, and counts."""
+"""The program that measures the cost of a slow reader has one, and counts its messages."""
 
 from __future__ import annotations
 

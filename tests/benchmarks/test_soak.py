@@ -1,4 +1,4 @@
-"""The program that has a broker work for hours: that it notices what it has to."""
+"""The soak test of a broker detects faults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.benchmarks.programs import ROOT, figures
 
 MEMORY = Series("memory_mib", "memory", 2.0, 0.03)
 HOUR_S = 3_600
-#: What must be 0 after a run without mistakes.
+#: Figures that must be 0 after a run without faults.
 NONE = (
     "lost", "doubled", "strays", "broken", "tracebacks", "left_connections", "left_subscriptions",
     "left_durables", "left_destinations", "left_messages", "left_descriptors",
@@ -28,7 +28,7 @@ NONE = (
 
 
 def sampled(value: Callable[[float], float], count: int = 360) -> list[tuple[float, float]]:
-    """An hour of samples; ``value`` is given the share of it that has passed."""
+    """Return an hour of samples; ``value`` takes the elapsed share of it."""
     return [(HOUR_S * n / count, value(n / count)) for n in range(count + 1)]
 
 
@@ -104,7 +104,7 @@ def test_too_few_samples_are_no_verdict() -> None:
 
 
 class Kept(NamedTuple):
-    """A lane with a message that the broker has confirmed."""
+    """A lane with a confirmed message."""
 
     lane: Lane
     mistakes: Mistakes
@@ -194,7 +194,7 @@ def test_mistakes_are_told_up_to_a_number_and_all_counted() -> None:
     assert len(mistakes.told) == 20
 
 
-# The picture.
+# The diagram.
 
 
 def samples(count: int) -> list[Sample]:

@@ -1,4 +1,4 @@
-"""The program that measures starts: that it starts every kind of broker, and in which order."""
+"""The program that measures starts launches every kind of broker, in the right order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A channel of replicas, carried by one option of the command."""
+"""A channel of replicas, bridged by one option of the command."""
 
 from __future__ import annotations
 

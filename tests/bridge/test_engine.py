@@ -1,4 +1,4 @@
-"""What a bridge does with messages, on a network in memory; and its headers, names and file."""
+"""A bridge on a network in memory: routing; and its headers, names and file."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_the_broker_says_what_it_is() -> None:
 def test_whatever_the_routes_no_message_comes_twice_to_a_site_and_all_is_over(
     data: st.DataObject,
 ) -> None:
-    """A flood through any graph of topics' routes: as the session does, hop by hop."""
+    """Messages flood any graph of topics' routes, hop by hop, as in a session."""
     sites = [f"s{n}" for n in range(data.draw(st.integers(2, 6)))]
     pairs = [(a, b) for a in sites for b in sites if a != b]
     routes = data.draw(st.lists(st.sampled_from(pairs), unique=True, min_size=1))
@@ -190,7 +190,7 @@ def test_whatever_the_routes_no_message_comes_twice_to_a_site_and_all_is_over(
     for _ in range(most):
         edge = {b for a, b in routes if a in edge} - near
         near |= edge
-    assert reached == near  # nobody who could have it goes without
+    assert reached == near  # every reachable destination receives it
 
 
 def test_memory_forgets_the_oldest() -> None:

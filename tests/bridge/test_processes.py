@@ -1,4 +1,4 @@
-"""``stompkit bridge`` between brokers in processes of their own, any of which is killed."""
+"""``stompkit bridge`` between brokers in child processes, any of which is killed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WINDOW = 100
 
 
 def started(name: str, config: pytest.Config, **settings: Any) -> RunningBroker:
-    """A broker of this name; one that is not installed skips the test, or fails it."""
+    """Return a broker of this name; if it is not installed, skip or fail the test."""
     try:
         return launch(LaunchConfig(name=name, **settings))
     except BrokerMissingError as missing:
@@ -39,7 +39,7 @@ def started(name: str, config: pytest.Config, **settings: Any) -> RunningBroker:
 
 
 def durable(directory: Path, port: int = 0) -> RunningBroker:
-    """A broker of ours whose messages survive it."""
+    """A stompkit broker whose messages survive a kill."""
     return launch(
         LaunchConfig(directory=directory, port=port, arguments=("--data", str(directory / "data")))
     )
@@ -56,7 +56,7 @@ def table(sites: dict[str, str], *routes: str, **top: str) -> str:
 
 
 class Bridge:
-    """``stompkit bridge`` in a process of its own."""
+    """``stompkit bridge`` in a child process."""
 
     def __init__(self, folder: Path, text: str) -> None:
         """Write its file; nothing runs yet."""
@@ -68,18 +68,18 @@ class Bridge:
 
     @property
     def log(self) -> str:
-        """What it has said."""
+        """Return its output."""
         return self._log.read_text()
 
     def start(self) -> None:
-        """Start it, or start it again."""
+        """Start it, for the first time or again."""
         self.path.unlink(missing_ok=True)
         with self._log.open("ab") as log:
             command = [sys.executable, "-m", "stompkit", "bridge", "--config", str(self.file)]
             self._process = subprocess.Popen(command, stderr=log, stdout=log)
 
     def status(self) -> list[dict[str, Any]]:
-        """How its routes are; nothing before it has said so."""
+        """Return the status of its routes; empty before the first report."""
         try:
             found: list[dict[str, Any]] = json.loads(self.path.read_bytes())["routes"]
         except FileNotFoundError:
@@ -87,7 +87,7 @@ class Bridge:
         return found
 
     def total(self, key: str) -> int:
-        """A number of all routes together."""
+        """Return the sum of a figure over all routes."""
         return sum(route[key] for route in self.status())
 
     def wait(self, condition: Callable[[], bool]) -> None:
@@ -107,13 +107,13 @@ class Bridge:
         self._process.wait(LONG_S)
 
     def end(self) -> int:
-        """Tell it to end; gives its status."""
+        """Terminate it; return its status."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(LONG_S)
 
     def ended(self) -> int:
-        """Wait until it has ended by itself; gives its status."""
+        """Wait until it has ended by itself; return its status."""
         assert self._process is not None
         return self._process.wait(LONG_S)
 
@@ -136,7 +136,7 @@ def publish(broker: RunningBroker, destination: str, numbers: range, **headers: 
 
 
 def all_of(broker: RunningBroker, destination: str, numbers: range) -> list[Delivery]:
-    """What a queue has, once each of the numbers has come."""
+    """Return all messages of a queue, once each of the numbers has arrived."""
     found: list[Delivery] = []
     wanted = {str(n).encode() for n in numbers}
     with connect(broker) as link:
@@ -154,7 +154,7 @@ def all_of(broker: RunningBroker, destination: str, numbers: range) -> list[Deli
 
 
 def check(found: list[Delivery], most_twice: int) -> None:
-    """Copies have the same id, different messages have different ones, and copies are few."""
+    """Check that copies have the same id, other messages have different ids, and copies are few."""
     ids = {(each.body, each.headers[ID]) for each in found}
     assert len({body for body, _ in ids}) == len({name for _, name in ids}) == len(ids)
     assert sum(Counter(each.body for each in found).values()) - len(ids) <= most_twice
@@ -255,7 +255,7 @@ def test_nothing_is_lost_whatever_is_killed(tmp_path: Path, victim: str, buffere
         with bridge(tmp_path, table({"a": url(a), "b": url(b)}, MOVE + more)) as made:
             with connect(b) as link:
                 inbox = link.subscribe("/queue/orders", prefetch=1)
-                assert inbox.get(LONG_S) is not None  # it is in the middle of it
+                assert inbox.get(LONG_S) is not None  # it is in the middle of its work
             if victim == "bridge":
                 made.kill()
                 made.start()
@@ -284,7 +284,7 @@ def test_a_destination_may_be_away(tmp_path: Path, buffered: bool) -> None:  # n
             if buffered:
                 made.wait(lambda: made.total("buffered") == 500)
                 made.kill()
-                a.stop()  # the buffer has all of it
+                a.stop()  # the buffer has everything
                 made.start()
             with launch(LaunchConfig(port=port)) as b:
                 found = all_of(b, "/queue/orders", range(500))

@@ -17,7 +17,7 @@ from tests.effort import in_matrix
 def commands(
     request: pytest.FixtureRequest, stomp_broker_factory: BrokerFactory
 ) -> Iterator[Commands]:
-    """Commands that find a broker."""
+    """Commands that are configured for a broker."""
     with stomp_broker_factory(request.param, frames=False) as broker:
         yield Commands(broker)
 

@@ -34,7 +34,7 @@ def environment() -> dict[str, str]:
 
 
 def run(*arguments: str | Path, said: str = "", status: int = 0) -> str:
-    """Run ``stompkit`` and give what it prints, on both streams; ``said`` is its input."""
+    """Run ``stompkit`` and return its output, on both streams; ``said`` is its input."""
     output = TextIOWrapper(BytesIO(), encoding="utf-8", write_through=True)
     with redirect_stdout(output), redirect_stderr(output), pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.stdin", TextIOWrapper(BytesIO(said.encode()), encoding="utf-8"))
@@ -50,7 +50,7 @@ def run(*arguments: str | Path, said: str = "", status: int = 0) -> str:
 
 
 def run_process(*arguments: str | Path, status: int = 0) -> str:
-    """The same in a process of its own, where what it starts prints something, too."""
+    """Run it in a child process, with the output of its children."""
     done = subprocess.run(
         [*COMMAND, *map(str, arguments)],
         env=environment(),
@@ -67,7 +67,7 @@ def run_process(*arguments: str | Path, status: int = 0) -> str:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start brokers, and end all that still run."""
+    """A function that starts brokers, and ends all that still run."""
     (tmp_path / "logs").mkdir()
     with processes(tmp_path / "logs") as start:
         yield start
@@ -312,7 +312,7 @@ def test_passwd_tells_what_it_cannot_write(tmp_path: Path) -> None:
 
 @pytest.fixture
 def data(start: Start, tmp_path: Path) -> Path:
-    """The directory of data of a broker that has ended, with three messages."""
+    """The data directory of a broker that has ended, with three messages."""
     directory, announce = tmp_path / "data", tmp_path / "announce"
     arguments = ["--data", str(directory), "--endpoint", LOOPBACK, "--announce", str(announce)]
     process = start(TWIST, *arguments)
@@ -324,7 +324,7 @@ def data(start: Start, tmp_path: Path) -> Path:
 
 
 def bodies(start: Start, tmp_path: Path, *arguments: str) -> list[bytes]:
-    """What a broker with these arguments has in its queue."""
+    """Return the bodies in the queue of a broker with these arguments."""
     announce = tmp_path / f"announce.{len(list(tmp_path.iterdir()))}"
     process = start(TWIST, "--endpoint", LOOPBACK, "--announce", str(announce), *arguments)
     with Client(announced(process, announce)[0]) as client:
@@ -424,7 +424,7 @@ def test_conformance_hands_everything_over_to_the_suite() -> None:
     assert "no case is called 'nonsense'" in run_process("conformance", "nonsense", status=2)
 
 
-# A broker for the life of a command.
+# A broker for the duration of a command.
 
 TALK = """
 import os, socket
@@ -494,7 +494,7 @@ def test_run_has_a_broker_played(option: str) -> None:
 def test_run_tells_of_a_quirk_that_there_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Where the log is kept of a broker that did not start.
+    # The folder for the log of a broker that did not start.
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     text = run_process("run", "--quirk", "nonsense", "--", "true", status=125)
     assert "Error: --quirk: 'nonsense' is neither a broker nor a rule" in text
@@ -529,7 +529,7 @@ def test_run_tells_what_it_cannot_run(arguments: list[str], status: int, problem
     assert problem in run_process("run", *arguments, status=status)
 
 
-#: Says which signal it gets, and ends with a status of its own.
+#: Prints the signal that it receives, and ends with a special status.
 LISTEN = """
 import os, signal, sys
 wanted = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGQUIT}
@@ -560,7 +560,7 @@ def test_run_hands_signals_on_to_the_command(name: str) -> None:
 def test_run_that_is_ended_before_the_command_begins_leaves_nothing(tmp_path: Path) -> None:
     temporary, data = tmp_path / "temporary", tmp_path / "data"
     temporary.mkdir()
-    # The broker stands by for as long as somebody else has its data, and is not ready.
+    # The broker is a standby as long as its data is locked, and is not ready.
     lock = DirectoryLock(data)
     assert lock.try_acquire()
     with subprocess.Popen(
@@ -570,7 +570,7 @@ def test_run_that_is_ended_before_the_command_begins_leaves_nothing(tmp_path: Pa
         stderr=subprocess.STDOUT,
         text=True,
     ) as process:
-        # The directory of the broker that is being started.
+        # The directory of the starting broker.
         assert wait_until(lambda: list(temporary.iterdir()), DEADLINE_S)
         process.send_signal(signal.SIGTERM)
         status = process.wait(DEADLINE_S)

@@ -46,12 +46,12 @@ def run(command: list[str], text: str = "") -> str:
 
 @pytest.fixture(scope="module")
 def script() -> Callable[[str], str]:
-    """The script for a shell."""
+    """Return the script for a shell."""
     return {shell: run([*COMMAND, "completion", shell]) for shell in ("bash", "zsh", "fish")}.get  # type: ignore[return-value]
 
 
 def shell(name: str) -> str:
-    """A shell; skips the test where it is not installed."""
+    """A shell; the test is skipped if it is not installed."""
     found = shutil.which(name)
     if found is None and os.environ.get("STOMPKIT_MQ_MISSING") == "fail":
         pytest.fail(f"{name} is not installed: apt-get install {name}")

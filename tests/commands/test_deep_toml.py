@@ -1,4 +1,4 @@
-"""Files of settings that no reader can take: a sentence, and no traceback."""
+"""Files of settings that are too deep to parse: one sentence, without a traceback."""
 
 from __future__ import annotations
 

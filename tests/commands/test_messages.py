@@ -1,4 +1,4 @@
-"""The commands that send, receive and move messages, in processes of their own, on real brokers."""
+"""The commands that send, receive and move messages, in child processes, on real brokers."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from tests.server.secured import secured
 
 LONG_S = 60.0
 ROOT = str(Path(stompkit.__file__).parents[1])
-#: How long nothing may come on a machine that is busy, in seconds.
+#: Time in seconds without messages, for a busy machine.
 QUIET = ["--timeout", "5"]
 QUIET_TIME = ["--quiet-time", "5"]
 
 
 class Commands:
-    """Commands that find a broker by their environment, as those of ``stompkit run`` do."""
+    """Commands configured for a broker by the environment, as those of ``stompkit run``."""
 
     def __init__(self, broker: RunningBroker) -> None:
-        """Know the broker."""
+        """Set the broker."""
         said = {
             "URL": broker.url,
             "LOGIN": broker.login,
@@ -51,7 +51,7 @@ class Commands:
         stdout: int | None = None,
         stderr: int | None = None,
     ) -> subprocess.Popen[bytes]:
-        """Start one."""
+        """Start a command."""
         return subprocess.Popen(
             [sys.executable, "-m", "stompkit", *arguments],
             env=self.environment,
@@ -61,13 +61,13 @@ class Commands:
         )
 
     def run(self, *arguments: str, said: bytes = b"", status: int = 0) -> bytes:
-        """Run one, with this on its standard input, and give what it prints."""
+        """Run a command with this standard input, and return its output."""
         output, errors = self.both(*arguments, said=said, status=status)
         assert status or not errors, errors
         return output
 
     def both(self, *arguments: str, said: bytes = b"", status: int) -> tuple[bytes, str]:
-        """The same, with what it prints to standard error."""
+        """Return its output and its standard error."""
         done = subprocess.run(
             [sys.executable, "-m", "stompkit", *arguments],
             env=self.environment,
@@ -82,7 +82,7 @@ class Commands:
         return done.stdout, errors
 
     def take(self, queue: str, count: int) -> list[bytes]:
-        """So many bodies of a queue, each a line."""
+        """Return this many bodies of a queue, each a line."""
         return self.run("receive", queue, "--count", str(count)).splitlines()
 
 
@@ -90,21 +90,21 @@ class Commands:
 def commands(
     request: pytest.FixtureRequest, stomp_broker_factory: BrokerFactory
 ) -> Iterator[Commands]:
-    """Commands that find each of the brokers."""
+    """Commands for each of the brokers."""
     with stomp_broker_factory(request.param, frames=False) as broker:
         yield Commands(broker)
 
 
 @pytest.fixture(scope="module")
 def ours(stomp_broker_factory: BrokerFactory) -> Iterator[Commands]:
-    """Commands that find a stompkit broker."""
+    """Commands for a stompkit broker."""
     with stomp_broker_factory("stompkit", frames=False) as broker:
         yield Commands(broker)
 
 
 @pytest.fixture
 def queue() -> str:
-    """A queue of the test's own."""
+    """A unique queue."""
     return f"/queue/{uuid4().hex}"
 
 
@@ -197,7 +197,7 @@ def test_a_purged_queue_is_empty(commands: Commands, queue: str) -> None:
 
 
 def test_the_brokers_refusal_is_told(commands: Commands, queue: str) -> None:
-    if commands.broker.name == "activemq":  # which takes any name, and everybody
+    if commands.broker.name == "activemq":  # accepts any name, and every user
         wrong = ["receive", queue, "--selector", "a ="]
     else:
         wrong = ["send", "/nonsense/x", "x"]
@@ -219,7 +219,7 @@ def test_a_broker_that_is_not_there_is_told(ours: Commands) -> None:
             said = ours.both(*command, *at, status=1)[1]
             assert f"can't connect to localhost:{port}: " in said
             assert "secret" not in said
-        # The next host is tried, and what is in a file or variable is found there.
+        # The next host is tried, and passcodes in a file or variable are used there.
         both = f"stomp://localhost:{port},127.0.0.1:{ours.broker.port}"
         ours.environment["OTHER_URL"] = both
         ours.run("send", "/queue/failover", "x", "--mq", "env:OTHER_URL")
@@ -324,7 +324,7 @@ def test_who_follows_is_ended_by_a_signal_and_gives_back_the_rest(
         assert [process.stdout.readline() for _ in range(2)] == [b"1\n", b"2\n"]
         process.send_signal(signal.SIGINT)
         assert process.wait(LONG_S) == 0
-    # A command that never ends keeps its message, and those behind it, until the end.
+    # An endless command keeps its message, and those after it, until its end.
     ours.run("send", queue, "3", "4")
     arguments = ["receive", queue, "--exec", "echo begun; exec sleep 1000"]
     with ours.start(*arguments, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as process:
@@ -398,7 +398,7 @@ def test_a_passcode_is_that_of_a_file(stomp_broker_factory: BrokerFactory, tmp_p
 
 
 def test_what_waits_for_a_broker_goes_on_when_it_is_back(ours: Commands, queue: str) -> None:
-    """The last test of the module's broker: it loses what it has in memory."""
+    """The last test of the module's broker, which loses its messages in memory."""
     body = b"\n".join(b"%d" % number for number in range(50))
     arguments = ["send", queue, "--lines", "--rate", "25", "--attempts", "0"]
     with ours.start(*arguments, stdin=subprocess.PIPE) as process:

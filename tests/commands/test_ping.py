@@ -1,4 +1,4 @@
-"""``stompkit ping``: brokers that answer, that don't, and that answer something else."""
+"""``stompkit ping``: brokers that answer, that do not, and that answer with invalid data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.server.secured import secured
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start commands, and end all that still run."""
+    """A function that starts commands, and ends all that still run."""
     (tmp_path / "run").mkdir()
     with processes(tmp_path / "run") as start:
         yield start
@@ -39,7 +39,7 @@ def test_a_broker_that_works_answers(stomp_broker: RunningBroker) -> None:
 
 
 def test_ping_finds_the_broker_of_run() -> None:
-    """Its address, login and passcode are in the environment; the command line says nothing."""
+    """Its address, login and passcode come from the environment, and not from the command line."""
     ping = [sys.executable, "-m", "stompkit", "ping", "--round-trip", "--json"]
     login = ("--login", "me", "--passcode", "a:b")
     told = run_process("run", *login, "--", *ping).splitlines()
@@ -56,7 +56,7 @@ def test_a_message_goes_there_and_back(stomp_broker: RunningBroker, arguments: l
 
 def test_messages_of_others_are_not_taken_for_its_own(stomp_broker: RunningBroker) -> None:
     for _ in range(2):
-        # The second one finds what the first has left: nothing.
+        # The first one has left nothing for the second one.
         run("ping", target(stomp_broker), "--round-trip", "/topic/ping")
     told = run("ping", target(stomp_broker), "--round-trip", "/nonsense/ping", status=1)
     assert "ERROR: " in told
@@ -116,7 +116,7 @@ def test_a_broker_with_tls_is_asked_by_it(tmp_path: Path) -> None:
 
 @contextmanager
 def answering(octets: bytes) -> Iterator[str]:
-    """Something that answers whoever connects with those octets, and says nothing else."""
+    """Run a server that answers each connection with these bytes, and nothing else."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(20)
 

@@ -1,4 +1,4 @@
-"""The command ``stompkit pipeline``, as far as it needs no Spark."""
+"""The command ``stompkit pipeline``, as far as it does not need Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """A function that runs the command here; gives its status, output and errors."""
+    """A function that runs the command here; it returns its status, output and errors."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
         try:
@@ -35,7 +35,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A pipeline with both jobs, of which nothing has run."""
+    """A pipeline with both jobs, which have never run."""
     path = tmp_path / "shop.toml"
     path.write_text(
         f"""
@@ -132,7 +132,7 @@ def test_a_function_is_not_hidden_by_its_module() -> None:
     assert callable(ship)
 
 
-#: The command, where PySpark is not installed.
+#: The command without an installed PySpark.
 WITHOUT_PYSPARK = """
 import sys
 sys.modules["pyspark"] = None
@@ -202,5 +202,5 @@ def test_the_status_of_what_has_never_run_is_told(run: Run, file: Path, tmp_path
         {"partition": 0, "next": 0, "head": 0},
         {"partition": 1, "next": 0, "head": 0},
     ]
-    # It was only looked.
+    # Nothing was changed.
     assert sorted(path.name for path in tmp_path.iterdir()) == ["shop.toml", "spool"]

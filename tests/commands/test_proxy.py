@@ -35,7 +35,7 @@ nth = 2
 
 
 def run(*arguments: str | Path, status: int = 0) -> str:
-    """Run the command and give what it prints, on both streams."""
+    """Run the command and return its output, on both streams."""
     output = TextIOWrapper(BytesIO(), encoding="utf-8", write_through=True)
     with redirect_stdout(output), redirect_stderr(output):
         try:
@@ -50,7 +50,7 @@ def run(*arguments: str | Path, status: int = 0) -> str:
 
 
 class Running:
-    """The command in a process of its own, before a server."""
+    """The command in a child process, in front of a server."""
 
     def __init__(self, directory: Path, stack: ExitStack, *arguments: str) -> None:
         """Start it."""
@@ -72,16 +72,16 @@ class Running:
 
     @property
     def lines(self) -> list[str]:
-        """What it has printed."""
+        """Return its output so far."""
         return self._log.read_text(encoding="utf-8").splitlines()
 
     def has_printed(self, number: int) -> list[str]:
-        """Wait for so many lines, and return them."""
+        """Wait for this many lines, and return them."""
         assert wait_until(lambda: len(self.lines) >= number, LONG_S), self.lines
         return self.lines
 
     def connect(self) -> tuple[socket.socket, socket.socket]:
-        """Both ends of a connection through it."""
+        """Return both ends of a connection through it."""
         first = self.has_printed(1)[0]
         found = re.match(r"stomp://(\S+):(\d+) to localhost:", first)
         assert found is not None, first
@@ -97,7 +97,7 @@ class Running:
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    """What ends with the test."""
+    """The resources that are closed at the end of the test."""
     with ExitStack() as stack:
         yield stack
 

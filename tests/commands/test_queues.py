@@ -1,4 +1,4 @@
-"""The commands that ask a broker's admin interface, and ``stompkit tap``, on real brokers."""
+"""The commands on a broker's admin interface, and ``stompkit tap``, on real brokers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def broker(stomp_broker_factory: BrokerFactory) -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def commands(broker: RunningBroker) -> Commands:
-    """Commands that find it by their environment."""
+    """Commands that are configured for it by their environment."""
     made = Commands(broker)
     made.environment["STOMPKIT_ADMIN"] = broker.admin_url
     return made
@@ -39,12 +39,12 @@ def commands(broker: RunningBroker) -> Commands:
 
 @pytest.fixture
 def name() -> str:
-    """A name of the test's own."""
+    """A unique name."""
     return uuid4().hex
 
 
 def refuse_all(commands: Commands, queue: str, count: int) -> None:
-    """Make dead letters of the messages of a queue."""
+    """Dead-letter the messages of a queue."""
     refuse = [queue, "--count", str(count), "-H", "ack-timeout:0", "--exec", "exit 1"]
     for _ in range(20):
         done = subprocess.run(
@@ -107,7 +107,7 @@ def test_messages_are_looked_at(commands: Commands, name: str) -> None:
     assert "colour:blue\n" in shown
     assert "one\\u001b[2J" in shown
     assert "ff 00" in commands.run("peek", queue).decode()
-    # What was looked at can be sent, and is still there.
+    # The listed messages can be sent, and stay in the queue.
     commands.run("send", f"{queue}-copy", "--jsonl", said=b"\n".join(lines))
     assert len(commands.take(f"{queue}-copy", 4)) == 4
     assert len(commands.take(queue, 4)) == 4
@@ -157,7 +157,7 @@ def test_dead_letters_are_sent_back(commands: Commands, name: str) -> None:
     assert commands.take(f"/queue/{name}", 1) == [b"1"]
 
 
-# What can be wrong.
+# Errors.
 
 
 def test_a_refusal_is_told_with_its_code(commands: Commands) -> None:
@@ -175,7 +175,7 @@ def test_who_does_not_say_where_is_told_how(commands: Commands) -> None:
     with free_ports() as [port]:
         said = commands.both("queues", "--admin", f"localhost:{port}", status=1)[1]
         assert f"can't ask the broker at localhost:{port}: " in said
-    # A broker's own port is none of HTTP.
+    # A broker's STOMP port does not support HTTP.
     where = f"127.0.0.1:{commands.broker.port}"
     assert "can't ask" in commands.both("queues", "--admin", where, status=1)[1]
 
@@ -202,7 +202,7 @@ def test_an_interface_with_a_token_in_the_file_system(
         assert b"/queue/a" in commands.run("queues", *given)
         commands.environment["STOMPKIT_ADMIN_TOKEN"] = token.read_text().strip()
         assert b"/queue/a" in commands.run("queues")
-        # Of these one has no rates at least.
+        # One of these has no rates yet.
         commands.run("send", "/queue/b", "x")
         lines = commands.run("queues", "--sort", "in").decode().splitlines()
         assert sorted(line.split()[0] for line in lines[1:]) == ["/queue/a", "/queue/b"]
@@ -213,7 +213,7 @@ def test_an_interface_with_a_token_in_the_file_system(
 
 
 def first_of(process: subprocess.Popen[bytes]) -> str:
-    """The first line, which says where the tap is."""
+    """Return the first line, which contains the address of the tap."""
     assert process.stdout is not None
     return process.stdout.readline().decode()
 
@@ -262,7 +262,7 @@ def test_a_broker_of_ours_tells_of_its_frames(commands: Commands, name: str) -> 
     destination = ["--destination", f"/queue/{name}", "--json"]
     with commands.start("tap", *destination, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        # Nothing tells that the broker has begun to tell, but that it does.
+        # Only received frames show that the tap is active.
         os.set_blocking(process.stdout.fileno(), False)
         seen = b""
 

@@ -19,7 +19,7 @@ from tests.servers import RedisServer, redis, redis_server
 
 __all__ = ["redis", "redis_server"]
 
-#: A program that dies when its database has committed, and nobody was told.
+#: A program that dies after the commit of its database, before the publication.
 PROGRAM = """
 import os, sys
 from sqlalchemy import create_engine
@@ -54,7 +54,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """A function that runs the command here; gives its status, output and errors."""
+    """A function that runs the command here; it returns its status, output and errors."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
         try:
@@ -69,7 +69,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture(params=["redis", "sqlite"])
 def notes(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where the notes of the program are, and its store."""
+    """The URL of the program's records and of its store."""
     if request.param == "redis":
         server: RedisServer = request.getfixturevalue("redis")
         return server.url
@@ -78,7 +78,7 @@ def notes(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def database(tmp_path: Path, notes: str) -> str:
-    """What the program has left."""
+    """The database that the program has left."""
     url = f"sqlite:///{tmp_path}/users.db"
     command = [sys.executable, "-c", PROGRAM, url, notes]
     ended = subprocess.run(command, env=os.environ, check=False, capture_output=True, text=True)

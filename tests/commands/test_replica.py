@@ -39,7 +39,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """A function that runs the command here; gives its status, output and errors."""
+    """A function that runs the command here; it returns its status, output and errors."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
         try:
@@ -53,10 +53,10 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 class Node:
-    """A replica in a file, as somebody uses it who has the command."""
+    """A replica in a file, used with the command."""
 
     def __init__(self, run: Run, path: Path, *settings: object) -> None:
-        """Nothing is there yet."""
+        """Set the path; there is no file yet."""
         self._run = run
         self._path = path
         self._started = 0
@@ -65,18 +65,18 @@ class Node:
         self.settings = settings
 
     def __call__(self, command: str, *arguments: object, status: int = 0) -> str:
-        """Run a command, which has to end so; gives what it prints."""
+        """Run a command, which has to end with this status; return its output."""
         ended, output, errors = self._run(command, *arguments, "--db", self.db)
         assert ended == status, output + errors
         return output or errors
 
     def json(self, command: str, *arguments: object, status: int = 0) -> Any:
-        """The same, as programs read it."""
+        """Return its JSON output."""
         return json.loads(self(command, *arguments, "--json", status=status))
 
     @contextmanager
     def running(self, *more: object) -> Iterator[Running]:
-        """Run it in a process, which has to end in order."""
+        """Run it in a process, which has to end with status 0."""
         running = self.start(*more)
         try:
             yield running
@@ -90,21 +90,21 @@ class Node:
             running.process.wait()
 
     def start(self, *more: object) -> Running:
-        """Begin to run it."""
+        """Start to run it."""
         arguments = [*COMMAND, "run", "--db", self.db, "--branch-id", self.name]
         self._started += 1
         path = self._path.with_suffix(f".{self._started}.log")
         return Running([*arguments, *map(str, (*self.settings, *more))], path)
 
     def meet(self, other: Node) -> None:
-        """Exchange all that both have."""
+        """Exchange everything with another one."""
         with other.running():
             running = self.start("--once")
             assert running.ended() == 0, running.told
 
 
 class Running:
-    """A process, and what it tells."""
+    """A process, and its output."""
 
     def __init__(self, arguments: list[str], path: Path) -> None:
         """Start it; ``path`` is for its log."""
@@ -114,11 +114,11 @@ class Running:
 
     @property
     def told(self) -> str:
-        """What it has told so far."""
+        """Return its output so far."""
         return self._path.read_text()
 
     def ended(self) -> int:
-        """Wait for its end; gives the exit status."""
+        """Wait for its end; return the exit status."""
         try:
             return self.process.wait(LONG_S)
         finally:
@@ -143,7 +143,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def anna(run: Run, written: Path, tmp_path: Path) -> Node:
-    """That replica."""
+    """A copy of that replica."""
     shutil.copy(written, tmp_path / "anna.db")
     return Node(run, tmp_path / "anna.db")
 
@@ -173,7 +173,7 @@ def test_what_one_writes_another_reads_while_both_run(pair: tuple[Node, Node]) -
         assert wait_until(lambda: not bob("get", "notes"), LONG_S)
         both = [node.json("status") for node in pair]
         assert both[0]["digests"] == both[1]["digests"]
-        # Each tells the other what it has, and knows so in the end that nothing is lacking.
+        # Each sends its state, so that both know that nothing is missing.
         line = [both[1]["origin"], "0", "0"]
         assert wait_until(lambda: anna("peers").splitlines()[1].split()[:3] == line, LONG_S)
 
@@ -225,7 +225,7 @@ def test_one_process_runs_a_replica_and_tells_what_becomes_of_it(pair: tuple[Nod
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A port for metrics."""
+    """A free port for metrics."""
     with free_ports() as (port,):
         yield port
 
@@ -242,7 +242,7 @@ def test_a_replica_is_measured_for_prometheus(pair: tuple[Node, Node], port: int
         try:
             with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=LONG_S) as answer:
                 return str(answer.read().decode())
-        except OSError:  # it has not begun
+        except OSError:  # it has not started
             return ""
 
     with anna.running("--metrics-port", port), bob.running():
@@ -309,7 +309,7 @@ def test_a_name_that_a_document_can_not_have_is_told(anna: Node) -> None:
     assert "a document's id is text of 1 to 255" in anna("put", "notes", "", "{}", status=1)
 
 
-# What has been.
+# History.
 
 
 def test_the_log_tells_who_has_changed_what(anna: Node) -> None:
@@ -403,7 +403,7 @@ def test_pictures_are_drawn(anna: Node, tmp_path: Path) -> None:
     assert "it is of `status --json`" in anna("picture", "topology", *saved, status=2)
 
 
-# How it is, and what helps.
+# Status and repair.
 
 
 def test_the_status_is_told(anna: Node) -> None:
@@ -486,7 +486,7 @@ def test_a_file_has_the_settings(run: Run, tmp_path: Path, monkeypatch: pytest.M
     program = Replica(db, rules=rules, trunk_id="T", include=["doc.*"])
     program.create()
     program.close()
-    # Without the rules that the replica has, nothing is written.
+    # Without the rules of the replica, nothing is written.
     status, _, errors = run("put", "stock", "nails", "--set", "count=6", "--db", "env:NOTES")
     assert status == 1
     assert "rules of this replica are not those" in errors
@@ -506,7 +506,7 @@ def test_rules_can_be_those_of_a_program(
         "RULES = Rules(custom('longest', longest))\n"
         "OTHER = 5\n"
     )
-    # As for programs that are run there.
+    # As for programs that run in that folder.
     monkeypatch.chdir(tmp_path)
     config = tmp_path / "shop.toml"
     config.write_text(f'db = "sqlite:///shop.db"\nrules = "{module}:{name}"\n')
@@ -590,7 +590,7 @@ def test_another_node_s_database_is_not_taken(anna: Node) -> None:
 
 
 def test_errors_have_no_password(run: Run) -> None:
-    """The driver's own message may quote what it was given."""
+    """The driver's own message may contain the URL."""
     url = "postgresql://me:s3cr3t@127.0.0.1:1/shop"
     status, _, errors = run("status", "--db", url)
     assert status == 1

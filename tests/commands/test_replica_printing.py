@@ -1,4 +1,4 @@
-"""What ``stompkit replica`` reads and prints: keys, values, times, tables, and graphs."""
+"""Input and output of ``stompkit replica``: keys, values, times, tables, and graphs."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_what_is_no_key_is_told_with_what_to_type(text: str, columns: list[str],
         parse_key(text, columns)
 
 
-# What people read.
+# Output for people.
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_columns_stand_one_below_the_other() -> None:
 
 
 def drawn(*nodes: str) -> str:
-    """A graph; each node is its name and those of its parents."""
+    """Return a drawn graph; each node is its name and those of its parents."""
     pairs = [(name, parents) for name, *parents in map(str.split, nodes)]
     lines = []
     for (name, _), each in zip(pairs, draw(pairs), strict=True):
@@ -248,7 +248,7 @@ def test_parents_that_are_not_listed_get_no_line() -> None:
 def test_every_line_leads_to_all_parents_and_to_nothing_else(
     chance: random.Random, count: int
 ) -> None:
-    """Follow the characters downwards from each node, and see where they lead."""
+    """The characters below each node are followed to the nodes that they reach."""
     nodes = [
         (
             str(number),
@@ -271,13 +271,13 @@ def test_every_line_leads_to_all_parents_and_to_nothing_else(
 
 
 def reached(rows: list[tuple[str, str]], row: int, column: int) -> set[str]:
-    """The names that the lines lead to which begin below a node."""
+    """Return the names that are reached from a node downwards."""
     line = rows[row + 1][0] if row + 1 < len(rows) else ""
     if row + 1 < len(rows) and not rows[row + 1][1]:
         found: set[int] = set()
         if line[column] == "|":
             found.add(column)
-        # To both sides as far as there are dashes, to all that is joined or begins there.
+        # Along the dashes on both sides, to all columns that join or start there.
         for step in (2, -2):
             place = column
             while 0 <= place + step < len(line) and line[place + step // 2] == "-":
@@ -289,7 +289,7 @@ def reached(rows: list[tuple[str, str]], row: int, column: int) -> set[str]:
 
 
 def followed(rows: list[tuple[str, str]], row: int, column: int) -> list[str]:
-    """The name at the end of a lane; none where it ends before."""
+    """Return the name at the end of a column; empty if it ends before."""
     for line, name in rows[row:]:
         mark = line[column : column + 1]
         if mark == "*":
@@ -299,7 +299,7 @@ def followed(rows: list[tuple[str, str]], row: int, column: int) -> list[str]:
     return []
 
 
-# How a replica is.
+# Status of a replica.
 
 
 def test_the_status_tells_what_there_is_to_tell() -> None:

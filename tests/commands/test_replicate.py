@@ -35,7 +35,7 @@ class Base(DeclarativeBase):
 
 
 class User(Base):
-    """A row that is replicated."""
+    """A replicated row."""
 
     __tablename__ = "users"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -46,7 +46,7 @@ class Shop:
     """A database with an outbox."""
 
     def __init__(self, path: Path) -> None:
-        """Make it."""
+        """Create it."""
         self.engine = create_engine(f"sqlite:///{path}")
         Base.metadata.create_all(self.engine)
         self.sessions = sessionmaker(self.engine)
@@ -81,7 +81,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(state: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """A function that runs the command here; gives its status, output and errors."""
+    """A function that runs the command here; it returns its status, output and errors."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
         try:
@@ -136,7 +136,7 @@ def test_a_table_of_another_database_follows(run: Run, shop: Shop, tmp_path: Pat
 def test_over_a_broker(
     run: Run, shop: Shop, tmp_path: Path, stomp_broker: RunningBroker, state: Path
 ) -> None:
-    """Two processes, one at each end of a queue, that end when they are told to."""
+    """Two processes at both ends of a queue end when they are terminated."""
     copy = target(tmp_path / "copy.db")
     queue = f"{stomp_broker.url}{stomp_broker.queue('changes')}"
     for number in range(1, 101):
@@ -284,7 +284,7 @@ def test_a_target_that_fails_is_told_without_its_password(
 def test_a_library_that_is_missing_is_named_with_its_extra(
     library: str, arguments: list[str], extra: str, state: Path
 ) -> None:
-    """And what a job does not need is not asked for: SQLAlchemy alone comes without greenlet."""
+    """Other libraries are not required: SQLAlchemy alone comes without greenlet."""
     missing = f"sys.modules.update({{'greenlet': None, {library!r}: None}})"
     program = f"import sys; {missing}; from stompkit._commands import main; "
     given = ["replicate", "--state-dir", str(state), "--quiet", *arguments]
@@ -309,7 +309,7 @@ def test_a_table_has_another_name_there(run: Run, shop: Shop, tmp_path: Path) ->
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A port for metrics."""
+    """A free port for metrics."""
     with free_ports() as (port,):
         yield port
 
@@ -333,7 +333,7 @@ def test_what_a_broker_brings_is_counted_for_prometheus(
         try:
             with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=LONG_S) as answer:
                 return wanted in answer.read().decode()
-        except OSError:  # it has not begun
+        except OSError:  # it has not started
             return False
 
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
@@ -379,7 +379,7 @@ def test_secrets_in_urls_are_masked(url: str, shown: str) -> None:
 def test_a_lock_that_is_looked_at_keeps_no_job_from_running(
     run: Run, shop: Shop, state: Path
 ) -> None:
-    """Whoever asks for the status tries the lock, and has it for that moment."""
+    """A query of the status holds the lock for a moment."""
     state.mkdir()
     with open(state / "job.status.lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -390,7 +390,7 @@ def test_a_lock_that_is_looked_at_keeps_no_job_from_running(
 
 
 def test_the_log_has_no_passwords(shop: Shop, state: Path) -> None:
-    """Exceptions of libraries may quote a URL."""
+    """Exceptions of libraries may contain a URL."""
     shop.change(add(1))
     url = "opensearch+http://me:s3cr3t@127.0.0.1:1"
     program = (
@@ -421,7 +421,7 @@ def test_the_target_s_error_is_told_although_the_status_can_not_be_written(
     run: Run, shop: Shop, state: Path, tmp_path: Path
 ) -> None:
     shop.change(add(1))
-    # What is written first, and then takes the place of the status, can't be a directory.
+    # The temporary file that replaces the status cannot be written, as it is a directory.
     (state / "job.status.new").mkdir(parents=True)
     arguments = ("--from", shop.url, "--to", f"sqlite:///{tmp_path}/empty.db", "--once")
     status, _, errors = run("--name", "job", *arguments)

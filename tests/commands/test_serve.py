@@ -1,4 +1,4 @@
-"""``stompkit serve``: a broker in the foreground, and what it says."""
+"""``stompkit serve``: a broker in the foreground, and its output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMMAND = [sys.executable, "-m", "stompkit", "serve"]
 def serving(
     directory: Path, *arguments: str
 ) -> Iterator[tuple[dict[str, str], subprocess.Popen[str]]]:
-    """A broker, and the lines that it says when it listens, by what they begin with."""
+    """Run a broker; yield its lines about listeners, by their beginnings."""
     with (directory / "stderr").open("w") as stderr:
         process = subprocess.Popen(
             [*COMMAND, *arguments], cwd=directory, stdout=subprocess.PIPE, stderr=stderr, text=True
@@ -46,12 +46,12 @@ def serving(
 
 
 def complaint(directory: Path) -> str:
-    """What has been written to standard error."""
+    """Return the standard error."""
     return (directory / "stderr").read_text()
 
 
 def refused(*arguments: str) -> tuple[int, str]:
-    """The status and the complaint of a broker that does not start."""
+    """Return the status and the standard error of a broker that does not start."""
     done = subprocess.run(
         [*COMMAND, *arguments], capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )

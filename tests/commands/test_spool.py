@@ -45,7 +45,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """A function that runs the command here; gives its status, output and errors."""
+    """A function that runs the command here; it returns its status, output and errors."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
         try:
@@ -81,7 +81,7 @@ def spool(tmp_path: Path) -> Path:
     return folder
 
 
-# What the command line takes.
+# The command line.
 
 
 def test_ages_and_sizes_are_read() -> None:
@@ -155,7 +155,7 @@ def test_each_command_explains_itself(run: Run, command: str) -> None:
     assert "usage: stompkit spool" in output
 
 
-# Looking into a spool.
+# Listing a spool.
 
 
 def test_status_tells_what_is_there(run: Run, spool: Path) -> None:
@@ -269,7 +269,7 @@ def test_damage_is_found(run: Run, spool: Path) -> None:
 
 @contextmanager
 def running(*arguments: object, **more: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the command in a process of its own."""
+    """Run the command in a child process."""
     command = [sys.executable, "-c", PROGRAM, "run", *map(str, arguments)]
     with subprocess.Popen(command, **{"stderr": subprocess.PIPE, **more}) as process:
         try:
@@ -279,14 +279,14 @@ def running(*arguments: object, **more: Any) -> Iterator[subprocess.Popen[bytes]
 
 
 def ended(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> tuple[int, str]:
-    """Tell it to end; gives its status and what it had to say."""
+    """Terminate it; return its status and its standard error."""
     process.send_signal(number)
     errors = process.communicate(timeout=LONG_S)[1]
     return process.returncode, (errors or b"").decode()
 
 
 def modes(broker: RunningBroker) -> list[str]:
-    """What the command has to be told about a broker."""
+    """Return the options for the capabilities of a broker."""
     known = broker.capabilities
     found = [] if "ack" in known and "client-individual" in known else ["--no-ack"]
     return found if "receipt" in known else [*found, "--no-receipts"]
@@ -324,7 +324,7 @@ def test_it_receives_until_a_signal_comes(
 
 
 def metrics_of(errors: IO[bytes]) -> Callable[[], dict[tuple[str, str], float]]:
-    """A function that asks for the metrics, where the command says that they are."""
+    """Return a function that fetches the metrics at the address in the output."""
     for line in errors:
         if found := re.search(rb"metrics at (http://127\.0\.0\.1:\d+/metrics)", line):
             break
@@ -469,7 +469,7 @@ def test_a_terminal_has_one_line_that_changes(tmp_path: Path, stomp_broker: Runn
         os.close(terminal)
 
 
-# What becomes of old messages.
+# Removal of old messages.
 
 
 def test_old_messages_are_removed_but_not_those_that_a_reader_needs(spool: Path) -> None:

@@ -1,4 +1,4 @@
-"""What commands print of what others have sent moves no terminal's cursor."""
+"""Commands escape control characters in data that they print."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from stompkit._commands.shared.message_lines import from_line, to_line
 from stompkit._commands.shared.text import json_line, shown
 
-#: An 8-bit command of a terminal, one of seven bits, a line end that only some know, a change of
-#: the direction of writing, DEL, and what is no text at all.
+#: An 8-bit control sequence, a 7-bit one, a line end that only some know, a change of the text
+#: direction, DEL, and characters that are not text.
 NASTY = "\x9b31m \x1b]0;x\x07 \u2028 \u202e \x7f \udc80 \U000e0001"
 
 

@@ -1,4 +1,4 @@
-"""``python -m tests.fetch_servers``: fetch servers, or show which ones are there."""
+"""``python -m tests.fetch_servers``: download servers, or list the downloaded ones."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fetch what is asked for and list what is there; the exit status.
+    """Download the requested servers and list the result; return the exit status.
 
-    It is 1 where a server that was named is not there in the end, or one could not be fetched
-    whose programs and rights were all there.
+    It is 1 if a named server is missing at the end, or if a download failed although its programs
+    and rights were available.
     """
     options = _parser().parse_args(arguments)
     cache = cache_folder()
-    # A name stands for itself; without any, it is what can be had here.
+    # The named servers; without names, all that are possible here.
     names = list(dict.fromkeys(options.names)) or list(CATALOGUE)
     problems: dict[str, str] = {}
     failed = False
@@ -72,7 +72,7 @@ def _name(text: str) -> str:
 
 
 def _fetch(source: Source, cache: Path, *, again: bool) -> str | None:
-    """Fetch one server if need be; why it could not be, if so."""
+    """Download one server if needed; return the reason of a failure."""
     there = next((each for each in fetched(cache=cache) if each.name == source.name), None)
     if there is not None and source.is_current(there) and not again:
         print(f"  {there.version} is there", flush=True)
@@ -86,7 +86,7 @@ def _fetch(source: Source, cache: Path, *, again: bool) -> str | None:
         return f"{error.filename or 'a file'}: {error.strerror}"
     found.save()
     if there is not None and there.folder != found.folder:
-        # An older version, which nothing leads to any more.
+        # An older version, which is not referenced any more.
         shutil.rmtree(there.folder, ignore_errors=True)
     print(f"  {found.version}, after {time.monotonic() - started:.0f} s", flush=True)
     return None
@@ -105,7 +105,7 @@ def _alone(cache: Path) -> Iterator[None]:
 
 
 def _listing(cache: Path, problems: dict[str, str]) -> list[str]:
-    """What is there, what is not, and why."""
+    """Return the lines about downloaded and missing servers, and the reasons."""
     there = {each.name: each for each in fetched(cache=cache)}
     lines = ["", f"Servers in {cache}:"]
     for name in dict.fromkeys([*CATALOGUE, *there]):

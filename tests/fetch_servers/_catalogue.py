@@ -1,4 +1,4 @@
-"""The servers that are fetched, by name."""
+"""The downloadable servers, by name."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["CATALOGUE", "Source"]
 
 
 class Source(Protocol):
-    """A server and where it comes from."""
+    """A server and its origin."""
 
     @property
     def name(self) -> str:
-        """What it is called here."""
+        """Name of the server here."""
 
     @property
     def server(self) -> str:
@@ -26,18 +26,18 @@ class Source(Protocol):
 
     @property
     def about(self) -> str:
-        """Where it comes from."""
+        """Description of its origin."""
 
     def obstacle(self) -> str | None:
-        """Why it can't be fetched on this machine, and what to do; ``None`` where it can."""
+        """Return the reason why it cannot be downloaded, with the remedy; ``None`` if it can."""
 
     def is_current(self, there: Fetched) -> bool:
-        """Whether what is there need not be fetched again."""
+        """Return True if the existing download is current."""
 
     def fetch(self, cache: Path, say: Say, *, newest: bool = False) -> Fetched:
-        """Fetch it, or what an earlier run has left to fetch; raises FetchError.
+        """Download it, or the rest after an interrupted run; raise FetchError.
 
-        With ``newest`` newer packages are looked for, where the version is not fixed.
+        With ``newest`` newer packages are requested, unless the version is fixed.
         """
 
 

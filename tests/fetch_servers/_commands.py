@@ -1,4 +1,4 @@
-"""Runs the programs that fetch servers, and shows that they are at work."""
+"""Run the programs that download servers, with signs of progress."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["FetchError", "Say", "run"]
 #: Prints a line.
 Say = Callable[[str], None]
 
-#: How often to show that a program is still at work, in seconds.
+#: Interval of the progress messages, in seconds.
 _SHOWN_S: Final = 15.0
-#: What is shown of a log's last line.
+#: Length of the shown part of a log's last line.
 _MOST_CHARACTERS: Final = 90
 
 
 class FetchError(Exception):
-    """A server could not be fetched; the message says in one line why, and what to do."""
+    """A download has failed; the message is one line with the reason and the remedy."""
 
 
 def run(
@@ -34,9 +34,9 @@ def run(
     directory: Path | None = None,
     name: str = "",
 ) -> None:
-    """Run a program to its end; its output is added to the file ``log``.
+    """Run a program to its end; append its output to the file ``log``.
 
-    Raises FetchError where it is missing or fails; ``name`` is what to call it then.
+    Raise FetchError if it is missing or fails; ``name`` is its name in the message.
     """
     name = name or Path(command[0]).name
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ def run(
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **(environment or {})},
                 cwd=directory,
-                # Its children are in its group, and end with it where this program is ended.
+                # Its children are in its group, and are killed with it.
                 start_new_session=True,
             )
         except OSError as error:
@@ -71,7 +71,7 @@ def run(
 
 
 def _last_line(log: Path) -> str:
-    """The end of what a program has written: an error if it has named one."""
+    """Return the last output of a program, or its first error message."""
     lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").splitlines()
     written = [line.strip() for line in lines if line.strip(" \x1b[0m")]
     errors = [line for line in written[-30:] if line.startswith(("E: ", "[ERROR] Failed"))]

@@ -1,4 +1,4 @@
-"""A server of a newer Debian than the machine's: in a folder, with all that it needs."""
+"""A server of a newer Debian release than the machine's: in a folder, with its dependencies."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tests.fetch_servers._commands import FetchError, Say, run
 
 __all__ = ["MIRROR_VARIABLE", "DebianServer", "mirror_of", "upstream_version"]
 
-#: Names a mirror of Debian where the machine's own sources have none.
+#: Environment variable with a Debian mirror, if the machine's own sources have none.
 MIRROR_VARIABLE: Final = "STOMPKIT_DEBIAN_MIRROR"
 
-# What packages run when they are installed would start services, of the machine itself, since a
-# folder has no init system of its own. This is how Debian lets an administrator forbid that.
+# Packages would start services on installation, and those of the machine itself, since a folder has
+# no init system. Debian provides this file to forbid that.
 _POLICY: Final = "#!/bin/sh\n# No service is started here.\nexit 101\n"
-# No cluster of databases is made either: tests make their own.
+# No database cluster is created either: tests create their own.
 _NO_CLUSTER: Final = "create_main_cluster = false\n"
-# Mounts of their own namespace are gone with it, however this program ends.
+# Mounts in a separate namespace vanish with it, however this program ends.
 _CHROOT: Final = """\
 mount --rbind /proc "$0/proc"
 mount --rbind /dev "$0/dev"
@@ -32,9 +32,9 @@ exec chroot "$0" "$@"
 _UNSHARE: Final = ("unshare", "--mount", "sh", "-ec")
 _APT: Final = (
     *("apt-get", "-y", "-q"),
-    # A configuration file of a package may be one that was written here.
+    # A configuration file of a package may have been written here.
     *("-o", "Dpkg::Options::=--force-confold", "-o", "Acquire::Retries=3"),
-    # A mirror may stand still, as those of a certain day do. Signatures are verified all the same.
+    # A mirror may be frozen at a certain day. Signatures are verified nevertheless.
     *("-o", "Acquire::Check-Valid-Until=false"),
 )
 _SOURCES: Final = ("apt-get", "indextargets", "--format", "$(REPO_URI) $(ORIGIN) $(LABEL)")
@@ -44,24 +44,24 @@ _CERTIFICATES: Final = Path("etc", "ssl", "certs", "ca-certificates.crt")
 
 @dataclass(frozen=True)
 class DebianServer:
-    """Packages of a release of Debian, in a folder that all servers of that release share."""
+    """Packages of a Debian release, in a folder that all servers of that release share."""
 
     name: str
-    """What it is called here, as in ``rabbitmq-4``."""
+    """Name of the server here, as in ``rabbitmq-4``."""
     server: str
     """The kind of server."""
     suite: str
     """The release of Debian."""
     packages: tuple[str, ...]
-    """The packages to install; the first one tells the version."""
+    """The packages to install; the first one determines the version."""
 
     @property
     def about(self) -> str:
-        """Where it comes from."""
+        """Description of its origin."""
         return f"Debian {self.suite} in a folder"
 
     def obstacle(self) -> str | None:
-        """Why it can't be fetched on this machine, and what to do; ``None`` where it can."""
+        """Return the reason why it cannot be downloaded, with the remedy; ``None`` if it can."""
         if shutil.which("apt-get") is None:
             return "it takes the program apt-get, as Debian and Ubuntu have it"
         if shutil.which("debootstrap", path=_path()) is None:
@@ -69,13 +69,13 @@ class DebianServer:
         return Fetched.obstacle()
 
     def is_current(self, there: Fetched) -> bool:
-        """Whether what is there need not be fetched again: Debian's newest is not looked up."""
+        """Return True: the newest packages of Debian are not looked up."""
         return True
 
     def fetch(self, cache: Path, say: Say, *, newest: bool = False) -> Fetched:
-        """Make the folder if it is not there, and install the packages; raises FetchError.
+        """Create the folder if it is missing, and install the packages; raise FetchError.
 
-        With ``newest`` the mirror is asked for newer packages than those that are known.
+        With ``newest`` the mirror is queried for newer packages than the known ones.
         """
         folder = cache / f"debian-{self.suite}"
         log = cache / "log" / f"{self.name}.log"
@@ -86,14 +86,14 @@ class DebianServer:
         self._prepare(folder)
         update = (*_APT, "update")
         install = (*_APT, "install", "--no-install-recommends", *self.packages)
-        # The first finishes what an earlier run may have been ended in.
+        # The first command completes an interrupted installation.
         self._run_within(folder, ("dpkg", "--force-confold", "--configure", "-a"), log, say)
         if newest:
             self._run_within(folder, update, log, say)
         try:
             self._run_within(folder, install, log, say)
         except FetchError:
-            # The packages that were known may be gone from the mirror.
+            # The mirror may have removed the known packages.
             say("  asks the mirror for newer packages")
             self._run_within(folder, update, log, say)
             self._run_within(folder, install, log, say)
@@ -101,7 +101,7 @@ class DebianServer:
         return Fetched(self.name, self.server, self._version(folder), folder)
 
     def _make(self, folder: Path, log: Path, say: Say) -> None:
-        """Make a system of the release, as small as it gets."""
+        """Install a minimal system of the release."""
         mirror = os.environ.get(MIRROR_VARIABLE) or _own_mirror()
         if mirror is None:
             raise FetchError(
@@ -113,7 +113,7 @@ class DebianServer:
         if unfinished.exists():
             shutil.rmtree(unfinished)
         debootstrap = shutil.which("debootstrap", path=_path()) or "debootstrap"
-        # It mounts, too, and leaves that behind where it is killed.
+        # It mounts, too, and leaves the mounts if it is killed.
         run(
             [
                 *(*_UNSHARE, 'exec "$0" "$@"', debootstrap),
@@ -127,7 +127,7 @@ class DebianServer:
         unfinished.rename(folder)
 
     def _prepare(self, folder: Path) -> None:
-        """Write what packages have to find when they are installed."""
+        """Write the files that packages need for their installation."""
         policy = folder / "usr" / "sbin" / "policy-rc.d"
         policy.write_text(_POLICY, encoding="utf-8")
         policy.chmod(0o755)
@@ -135,7 +135,7 @@ class DebianServer:
         clusters.parent.mkdir(exist_ok=True)
         if not clusters.exists():
             clusters.write_text(_NO_CLUSTER, encoding="utf-8")
-        # For a mirror that is reached by HTTPS: the smallest system knows no authorities.
+        # For a mirror with HTTPS: the minimal system has no certificate authorities.
         for path in (Path("etc", "resolv.conf"), _CERTIFICATES):
             ours, theirs = Path("/", path), folder / path
             if ours.exists() and (path != _CERTIFICATES or not theirs.exists()):
@@ -144,7 +144,7 @@ class DebianServer:
                 shutil.copy(ours, theirs)
 
     def _run_within(self, folder: Path, command: tuple[str, ...], log: Path, say: Say) -> None:
-        """Run a program of the system in the folder, as if that were the machine."""
+        """Run a program of the system in the folder by chroot."""
         run(
             [*_UNSHARE, _CHROOT, str(folder), *command],
             log,
@@ -159,7 +159,7 @@ class DebianServer:
         )
 
     def _version(self, folder: Path) -> str:
-        """The version that was installed."""
+        """Return the installed version."""
         asked = subprocess.run(
             [
                 *("dpkg-query", f"--admindir={folder / 'var' / 'lib' / 'dpkg'}"),
@@ -175,7 +175,7 @@ class DebianServer:
 
 
 def mirror_of(listing: str) -> str | None:
-    """The mirror of Debian in a list of sources: lines of address, origin and label."""
+    """Return the mirror of Debian in a list of sources: lines of address, origin and label."""
     for line in listing.splitlines():
         address, *others = line.split()
         if others == ["Debian", "Debian"] and address.startswith(("http://", "https://")):
@@ -184,14 +184,14 @@ def mirror_of(listing: str) -> str | None:
 
 
 def upstream_version(version: str) -> str:
-    """The version of a program in that of its package: 11.8.6 in 1:11.8.6-0+deb13u1."""
+    """Return the version of a program from that of its package: 11.8.6 in 1:11.8.6-0+deb13u1."""
     without_epoch = version.rpartition(":")[2]
     without_revision = without_epoch.rpartition("-")[0] or without_epoch
     return re.split("[+~]", without_revision)[0]
 
 
 def _own_mirror() -> str | None:
-    """The mirror of the machine's own sources."""
+    """Return the mirror of the machine's own sources."""
     asked = subprocess.run(
         [*_SOURCES, "Created-By: Packages"], capture_output=True, text=True, check=False
     )
@@ -199,7 +199,7 @@ def _own_mirror() -> str | None:
 
 
 def _proxy_variables() -> dict[str, str]:
-    """The proxy of the machine's apt, as other programs look for one."""
+    """Return the proxy of the machine's apt, as environment variables."""
     asked = subprocess.run(
         ["apt-config", "shell", "PROXY", _PROXY], capture_output=True, text=True, check=False
     )
@@ -208,5 +208,5 @@ def _proxy_variables() -> dict[str, str]:
 
 
 def _path() -> str:
-    """The path of programs with those for administrators."""
+    """Return PATH with the folders for administrators."""
     return f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"

@@ -1,4 +1,4 @@
-"""A server whose libraries come from a repository of Maven."""
+"""A server whose libraries come from a Maven repository."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.fetch_servers._commands import FetchError, Say, run
 __all__ = ["JarServer", "MavenServer", "TarServer"]
 
 _PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
-# The versions of most libraries are those that the server's own list of versions has.
+# The versions of most libraries come from the server's own list of versions.
 _PROJECT: Final = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -52,31 +52,31 @@ class MavenServer(ABC):
     """A server of one version, by the user's own Maven and its settings."""
 
     name: str
-    """What it is called here, as in ``activemq-6``."""
+    """Name of the server here, as in ``activemq-6``."""
     server: str
     """The kind of server."""
     version: str
-    """The version to fetch."""
+    """The version to download."""
 
     @property
     def about(self) -> str:
-        """Where it comes from."""
+        """Description of its origin."""
         return f"{self.version}, by Maven"
 
     def obstacle(self) -> str | None:
-        """Why it can't be fetched on this machine, and what to do; ``None`` where it can."""
+        """Return the reason why it cannot be downloaded, with the remedy; ``None`` if it can."""
         if shutil.which("mvn") is None:
             return "it takes Maven, the program mvn (on Debian: apt-get install maven)"
         return None
 
     def is_current(self, there: Fetched) -> bool:
-        """Whether what is there is of the version that is wanted today."""
+        """Return True if the existing version is the wanted one."""
         return there.version == self.version
 
     def fetch(self, cache: Path, say: Say, *, newest: bool = False) -> Fetched:
-        """Fetch the libraries into a folder of their own; raises FetchError.
+        """Download the libraries into a separate folder; raise FetchError.
 
-        The version is always the same, whatever is the ``newest``.
+        The version is fixed, so ``newest`` has no effect.
         """
         folder = cache / f"{self.server}-{self.version}"
         if not folder.is_dir():
@@ -94,7 +94,7 @@ class MavenServer(ABC):
 
     @abstractmethod
     def _fill(self, folder: Path, work: Path, log: Path, say: Say) -> None:
-        """Put the server's files into the folder; ``work`` is for what is needed on the way."""
+        """Put the server's files into the folder; ``work`` is for temporary files."""
 
     @staticmethod
     def _maven(work: Path, log: Path, say: Say, goal: str, **properties: str) -> None:
@@ -118,7 +118,7 @@ class TarServer(MavenServer):
             raise FetchError(f"Maven has fetched {len(archives)} archives, and not one (see {log})")
         with tarfile.open(archives[0]) as archive:
             archive.extractall(work, filter="data")
-        # All is in one directory, which has the version in its name.
+        # All files are in one directory, which has the version in its name.
         [top] = [path for path in work.iterdir() if path.is_dir()]
         for path in top.iterdir():
             path.rename(folder / path.name)
@@ -126,12 +126,12 @@ class TarServer(MavenServer):
 
 @dataclass(frozen=True)
 class JarServer(MavenServer):
-    """A server that is published as libraries, each of which names those that it needs."""
+    """A server that is published as libraries, each with its dependencies."""
 
     group: str
     """The group of the server's own libraries."""
     parent: str
-    """The name of what lists the versions of all libraries."""
+    """The name of the artifact that lists the versions of all libraries."""
     libraries: tuple[str, ...]
     """The libraries: of the server's group, else as ``GROUP:NAME`` or ``GROUP:NAME:VERSION``."""
 
@@ -142,7 +142,7 @@ class JarServer(MavenServer):
             raise FetchError(f"Maven has fetched no library (see {log})")
 
     def project(self) -> str:
-        """The project that Maven is told to collect the libraries of."""
+        """Return the project whose dependencies Maven downloads."""
         return _PROJECT.format(
             group=escape(self.group),
             parent=escape(self.parent),

@@ -1,4 +1,4 @@
-"""``make servers`` without network or rights: the programs that it runs are played by scripts."""
+"""``make servers`` without network or rights: scripts replace the programs that it runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.fetch_servers._catalogue import CATALOGUE
 from tests.fetch_servers._commands import FetchError, run
 from tests.fetch_servers._debian import MIRROR_VARIABLE, DebianServer, mirror_of, upstream_version
 
-#: Plays Maven: leaves a library, or an archive, where it is told to, unless a file forbids it.
+#: Replaces Maven: writes a library or an archive to the given path, unless a file forbids it.
 MVN = """\
 echo "$@" >> "$FAKE/calls"
 if [ -e "$FAKE/broken" ]; then echo "[ERROR] Failed to resolve it"; exit 1; fi
@@ -28,7 +28,7 @@ case "$*" in
 *) mkdir -p top/lib && echo jar > top/lib/artemis-boot.jar && tar czf "$folder/a.tar.gz" top;;
 esac
 """
-#: Plays unshare, and with it all that is run in a namespace; checks that no service can start.
+#: Replaces unshare, and the programs in a namespace; checks that no service can start.
 UNSHARE = """\
 shift 4
 case "$*" in
@@ -50,10 +50,10 @@ SERVER = DebianServer("rabbitmq-4", "rabbitmq", "sid", ("rabbitmq-server", "erla
 
 
 class Machine:
-    """A cache folder, and a path with nothing on it but what a test puts there."""
+    """A cache folder, and a path with scripts of the test only."""
 
     def __init__(self, folder: Path) -> None:
-        """Make both."""
+        """Create both."""
         self.cache = folder / "cache"
         self.fake = folder / "fake"
         self.cache.mkdir()
@@ -67,20 +67,20 @@ class Machine:
             path.chmod(0o755)
 
     def mark(self, name: str) -> Path:
-        """Leave a file that a script looks for."""
+        """Create a file that a script checks."""
         path = self.fake / name
         path.touch()
         return path
 
     @property
     def calls(self) -> list[str]:
-        """What the scripts have been asked for."""
+        """Return the calls of the scripts."""
         return (self.fake / "calls").read_text().splitlines()
 
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """A machine on which nothing can be fetched yet."""
+    """A machine without any program for downloads."""
     made = Machine(tmp_path)
     monkeypatch.setenv("STOMPKIT_SERVERS", str(made.cache))
     monkeypatch.setenv("FAKE", str(made.fake))
@@ -148,7 +148,7 @@ def test_another_version_takes_the_place_of_the_old_one(machine: Machine) -> Non
     assert not old.exists()
 
 
-# What can't be fetched.
+# Failures.
 
 
 def test_what_a_machine_can_not_fetch_is_left_out_by_name(
@@ -192,7 +192,7 @@ def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 @pytest.fixture
 def debian(machine: Machine) -> Callable[[], Fetched]:
-    """Fetches a server of Debian, where that is possible."""
+    """A function that downloads a server of Debian, if that is possible."""
     machine.install(unshare=UNSHARE, debootstrap="", dpkg_query=DPKG_QUERY)
     return lambda: SERVER.fetch(machine.cache, print)
 

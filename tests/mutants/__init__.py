@@ -1,7 +1,7 @@
 """Mutation testing: a fixed set of small faults, and the tests that find them.
 
 The set is drawn once, by seed, from one commit, and kept in ``mutants.json``. It answers one
-question: does a suite that was changed still find what it found before? ::
+question: does a changed suite still find the faults that it found before? ::
 
     python -m tests.mutants draw --seed 26 --count 330 --commit c7aadf1
     python -m tests.mutants map --coverage DATA --tree BASE --times JUNIT.xml --out map.json

@@ -1,4 +1,4 @@
-"""Draws mutants, runs tests on them, and compares two suites; see the package."""
+"""Draw mutants, run tests on them, and compare two suites; see the package."""
 
 from __future__ import annotations
 
@@ -112,12 +112,12 @@ def _map(options: argparse.Namespace) -> int:
 
 
 def _runner(options: argparse.Namespace, results: Results) -> Runner:
-    """Make what runs tests, and does what an interrupted run has left to check."""
+    """Create the runner of tests, and complete the checks of an interrupted run."""
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
     settings = Settings(
         tree=options.tree.resolve(),
-        # An environment is known by the link to its Python.
+        # An environment is identified by the link to its Python.
         python=options.python.absolute(),
         scratch=options.scratch.resolve(),
         jobs=options.jobs,
@@ -181,7 +181,7 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _compared(before: Results, after: Results) -> int:
-    """Print what came of what was found before; 1 if something is not found any more."""
+    """Print the results for the mutants found before; return 1 if some are not found any more."""
     mutants = MutantSet.read().mutants
     print("\n".join(comparison(before, after, mutants)))
     lost = [
@@ -197,14 +197,14 @@ def _compared(before: Results, after: Results) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Do as the command line says; return the exit status."""
+    """Run the command line; return the exit status."""
     options = _options(arguments)
     status: int = options.call(options)
     return status
 
 
 def _stop(number: int, _: object) -> None:
-    """End what runs, and this process, whatever its threads do."""
+    """End all runs and this process, whatever its threads do."""
     end_all()
     os._exit(128 + number)
 

@@ -1,4 +1,4 @@
-"""Which test files a mutant needs, and in which order."""
+"""The choice of test files for a mutant, and their order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.mutants.mutant import Mutant, locate, scopes
 
 __all__ = ["Chooser", "TestMap", "covering", "measured_files", "seconds_of"]
 
-#: These look at sources, packages or counts of instructions, not at behaviour.
+#: Tests of sources, packages or counts of instructions, not of behaviour.
 _LEFT_OUT: Final = (
     "tests/integration/neighbours/",
     "tests/mutants/",
@@ -35,19 +35,19 @@ _SLOW: Final = (
     "tests/spark/",
     "tests/project/test_docker.py",
 )
-#: Test files that are taken for a mutant that no coverage is known of.
+#: Number of test files for a mutant without known coverage.
 _GUESSES: Final = 8
 _WORD: Final = re.compile(r"[a-z]{3,}")
 
 
 class TestMap(msgspec.Struct, frozen=True, kw_only=True):
-    """The test files that execute each mutant, by its id, and how long test files take."""
+    """The test files that execute each mutant, by its id, and the durations of test files."""
 
     __test__ = False
 
     files: dict[int, list[str]]
     seconds: dict[str, float]
-    #: All test files that were measured; of others it is not known what they execute.
+    #: All measured test files; the coverage of others is unknown.
     measured: list[str]
 
     @classmethod
@@ -78,8 +78,8 @@ class Chooser:
     def files(self, mutant: Mutant) -> list[str]:
         """Return test files, those first that are likely to find a mutant soon.
 
-        They are those that execute it; and of those that were not measured, some that share most
-        rare words with it.
+        They are the files that execute it. Unmeasured files are added if they share most rare words
+        with it.
         """
         known = [name for name in self._known.files.get(mutant.id, ()) if name in self._words]
         return sorted({*known, *self._guessed(mutant)}, key=lambda name: self._rank(mutant, name))
@@ -108,7 +108,7 @@ class Chooser:
 
 
 def _is_mirror(module: str, test: str) -> bool:
-    """Whether a test file is named after a module, in the folder of it or of an outer package."""
+    """Return True if a test file is named after a module, in its folder or an outer one."""
     path = PurePosixPath(module)
     stem = (path.parent.name if path.stem == "__init__" else path.stem).strip("_")
     tested = PurePosixPath(test)
@@ -121,7 +121,7 @@ def _is_mirror(module: str, test: str) -> bool:
 
 
 def measured_files(data: Path) -> list[str]:
-    """Return the test files that data of coverage.py, whose contexts they are, is about."""
+    """Return the test files that are the contexts of a coverage.py data file."""
     measured = CoverageData(str(data))
     measured.read()
     return sorted({name for each in measured.measured_contexts() if (name := _test_file(each))})
@@ -152,16 +152,16 @@ def covering(
 
 
 def _test_file(context: str) -> str:
-    """The path in a context, which may be behind that of a process: ``none|tests/test_a.py``."""
+    """Return the path in a context, after that of a process if any: ``none|tests/test_a.py``."""
     name = context.rpartition("|")[2]
     return name if name.startswith("tests/") else ""
 
 
 def _lines(source: str, scope: str, first: int, count: int) -> Iterable[int]:
-    """The lines from 1 that are executed when a mutant is.
+    """Return the lines from 1 that are executed with a mutant.
 
-    For what is executed by an import these are all lines of the functions concerned, since an
-    import is noted for the test only that happened to be the first.
+    For code that an import executes these are all lines of its functions, since an import is
+    recorded only for the first test that causes it.
     """
     tree = ast.parse(source)
     functions = [
@@ -186,7 +186,7 @@ def _lines(source: str, scope: str, first: int, count: int) -> Iterable[int]:
 
 
 def _span(node: ast.stmt) -> range:
-    """The lines of a statement, without those of the statements within."""
+    """Return the lines of a statement, without those of nested statements."""
     end = node.end_lineno or node.lineno
     body = getattr(node, "body", None)
     if isinstance(body, list) and body:
@@ -195,7 +195,7 @@ def _span(node: ast.stmt) -> range:
 
 
 def _bodies(tree: ast.AST, lines: set[int]) -> set[int]:
-    """The lines of function bodies among some lines."""
+    """Return the lines of function bodies among some lines."""
     return lines & {
         line
         for node in ast.walk(tree)
@@ -205,7 +205,7 @@ def _bodies(tree: ast.AST, lines: set[int]) -> set[int]:
 
 
 def seconds_of(junit: Path) -> dict[str, float]:
-    """Return how long each test file took, from a report that pytest has written with xdist."""
+    """Return the duration of each test file, from a report that pytest has written with xdist."""
     taken: defaultdict[str, float] = defaultdict(float)
     for case in ET.parse(junit).iter("testcase"):
         for name in _files(case.get("classname", "")):
@@ -214,7 +214,7 @@ def seconds_of(junit: Path) -> dict[str, float]:
 
 
 def _files(classname: str) -> Iterator[str]:
-    """The file of a class name such as ``tests.server.test_a.TestB``."""
+    """Return the file of a class name such as ``tests.server.test_a.TestB``."""
     parts = classname.split(".")
     for number, part in enumerate(parts, 1):
         if part.startswith("test_"):

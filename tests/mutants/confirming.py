@@ -1,4 +1,4 @@
-"""Whether what was found before is found in a later tree, by the tests of one lane."""
+"""Confirmation that a later tree's tests of one lane still find the same mutants."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Lane"]
 
 
 class Lane:
-    """The tests of a later tree that have to find what was found before."""
+    """The tests of a later tree that have to find the same mutants."""
 
     def __init__(self, tests: Iterable[str], before: Results, chooser: Chooser) -> None:
-        """Take the ids of all tests of the lane."""
+        """Set the ids of all tests of the lane."""
         self._before = before
         self._chooser = chooser
         self._by_file: defaultdict[str, list[str]] = defaultdict(list)
@@ -55,6 +55,6 @@ class Lane:
 
 
 def _name(test: str) -> str:
-    """The function of a test with its parameters, without file and class."""
+    """Return the function of a test with its parameters, without file and class."""
     head, bracket, parameters = test.partition("[")
     return head.rpartition("::")[2] + bracket + parameters

@@ -1,4 +1,4 @@
-"""A copy of one commit, in which mutants are applied."""
+"""A copy of one commit, to which mutants are applied."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tests.mutants.mutant import Mutant, Place, locate
 
 __all__ = ["Copy"]
 
-#: Times of change, in seconds: older than any file that was checked out.
+#: Modification times, in seconds: older than those of all checked-out files.
 _OLDEST_S, _NEWEST_S = 1, 1_000_000_000
 _CHANCE: Final = random.SystemRandom()
 
 
 class Copy:
-    """A clone of a tree's commit; what is not committed there is not in it."""
+    """A clone of a tree's commit, without uncommitted changes."""
 
     def __init__(self, tree: Path, folder: Path) -> None:
-        """Make a clone in a folder, or take the one that is there to the commit of the tree."""
+        """Clone into a folder, or check out the tree's commit in the existing clone."""
         self.folder = folder.resolve()
         commit = _git(tree, "rev-parse", "HEAD")
         if not (folder / ".git").exists():
@@ -36,12 +36,12 @@ class Copy:
         self.sources = sources_of(self.folder)
 
     def place_of(self, mutant: Mutant) -> Place | None:
-        """Return where a mutant is; None if its text is gone."""
+        """Return the place of a mutant; None if its text is missing."""
         return locate(mutant, self.sources)
 
     @contextmanager
     def changed(self, place: Place) -> Iterator[None]:
-        """Have one mutant applied for a while."""
+        """Apply one mutant within the block."""
         path = self.folder / place.file
         self._write(path, place.text)
         try:
@@ -50,10 +50,10 @@ class Copy:
             self._write(path, self.sources[place.file])
 
     def _write(self, path: Path, text: str) -> None:
-        """Write a module with a time of change that it has not had before.
+        """Write a module with a new modification time.
 
-        Python takes compiled code for current that was made of a file with the same size and the
-        same second of change, and a mutant often has the size of the original.
+        Python reuses compiled code of a file with the same size and the same second of
+        modification, and a mutant often has the size of the original.
         """
         path.write_text(text, encoding="utf-8")
         age_s = _CHANCE.randrange(_OLDEST_S, _NEWEST_S)

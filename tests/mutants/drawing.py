@@ -1,4 +1,4 @@
-"""The draw: so many mutants, each part of the product in proportion to its lines."""
+"""The draw of mutants: each part of the product in proportion to its lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.mutants.operators import Defaults, Span, defaults_of, spans
 
 __all__ = ["PARTS", "draw", "part_of", "sources_of", "sources_of_commit"]
 
-#: Parts of the product by their folders; of several that fit, the first.
+#: Parts of the product by their folders; the first match counts.
 PARTS: Final = {
     "frames": "stompkit/frames/",
     "stores": "stompkit/server/stores/",
@@ -37,7 +37,7 @@ PARTS: Final = {
     "commands": "stompkit/_commands/",
     "rest": "stompkit/",
 }
-#: However small a part is.
+#: Minimum for each part.
 _LEAST: Final = 5
 
 
@@ -84,7 +84,7 @@ def draw(sources: Mapping[str, str], *, seed: int, count: int, commit: str = "")
 
 
 def _quotas(lines: Mapping[str, int], count: int) -> dict[str, int]:
-    """How many mutants each part gets: by its lines, but no fewer than the least."""
+    """Return the number of mutants of each part: by its lines, with a minimum."""
     parts = [part for part in PARTS if part in lines]
     least = min(_LEAST, count // len(parts))
     rest = count - least * len(parts)
@@ -104,7 +104,7 @@ def _drawn(
     defaults: Defaults,
     first_id: int,
 ) -> list[Mutant]:
-    """Go through the files, large ones likely first, and take of each what was taken least."""
+    """Draw from the files, large ones likely first, the operators that were drawn least."""
     left = {file: spans(text, defaults) for file, text in sources.items()}
     order = sorted(sources, key=lambda file: -(chance.random() ** (1 / _length(sources[file]))))
     taken: Counter[str] = Counter()
@@ -134,7 +134,7 @@ def _next(left: list[Span], taken: Counter[str], chance: random.Random) -> Span:
 
 
 def _made(number: int, part: str, file: str, source: str, span: Span) -> Mutant | None:
-    """Make a mutant of a span; None if it would be no Python, or the same."""
+    """Return a mutant of a span; None if the result is invalid or unchanged."""
     lines = source.split("\n")
     first, last = span.start[0] - 1, span.end[0] - 1
     before = lines[first : last + 1]

@@ -1,4 +1,4 @@
-"""A mutant, and where it is in a tree whose lines have moved."""
+"""A mutant, and its place in a tree whose lines have moved."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ import msgspec
 
 __all__ = ["SET", "Mutant", "MutantSet", "Place", "locate", "neighbours", "occurrences"]
 
-#: The set that is kept.
+#: The committed set.
 SET: Final = Path(__file__).with_name("mutants.json")
 
 
 class Mutant(msgspec.Struct, frozen=True, kw_only=True):
-    """One small fault: some whole lines of a function, and what to put there."""
+    """One small fault: some whole lines of a function, and their replacement."""
 
     id: int
-    #: The part of the product that it was drawn for.
+    #: The part of the product for which it was drawn.
     part: str
     file: str
     #: The function or class, as in ``Queue.configure``; empty for the module.
     scope: str
-    #: Where it was when it was drawn; for people only.
+    #: The line at the time of the draw; for readers only.
     line: int
     operator: str
     before: str
     after: str
-    #: Which occurrence of ``before`` in the scope it is, from 0, and how many there were.
+    #: The number of the occurrence of ``before`` in the scope, from 0, and the number of
+    #: occurrences.
     nth: int
     of: int
-    #: The lines that are not blank on either side, without indentation.
+    #: The nearest non-blank lines on either side, without indentation.
     above: str
     below: str
 
 
 class MutantSet(msgspec.Struct, frozen=True, kw_only=True):
-    """Mutants with where they come from."""
+    """Mutants and their origin."""
 
     seed: int
     commit: str
@@ -55,7 +56,7 @@ class MutantSet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a mutant is in a tree: a file, its first line from 0, and the text that it becomes."""
+    """The place of a mutant in a tree: a file, its first line from 0, and the changed text."""
 
     file: str
     first: int
@@ -64,10 +65,10 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def locate(mutant: Mutant, sources: Mapping[str, str]) -> Place | None:
-    """Return the place of *mutant* in *sources*, texts by file; None if its text is gone.
+    """Return the place of *mutant* in *sources*, texts by file; None if its text is missing.
 
-    Lines that are the same but for their common indentation are the same. If the function was moved
-    to another file then it is looked for in all of them, and has to be there once.
+    A different common indentation of the lines is ignored. If the function was moved to another
+    file, then all files are searched, and exactly one may contain it.
     """
     own = sources.get(mutant.file)
     if own is not None and (found := _in_text(mutant, mutant.file, own)):
@@ -82,7 +83,7 @@ def locate(mutant: Mutant, sources: Mapping[str, str]) -> Place | None:
 
 
 def occurrences(mutant: Mutant, text: str) -> list[int]:
-    """Return the lines, from 0, at which ``before`` is in the scope of a mutant."""
+    """Return the lines, from 0, at which ``before`` occurs in the scope of a mutant."""
     lines = text.split("\n")
     wanted = mutant.before.split("\n")
     return sorted(
@@ -109,7 +110,7 @@ def _in_text(mutant: Mutant, file: str, text: str) -> Place | None:
 
 
 def _chosen(mutant: Mutant, lines: list[str], firsts: list[int], count: int) -> int | None:
-    """One of several occurrences: by its number; by its neighbours if there are more or fewer."""
+    """Return one of several occurrences: by number, or by neighbours if there are more or fewer."""
     if firsts and len(firsts) == mutant.of:
         return firsts[mutant.nth]
     wanted = (mutant.above, mutant.below)
@@ -124,14 +125,14 @@ def _chosen(mutant: Mutant, lines: list[str], firsts: list[int], count: int) -> 
 
 
 def neighbours(lines: Sequence[str], first: int, count: int) -> tuple[str, str]:
-    """Return the lines that are not blank above and below, without indentation."""
+    """Return the nearest non-blank lines above and below, without indentation."""
     above = next((line.strip() for line in reversed(lines[:first]) if line.strip()), "")
     below = next((line.strip() for line in lines[first + count :] if line.strip()), "")
     return above, below
 
 
 def _is_here(wanted: Sequence[str], lines: Sequence[str]) -> bool:
-    """Whether lines are those wanted, but for a common indentation."""
+    """Return True if lines equal the wanted ones, except for a common indentation."""
     shift = _indent(lines[0]) - _indent(wanted[0])
     return all(
         line.strip() == want.strip()

@@ -1,4 +1,4 @@
-"""Every mutant that a module can have, as spans of its source."""
+"""All possible mutants of a module, as spans of its source."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 __all__ = ["Defaults", "Span", "defaults_of", "spans"]
 
-#: Of each function or class by name: parameters that have a default in everything of that name.
+#: Parameters with a default in all functions or classes of a name.
 Defaults: TypeAlias = Mapping[str, frozenset[str]]
 
 _COMPARED: Final = {
@@ -45,7 +45,7 @@ _LITERAL: Final = re.compile(r"\d+(\.\d+)?")
 
 
 class Span(NamedTuple):
-    """What a mutant replaces: positions as lines from 1 and bytes in them."""
+    """The text that a mutant replaces: positions as lines from 1 and bytes in them."""
 
     operator: str
     scope: str
@@ -94,7 +94,7 @@ def _of_class(node: ast.ClassDef) -> frozenset[str]:
 
 
 class _Finder(ast.NodeVisitor):
-    """Collects spans; what it does not descend into has no mutants."""
+    """Collects spans; nodes that it does not visit have no mutants."""
 
     def __init__(self, source: str, defaults: Defaults) -> None:
         self.found: list[Span] = []
@@ -133,22 +133,22 @@ class _Finder(ast.NodeVisitor):
         begin = _moved(start, text[: match.start()])
         self._add_span(operator, begin, _moved(begin, match.group()), new)
 
-    # What has no mutants.
+    # Nodes without mutants.
 
     def _leave_out(self, node: ast.AST) -> None:
-        """Texts and types, and what only people read."""
+        """Skip texts and types, and output for people."""
 
     visit_JoinedStr = visit_Assert = visit_Import = visit_ImportFrom = _leave_out
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        """Only the body, without decorators and bases."""
+        """Visit the body only, without decorators and bases."""
         self._scope.append(node.name)
         for each in node.body:
             self.visit(each)
         self._scope.pop()
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        """Defaults and the body, without decorators and annotations."""
+        """Visit defaults and the body, without decorators and annotations."""
         decorators = {ast.unparse(each).rpartition(".")[2] for each in node.decorator_list}
         if node.name == "__repr__" or decorators & {"overload", "abstractmethod"}:
             return
@@ -167,7 +167,7 @@ class _Finder(ast.NodeVisitor):
     # Statements.
 
     def visit_If(self, node: ast.If) -> None:
-        """Negate the condition, if it is one at run time."""
+        """Negate the condition, unless it is for type checkers only."""
         test = ast.unparse(node.test)
         if "TYPE_CHECKING" in test or "__name__" in test:
             for each in node.orelse:
@@ -201,7 +201,7 @@ class _Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        """Remove an assignment to something that lasts."""
+        """Remove an assignment to an attribute or item."""
         if any(isinstance(each, ast.Name) and each.id == "__all__" for each in node.targets):
             return
         lasts = all(isinstance(each, ast.Attribute | ast.Subscript) for each in node.targets)
@@ -211,12 +211,12 @@ class _Finder(ast.NodeVisitor):
             self.visit(node.value)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        """Only the value, without the annotation."""
+        """Visit the value only, without the annotation."""
         if node.value is not None and not _is_typing(node.value):
             self.visit(node.value)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        """Remove it, or calculate something else."""
+        """Remove it, or use another operator."""
         self._add("remove assignment", node, "pass")
         if not _is_text(node.value):
             old, new = _CALCULATED.get(type(node.op), ("", ""))
@@ -229,12 +229,12 @@ class _Finder(ast.NodeVisitor):
         self._add("remove assignment", node, "pass")
 
     def visit_Raise(self, node: ast.Raise) -> None:
-        """Remove it; what it says has no mutants."""
+        """Remove it; its arguments have no mutants."""
         if node.exc is None or "NotImplementedError" not in ast.unparse(node.exc):
             self._add("remove raise", node, "pass")
 
     def visit_Return(self, node: ast.Return) -> None:
-        """Return something else."""
+        """Return another value."""
         value = node.value
         if value is None or (isinstance(value, ast.Constant) and value.value is None):
             return
@@ -244,15 +244,15 @@ class _Finder(ast.NodeVisitor):
         self.visit(value)
 
     def visit_Break(self, node: ast.Break) -> None:
-        """Go on instead."""
+        """Replace it by ``continue``."""
         self._add("break or continue", node, "continue")
 
     def visit_Continue(self, node: ast.Continue) -> None:
-        """End the loop instead."""
+        """Replace it by ``break``."""
         self._add("break or continue", node, "break")
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
-        """Do nothing about an exception."""
+        """Ignore an exception."""
         if not all(isinstance(each, ast.Pass) for each in node.body):
             self._add_span("handler body", _start(node.body[0]), _end(node.body[-1]), "pass")
         for each in node.body:
@@ -261,7 +261,7 @@ class _Finder(ast.NodeVisitor):
     # Expressions.
 
     def visit_Compare(self, node: ast.Compare) -> None:
-        """Compare otherwise."""
+        """Replace the comparison."""
         operands = [node.left, *node.comparators]
         for left, operator, right in zip(operands, node.ops, operands[1:], strict=False):
             old, new = _COMPARED[type(operator)]
@@ -269,14 +269,14 @@ class _Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        """Take ``or`` for ``and``."""
+        """Replace ``and`` by ``or``."""
         old, new = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
         for left, right in zip(node.values, node.values[1:], strict=False):
             self._between("boolean operator", left, right, rf"\b{old}\b", new)
         self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
-        """Calculate something else, unless it makes a text or a type."""
+        """Replace the operator, unless the result is a text or a type."""
         if isinstance(node.op, ast.BitOr) and _is_type(node):
             return
         old, new = _CALCULATED.get(type(node.op), ("", ""))
@@ -306,7 +306,7 @@ class _Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def _drop(self, call: ast.Call, dropped: ast.keyword) -> None:
-        """Drop a keyword argument with the comma that it has after it, or before it."""
+        """Drop a keyword argument with its comma after or before it."""
         start, end = (dropped.lineno, dropped.col_offset), _end(dropped.value)
         tail = self._text(end, _end(call))
         ahead = max(
@@ -321,12 +321,12 @@ class _Finder(ast.NodeVisitor):
             self._add_span("drop argument", start, end, "")
 
     def visit_keyword(self, node: ast.keyword) -> None:
-        """Only the value, and not of what is for people."""
+        """Visit the value only, except in output for people."""
         if node.arg not in ("repr", "help", "metavar", "description", "stacklevel"):
             self.visit(node.value)
 
     def visit_Constant(self, node: ast.Constant) -> None:
-        """Change a number or a truth value."""
+        """Change a number or a boolean."""
         value = node.value
         if isinstance(value, bool):
             self._add("constant", node, str(not value))
@@ -345,7 +345,7 @@ def _end(node: ast.expr | ast.stmt) -> tuple[int, int]:
 
 
 def _moved(start: tuple[int, int], text: str) -> tuple[int, int]:
-    """The position behind a text."""
+    """Return the position after a text."""
     head, newline, tail = text.rpartition("\n")
     if not newline:
         return start[0], start[1] + len(text.encode())
@@ -377,7 +377,7 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def _is_type(node: ast.expr) -> bool:
-    """Whether ``|`` may be a union of types, as ``int | None`` is."""
+    """Return True if ``|`` may be a union of types, as in ``int | None``."""
     return any(
         (isinstance(each, ast.Constant) and each.value is None)
         or (isinstance(each, ast.Name) and (each.id.istitle() or each.id in _BUILTINS))

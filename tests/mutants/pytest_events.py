@@ -1,4 +1,4 @@
-"""A plug-in of pytest that writes down what happens, as it happens; it stands alone.
+"""A stand-alone plug-in of pytest that writes events into a file as they occur.
 
 It is not imported as part of a package, since the tree that is tested may not have this package.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 _PATH = os.environ["MUTANTS_EVENTS"]
-#: Files to run whole, and single tests; empty for all that is collected.
+#: Files to run as a whole, and single tests; empty for all collected tests.
 _WANTED = frozenset(Path(os.environ["MUTANTS_WANTED"]).read_text(encoding="utf-8").split("\n"))
 _BUDGET_S = float(os.environ["MUTANTS_BUDGET_S"])
 _deadline = math.inf
@@ -32,9 +32,9 @@ def _why(report: Any) -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is not wanted.
+    """Deselect tests that are not wanted.
 
-    As an argument of pytest, one test that is not there would keep it from running any.
+    As an argument of pytest, one missing test would prevent all others.
     """
     if _WANTED == {""}:
         return
@@ -48,21 +48,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Write down what will be run, and begin to count the time."""
+    """Record the tests that will be run, and start the time budget."""
     global _deadline
     _deadline = time.monotonic() + _BUDGET_S
     _note(collected=[item.nodeid for item in session.items])
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """Write down a file that can't be imported."""
+    """Record a file that cannot be imported."""
     if report.failed:
         _note(failed=report.nodeid, why=_why(report))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Write down that a test begins and ends; begin none when the time is over."""
+    """Record the start and end of a test; start none after the time budget."""
     if time.monotonic() > _deadline:
         item.session.shouldstop = "the time is over"
         _note(over=item.nodeid)
@@ -72,7 +72,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Write down how a test went."""
+    """Record the result of a test."""
     if report.failed:
         _note(failed=report.nodeid, why=_why(report))
     elif report.when == "call" and report.passed:

@@ -1,4 +1,4 @@
-"""The file of results: JSON objects, one in a line, appended as they come: a run can go on."""
+"""The file of results: one JSON object in a line, from which a run can resume."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.mutants.mutant import Mutant
 
 __all__ = ["FOUND", "Check", "Outcome", "Results", "comparison", "summary"]
 
-#: Outcomes of a mutant that tests have noticed.
+#: Outcomes of a mutant that tests have detected.
 FOUND: Final = ("found", "timeout")
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, tag="mutant", omit_defaults=True):
-    """What came of one mutant."""
+    """The result of one mutant."""
 
     id: int
     #: ``found``, ``timeout`` (a test did not end), ``survived`` or ``gone`` (not in the tree).
@@ -28,16 +28,16 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, tag="mutant", omit_defa
     test: str = ""
     why: str = ""
     seconds: float = 0.0
-    #: How many tests passed on it.
+    #: Number of tests that passed on it.
     passed: int = 0
-    #: Whether tests were left when its budget was over.
+    #: True if tests were left at the end of its budget.
     is_over: bool = False
-    #: Whether it was found by the test that had found it before.
+    #: True if the same test as before has found it.
     is_same: bool = False
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True, tag="check"):
-    """Whether a test passes without any mutant, and within the limit of a test."""
+    """The result of a test without any mutant, within the limit of a test."""
 
     test: str
     passes: bool
@@ -47,10 +47,10 @@ _DECODER: Final = msgspec.json.Decoder(Outcome | Check)
 
 
 class Results:
-    """What is known so far; the last outcome of a mutant stands."""
+    """The results so far; the last outcome of a mutant counts."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file, if it is there; a line that was cut off is left out."""
+        """Read the file, if it exists; ignore an incomplete line."""
         self.path = path
         self.outcomes: dict[int, Outcome] = {}
         self.checks: dict[str, bool] = {}
@@ -69,7 +69,7 @@ class Results:
             self.outcomes[record.id] = record
 
     def add(self, record: Outcome | Check) -> None:
-        """Note one more."""
+        """Append an outcome or a check."""
         with self._lock:
             self._take(record)
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ class Results:
                 file.write(msgspec.json.encode(record) + b"\n")
 
     def is_found(self, number: int) -> bool:
-        """Whether a mutant was found, by a test that passes without it."""
+        """Return True if a mutant was found by a test that passes without it."""
         outcome = self.outcomes.get(number)
         return (
             outcome is not None
@@ -86,7 +86,7 @@ class Results:
         )
 
     def unchecked(self) -> list[str]:
-        """Return the tests that have found something, but were not run without it."""
+        """Return the tests that have found a mutant, but were not run without it."""
         tests = {each.test for each in self.outcomes.values() if each.outcome in FOUND}
         return sorted(tests - self.checks.keys())
 
@@ -116,7 +116,7 @@ def summary(results: Results, mutants: Iterable[Mutant]) -> Iterator[str]:
 
 
 def comparison(before: Results, after: Results, mutants: Iterable[Mutant]) -> Iterator[str]:
-    """Yield a table of what was found before: by what it is found after, or why it is not."""
+    """Yield a table of the mutants found before: the test that still finds each, or the reason."""
     columns = ("found before", "by the same test", "by another", "gone", "not found", "left to do")
     counts: dict[str, Counter[str]] = {}
     for mutant in mutants:
@@ -136,7 +136,7 @@ def comparison(before: Results, after: Results, mutants: Iterable[Mutant]) -> It
 
 
 def _table(first: str, columns: tuple[str, ...], counts: dict[str, Counter[str]]) -> Iterator[str]:
-    """The rows of a table in Markdown, that of all last."""
+    """Yield the rows of a table in Markdown, that of all last."""
     rows = sorted(counts.items(), key=lambda row: row[0] == "all")
     yield f"| {first} | {' | '.join(columns)} |"
     yield f"|---|{'---:|' * len(columns)}"

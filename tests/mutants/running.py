@@ -1,4 +1,4 @@
-"""Runs tests on mutants, several at a time, and checks those that fail without them too."""
+"""Run tests on mutants, several in parallel, and check the failing ones without mutants."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ __all__ = ["Plan", "Runner", "Settings", "in_groups"]
 
 #: The tests for a mutant, in groups: each is one run of pytest.
 Plan: TypeAlias = Callable[[Mutant], Iterable[Sequence[str]]]
-#: How many files the first runs of pytest have: to start is expensive, and so is to collect.
+#: Number of files in the first runs of pytest: its start and collection are expensive.
 _GROUPS: Final = (1, 3, 8)
-#: After so many mutants, the tests that found them are run without them.
+#: After this many mutants, the tests that found them are run without them.
 _CHECK_EVERY: Final = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How tests are run."""
+    """Settings of the runs of tests."""
 
     tree: Path
     python: Path
     scratch: Path
     jobs: int = 1
-    #: No test begins on a mutant after that, starts of pytest not counted.
+    #: No test starts on a mutant after this, not counting the start of pytest.
     budget_s: float = 90.0
-    #: A test that takes longer does not end.
+    #: A test that takes longer counts as hanging.
     hang_s: float = 120.0
-    #: A test passes without a mutant if it does in one of these: a busy computer may spoil some.
+    #: A test passes without a mutant if one of these attempts passes: a busy machine may fail some.
     attempts: int = 3
-    #: Given to pytest whenever it runs tests of mutants.
+    #: Arguments of pytest for all runs of tests of mutants.
     arguments: Sequence[str] = ()
 
 
 class Runner:
-    """Has mutants tested, and says how far it is."""
+    """Runs tests on mutants, and prints the progress."""
 
     def __init__(
         self, settings: Settings, results: Results, say: Callable[[str], None] = print
     ) -> None:
-        """Make a copy for each job."""
+        """Create a copy for each job."""
         self._settings = settings
         self._results = results
         self._say = say
@@ -77,12 +77,12 @@ class Runner:
             self._places.put(place)
 
     def run(self, mutants: Iterable[Mutant], plan: Plan, *, found_by: dict[int, str]) -> None:
-        """Test mutants until each has an outcome that holds.
+        """Test mutants until each has a final outcome.
 
-        One that was found by a test which fails without it is tested again, without that test.
+        A mutant whose test also fails without it is tested again, without that test.
         """
         left = list(mutants)
-        # In any order but that of the product, so that a part of them is a sample of all.
+        # In random order, so that any part of them is a sample of all.
         random.Random(0).shuffle(left)
         while left:
             begun, total = time.monotonic(), len(left)
@@ -139,7 +139,7 @@ class Runner:
         )
 
     def check(self) -> None:
-        """Run the tests that have found something without any mutant, if that was not done."""
+        """Run the tests that have found a mutant without any, unless that was done."""
         _, tester = place = self._places.get()
         try:
             while tests := self._results.unchecked():
@@ -162,7 +162,7 @@ class _Finding(NamedTuple):
 
 
 class _Hunt:
-    """Runs tests on one mutant until one finds it, twice."""
+    """Runs tests on one mutant until one fails on it twice."""
 
     def __init__(self, tester: Tester, budget_s: float, failing: frozenset[str]) -> None:
         self.passed = 0
@@ -171,15 +171,15 @@ class _Hunt:
         self._begun = time.monotonic()
         self._budget_s = budget_s
         self._spent_s = 0.0
-        #: Tests that say nothing: they fail without a mutant, or not each time.
+        #: Unreliable tests: they fail without a mutant, or not each time.
         self._left_out = set(failing)
 
     def seconds(self) -> float:
-        """How long it has taken so far."""
+        """Seconds since its start."""
         return time.monotonic() - self._begun
 
     def search(self, plan: Iterable[Sequence[str]]) -> _Finding | None:
-        """Run groups of tests in turn, each again without tests that fail by chance."""
+        """Run groups of tests in turn, each again without tests that fail at random."""
         for targets in plan:
             while wanted := [each for each in targets if each not in self._left_out]:
                 left_s = self._budget_s - self._spent_s
@@ -200,12 +200,12 @@ class _Hunt:
         return None
 
     def _is_repeated(self, found: _Finding) -> bool:
-        """Whether a test fails again; one that did not end is not waited for twice."""
+        """Return True if a test fails again; a hanging one is not run twice."""
         return found.outcome == "timeout" or bool(_not_passing(self._tester, [found.test]))
 
 
 def _finding(session: Session, first: str) -> _Finding | None:
-    """What a run says about a mutant."""
+    """Return the finding of a run about a mutant."""
     for test, why in session.failed.items():
         return _Finding("found", test, why)
     if session.hung:
@@ -215,7 +215,7 @@ def _finding(session: Session, first: str) -> _Finding | None:
 
 
 def _not_passing(tester: Tester, tests: Sequence[str]) -> list[str]:
-    """Run tests, or import files of tests; return those that fail, do not end or are not there."""
+    """Run tests, or import files of tests; return those that fail, hang or are missing."""
     bad: list[str] = []
     for file in (test for test in tests if "::" not in test):
         session = tester.run([file], "--collect-only")
@@ -234,7 +234,7 @@ def _not_passing(tester: Tester, tests: Sequence[str]) -> list[str]:
 
 
 def in_groups(files: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield files in groups: the first alone, since it is likely to be enough."""
+    """Yield files in groups: the first alone, since it is often enough."""
     first = 0
     for size in _GROUPS:
         if files[first : first + size]:

@@ -19,10 +19,10 @@ from typing import Any, Final
 __all__ = ["Session", "Tester", "end_all"]
 
 _POLL_S: Final = 0.1
-#: Seconds that Python, pytest and imports may take; a computer that is busy is slow at these.
+#: Timeout in seconds for the start of Python, pytest and imports on a busy machine.
 _START_S: Final = 300.0
 _MARK: Final = "STOMPKIT_MUTANT_SESSION"
-#: A plug-in that takes as long to load as all others, for what has no use of it.
+#: A plug-in that takes as long to load as all others, and is not needed.
 _HEAVY: Final = "schemathesis"
 #: Exit statuses of pytest.
 _GOOD: Final = (0, 5)
@@ -30,22 +30,22 @@ _GOOD: Final = (0, 5)
 
 @dataclass
 class Session:
-    """What came of a run."""
+    """The result of a run."""
 
     collected: list[str] = field(default_factory=list)
     passed: dict[str, float] = field(default_factory=dict)
-    #: Tests, or files that can't be imported, that failed, and why.
+    #: Failed tests, or files that cannot be imported, and the reasons.
     failed: dict[str, str] = field(default_factory=dict)
-    #: The test that did not end within its limit.
+    #: The test that exceeded its limit.
     hung: str = ""
-    #: Whether the budget was over before all tests were run.
+    #: True if the budget ended before all tests were run.
     is_over: bool = False
-    #: Without the start, if it got beyond that.
+    #: Duration without the start of pytest, if the start succeeded.
     seconds: float = 0.0
 
 
 class Tester:
-    """Runs pytest so that neither chance nor what was run before matters."""
+    """Runs pytest independently of random numbers and of earlier runs."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Tester:
     ) -> Session:
         """Run tests or files of tests; no test begins after the budget is over.
 
-        The start is not counted: how long that takes says how busy the computer is.
+        The start is not counted: its duration depends on the load of the machine.
         """
         with self._folder() as name:
             folder = Path(name)
@@ -110,7 +110,7 @@ class Tester:
                     [
                         *(self._python, "-m", "pytest", "-q", "--tb=short", "-m", ""),
                         *("-p", "pytest_events", "-p", "no:cacheprovider", "-n", "0"),
-                        # What is installed may name another module than the tree has.
+                        # The installed package may have another module than the tree.
                         *("-p", "no:stompkit", "-p", "stompkit.testing.plugin"),
                         *("--hypothesis-seed=0", "--continue-on-collection-errors"),
                         f"--basetemp={folder / 't'}",
@@ -163,7 +163,7 @@ class Tester:
                 time.sleep(_POLL_S)
 
     def _folder(self) -> tempfile.TemporaryDirectory[str]:
-        """A folder for one run, with a short path for the sake of sockets."""
+        """Return a folder for one run, with a short path because of sockets."""
         self._scratch.mkdir(parents=True, exist_ok=True)
         return tempfile.TemporaryDirectory(dir=self._scratch, ignore_cleanup_errors=True)
 
@@ -188,7 +188,7 @@ class Tester:
 
 
 def _take(session: Session, event: dict[str, Any], running: str) -> str:
-    """Take an event into account; return the test that runs now."""
+    """Process an event; return the running test."""
     match event:
         case {"collected": ids}:
             session.collected = ids
@@ -206,8 +206,8 @@ def _take(session: Session, event: dict[str, Any], running: str) -> str:
 
 
 def _end(process: subprocess.Popen[bytes], mark: str) -> None:
-    """Kill what is left of a run, in other process groups too: all that have its mark."""
-    if process.poll() is None:  # else its number may be that of another by now
+    """Kill the rest of a run, in other process groups too: all processes with its mark."""
+    if process.poll() is None:  # otherwise another process may have its id by now
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     wanted = f"{_MARK}={mark}".encode()
@@ -223,14 +223,14 @@ def _processes() -> list[int]:
 
 
 def _has_mark(number: int, mark: bytes) -> bool:
-    """Whether a process, that is no zombie, was started with a mark in its environment."""
+    """Return True if a process was started with a mark in its environment, and is not a zombie."""
     with suppress(OSError):
         return mark in Path(f"/proc/{number}/environ").read_bytes().split(b"\0")
     return False
 
 
 def end_all() -> None:
-    """Kill all runs that go on, since the process that watches them is about to end."""
+    """Kill all runs, since the process that watches them is about to end."""
     for process, mark in list(_RUNNING.items()):
         _end(process, mark)
 

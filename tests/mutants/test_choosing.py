@@ -1,4 +1,4 @@
-"""Which test files a mutant gets, and in which order."""
+"""The choice of test files for a mutant, and their order."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_what_was_measured_and_does_not_execute_it_is_left_out(tmp_path: Path) -
 def test_coverage_says_who_executes_a_mutant(tmp_path: Path) -> None:
     measured = CoverageData(str(tmp_path / "data"))
     name = str(tmp_path / "stompkit/server/domain/queues/queue.py")
-    # Imported for the first test, so that its definitions are noted for that alone.
+    # Imported for the first test, so that its definitions are recorded for that one only.
     measured.set_context("none|tests/test_a.py")
     measured.add_lines({name: [1, 2, 3, 4, 5, 7]})
     measured.set_context("tests/test_b.py")

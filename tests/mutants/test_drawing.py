@@ -1,4 +1,4 @@
-"""A draw goes by its seed, and each part of the product has its share."""
+"""A draw depends on its seed, and each part of the product has its share."""
 
 from __future__ import annotations
 

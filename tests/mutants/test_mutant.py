@@ -1,4 +1,4 @@
-"""A mutant is found by its text and its function, wherever they are now."""
+"""A mutant is located by its text and its function, wherever they are now."""
 
 from __future__ import annotations
 

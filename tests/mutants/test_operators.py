@@ -1,4 +1,4 @@
-"""What mutants a module has, and what it has none of."""
+"""The mutants of a module, and code without mutants."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ FILE = "stompkit/a.py"
 
 
 def mutants(source: str) -> set[tuple[str, str]]:
-    """All mutants of a module: the operator, and the lines that it makes."""
+    """Return all mutants of a module: the operator, and the resulting lines."""
     drawn: set[tuple[str, str]] = set()
-    # One line has one mutant in a draw, so it takes several to see all.
+    # A draw contains one mutant of a line, so several draws are needed for all.
     for seed in range(60):
         for each in draw({FILE: source}, seed=seed, count=50).mutants:
             drawn.add((each.operator, each.after.strip()))

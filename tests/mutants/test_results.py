@@ -1,4 +1,4 @@
-"""Results are kept as they come, and compared."""
+"""Results are stored as they arrive, and compared."""
 
 from __future__ import annotations
 

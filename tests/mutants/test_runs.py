@@ -1,4 +1,4 @@
-"""Mutants of a small product are run, found or not, and looked for in a later tree."""
+"""Mutants of a small product are run, found or not, and confirmed in a later tree."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def tree(tmp_path: Path) -> Path:
         {
             "stompkit/__init__.py": "",
             FILE: THING,
-            # Sessions have pytest load it.
+            # Sessions make pytest load it.
             "stompkit/testing/__init__.py": "",
             "stompkit/testing/plugin.py": "",
             "tests/test_thing.py": TESTS,
@@ -128,7 +128,7 @@ def test_mutants_are_found_or_not(tree: Path, tmp_path: Path) -> None:
     assert results.is_found(1)
     assert (results.outcomes[2].outcome, results.outcomes[2].passed) == ("survived", 3)
     assert results.outcomes[4].outcome == "gone"
-    # What fails without a mutant, or by chance, is no finding.
+    # A failure without a mutant, or at random, is not a finding.
     assert results.failing() == {"tests/test_thing.py::test_fails_always"}
     assert any("mutant 1 found by tests/test_thing.py::test_larger" in line for line in said)
     assert (tree / FILE).read_text() == "not committed"

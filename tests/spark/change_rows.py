@@ -1,4 +1,4 @@
-"""Changes as the rows of batches, as the source gives them."""
+"""Changes as rows of batches, in the form of the source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stompkit.replication.values import row_to_json
 
 __all__ = ["SCHEMA", "batch_of", "changes_of", "row_of"]
 
-#: What of the source's columns matters here.
+#: The relevant columns of the source.
 SCHEMA = pa.schema(
     [
         ("_partition", pa.int32()),
@@ -38,7 +38,7 @@ SCHEMA = pa.schema(
 def row_of(
     change: RowChange, ordinal: int, number: int = 0, *, partition: int = 0, sequence: int = 0
 ) -> dict[str, Any]:
-    """A change as a row."""
+    """Return a change as a row."""
     at = datetime(2026, 11, 22, tzinfo=UTC)
     return {
         "_partition": partition,
@@ -59,7 +59,7 @@ def row_of(
 
 
 def changes_of(changesets: Iterable[Changeset], *, partition: int = 0) -> list[dict[str, Any]]:
-    """The changes of changesets, whose numbers are their ordinals."""
+    """Return the changes of changesets, whose numbers are their ordinals."""
     return [
         row_of(change, each.sequence, number, partition=partition, sequence=each.sequence)
         for each in changesets
@@ -68,7 +68,7 @@ def changes_of(changesets: Iterable[Changeset], *, partition: int = 0) -> list[d
 
 
 def batch_of(rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
-    """Rows as a batch."""
+    """Return rows as a batch."""
     return pa.RecordBatch.from_pylist(list(rows), SCHEMA)
 
 

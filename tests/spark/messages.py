@@ -12,13 +12,13 @@ from stompkit.spool import Record, SpoolWriter
 
 __all__ = ["changeset", "fill", "plain", "records_of"]
 
-#: When messages are received: a second between two of them.
+#: Time of reception of the first message; the interval is a second.
 BEGIN = datetime(2026, 11, 21, 12, tzinfo=UTC)
 _BEGIN_US = int(BEGIN.timestamp()) * 1_000_000
 
 
 def plain(first: int, end: int, *, size: int = 0) -> list[Record]:
-    """Messages ``m-FIRST`` to before ``m-END``, of at least ``size`` octets."""
+    """Return messages ``m-FIRST`` to before ``m-END``, of at least ``size`` bytes."""
     return [
         Record(
             _BEGIN_US + number * 1_000_000,
@@ -34,7 +34,7 @@ def plain(first: int, end: int, *, size: int = 0) -> list[Record]:
 
 
 def changeset(number: int, *, changes: int = 1, origin: str = "shop") -> Changeset:
-    """Updates of ``changes`` rows of the table orders, with ids from ``100 * number`` on."""
+    """Return updates of ``changes`` rows of the table orders, with ids from ``100 * number`` on."""
     return make_changeset(
         origin,
         number,
@@ -56,7 +56,7 @@ def changeset(number: int, *, changes: int = 1, origin: str = "shop") -> Changes
 
 
 def records_of(sets: Iterable[Changeset], *, max_body_bytes: int = 1 << 20) -> Iterator[Record]:
-    """The messages that carry changesets."""
+    """Return the messages that carry changesets."""
     for each in sets:
         for packet in packets(each, max_body_bytes=max_body_bytes):
             yield Record(

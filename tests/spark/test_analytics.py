@@ -1,4 +1,4 @@
-"""The job *analytics*: against the same counted in plain Python, whatever is killed, and told."""
+"""The job *analytics*: compared with counts in plain Python, with kills and restarts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ __all__ = ["database_url", "mariadb", "postgresql", "target"]
 
 LONG_S = 400.0
 BEGIN = datetime(2026, 11, 21, 12, tzinfo=UTC)
-#: Messages of a batch, and how late a change may be.
+#: Messages of a batch, and the permitted delay of a change.
 BATCH = 150
 WATERMARK_S = 600
 PROGRAM = (
@@ -56,7 +56,7 @@ PROGRAM = (
 
 
 class Fact(NamedTuple):
-    """A change, as whoever counts sees it."""
+    """A change, as it is counted."""
 
     message: int
     table: str
@@ -67,7 +67,7 @@ class Fact(NamedTuple):
 
     @property
     def at_s(self) -> float:
-        """The event's time."""
+        """The time of the event, in seconds."""
         return min(self.received_s, self.committed_s or self.received_s)
 
     @property
@@ -77,7 +77,7 @@ class Fact(NamedTuple):
 
 
 def seeded(count: int) -> tuple[list[Record], list[Fact]]:
-    """Messages, some of them old, from a clock that is ahead, or no changesets; and their facts."""
+    """Return messages and their facts; some are old, from a clock that is ahead, or invalid."""
     chance = random.Random(8)
     records: list[Record] = []
     facts: list[Fact] = []
@@ -125,12 +125,12 @@ def seeded(count: int) -> tuple[list[Record], list[Fact]]:
 
 
 class Plain:
-    """Counts, without Spark."""
+    """The same counts without Spark."""
 
     def __init__(self, facts: Sequence[Fact]) -> None:
         """Count facts in the order of their messages, batch by batch.
 
-        What is late is told by the watermark of the batch before.
+        The watermark of the batch before determines late ones.
         """
         self.on_time: list[Fact] = []
         self.late: list[Fact] = []
@@ -143,13 +143,13 @@ class Plain:
                 (self.late if each.minute + 60 <= before else self.on_time).append(each)
 
     def changes(self) -> list[tuple[Any, ...]]:
-        """The rows of the table of changes."""
+        """Return the rows of the table of changes."""
         on_time = Counter((each.minute, each.table, each.operation) for each in self.on_time)
         late = Counter((each.minute, each.table, each.operation) for each in self.late)
         return [(*place, on_time[place], late[place]) for place in sorted(on_time | late)]
 
     def check(self, results: Results) -> None:
-        """Whether results are the same."""
+        """Check that results are the same."""
         assert self.late
         assert results.rows(CHANGES, 0) == self.changes()
         keys: defaultdict[tuple[int, str], Counter[str]] = defaultdict(Counter)
@@ -179,7 +179,7 @@ class Plain:
 
 
 def described(folder: Path, target: str, more: str = "") -> Path:
-    """The file of a pipeline."""
+    """Return the file of a pipeline."""
     file = folder / "shop.toml"
     file.write_text(
         f"""name = "shop"
@@ -216,7 +216,7 @@ def test_counts_are_those_of_plain_python_and_a_batch_that_comes_again_counts_on
     before = [each for each in facts if each.message < 3 * BATCH]
     assert first.progress().changes == len(before)
     Plain(before).check(results_of(settings))
-    # As if it had been killed when the results were written, and Spark had noted nothing yet.
+    # As if killed after the results were written and before Spark's commit.
     checkpoint = tmp_path / "state/shop/analytics/checkpoint"
     for noted in ("commits/2", "commits/3", "offsets/3"):
         (checkpoint / noted).unlink()
@@ -230,7 +230,7 @@ def test_counts_are_those_of_plain_python_and_a_batch_that_comes_again_counts_on
     assert first.progress().late + second.progress().late == len(counted.late)
     state = look(settings, "analytics")
     assert (state.lag, state.places[0].next) == (0, 4 * BATCH)
-    # Anybody can read the files.
+    # Other programs can read the files.
     table = pq.read_table(tmp_path / "counts/changes")
     assert sum(table.column("changes").to_pylist()) == len(counted.on_time)
     report = (tmp_path / "report.html").read_text()
@@ -241,14 +241,14 @@ def test_counts_are_those_of_plain_python_and_a_batch_that_comes_again_counts_on
     assert main(["report", str(file), "--output", "-"]) == 0
     strip = re.compile("Made .*? All")
     assert strip.sub("", capsys.readouterr().out) == strip.sub("", report)
-    # Without its checkpoint it would count all over again.
+    # Without its checkpoint it would count everything again.
     (tmp_path / "state").rename(tmp_path / "lost")
     with pytest.raises(PipelineError, match="another checkpoint"):
         Pipeline(settings, "analytics", once=True, spark=spark).run()
 
 
 def scraped(address: object) -> dict[tuple[str, str], float]:
-    """What Prometheus gets, by name and phase."""
+    """Return the scraped metrics, by name and phase."""
     with urlopen(f"http://{address}/metrics", timeout=LONG_S) as answer:
         text = answer.read().decode()
     samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
@@ -274,7 +274,7 @@ def test_a_stream_counts_into_a_database_and_tells_prometheus(
         return scraped(address) if address is not None else {}
 
     try:
-        # More comes all the time, in the midst of batches, too.
+        # More messages arrive all the time, also during batches.
         assert wait_until(lambda: pipeline.progress().batches, LONG_S)
         for first in range(BATCH, 2 * BATCH, 3):
             writer.append(records[first : first + 3])
@@ -326,7 +326,7 @@ def test_a_stream_that_is_killed_counts_nothing_twice(spark: SparkSession, tmp_p
 
 
 def batches(count: int) -> Iterator[tuple[Counted, Mark]]:
-    """What batches say: a minute more each, and one that came late to each minute before."""
+    """Yield batches with one minute more each, and a late change in each minute before."""
     first = int(BEGIN.timestamp())
     for batch in range(count):
         minutes = [first + 60 * number for number in range(batch + 1)]
@@ -353,7 +353,7 @@ def in_sqlite(folder: Path) -> Results:
 
 
 def write(results: Results, count: int) -> None:
-    """Write those of so many batches that are not there, and tell of each."""
+    """Write the batches that are missing, up to this number, and print each."""
     last = results.mark()
     done = -1 if last is None else last.ordinals[0]
     for counted, mark in batches(count):
@@ -362,7 +362,7 @@ def write(results: Results, count: int) -> None:
             print(mark.ordinals[0], flush=True)
 
 
-#: A program that does so until it is killed.
+#: A program that writes batches until it is killed.
 WRITER = """
 import sys
 from pathlib import Path
@@ -372,7 +372,7 @@ t.write(getattr(t, sys.argv[1])(Path(sys.argv[2])), int(sys.argv[3]))
 
 
 def check(results: Results, count: int) -> None:
-    """Whether results have so many batches, each once."""
+    """Check that results have this many batches, each once."""
     first = int(BEGIN.timestamp())
     expected = [
         (first + 60 * n, "orders", "write", min(count - n, 2), max(count - n - 2, 0))
@@ -380,7 +380,7 @@ def check(results: Results, count: int) -> None:
     ]
     assert results.rows(CHANGES, 0) == expected
     assert [row[:2] for row in results.rows(LAG, 0)] == [row[:1] + row[3:4] for row in expected]
-    # What a window has fewer of than before does not stay.
+    # Entries that a window no longer has are removed.
     places = Counter(row[0] for row in results.rows(KEYS, 0))
     assert list(places.values()) == [3] * (count - 1) + [2]
     assert results.latest() == expected[-1][0]
@@ -403,7 +403,7 @@ def test_results_have_each_batch_once_whenever_they_are_killed(
             assert one.stdout is not None
             for _ in range(chance.randrange(1, count // 3)):
                 one.stdout.readline()
-            # It is in the midst of the next one.
+            # It is within the next batch.
             one.kill()
     results = make(tmp_path)
     try:
@@ -416,7 +416,7 @@ def test_results_have_each_batch_once_whenever_they_are_killed(
 def test_results_in_files_have_each_batch_once_wherever_they_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever a file gets its name: what counts is which one, not when."""
+    """The failure may be at any rename of a file: the order of names matters, not the time."""
     count, steps = 4, 0
     replace = Path.replace
 
@@ -435,7 +435,7 @@ def test_results_in_files_have_each_batch_once_wherever_they_fail(
             write(in_files(folder), count)
             break
         write(in_files(folder), count)
-        # A batch that was under way comes again, with nothing that is new.
+        # An interrupted batch is repeated, and changes nothing.
         in_files(folder).apply(Counted(), Mark("q", "s"))
         check(in_files(folder), count)
     assert steps_before > 10
@@ -456,10 +456,10 @@ def test_results_in_a_database_are_the_same_after_each_start(target: Target) -> 
 
 
 class Page(HTMLParser):
-    """What is in a page."""
+    """The elements of a page."""
 
     def __init__(self, text: str) -> None:
-        """Read it."""
+        """Parse it."""
         super().__init__()
         self.open: list[str] = []
         self.seen: Counter[str] = Counter()
@@ -468,7 +468,7 @@ class Page(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note what begins."""
+        """Record a start tag."""
         self.seen[tag] += 1
         self.links += [f"{name}={value}" for name, value in attrs if name in ("src", "href")]
         self.links += [name for name, _ in attrs if name.startswith("on")]
@@ -476,16 +476,16 @@ class Page(HTMLParser):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note what is empty."""
+        """Record an empty element."""
         self.seen[tag] += 1
 
     def handle_endtag(self, tag: str) -> None:
-        """Note what ends, which has to have begun last."""
+        """Record an end tag, which must match the last start tag."""
         assert self.open.pop() == tag
 
 
 def check_page(text: str) -> None:
-    """Whether a page is whole, loads nothing, and has words for each of its pictures."""
+    """Check that a page is complete, loads nothing, and describes each of its charts."""
     page = Page(text)
     assert not page.open
     assert page.links == []
@@ -520,7 +520,7 @@ def test_a_report_of_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert not (tmp_path / "counts.db").exists()
 
 
-# What is wrong.
+# Errors.
 
 
 @pytest.mark.parametrize(

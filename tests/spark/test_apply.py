@@ -25,7 +25,7 @@ MANY = 5000
 
 
 def history() -> list[dict[str, Any]]:
-    """Changes of some rows, very often."""
+    """Return changes of few rows, each changed very often."""
     draw = random.Random(8)
     changes = []
     for number in range(MANY):
@@ -41,7 +41,7 @@ def history() -> list[dict[str, Any]]:
 
 
 def outcome(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """The table at the end, by the plainest way there is."""
+    """Return the expected table, computed by a simple loop."""
     import json
 
     table: dict[int, dict[str, Any]] = {}
@@ -55,7 +55,7 @@ def outcome(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 def frame(spark: SparkSession, rows: list[dict[str, Any]], parts: int = 2) -> DataFrame:
-    """Rows as a source gives them: each of its parts is a range of ordinals."""
+    """Return rows as a source does: each partition is a range of ordinals."""
     made = spark.createDataFrame(pa.Table.from_batches([batch_of(rows)]))
     return made.repartitionByRange(parts, "_ordinal").sortWithinPartitions("_ordinal", "change")
 
@@ -66,7 +66,7 @@ def test_batches_are_applied_once_whatever_their_size(spark: SparkSession, targe
     rows = history()
     first = apply_changes(frame(spark, rows[:3000]), target.url, pipeline="p")
     assert (first.rows, first.changes, first.fenced) == (3000, 3000, 0)
-    # As after a crash whose checkpoint was lost: another batch, with all of it.
+    # As after a crash with a lost checkpoint: another batch, with all of it.
     second = apply_changes(frame(spark, rows, 3), target.url, pipeline="p")
     assert (second.rows, second.changes, second.fenced) == (MANY, MANY - 3000, 3000)
     assert target.table() == outcome(rows)
@@ -91,7 +91,7 @@ def test_changes_that_lost_their_order_are_sorted_first(
 def test_columns_that_get_other_names_do_so_between_changes(
     spark: SparkSession, target: Target
 ) -> None:
-    """Whatever task has read which of the changes."""
+    """Any task may have read any of the changes."""
     target.execute(SIMPLE)
     rows = history()[:1000]
     told = change("schema", {}, after={"renamed": {"a": "c"}, "untold": "names"})
@@ -107,7 +107,7 @@ def test_what_a_batch_needs_is_made_or_told(spark: SparkSession, target: Target)
     target.execute("CREATE TABLE t (id INT NOT NULL PRIMARY KEY, a VARCHAR(20))")
     rows = history()[:50]
     rows.append({**rows[-1], "_ordinal": 50, "operation": "write", "after": '{"id":1,"b":"x"}'})
-    # The column is added as most need it, and one can't be stored in it.
+    # The column is added wide enough for most values, but one of them cannot be stored.
     with pytest.raises(ApplyError, match="message 50 in partition 0"):
         apply_changes(frame(spark, rows[:50]), target.url, pipeline="p")
         apply_changes(frame(spark, rows), target.url, pipeline="p")
@@ -137,7 +137,7 @@ def test_a_stream_is_applied_batch_by_batch(
         stream = stream.selectExpr("*", "get_json_object(after, '$.b') IS NULL AS b_is_gone")
         query = (
             stream.writeStream.foreachBatch(apply)
-            # Nothing of it is kept: the fence is enough.
+            # Its checkpoint is not kept: the fence is enough.
             .option("checkpointLocation", str(tmp_path / f"checkpoint-{begin}"))
             .trigger(availableNow=True)
             .start()
@@ -173,7 +173,7 @@ def test_tasks_read_the_spool_themselves_where_they_are_told_ranges_of_it(
     assert target.table() == wanted
     again = apply_changes(ranges.load(), target.url, pipeline="p")
     assert again == Applied(rows=62, fenced=62)
-    # What tasks don't do themselves is done with the changes that are in the ranges.
+    # The driver applies the changes in the ranges that tasks leave to it.
     gone = "operation = 'delete' OR get_json_object(after, '$.b') IS NULL"
     apply_changes(ranges.load(), target.url, pipeline="other", apply_as_deletes=gone)
     assert target.table() == [row for row in wanted if row[0] != 4]

@@ -118,7 +118,7 @@ def test_what_is_no_changeset_is_a_row_that_says_so(tmp_path: Path, body: bytes,
 
 
 def test_messages_that_are_changesets_only_together_are_not_taken_for_any(tmp_path: Path) -> None:
-    # A changeset and a half, and the rest of that: two documents in two messages between braces.
+    # A changeset and a half, and its rest: two documents in two messages between braces.
     first, second = (record.body for record in records_of([changeset(1), changeset(2)]))
     second = second.replace(b'"paid"', b'"}{"')
     cut = second.index(b"}{") + 1
@@ -160,7 +160,7 @@ def test_each_change_is_read_once_however_a_partition_is_divided(
     sets = [changeset(n, changes=data.draw(st.integers(1, 12))) for n in range(4)]
     records = list(records_of(sets, max_body_bytes=800))
     if data.draw(st.booleans()):
-        # A connection that is lost has what was not acknowledged come in another order.
+        # After a lost connection, unacknowledged messages are redelivered in another order.
         at = data.draw(st.integers(0, len(records)))
         records[at : at + 5] = data.draw(st.permutations(records[at : at + 5]))
     blocks = in_blocks(records, data.draw(st.integers(1, 5)))

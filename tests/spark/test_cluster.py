@@ -1,8 +1,8 @@
 """One job on a standalone cluster, on one in a session, and through Spark Connect.
 
-Each driver is a process of its own, as a process has one session only. What they run with is not
-the Python of the tests, but one with all packages of that less stompkit: so what finds it has found
-it by the way that is tested, and by no other.
+Each driver is a process of its own, as a process has one session only. They run with a Python that
+has all packages of the tests' Python except stompkit. Therefore it can only be found in the tested
+way.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from stompkit.testing._launching.running import GuardedProcess
 from tests.spark.messages import changeset, fill, records_of
 
 _LOOPBACK: Final = "127.0.0.1"
-#: How long a server may take until it is there, and a job until it is done, in seconds.
+#: Timeouts in seconds for the start of a server, and for a job.
 _START_S: Final = 300.0
 _JOB_S: Final = 600.0
 _STOP_S: Final = 5.0
 _QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _ROOTS: Final = (str(Path(__file__).parents[2]), str(Path(stompkit.__file__).parents[1]))
-#: What a driver is started with: only it has stompkit, and not by its environment.
+#: Arguments of a driver: only it has stompkit, and not from its environment.
 _DRIVER: Final = (
     "import sys; sys.path[:0] = sys.argv[1].split(','); "
     "from tests.spark.test_cluster import drive; drive(*sys.argv[2:])"
 )
-#: What is submitted: as the guide has it, and where stompkit is that only this process has.
+#: The submitted program, as in the guide, and a check that only this process has stompkit.
 _SUBMITTED: Final = """\
 import sys
 
@@ -64,24 +64,24 @@ _SETS: Final = [changeset(number, changes=1 + number % 3) for number in range(90
 
 
 class Machines(NamedTuple):
-    """What processes of Spark are started with."""
+    """Command and environment of processes of Spark."""
 
     environment: dict[str, str]
     folder: Path
 
     def start(self, name: str, *command: str, **environment: str) -> GuardedProcess:
-        """Start one that writes its log to a folder of its own."""
+        """Start a process that writes its log to a separate folder."""
         folder = self.folder / name
         folder.mkdir()
         return GuardedProcess(command, self.environment | environment, folder, _STOP_S)
 
     def spark_class(self, name: str, *arguments: str, **environment: str) -> GuardedProcess:
-        """Start a server of Spark's."""
+        """Start a server of Spark."""
         program = str(Path(self.environment["SPARK_HOME"], "bin", "spark-class"))
         return self.start(name, program, *arguments, **environment)
 
     def drive(self, name: str, python: Path, job: Mapping[str, Any]) -> dict[str, Any]:
-        """Run a driver until it has ended; what it has found."""
+        """Run a driver to its end; return its results."""
         told, found = self.folder / f"{name}.json", self.folder / f"{name}-found.json"
         told.write_text(json.dumps({"folder": str(self.folder / f"{name}-data"), **job}))
         command = (str(python), "-c", _DRIVER, ",".join(_ROOTS), str(told), str(found))
@@ -96,7 +96,7 @@ class Machines(NamedTuple):
 
 
 def interpreter(folder: Path, *, has_stompkit: bool) -> Path:
-    """A Python with the packages of this one, and with stompkit or without."""
+    """Return a Python with the packages of this one, with or without stompkit."""
     venv.create(folder, symlinks=True)
     packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder)}))
     for kind in ("purelib", "platlib"):
@@ -145,7 +145,7 @@ def bare(machines: Machines) -> Path:
 
 
 def wait_for_line(process: GuardedProcess, pattern: str) -> str:
-    """Wait until a server has written a line; its first group."""
+    """Wait until a server has written a line; return its first group."""
 
     def found() -> re.Match[str] | None:
         assert process.status() is None, process.log()
@@ -179,7 +179,7 @@ def master(machines: Machines, bare: Path) -> Iterator[str]:
 
 @contextmanager
 def connect_server(machines: Machines, name: str, python: Path, master: str) -> Iterator[str]:
-    """A Spark Connect server; gives its URL."""
+    """A Spark Connect server; the value is its URL."""
     service = "org.apache.spark.sql.connect.service.SparkConnectServer"
     config = {
         "spark.connect.grpc.binding.address": _LOOPBACK,
@@ -206,7 +206,7 @@ def connect_server(machines: Machines, name: str, python: Path, master: str) -> 
 
 @pytest.fixture
 def connect(machines: Machines, bare: Path, master: str) -> Iterator[str]:
-    """The URL of one without stompkit, whose tasks run on the cluster."""
+    """The URL of a Connect server without stompkit, whose tasks run on the cluster."""
     with connect_server(machines, "connect", bare, master) as url:
         yield url
 
@@ -218,7 +218,7 @@ def installed(machines: Machines) -> Path:
 
 
 def drive(told: str, found: str) -> None:
-    """Run a job as a driver; what it is and what it finds are files."""
+    """Run a job as a driver; program and results are files."""
     job = json.loads(Path(told).read_text())
     config = {
         "spark.driver.host": _LOOPBACK,
@@ -273,13 +273,13 @@ def run(spark: SparkSession, folder: Path, job: Mapping[str, Any]) -> dict[str, 
 
 
 def changes(frame: DataFrame) -> list[list[Any]]:
-    """What rows say, in an order of its own."""
+    """Return the contents of rows, sorted."""
     rows = frame.select("changeset_id", "change", "operation", "after", "problem").collect()
     return sorted([*row[:3], json.loads(row["after"]), row["problem"]] for row in rows)
 
 
 def saving(folder: str) -> Callable[[DataFrame, int], None]:
-    """Writes each batch to a folder of its own, which a second try replaces."""
+    """Return a function that writes each batch to a folder; a second attempt replaces it."""
 
     def save(frame: DataFrame, number: int) -> None:
         frame.write.mode("overwrite").parquet(f"{folder}/batch={number}")
@@ -290,7 +290,7 @@ def saving(folder: str) -> Callable[[DataFrame, int], None]:
 def killing(
     marker: str,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Passes rows on; the first task to have done half of its own kills its executor."""
+    """Yield rows; the first task to have processed half of its rows kills its executor."""
 
     def ask(column: str, process: int) -> str:
         command = ["ps", "-ww", "-o", f"{column}=", "-p", str(process)]
@@ -301,7 +301,7 @@ def killing(
             half = batch.num_rows // 2
             yield batch.slice(0, half)
             with suppress(FileExistsError), Path(marker).open("x", encoding="utf-8") as file:
-                # A worker is a child of Spark's daemon, and that one of the executor.
+                # A worker is a child of Spark's daemon, which is a child of the executor.
                 executor = int(ask("ppid", os.getppid()))
                 file.write(ask("args", executor))
                 file.flush()
@@ -318,7 +318,7 @@ def spool(machines: Machines) -> str:
 
 
 def expected() -> list[list[Any]]:
-    """Each change once."""
+    """Return each change once."""
     return sorted(
         [each.id, number, "update", {"state": "paid", "note": "größer"}, None]
         for each in _SETS
@@ -350,12 +350,12 @@ def test_a_connect_server_without_stompkit_runs_what_is_shipped(
 
 
 def new_replica(folder: Path) -> Path:
-    """A database with an empty table."""
+    """Return a database with an empty table."""
     folder.mkdir()
     file = folder / "replica.sqlite"
     with closing(sqlite3.connect(file)) as connection, connection:
         connection.execute(_TABLE)
-        # What is updated has to be there.
+        # Updated rows have to exist.
         connection.executemany(
             "INSERT INTO orders (id) VALUES (?)", [(key,) for key, *_ in applied()]
         )
@@ -368,7 +368,7 @@ def rows_of(file: Path) -> list[tuple[Any, ...]]:
 
 
 def applied() -> list[tuple[int, str, str]]:
-    """The rows when all is applied."""
+    """Return the rows after all changes."""
     keys = (100 * number + each for number in range(90) for each in range(1 + number % 3))
     return [(key, "paid", "größer") for key in keys]
 

@@ -1,4 +1,4 @@
-"""What is left of changes: one state for each row, in steps where it takes several."""
+"""Collapsed changes: one state for each row, in several steps if needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stompkit.spark.fence import are_in_order, beyond, moved, ranges_of, sort_ke
 from tests.replication.sinks.sql_targets import change
 from tests.spark.change_rows import batch_of, row_of
 
-#: The kind of a step, and of each row its key, its columns and whether it is new.
+#: The kind of a step; and for each row its key, its columns, and True if it is new.
 Summary = list[tuple[str, list[tuple[dict[str, Any], dict[str, Any] | None, bool]]]]
 
 
@@ -27,7 +27,7 @@ def summary(steps: list[Step]) -> Summary:
 
 def collapsed(*changes: RowChange, choice: Choice | None = None) -> Summary:
     rows = [row_of(each, ordinal) for ordinal, each in enumerate(changes)]
-    # In batches of two: where one ends must not matter.
+    # In batches of two, whose limits must not matter.
     batches = [batch_of(rows[begin : begin + 2]) for begin in range(0, len(rows), 2)]
     steps, problems = collapse(batches, choice)
     assert not problems
@@ -272,7 +272,7 @@ def test_changes_of_one_message_come_in_the_order_of_their_numbers() -> None:
     assert ranges_of([batch_of(rows)]) == (whole, True)
     assert ranges_of([batch_of(rows[:1]), batch_of(rows[1:])]) == (whole, True)
     assert ranges_of([batch_of(rows[::-1])]) == (whole, False)
-    # As where one message has more changes than are worked on together.
+    # As for a message with more changes than are processed together.
     halves = [ranges_of([batch_of(some)])[0] for some in (rows[:1], rows[1:])]
     assert are_in_order(halves)
     assert not are_in_order(halves[::-1])

@@ -1,4 +1,4 @@
-"""An event store in a folder: several processes, crashes, batches that come again."""
+"""An event store in a folder: several processes, crashes, repeated batches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from stompkit.testing._launching.polling import wait_until
 
 BEGIN = datetime(2026, 11, 22, tzinfo=UTC)
 
-#: Adds keys and changesets with its name until it is killed, and says which are stored.
+#: Adds keys and changesets with its name until it is killed, and prints those that are stored.
 ADDING = """
 import sys
 from stompkit.spark.eventstore import SparkEventStore
@@ -51,8 +51,8 @@ store = SparkEventStore(sys.argv[1], strict=True, sync=False)
 while True:
     print(store.compact().merged, flush=True)
 """
-#: Does one thing in a process that is killed instead of the call of a function of ``os`` with a
-#: number: again and again, with the numbers that it is told. Says whether it was killed.
+#: Runs one action in a child process that is killed at the call of a function of ``os`` with a
+#: number. It repeats that for the given numbers, and prints if it was killed.
 DYING = """
 import os, signal, sys
 from stompkit.spark.eventstore import SparkEventStore
@@ -82,7 +82,7 @@ for line in sys.stdin:
 
 
 def numbered(name: str, number: int, *, changes: int = 1) -> Changeset:
-    """A changeset with updates of the rows ``name`` and then ``name+1``..."""
+    """Return a changeset with updates of the rows ``name`` and then ``name+1``..."""
     rows = [f"{name}{number}", *(f"{name}{number}+{each}" for each in range(1, changes))]
     return make_changeset(
         "shop",
@@ -114,7 +114,7 @@ def child(script: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 def kill(process: subprocess.Popen[str]) -> list[int]:
-    """Kill a process; gives the numbers that it has said and nobody has read."""
+    """Kill a process; return the numbers that it has printed and that are still unread."""
     process.send_signal(signal.SIGKILL)
     with process:
         assert process.stdout is not None
@@ -127,7 +127,7 @@ def said(process: subprocess.Popen[str]) -> int:
 
 
 def rows_of(sets: Sequence[Changeset], *, first: int = 0) -> list[dict[str, Any]]:
-    """The rows of a batch, of messages from the ordinal ``first`` on."""
+    """Return the rows of a batch, of messages from the ordinal ``first`` on."""
     return [
         {
             **dict.fromkeys(CHANGES.arrow.names),
@@ -174,7 +174,7 @@ def files(path: Path) -> list[Path]:
     return [each for each in (path / "store").rglob("*") if each.suffix in (".parquet", ".tmp")]
 
 
-# Several at once.
+# Concurrency.
 
 
 @pytest.mark.matrix
@@ -221,13 +221,13 @@ def test_what_is_said_to_be_stored_outlives_any_kill(tmp_path: Path) -> None:
     keys = [f"x{number}" for number in range(start)]
     for event in ("a_write", "b_write"):
         assert store.replay(event)[:start] == keys
-        # The last may be there though nobody was told.
+        # The last one may be stored though its confirmation was lost.
         assert store.replay(event)[start:] in ([], [f"x{start}"])
     assert [each.id for _, each in store.events()][:start] == keys
 
 
 def deaths(path: Path, name: str, what: str) -> Iterator[bool]:
-    """Do something, killed at each call of a function in turn, until it lives; gives if it did."""
+    """Kill an action at each call of a function until it succeeds; yield True for success."""
     with child(DYING, path / "store", name, what) as process:
         assert process.stdin is not None
         for calls in count():
@@ -269,7 +269,7 @@ def test_a_process_that_dies_in_a_compaction_changes_nothing(tmp_path: Path) -> 
     before = content()
     outcomes = [content() == before for _ in deaths(tmp_path, "replace", "compact")]
     assert all(outcomes)
-    # What was done before a death is not done again: there are three kinds of files.
+    # Completed steps before a kill are not repeated: there are three kinds of files.
     assert len(outcomes) > 3
 
 
@@ -346,7 +346,7 @@ def test_files_are_merged_into_several_that_overlap_nowhere(
     assert dict(store.replay("a_write", with_ts=True)) == times
     assert all(store.query("a_write", key) == times[key] for key in list(times)[:100])
     assert [each.sequence for _, each in store.events()] == list(range(2400))
-    # What is little beside the rest does not have all of it written again.
+    # A small group of files does not cause a rewrite of the large one.
     store.add("a_write", "little", ts=0)
     assert store.compact() == (1, 1)
     assert store.clear("a_write") == len(times) + 1
@@ -362,7 +362,7 @@ def test_a_time_with_a_short_life_gives_way_to_one_with_a_longer(tmp_path: Path)
     store.compact()
     assert wait_until(lambda: store.query("a_write", 1) == 5, 20)
     assert wait_until(lambda: len(list(store.events())) == 1, 20)
-    # The key has not come to its end, and one changeset has.
+    # The key is not complete, and one changeset is.
     assert store.prune() == 1
     assert store.query("a_write", 1) == 5
 
@@ -429,7 +429,7 @@ def test_batches_that_come_again_in_other_sizes_are_stored_once(tmp_path: Path) 
     keys = [change.key["id"] for each in given for change in each.changes]
     assert sorted(store.replay("orders_update")) == sorted(keys)
     assert store.query("orders_update", "x7") == BEGIN.timestamp() + 7
-    # Another spool has ordinals of its own.
+    # Another spool has separate ordinals.
     assert store.write_batches([batch(parts[0])], spool="t") == 1
     assert len(list(store.events())) == 60
 
@@ -469,7 +469,7 @@ def test_changes_give_the_events_that_signals_give(tmp_path: Path) -> None:
     assert store.replay("u_update") == []
     assert store.replay("s.t_write") == []
     assert [each for _, each in store.events()] == [whole]
-    # What could not be read does not come again either.
+    # An unreadable changeset is not repeated either.
     assert store.write_batches([batch([bad])]) == 0
 
 
@@ -511,7 +511,7 @@ def test_spark_stores_batches_and_gives_frames_of_the_same(
     first = spark.createDataFrame(table.slice(0, 300))
     whole = spark.createDataFrame(table)
     assert store.write_changes(first.repartitionByRange(2, "_ordinal"), 0) == 300
-    # Tasks that have some changes of a changeset each; and ids that begin anew.
+    # Tasks with some changes of a changeset each; and ids that start again.
     assert store.write_changes(whole.repartition(3, "change"), 0) == 300
     assert store.write_changes(whole, 1) == 0
     assert store.write_changes(whole.limit(0), 2) == 0

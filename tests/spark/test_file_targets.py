@@ -1,4 +1,4 @@
-"""Targets in files, Delta tables and Parquet: as the databases, and whole after every crash."""
+"""File targets, Delta tables and Parquet: as the databases, and consistent after every crash."""
 
 from __future__ import annotations
 
@@ -46,27 +46,27 @@ from tests.spark.test_targets import (
 deltalake = pytest.importorskip("deltalake")
 
 LETTERS = "stompkit_pipeline_dead_letters"
-#: The row of a table without the columns that a batch has not told yet.
+#: Rows of a table; columns that no batch has contained yet are missing.
 Rows = list[dict[str, Any]]
 
 
 class Place:
-    """An empty place for tables, seen from behind the pipelines' backs."""
+    """An empty place for tables, accessed without the pipelines."""
 
     def __init__(self, kind: str, folder: Path) -> None:
-        """Describe it."""
+        """Set its kind and folder."""
         self.kind = kind
         self.folder = folder
         self.url = f"{kind}://{folder}"
         self.made: list[Pipeline] = []
 
     def pipeline(self, job: Job = JOB, **options: Any) -> Pipeline:
-        """One into this place."""
+        """Return a pipeline into this place."""
         self.made.append(Pipeline(self.url, job, **{"create": True, **options}))
         return self.made[-1]
 
     def rows(self, table: str = "t") -> Rows:
-        """The rows of a table as any other program reads them, sorted."""
+        """Return the rows of a table as any other program reads them, sorted."""
         if self.kind == "delta":
             if not deltalake.DeltaTable.is_deltatable(str(self.folder / table)):
                 return []
@@ -80,7 +80,7 @@ class Place:
         return sorted(found, key=lambda row: str(list(row.values())))
 
     def table(self, table: str = "t", names: str = "id a b") -> list[tuple[Any, ...]]:
-        """Some columns of them; NULL where there is none."""
+        """Return some columns of them, with NULL for missing ones."""
         found = [tuple(row.get(name) for name in names.split()) for row in self.rows(table)]
         return sorted(found, key=str)
 
@@ -94,7 +94,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         each.target.close()
 
 
-# As the databases.
+# The tests of the databases.
 
 
 def test_a_batch_is_applied_and_the_fence_moved(place: Place) -> None:
@@ -145,7 +145,7 @@ def test_rows_that_exchange_keys_are_all_there_whatever_they_tell(
     other = change("update", {"id": 2}, after={"a": "three"}, old_key={"id": 3})
     rows = [row_of(one, 6, 0), row_of(other, 6, 1)]
     if is_alone:
-        # What can't be done has the driver do all one by one.
+        # An inapplicable change makes the driver apply all changes one by one.
         rows.append(row_of(write(9, b="many"), 7))
     assert made.run(rows).dead_letters == int(is_alone)
     assert place.table() == [(2, "three", 2), (3, "two", 2)]
@@ -181,14 +181,14 @@ def test_tables_end_as_those_of_a_database(
     folder = tmp_path_factory.mktemp("place")
     place = Place(kind, folder / "files")
     database = Target("sqlite", f"sqlite:///{folder / 'same.sqlite'}")
-    # Files have no order of columns, and no row that is known by nothing.
+    # Files have no order of columns, and no rows without a key.
     names = {name: columns for name, columns in TABLES.items() if name != "loose"}
     database.execute(*[f"CREATE TABLE {name} ({names[name]})" for name in names])
     job = replace(JOB, choice=Choice(tables=frozenset(names)))
     made, same = place.pipeline(job), Pipeline(database.url, job)
     at = 0
     while at < len(changesets):
-        # Some of it again, some of it new.
+        # Some of it repeated, some of it new.
         begin = data.draw(st.integers(0, at), label="begin")
         end = data.draw(st.integers(at + 1, len(changesets)), label="end")
         for each in (made, same):
@@ -243,7 +243,7 @@ def test_many_rows_and_many_batches_are_few_files(
     made.run(rows_of(update(10, b=-1), first=300))
     assert [row[2] for row in place.table() if row[0] == 10] == [-1]
     assert len(place.table()) == 250 + 36
-    # Only the file is another that has the row.
+    # Only the file with the row is replaced.
     assert len(before & files_in(place)) == len(before) - 1
     assert len(before) < 12
 
@@ -389,7 +389,7 @@ def test_keys_of_moves_may_tell_their_columns_in_any_order(place: Place) -> None
     made.run(rows_of(one, other, first=2))
     expected = [(1, 11, "1", 0), (2, 21, "2", 0)]
     assert place.table("t", "x y a b") == expected
-    # The same in one message.
+    # The same within one message.
     back = [
         row_of(change("update", keys[0], after={}, old_key={"x": 1, "y": 11}), 4, 0),
         row_of(change("update", keys[1], after={}, old_key={"y": 21, "x": 2}), 4, 1),
@@ -464,11 +464,11 @@ def test_two_drivers_commit_once(place: Place) -> None:
 
 
 class Crash(BaseException):
-    """What ends a process in the middle of something."""
+    """Ends a process in the middle of an action."""
 
 
 def _crash_at(monkeypatch: pytest.MonkeyPatch, place: Place, number: int) -> list[int]:
-    """Crash before the step of that number: all that others can see is one."""
+    """Crash before the step of that number; steps are the externally visible actions."""
     count = [0]
 
     def between(*_: object) -> None:
@@ -485,7 +485,7 @@ def _crash_at(monkeypatch: pytest.MonkeyPatch, place: Place, number: int) -> lis
 
         monkeypatch.setattr(kind, name, do)
 
-    # After one of them is before the next one, or at the end.
+    # A crash after one step equals one before the next, or at the end.
     wrap(pq.ParquetWriter, "close")
     if place.kind == "delta":
         wrap(deltalake.DeltaTable, "create_write_transaction")
@@ -510,7 +510,7 @@ def test_a_crash_anywhere_loses_nothing_and_does_nothing_twice(
         update(7, "u", b=6),
     )
     crashes = 0
-    # What others of the kind do is known already: every batch drops what the one before replaced.
+    # Other steps are covered: every batch removes the files that the one before replaced.
     options = {"keep_s": 0.0} if place.kind == "parquet" else {}
     for step in range(100):
         place.folder = place.folder.with_name(f"place-{step}")
@@ -524,7 +524,7 @@ def test_a_crash_anywhere_loses_nothing_and_does_nothing_twice(
             except Crash:
                 crashes += 1
         assert count[0] > 0
-        # Batches are cut in other places then: one that is smaller, and one with all of it.
+        # The restarted job uses other batches: a smaller one, and one with all of it.
         place.pipeline(job, **options).run(later[:4])
         place.pipeline(job, **options).run(later)
         assert place.table("t") == [(9, None, 9)]
@@ -544,14 +544,14 @@ kill_batches(sys.argv[1])
 
 
 def _kill_rows(first: int, end: int) -> Rows:
-    """Every row is written often: to both tables, in one batch."""
+    """Return rows that are written often: to both tables, in one batch."""
     return rows_of(
         *[write(n // 2 % 7, "tu"[n % 2], b=n, a=f"a{n}") for n in range(first, end)], first=first
     )
 
 
 def kill_batches(url: str) -> None:
-    """Apply batches without end; what is done is told line by line."""
+    """Apply batches without end; print a line for each."""
     made = Pipeline(url, JOB, create=True)
     while True:
         first = made.fence().get(0, -1) + 1

@@ -1,4 +1,4 @@
-"""Jobs of pipelines, from a broker to a replica and to an event store, whatever is killed."""
+"""Jobs of pipelines, from a broker to a replica and to an event store, with kills."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ PROGRAM = (
     "import sys; from stompkit._commands.pipeline.command import main; sys.exit(main(sys.argv[1:]))"
 )
 SIMPLE = "CREATE TABLE orders (id INT NOT NULL PRIMARY KEY, state VARCHAR(20), seen INT)"
-#: How many rows there are: each changeset writes one of them anew.
+#: Number of rows: each changeset overwrites one of them.
 ROWS = 40
 
 
 def order(number: int, columns: dict[str, Any] | None = None) -> Changeset:
-    """The changeset of a number: what a row is from then on."""
+    """Return the changeset of a number, which overwrites a row."""
     key = {"id": number % ROWS}
     after = {"state": f"s{number}", "seen": number} if columns is None else columns
     change = RowChange(table="orders", action="write", key=key, after={**key, **after})
@@ -54,7 +54,7 @@ def orders(first: int, end: int) -> list[Record]:
 
 
 def expected(count: int) -> list[tuple[int, str, int]]:
-    """The table after so many changesets."""
+    """Return the table after this many changesets."""
     last = {number % ROWS: number for number in range(count)}
     return sorted((key, f"s{number}", number) for key, number in last.items())
 
@@ -63,7 +63,7 @@ class Shop:
     """A pipeline, its file, and its targets."""
 
     def __init__(self, folder: Path) -> None:
-        """Make the replica's table."""
+        """Create the replica's table."""
         self.folder = folder
         self.file = folder / "shop.toml"
         self.copy = folder / "copy.sqlite"
@@ -98,14 +98,14 @@ config = {{"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSe
         )
 
     def run(self, spark: SparkSession, job: JobName) -> Pipeline:
-        """Run a job here, until it has what is there."""
+        """Run a job here, until it has processed all messages."""
         pipeline = Pipeline(load(self.file), job, once=True, spark=spark)
         pipeline.run()
         return pipeline
 
     @contextmanager
     def running(self, job: JobName, *options: str) -> Iterator[subprocess.Popen[str]]:
-        """Run a job in a process of its own."""
+        """Run a job in a child process."""
         command = [sys.executable, "-c", PROGRAM, "run", job, "--config", str(self.file), *options]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             try:
@@ -114,19 +114,19 @@ config = {{"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSe
                 process.kill()
 
     def done(self, job: JobName) -> int:
-        """How many messages the target has."""
+        """Return the number of messages that the target has."""
         try:
             return sum(place.next for place in look(load(self.file), job).places)
         except Exception:
-            return 0  # the spool, or the target, is being made just now
+            return 0  # the spool or the target is being created
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
-        """Ask the replica, or change it."""
+        """Query or change the replica."""
         with closing(sqlite3.connect(self.copy, timeout=30)) as connection, connection:
             return connection.execute(statement).fetchall()
 
     def check(self, job: JobName, count: int) -> None:
-        """Whether the target is as so many changesets make it, and no event is there twice."""
+        """Check that the target is as after this many changesets, without a duplicate event."""
         if job == "replicate":
             assert self.execute("SELECT id, state, seen FROM orders ORDER BY id") == expected(count)
             return
@@ -142,7 +142,7 @@ def shop(tmp_path: Path) -> Shop:
 
 
 def source_of(broker: RunningBroker, folder: Path, destination: str) -> dict[str, Any]:
-    """The options by which a job receives by itself, as the broker can."""
+    """Return the options with which a job receives by itself, by the broker's capabilities."""
     source: dict[str, Any] = {
         "spool": str(folder / "spool"),
         "hosts": f"{broker.host}:{broker.port}",
@@ -164,7 +164,7 @@ def publish(broker: RunningBroker, destination: str, first: int, end: int) -> No
         link.send(destination, made).result(LONG_S)
 
 
-# Each time both are killed by tests/integration/replication/test_pipeline.py, on another session.
+# tests/integration/replication/test_pipeline.py kills both each time, in another session.
 @pytest.mark.matrix
 @pytest.mark.parametrize("job", effort(["replicate"], ["replicate", "events"]))
 def test_a_job_goes_on_where_it_was_killed(
@@ -180,7 +180,7 @@ def test_a_job_goes_on_where_it_was_killed(
     progress = pipeline.progress()
     assert (progress.phase, progress.changes, progress.lag) == ("ended", 100, 0)
     shop.check(job, 100)
-    # Now one that is killed in the midst of it, JVM, receiver and all.
+    # Now kill one in the middle of its work, with JVM and receiver.
     publish(stomp_broker, queue, 100, 3000)
     with shop.running(job, "--trigger", "0s") as process:
         assert wait_until(lambda: shop.done(job) > 300, LONG_S)
@@ -192,7 +192,7 @@ def test_a_job_goes_on_where_it_was_killed(
         shop.run(spark, job)
         return shop.done(job) == 3050
 
-    # The broker may take a while to notice that the receiver is gone.
+    # The broker may take a while to notice the end of the receiver.
     assert wait_until(has_all, LONG_S)
     shop.check(job, 3050)
 
@@ -212,7 +212,7 @@ def test_jobs_do_the_same_with_brokers_of_others(
     stomp_broker_factory: BrokerFactory,
     other: dict[str, str],
 ) -> None:
-    """Two receivers of one spool: the second one reads what the first one receives."""
+    """Two receivers of one spool: the second one reads the messages of the first one."""
     broker = stomp_broker_factory(**other)
     queue = broker.queue("changes")
     shop.describe(source_of(broker, shop.folder, queue))
@@ -241,7 +241,7 @@ def test_jobs_do_the_same_with_brokers_of_others(
 
 
 def test_a_job_writes_nothing_into_what_all_streams_share(spark: SparkSession, shop: Shop) -> None:
-    """Two that begin at once would break it, now and then."""
+    """Two concurrent starts would sometimes corrupt it."""
 
     def shared() -> dict[str, str]:
         session: Any = spark.newSession()._jsparkSession
@@ -267,7 +267,7 @@ def test_a_signal_ends_a_job_after_the_batch_under_way(shop: Shop) -> None:
     assert "Traceback" not in errors
     done = shop.done("replicate")
     shop.check("replicate", done)
-    # What is done is in the checkpoint, too: nothing has to be done again.
+    # Processed batches are in the checkpoint: nothing is repeated.
     commits = shop.folder / "state/shop/replicate/checkpoint/commits"
     assert done == 100 * len([path for path in commits.iterdir() if path.name.isdecimal()])
 
@@ -361,7 +361,7 @@ def test_a_change_that_can_not_be_applied_stops_or_is_a_dead_letter(
         shop.describe({"spool": str(spool)}, more)
         shop.file.write_text('retry-for = "100ms"\n' + shop.file.read_text())
 
-    # They are counted where they are written down, whether that can be told or not.
+    # They are counted when they are recorded, even if they cannot be sent.
     with free_ports() as (port,), monkeypatch.context() as patch:
         describe({**options, "hosts": f"127.0.0.1:{port}"})
         pipeline = Pipeline(load(shop.file), "replicate", once=True, spark=spark)
@@ -399,7 +399,7 @@ def test_a_job_runs_once_at_a_time_and_is_stopped_from_another_thread(
         thread.join(LONG_S)
     assert first.progress().phase == "ended"
     assert not look(load(shop.file), "replicate").is_running
-    # Retention waits for the job without being told.
+    # Retention considers the job without a setting.
     assert "shop.replicate" in [path.stem for path in (spool / "readers").iterdir()]
 
 

@@ -1,4 +1,4 @@
-"""Jobs whose target has less than Spark's checkpoint says: restored from a backup, or emptied."""
+"""Jobs whose target has less than Spark's checkpoint: restored from a backup, or emptied."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def shop(tmp_path: Path) -> Shop:
 
 
 def append(shop: Shop, first: int, end: int) -> None:
-    """Put changesets into the spool, each into a segment of its own."""
+    """Append changesets to the spool, each in a separate segment."""
     fill(shop.folder / "spool", *([each] for each in orders(first, end)), segment_bytes=1 << 8)
 
 
@@ -43,10 +43,10 @@ def with_target(shop: Shop, url: str) -> None:
 
 
 class Copies:
-    """The target of a job, which is a file or a folder, and an older copy of it."""
+    """The target of a job, a file or a folder, and an older copy of it."""
 
     def __init__(self, shop: Shop, kind: str) -> None:
-        """Have the pipeline use a target of a kind."""
+        """Configure the pipeline for a target of a kind."""
         self._shop = shop
         self._kind = kind
         self.job: JobName = "events" if kind == "events" else "replicate"
@@ -55,7 +55,7 @@ class Copies:
             with_target(shop, f"{kind}://{self._place}")
 
     def run(self, spark: SparkSession) -> Pipeline:
-        """Run the job until the target has what the spool has."""
+        """Run the job until the target has everything in the spool."""
         return self._shop.run(spark, self.job)
 
     def keep(self) -> None:
@@ -72,7 +72,7 @@ class Copies:
         self._place.with_name("kept").rename(self._place)
 
     def empty(self) -> None:
-        """Make the target anew."""
+        """Create an empty target."""
         self.remove()
         if self._kind == "sqlite":
             self._shop.execute(SIMPLE)
@@ -85,7 +85,7 @@ class Copies:
             self._place.unlink()
 
     def check(self, count: int) -> None:
-        """Whether the target is as so many changesets make it."""
+        """Check that the target is as after this many changesets."""
         if self._kind in ("sqlite", "events"):
             self._shop.check(self.job, count)
             return
@@ -149,7 +149,7 @@ def test_checkpoint_that_is_a_uri_is_compared_too(
 def test_target_that_becomes_older_while_the_job_runs_gets_all_again(
     spark: SparkSession, shop: Shop
 ) -> None:
-    """As a standby does that is promoted and had not all of it."""
+    """A standby may be promoted without the latest changes."""
     append(shop, 0, 20)
     shop.run(spark, "replicate")
     kept = shop.copy.with_name("kept")
@@ -218,7 +218,7 @@ def test_messages_without_changes_do_not_make_a_target_older(
 
 
 def again(record: Record) -> Record:
-    """The same changeset in another message."""
+    """Return the same changeset in another message."""
     headers = tuple(
         (name, f"{value}-again" if name == "event-id" else value) for name, value in record.headers
     )

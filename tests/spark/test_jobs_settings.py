@@ -1,4 +1,4 @@
-"""What the files of pipelines may say, and what is told about mistakes."""
+"""Files of pipelines: valid settings, and messages about invalid ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEAST: dict[str, Any] = {
 
 
 def told(found: dict[str, Any]) -> list[str]:
-    """What is said to be wrong with what a file has."""
+    """Return the errors of the settings."""
     with pytest.raises(PipelineError) as caught:
         parse(found)
     return str(caught.value).splitlines()

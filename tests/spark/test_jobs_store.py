@@ -1,4 +1,4 @@
-"""The jobs compact and rebuild: event stores, and replicas made of them."""
+"""The jobs compact and rebuild: event stores, and replicas rebuilt from them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CREATE = (
     "CREATE TABLE orders (id INT NOT NULL PRIMARY KEY, state VARCHAR(20), total INT)",
     "CREATE TABLE people (id INT NOT NULL PRIMARY KEY, name VARCHAR(20))",
 )
-#: Runs the job compact again and again until it is killed.
+#: Repeats the job compact until it is killed.
 COMPACTING = """
 import sys
 from stompkit.spark.jobs import load
@@ -55,7 +55,7 @@ def at(second: float) -> datetime:
 
 
 def happened(seed: int, count: int) -> Iterator[tuple[Changeset, Rows]]:
-    """Changesets, one a second, and what there is after each."""
+    """Return changesets, one a second, and the contents after each."""
     chance = random.Random(seed)
     rows: Rows = {}
     for number in range(count):
@@ -111,7 +111,7 @@ def described(
     top: str = "",
     source: str = "",
 ) -> Path:
-    """The file of a pipeline."""
+    """Return the file of a pipeline."""
     file = folder / "shop.toml"
     file.write_text(
         f"""name = "shop"
@@ -133,7 +133,7 @@ ttl = "forever"
 
 
 def stored(folder: Path, sets: list[Changeset], *, first: int = 0) -> SparkEventStore:
-    """The event store of the pipeline with changesets more, as the job events stores them."""
+    """Return the pipeline's event store after storing more changesets, as the job events does."""
     store = SparkEventStore(folder / "events", ttl=None, history=True, strict=True, sync=False)
     spool = SpoolReader(folder / "spool").id if (folder / "spool").exists() else ""
     for begin in range(0, len(sets), 40):
@@ -143,12 +143,12 @@ def stored(folder: Path, sets: list[Changeset], *, first: int = 0) -> SparkEvent
 
 
 def written(table: str, key: int, **columns: Any) -> RowChange:
-    """A row that is there from now on."""
+    """Return the change that writes a row."""
     return RowChange(table=table, action="write", key={"id": key}, after={"id": key, **columns})
 
 
 def fence_of(folder: Path) -> list[tuple[int]]:
-    """Where the job replicate is to go on, in the one partition of the spool."""
+    """Return the position for the job replicate in the single partition of the spool."""
     spool = SpoolReader(folder / "spool").id
     with closing(sqlite3.connect(folder / "copy.sqlite")) as connection:
         fence = "SELECT ordinal FROM stompkit_pipeline_fence WHERE partition_no = 0 AND spool = ?"
@@ -156,7 +156,7 @@ def fence_of(folder: Path) -> list[tuple[int]]:
 
 
 def emptied(url: str) -> str:
-    """A database with empty tables."""
+    """Return the URL of a database with empty tables."""
     engine = create_engine(url)
     with engine.begin() as connection:
         for statement in CREATE:
@@ -166,7 +166,7 @@ def emptied(url: str) -> str:
 
 
 def content(url: str) -> Rows:
-    """What is in a database, without what is NULL."""
+    """Return the contents of a database, without NULL values."""
     engine = create_engine(url)
     found: Rows = {}
     with engine.connect() as connection:
@@ -203,7 +203,7 @@ def test_a_rebuilt_replica_is_what_had_been_applied_at_that_time(
     if source == "events":
         store = stored(tmp_path, sets)
         store.compact()
-        # The same again, from a spool that was made anew.
+        # The same again, from a spool that was created again.
         store.write_batches([batch(rows_of(sets[:50]))], spool="another", pipeline="shop")
     for second in (0, random.Random(seed).randrange(20, 180), None):
         url = emptied(f"sqlite:///{tmp_path}/{second}.sqlite")
@@ -212,7 +212,7 @@ def test_a_rebuilt_replica_is_what_had_been_applied_at_that_time(
         assert content(url) == expected
         tables = [table for table, _ in expected]
         assert {name: tables.count(name) for name in done.rows} == done.rows
-        # This is not the target of the pipeline.
+        # The target of the pipeline is another one.
         assert not done.goes_on
 
 
@@ -482,7 +482,7 @@ def test_compaction_tells_what_it_does_and_removes_what_the_file_says(tmp_path: 
     assert done.made == done.after.files < 10
     assert done.after.octets < done.before.octets
     assert [each.id for _, each in store.events()] == [each.id for each in sets]
-    # By age: what is older than 20.5 days.
+    # By age: older than 20.5 days.
     compact(settings_of(tmp_path, more='keep-history = "492h"'))
     assert [each.id for _, each in store.events()] == [each.id for each in sets[20:]]
     with pytest.raises(PipelineError, match="has lost"):

@@ -1,4 +1,4 @@
-"""The job verify: every difference is found, and none is made up."""
+"""The job verify: it reports every difference, and no false ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["mariadb", "postgresql"]
 CREATE = (
     "CREATE TABLE orders (id INT NOT NULL PRIMARY KEY, state VARCHAR(20), total NUMERIC(12, 4))"
 )
-#: The types of PostgreSQL, and what SQLite has for them.
+#: The types of PostgreSQL, and those of SQLite for them.
 WIDE = {
     "id": ("UUID PRIMARY KEY", "VARCHAR(36) PRIMARY KEY"),
     "small": ("BOOLEAN", "INTEGER"),
@@ -57,7 +57,7 @@ class Shop:
     """Two databases, and the file of a pipeline from one to the other."""
 
     def __init__(self, folder: Path, source: str = "") -> None:
-        """Connect to nothing yet; the source is SQLite by default."""
+        """Prepare without connecting; the source is SQLite by default."""
         self.url = f"sqlite:///{folder}/copy.sqlite"
         source = source or f"sqlite:///{folder}/shop.sqlite"
         self.source: Engine = create_engine(source, poolclass=NullPool)
@@ -73,17 +73,17 @@ class Shop:
         )
 
     def everywhere(self, statement: str, rows: list[dict[str, Any]] | None = None) -> None:
-        """Do something at both sides."""
+        """Run a statement on both sides."""
         for engine in (self.source, self.target):
             with engine.begin() as connection:
                 connection.execute(text(statement), rows)
 
     def verdicts(self, **options: Any) -> list[Verdict]:
-        """What the job finds."""
+        """Return the result of the job."""
         return verify(load(self.file), **options)
 
     def found(self, **options: Any) -> Differences:
-        """The differences of the only table."""
+        """Return the differences of the only table."""
         (verdict,) = self.verdicts(**options)
         assert verdict.is_equal == (not verdict.differences)
         return sorted((each.kind, each.key["id"], each.columns) for each in verdict.differences)
@@ -106,7 +106,7 @@ def filled(shop: Shop, count: int) -> None:
 
 
 def seeded(shop: Shop, chance: random.Random, count: int) -> Differences:
-    """Make differences in the target; gives them."""
+    """Make differences in the target; return them."""
     made: Differences = []
     keys = chance.sample(range(count), 30)
     for number, key in enumerate(keys):
@@ -153,7 +153,7 @@ def test_each_difference_is_found_and_no_other(
 
 
 def told() -> dict[str, Any]:
-    """A row of all types."""
+    """Return a row of all types."""
     return {
         "id": UUID(int=5),
         "small": True,
@@ -174,7 +174,7 @@ def told() -> dict[str, Any]:
 
 @pytest.fixture
 def wide(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
-    """A row of all types in PostgreSQL, and in SQLite as it is replicated to there."""
+    """Return a row of all types in PostgreSQL, and in SQLite as it is replicated to there."""
     database: SqlServer = request.getfixturevalue("postgresql")
     shop = Shop(tmp_path, database.url(database.new_database()))
     for side, engine in enumerate((shop.source, shop.target)):
@@ -231,7 +231,7 @@ def test_days_of_intervals_are_not_24_hours(request: pytest.FixtureRequest, tmp_
     assert shop.found(tables=["spans"]) == [("different", 0, ["v"])]
 
 
-#: Texts of a number of single precision, a time and a number of double precision.
+#: Texts of a single-precision number, a time and a double-precision number.
 NUMBERS_AND_TIMES = [
     ("1.1", "12:30:00.5", "1.1"),
     ("3.3333333", "00:00:00", "0.1"),
@@ -271,7 +271,7 @@ def test_what_was_replicated_is_equal_whatever_the_target_made_of_it(
 
 
 def _plain(engine: Engine) -> str:
-    """A URL without its driver."""
+    """Return a URL without its driver."""
     url = engine.url.set(drivername=engine.url.get_backend_name())
     return url.render_as_string(hide_password=False)
 
@@ -324,7 +324,7 @@ def test_names_and_columns_are_those_of_the_file(shop: Shop) -> None:
 
 
 def looked_at(shop: Shop, monkeypatch: pytest.MonkeyPatch, *works: Callable[[], None]) -> None:
-    """Do something each time that the job waits, instead of waiting."""
+    """Run actions in place of the waits of the job."""
     waiting = iter(works)
     monkeypatch.setattr("stompkit.spark.jobs.verify.sleep", lambda _: next(waiting, lambda: None)())
 
@@ -340,13 +340,13 @@ def test_changes_under_way_are_no_differences(shop: Shop, monkeypatch: pytest.Mo
     change(shop.source, "DELETE FROM orders WHERE id = 4")
 
     def first() -> None:
-        # One comes late, one is late again, and one never comes.
+        # One arrives late, one is late again, and one never arrives.
         update(shop.target, "first", 1)
         update(shop.target, "first", 2)
         update(shop.source, "second", 2)
         update(shop.source, "second", 3)
         change(shop.target, "DELETE FROM orders WHERE id = 4")
-        # Nobody had looked at this one as it was.
+        # The job had not read this one before.
         update(shop.source, "second", 5)
 
     looked_at(shop, monkeypatch, first)
@@ -358,7 +358,7 @@ def test_a_replica_that_is_written_to_is_compared_to_the_end(shop: Shop) -> None
     ended = threading.Event()
 
     def write() -> None:
-        # SQLite has no locks that both would wait for: they are different databases.
+        # Separate databases need no common lock of SQLite.
         number = 0
         while not ended.is_set() or number < 3:
             number += 1

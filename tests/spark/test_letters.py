@@ -1,4 +1,4 @@
-"""Dead letters on their way to a broker, without one, and without Spark."""
+"""Sending of dead letters to a broker, without a broker and without Spark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from stompkit.spark.targets.sql import SqlTarget
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The ids of what a broker would have got."""
+    """The ids of the letters that a broker would have received."""
     ids: list[str] = []
 
     def send(letters: object, packets: list[Packet]) -> None:
@@ -43,7 +43,7 @@ def _settings(folder: Path, **more: Any) -> PipelineSettings:
 
 
 def _bury(folder: Path, ordinal: int) -> int:
-    """Write down a dead letter, as a batch does."""
+    """Record a dead letter, as a batch does."""
     target = ParquetTarget(f"parquet://{folder}")
     problem = Problem((0, ordinal, 0), "write", "t", "", "?")
     return target.bury([problem], pipeline="shop", spool="s")
@@ -74,38 +74,38 @@ def test_dead_letters_of_a_batch_that_fails_after_its_commit_are_sent(
         with pytest.raises(KeyboardInterrupt):
             job.apply(NOTHING, 1, "s")
         fails = False
-        # It comes again, and nothing of it is new.
+        # It is repeated, and nothing of it is new.
         job.apply(NOTHING, 1, "s")
         job.finish("s")
     assert sent == ["shop-s-0-7-0"]
 
 
 class _Functions:
-    """Functions of Spark that need no JVM, as nothing comes of them."""
+    """Replacement for functions of Spark without a JVM; their results are unused."""
 
     def col(self, name: str) -> _Functions:
-        """Stand for any column."""
+        """Replace any column."""
         return self
 
     def count_if(self, column: object) -> _Functions:
-        """Stand for a count of it."""
+        """Replace a count."""
         return self
 
     alias = col
 
 
 class _Frame:
-    """What stands for a batch with a message that is no changeset."""
+    """Replacement for a batch with an invalid message."""
 
     def observe(self, *_: object) -> _Frame:
-        """Stand for a batch still."""
+        """Return the same batch."""
         return self
 
     where = observe
 
 
 class _Counts:
-    """What Spark has counted in it."""
+    """Replacement for the counts of Spark."""
 
     get: Mapping[str, int] = {"poison": 1}
 
@@ -174,11 +174,11 @@ def test_dead_letters_are_sent_some_at_a_time(
         with closing(Replicate(settings)) as job:
             job.finish("s")
             assert calls == [2, 2, 1]
-            # One that is of an earlier message, but of another partition.
+            # A letter of an earlier message, but of another partition.
             bury((2, 1, 0), (0, 10, 0))
             job.finish("s")
             assert calls == [2, 2, 1]
-        # Another process looks in any case.
+        # Another process always reads the files.
         with closing(Replicate(settings)) as job:
             job.finish("s")
     places = ["0-7-0", "0-7-1", "0-7-2", "0-9-0", "1-4-0", "0-10-0", "2-1-0"]

@@ -1,4 +1,4 @@
-"""Changesets in the order of their origins, however a spool has received them; without Spark."""
+"""Changesets in the order of their origins, whatever the order of a spool; without Spark."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ Row = tuple[str, int, int, int]
 
 
 class Query:
-    """A query as Spark runs it: with an offset that is kept, and others that read."""
+    """A query as Spark runs it: with a stored offset, and partitions read elsewhere."""
 
     def __init__(self, folder: Path, *, once: bool = False, **options: str) -> None:
-        """Read a spool; with ``once`` what it has, and no more."""
+        """Read a spool; with ``once`` its present contents only."""
         given = {"spool": str(folder), "payload": "changeset", "beginningWait": "600", **options}
         self._options = SourceOptions.parse(given)
         self._once = once
@@ -41,7 +41,7 @@ class Query:
         self.rows: list[Row] = []
 
     def run(self) -> list[Row]:
-        """Read all that can be read; gives what was new."""
+        """Read all available rows; return the new ones."""
         before = len(self.rows)
         while self._batch():
             pass
@@ -68,24 +68,24 @@ class Query:
 
 
 def messages(*sequences: int, origin: str = "shop", most: int = 1 << 20) -> list[Record]:
-    """The messages of changesets, of three changes each."""
+    """Return the messages of changesets, of three changes each."""
     made = (named(sequence, origin) for sequence in sequences)
     return list(records_of(made, max_body_bytes=most))
 
 
 def named(sequence: int, origin: str) -> Any:
-    """A changeset whose id says whose it is."""
+    """Return a changeset whose id contains its origin."""
     made = changeset(sequence, changes=3, origin=origin)
     return msgspec.structs.replace(made, id=f"{origin}-{sequence}")
 
 
 def again(records: Sequence[Record]) -> list[Record]:
-    """The same as another broker delivers them: the spool takes them for others."""
+    """Return the messages as another broker delivers them, which the spool does not recognise."""
     return [each._replace(message_id="", event_id="") for each in records]
 
 
 def sequences(rows: Sequence[Row]) -> list[int]:
-    """The changesets, in their order."""
+    """Return the changesets, in their order."""
     return [sequence for _, sequence, change, _ in rows if not change]
 
 
@@ -140,11 +140,11 @@ def test_gap_is_passed_over_where_that_is_wanted(tmp_path: Path) -> None:
 
 
 def test_changeset_whose_first_parts_are_gone_is_told_with_the_way_out(tmp_path: Path) -> None:
-    """As earlier versions of retention have left spools."""
+    """Earlier versions of retention have left such spools."""
     parts = list(records_of([changeset(7, changes=20)], max_body_bytes=900))
     later = messages(8, 9)
     fill(tmp_path, *([each] for each in [*parts, *later]), segment_bytes=1)
-    # Readers that are here keep the rest.
+    # The registered reader keeps the rest.
     readers.register(tmp_path, "here", (2,))
     assert retain(tmp_path, max_bytes=0, whole_changesets=False).segments == 2
     query = Query(tmp_path, once=True, startingOffsets="earliest")
@@ -170,7 +170,7 @@ def test_origin_begins_with_the_lowest_that_is_there(tmp_path: Path) -> None:
 
 @st.composite
 def arrivals(draw: st.DrawFn) -> list[list[Record]]:
-    """Messages of two origins as brokers may deliver them, in groups."""
+    """Draw messages of two origins as brokers may deliver them, in groups."""
     chance = random.Random(draw(st.integers(0, 2**32)))
     made: list[Record] = []
     for origin in ("shop", "mine")[: draw(st.integers(1, 2))]:
@@ -201,7 +201,7 @@ def test_each_changeset_is_read_once_and_in_its_order(
             own = [row for row in query.rows if row[0] == origin]
             count = len(own) // 3
             assert [row[1:3] for row in own] == list(places(count)), origin
-        # Whatever batches there are, a change is at the same place: that is what a fence is about.
+        # A change has the same position in any batches, on which the fence relies.
         replayed = Query(place, maxRecordsPerTrigger=str(other))
         replayed.run()
         assert sorted(replayed.rows) == sorted(query.rows)
@@ -210,7 +210,7 @@ def test_each_changeset_is_read_once_and_in_its_order(
 
 
 def places(count: int) -> Iterator[tuple[int, int]]:
-    """Changesets from 1 on, and their changes."""
+    """Return changesets from 1 on, and their changes."""
     return ((sequence, change) for sequence in range(1, count + 1) for change in range(3))
 
 

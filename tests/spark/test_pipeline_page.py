@@ -1,4 +1,4 @@
-"""What the page about pipelines shows does what it says there."""
+"""The commands on the page about pipelines have the results shown there."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ COUNT: Final = 20
 
 
 class Page:
-    """The blocks of the page, with places and brokers of this test for those of the page."""
+    """The blocks of the page, with the places and brokers replaced by those of this test."""
 
     def __init__(self, broker: RunningBroker, folder: Path) -> None:
-        """Read it."""
+        """Read the page."""
         address = f"{broker.host}:{broker.port}"
         others = {
             "mq1:61613,mq2:61613": address,
@@ -51,12 +51,12 @@ class Page:
             self.blocks.append(text)
 
     def block(self, begin: str) -> str:
-        """The one block that begins so."""
+        """Return the one block with this beginning."""
         (found,) = [each for each in self.blocks if each.startswith(begin)]
         return found
 
     def command(self, begin: str) -> list[str]:
-        """The one command that begins so, as words."""
+        """Return the one command with this beginning, as words."""
         lines = [line for block in self.blocks for line in block.splitlines()]
         (found,) = {line for line in lines if line.startswith(begin)}
         return [sys.executable, "-m", *found.split()]
@@ -64,7 +64,7 @@ class Page:
 
 @pytest.fixture
 def page(stomp_broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Page:
-    """The page, the file that it shows, and where that writes."""
+    """The page, its file and its output folder."""
     page = Page(stomp_broker, tmp_path)
     text = page.block('name = "shop"').replace('["orders", "customers"]', '["orders"]')
     text = text.replace('name = "shop"', f'name = "shop"\nstate-dir = "{tmp_path}/state"', 1)
@@ -93,7 +93,7 @@ def publish(broker: RunningBroker, first: int, end: int) -> None:
 
 
 def received(folder: Path) -> int:
-    """How many messages a spool has."""
+    """Return the number of messages in a spool."""
     try:
         return sum(SpoolReader(folder).head())
     except SpoolError:
@@ -101,7 +101,7 @@ def received(folder: Path) -> int:
 
 
 def copied(path: Path) -> list[tuple[Any, ...]]:
-    """The rows of a copy; none where it is not there yet."""
+    """Return the rows of a copy; empty if it does not exist."""
     if not path.exists():
         return []
     with closing(sqlite3.connect(path, timeout=30)) as connection:

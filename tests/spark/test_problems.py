@@ -1,4 +1,4 @@
-"""Messages that are no changesets, changesets in pieces, and files as targets, in jobs."""
+"""Invalid messages, split changesets, and file targets, in jobs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.spark.test_targets import Pipeline as Applying
 
 
 def order(number: int, *, rows: int = 1) -> Changeset:
-    """A transaction that writes rows from ``10 * number`` on."""
+    """Return a transaction that writes rows from ``10 * number`` on."""
     changes = [
         RowChange(
             table="orders", action="write", key={"id": each}, after={"id": each, "a": "x" * 99}
@@ -44,7 +44,7 @@ def orders(first: int, end: int) -> list[Record]:
 
 
 def settings_of(folder: Path, **more: Any) -> PipelineSettings:
-    """A pipeline with an event store, and a target where that is said."""
+    """Return a pipeline with an event store, and optionally a target."""
     found = {
         "name": "shop",
         "state-dir": str(folder / "state"),
@@ -66,13 +66,13 @@ def test_a_message_that_is_no_changeset_stops_is_a_dead_letter_or_is_ignored(
         more = {} if how is None else {"on-problem": how}
         return Events(settings_of(tmp_path, events={"path": at, "history": True, **more}))
 
-    # It is the first one that stops, and names it; nothing of the batch is stored.
+    # The job stops at the first one, and names it; nothing of the batch is stored.
     stopping = events()
     with pytest.raises(Exception, match="message 3 in partition 0 of the spool") as at:
         stopping.apply(df, 0, "s")
     assert 'on-problem = "dead-letter" in [events]' in stopping.explain(at.value)
     assert stopping.fence("s") == {}
-    # What is before it is stored.
+    # Earlier messages are stored.
     assert stopping.apply(df.where("_ordinal < 3"), 0, "s").changes == 3
     burying = events("dead-letter")
     done = burying.apply(df, 0, "s")
@@ -81,7 +81,7 @@ def test_a_message_that_is_no_changeset_stops_is_a_dead_letter_or_is_ignored(
     assert (letter["ordinal"], letter["operation"]) == (3, "unreadable")
     assert letter["problem"]
     assert burying.fence("s") == {0: 5}
-    # It comes again: once more nothing, nor does it stop who stops.
+    # The repeated batch changes nothing, and does not stop the job.
     assert burying.apply(df, 1, "s") == (0, 0, 0)
     assert len(burying.dead_letters("s")) == 1
     assert stopping.apply(df, 1, "s").changes == 0
@@ -156,6 +156,6 @@ def test_a_transaction_is_never_applied_in_part_however_small_batches_are(
     applying.target.close()
     target.engine.dispose()
     assert len(counts) >= len(records) / most
-    # Whole transactions, whatever a batch has ended in the middle of.
+    # Whole transactions, wherever a batch has ended.
     assert set(counts) <= {0, 9, 10, 17}
     assert counts[-1] == 17

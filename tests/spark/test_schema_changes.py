@@ -1,7 +1,7 @@
-"""Changes of tables at a source: pipelines follow them, or stop with what to do.
+"""Changes of tables at a source: pipelines apply them, or stop with an instruction.
 
-The cases are those of the page on sources, read from real servers. What was wrong before is that a
-change ``schema`` was taken for one that can only add columns, and so needs no place among others.
+The cases are those of the page on sources, read from real servers. An earlier fault treated a
+change ``schema`` as one that only adds columns, without a position among the other changes.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from tests.spark.test_targets import JOB, Pipeline
 __all__ = ["database_name", "mariadb", "mysql_database", "postgres_database", "postgresql"]
 
 Rows = list[dict[str, Any]]
-#: Statements, the table that has to be the same afterwards, and its columns.
+#: Statements, the table that must be equal afterwards, and its columns.
 Case = mysql_cases.Case | postgres_cases.Case
 
 
 class Told(NamedTuple):
-    """What a source has told, and what a table of it has in the end."""
+    """The published changes of a source, and the final contents of a table."""
 
     rows: Rows
     table: list[tuple[Any, ...]]
 
 
-#: The others are for the lane that has more time.
+#: The other cases run in the matrix lane.
 QUICK = {
     "DROP, CREATE",
     "RENAME of a table",
@@ -58,9 +58,9 @@ QUICK = {
     "MODIFY",
     "TYPE",
 }
-#: Files keep the names of columns: the key can't get another one there.
+#: Files keep the names of columns: the key cannot be renamed there.
 FILES_STOP_AT = {"CHANGE of the key", "RENAME of the key"}
-#: Rows that nothing identifies can't be found in files.
+#: Rows without identification cannot be found in files.
 FILES_REFUSE = {"without a key"}
 
 
@@ -69,7 +69,7 @@ def names_of(cases: Iterable[str]) -> list[Any]:
 
 
 def texts(rows: Iterable[Sequence[Any]]) -> list[list[str]]:
-    """Rows to be compared: a column that was made for text has numbers as text."""
+    """Return comparable rows: a text column has numbers as text."""
     return sorted([str(value) for value in row] for row in rows)
 
 
@@ -90,7 +90,7 @@ def of_postgres(database: PostgresDatabase, case: Case, snapshot: str) -> Told:
         make(publication, snapshot="initial").run()
         database.execute(*case.statements)
         if snapshot == "never":
-            # No statement is logged: what one has done is told with the next row.
+            # No statement is logged: its effect is published with the next row.
             database.execute(f"UPDATE {case.table} SET a = a")
         make(database.publication(), snapshot=snapshot).run()
     return Told(changes_of(found), database.execute(f"SELECT {case.columns} FROM {case.table}"))
@@ -101,7 +101,7 @@ def by_message(rows: Rows) -> list[Rows]:
 
 
 def run_all(pipeline: Pipeline, batches: Sequence[Rows]) -> str:
-    """Apply batches; gives the reason where they stop."""
+    """Apply batches; return the reason of a stop."""
     try:
         for rows in batches:
             pipeline.run(rows, tasks=min(len(by_message(rows)), 3))
@@ -116,7 +116,7 @@ def in_sqlite(path: Path, case: Case) -> list[tuple[Any, ...]]:
 
 
 def check(told: Told, case: Case, what: str, folder: Path, *, may_stop: bool = False) -> None:
-    """Apply what a source has told to targets of each kind, at once and message by message."""
+    """Apply the changes of a source to targets of each kind, at once and message by message."""
     for number, batches in enumerate([[told.rows], by_message(told.rows)]):
         path = folder / f"{number}.sqlite"
         pipeline = Pipeline(f"sqlite:///{path}", JOB, create=True)

@@ -1,4 +1,4 @@
-"""What a session needs of the machine, without starting one."""
+"""Requirements of a session on the machine, without starting one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOW = ("-XshowSettings:properties", "-version")
 
 @pytest.fixture(autouse=True)
 def nothing_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A machine without Java, and with a cache of its own."""
+    """A machine without Java, and with an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
@@ -77,7 +77,7 @@ def test_the_java_that_a_package_brings_starts_with_what_spark_asks_for(
         check=True,
     )
     assert "spaced = a b" in done.stderr
-    # The second time it is there already.
+    # The second time it is in the cache.
     assert find_java_home() == java.parent.parent
 
 

@@ -1,4 +1,4 @@
-"""The sink without Spark: what tasks send, and under which ids."""
+"""The sink without Spark: the messages of tasks, and their ids."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Writer = BatchWriter | StreamWriter
 
 
 def send(writer: Writer, batch: pa.RecordBatch = ROWS) -> None:
-    """What one task does; it has the writer from another process."""
+    """Send the messages of a task, which receives the pickled writer."""
     again: Writer = pickle.loads(pickle.dumps(writer))
     assert again.write(iter([batch])).messages == batch.num_rows
 
@@ -37,7 +37,7 @@ def source(stomp_broker: RunningBroker) -> StompDataSource:
 
 @pytest.fixture
 def received(stomp_broker: RunningBroker, tmp_path: Path) -> Iterator[Callable[[], int]]:
-    """How many messages a spool has got."""
+    """A function that returns the number of messages in a spool."""
     url = BrokerUrl.parse(f"stomp://{stomp_broker.host}:{stomp_broker.port}")
     with SpoolWriter(tmp_path / "spool", sync=False) as writer:
         receiver = Receiver(url, ["/queue/sunk"], writer)
@@ -54,11 +54,11 @@ def test_equal_rows_that_are_written_again_are_other_messages(
     for each in writers:
         send(each)
     until(lambda: received() == 6)
-    # A task of the first write is tried again, and then another write shows that all has come.
+    # A task of the first write is repeated, and a second write shows that all has arrived.
     send(writers[0])
     send(source.writer(SCHEMA, overwrite=False))
     until(lambda: received() == 8)
-    # Another attempt gets rows in another order: none is taken for another one.
+    # Another attempt has its rows in another order: each keeps its id.
     mixed = source.writer(SCHEMA, overwrite=False)
     send(mixed, pa.RecordBatch.from_pydict({"body": ["a", "b"]}))
     send(mixed, pa.RecordBatch.from_pydict({"body": ["b", "a"]}))

@@ -39,7 +39,7 @@ Stream = Callable[..., list[list[Row]]]
 
 @pytest.fixture
 def stream(spark: SparkSession, tmp_path: Path) -> Stream:
-    """Runs a stream until it has what there is, always with the same checkpoint."""
+    """A function that runs a stream until it has read everything, with one checkpoint."""
 
     def run(spool: Path, **options: str) -> list[list[Row]]:
         batches: list[list[Row]] = []
@@ -95,7 +95,7 @@ def test_a_stream_of_changes_has_each_of_them_once(stream: Stream, tmp_path: Pat
     records = list(records_of(sets, max_body_bytes=900))
     assert len(records) > 20
     spool = fill(tmp_path / "spool", records[:11], records[11:])
-    # Batches, and the tasks of one, end within changesets.
+    # Batches and their tasks end within changesets.
     batches = stream(spool, payload="changeset", maxRecordsPerTrigger="7", minPartitions="2")
     assert len(batches) > 2
     rows = sorted((row for rows in batches for row in rows), key=lambda row: row["_ordinal"])
@@ -113,7 +113,7 @@ def test_a_stream_of_a_named_reader_tells_retention_how_far_it_is(
 ) -> None:
     spool = fill(tmp_path / "spool", plain(0, 25))
     stream(spool, reader="replica", maxRecordsPerTrigger="10")
-    # Spark tells that a batch is done when it plans the next one: of the last it asks for more.
+    # Spark confirms a batch when it plans the next one, and asks again after the last.
     assert readers.listed(spool)["replica"].positions == (25,)
 
 
@@ -186,10 +186,10 @@ def test_an_option_that_is_misspelled_is_told(spark: SparkSession, tmp_path: Pat
 
 
 class Text:
-    """What goes into a frame."""
+    """The contents of a frame."""
 
     def __init__(self, number: int) -> None:
-        """As all others, but for a number."""
+        """Return a message that differs in its number only."""
         self.headers = {"event-id": f"sent-{number}"}
         self.body = f"body {number}".encode()
 

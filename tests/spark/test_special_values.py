@@ -1,4 +1,4 @@
-"""Values that only PostgreSQL has, from it into equal columns, by one row and by staged rows."""
+"""Values that only PostgreSQL has, into equal columns, by single rows and by staged rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.spark.test_targets import MakePipeline, Pipeline, rows_of, write
 __all__ = ["database_url", "mariadb", "postgresql", "target"]
 
 POSTGRESQL = pytest.mark.parametrize("target", ["postgresql"], indirect=True)
-#: The type of a column, a value as the publisher carries it, and what the server calls it.
+#: The type of a column, a value as the publisher sends it, and the server's text of it.
 SPECIAL: list[tuple[str, object, str]] = [
     ("date", "infinity", "infinity"),
     ("date", "-infinity", "-infinity"),
@@ -52,7 +52,7 @@ SPECIAL: list[tuple[str, object, str]] = [
 
 
 def settings_of(folder: Path, url: str, change: RowChange) -> PipelineSettings:
-    """A pipeline whose spool has a change."""
+    """Return a pipeline whose spool has a change."""
     source = Source(kind="postgresql", position="0/1", transaction="1")
     whole = make_changeset("shop", 1, [change], source, timestamp=BEGIN)
     return parse(
@@ -67,7 +67,7 @@ def settings_of(folder: Path, url: str, change: RowChange) -> PipelineSettings:
 
 @pytest.fixture
 def pipeline(target: Target) -> Iterator[MakePipeline]:
-    """Makes pipelines into the target."""
+    """A factory of pipelines into the target."""
     made: list[Pipeline] = []
 
     def make(**options: Any) -> Pipeline:
@@ -89,7 +89,7 @@ def test_values_that_only_postgresql_has_arrive_in_equal_columns(
         "CREATE DOMAIN span AS interval", f"CREATE TABLE t (id int PRIMARY KEY, {columns})"
     )
     values = {f"c{n}": value for n, (_, value, _) in enumerate(SPECIAL)}
-    # Others of the same types, too: a column of both is staged in another way.
+    # With others of the same types, as a mixed column is staged in another way.
     rows = rows_of(
         *(write(n, **(values if n % 2 == 0 else dict.fromkeys(values))) for n in range(count))
     )
@@ -132,8 +132,8 @@ def test_keys_that_only_postgresql_has_are_found(
     assert target.rows("SELECT count(*) FROM t") == [(0,)]
 
 
-#: The type of a column, one value that it has, and one that it refuses; what the server then says
-#: of both, when what the error advises is done.
+#: The type of a column, a valid value, and a refused one; and the server's text of both after the
+#: recommended change.
 REFUSED: list[tuple[str, object, object, list[object]]] = [
     ("varchar(9)", "aä", "a\0b", ["aä".encode(), b"a\0b"]),
     ("text", "aä", "a\0b", ["aä".encode(), b"a\0b"]),

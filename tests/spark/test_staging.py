@@ -1,4 +1,4 @@
-"""Rows that tasks stage in PostgreSQL: applied as they were staged, or staged again."""
+"""Rows that tasks stage in PostgreSQL: applied in the staged state, or staged again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EXPECTED = [(each, "a", each) for each in range(MANY)]
 
 
 def rows() -> list[dict[str, Any]]:
-    """So many new rows that they are staged."""
+    """Return enough new rows for staging."""
     return [
         row_of(change("write", {"id": n}, after={"id": n, "a": "a", "b": n}), n)
         for n in range(MANY)
@@ -47,7 +47,7 @@ def rows() -> list[dict[str, Any]]:
 
 
 def staged_in(made: SqlTarget) -> tuple[list[Staged], Job]:
-    """What two tasks have staged."""
+    """Return the parts that two tasks have staged, and the job."""
     made.prepare()
     job = Job("p", "s", fence=made.fence("p", "s"))
     halves = rows()[: MANY // 2], rows()[MANY // 2 :]
@@ -57,7 +57,7 @@ def staged_in(made: SqlTarget) -> tuple[list[Staged], Job]:
 
 
 def crash(where: Target) -> None:
-    """Kill one process of the server, as lack of memory does, and wait until it has recovered."""
+    """Crash one process of the server, as lack of memory does, and wait for the recovery."""
     with where.engine.connect() as killed, where.engine.connect() as other:
         pid = killed.exec_driver_sql("SELECT pg_backend_pid()").scalar()
         assert pid is not None
@@ -69,7 +69,7 @@ def crash(where: Target) -> None:
 
 
 def is_lost(connection: Connection) -> bool:
-    """Whether the server has ended the other side of a connection."""
+    """Return True if the server has closed a connection."""
     try:
         connection.exec_driver_sql("SELECT 1")
     except DBAPIError:
@@ -78,7 +78,7 @@ def is_lost(connection: Connection) -> bool:
 
 
 def answers(where: Target) -> bool:
-    """Whether the server takes connections."""
+    """Return True if the server accepts connections."""
     where.engine.dispose()
     try:
         return bool(where.rows("SELECT 1"))
@@ -123,7 +123,7 @@ def test_rows_that_a_crash_has_emptied_are_not_taken_for_applied(
 
 
 class Crashing(SqlTarget):
-    """Has the server crash when rows are staged, so many times."""
+    """A target that crashes the server when rows are staged, this many times."""
 
     def __init__(self, where: Target, times: int) -> None:
         super().__init__(where.url)
@@ -176,17 +176,17 @@ def test_batch_of_spark_is_staged_again_after_a_crash(
 
 
 class Elsewhere(SqlTarget):
-    """Has tasks look into another database, as with an SQLite file that workers do not have."""
+    """A batch whose tasks use another database, such as an SQLite file that workers lack."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SqlTarget, (f"{self.url}-of-a-worker",)
 
 
 class Moving(SqlTarget):
-    """Somebody else moves the fence before each commit."""
+    """A target whose fence another job moves before each commit."""
 
     def commit(self, parts: Sequence[Staged], job: Job) -> Committed | None:
-        """Move it."""
+        """Move the fence, then commit."""
         last = job.fence.get(1, 0)
         other = Staged({1: ((last + 1, 0), (last + 1, 0))})
         assert super().commit([other], job) is not None
@@ -242,7 +242,7 @@ class Standby(PostgreSql):
         self._primary = primary
         super().__init__()
         own, theirs = (str(each.directory).replace("/", "%2F") for each in (self, primary))
-        #: What of a primary's URL is replaced by what.
+        #: A part of the primary's URL, and its replacement.
         self.instead = (theirs, own)
 
     def _install_command(self) -> Sequence[str]:

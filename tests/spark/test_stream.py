@@ -1,4 +1,4 @@
-"""What Spark asks a stream's reader, without Spark."""
+"""The calls of Spark to a stream's reader, without Spark."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Streaming = Callable[..., StreamReader]
 
 @pytest.fixture
 def stream(tmp_path: Path) -> Streaming:
-    """Makes readers of the spool, with options."""
+    """A factory of readers of the spool, with options."""
 
     def make(**options: str) -> StreamReader:
         return StreamReader(SourceOptions.parse({"spool": str(tmp_path), **options}))
@@ -54,7 +54,7 @@ def ranges(partitions: object) -> list[tuple[int, int, int]]:
 
 
 def all_batches(reader: StreamReader, limit: ReadLimit) -> list[list[int]]:
-    """The ends of batches until there are no more."""
+    """Yield the ends of batches until there are no more."""
     offset = reader.initialOffset()
     ends = []
     while (end := reader.latestOffset(offset, limit)) != offset:
@@ -134,13 +134,13 @@ def test_query_that_waits_for_messages_is_not_behind(stream: Streaming, tmp_path
     fill(tmp_path, plain(0, 9))
     reader = stream(reader="replica")
     end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
-    # The batch is done, and Spark looks for the next one.
+    # The batch is done, and Spark asks for the next one.
     assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
     assert readers.listed(tmp_path)["replica"].positions == (9,)
 
 
 def without_the_first(folder: Path) -> int:
-    """A spool whose first segments are gone; gives the first ordinal that is there."""
+    """Return a spool without its first segments, and its first ordinal."""
     fill(folder, *(plain(n, n + 1, size=500) for n in range(10)), segment_bytes=1500)
     retain(folder, max_bytes=2000)
     (floor,) = SpoolReader(folder).floor()
@@ -240,7 +240,7 @@ def test_a_batch_reads_less_where_places_are_bounded(
     source = StompDataSource({"spool": str(tmp_path), "pushFilters": "true"})
     reader = source.reader(source.schema())
     assert isinstance(reader, FilteringReader)
-    # Spark filters again, so that what is read may be more than is wanted, but never less.
+    # Spark filters again, so the reader may return extra rows, but must not omit any.
     assert list(reader.pushFilters([wanted])) == [wanted]
     assert ranges(reader.partitions()) == [(0, *read)]
 

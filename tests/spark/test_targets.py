@@ -1,4 +1,4 @@
-"""Targets in SQL databases: staged by tasks, committed once, whatever happens in between."""
+"""Targets in SQL databases: staged by tasks, committed once, despite all failures in between."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MANY = LEAST_ROWS + 10
 
 
 class Pipeline:
-    """Applies rows as the driver and its tasks do, with every token on its way between them."""
+    """Applies rows as the driver and its tasks do, with serialised tokens between them."""
 
     def __init__(self, url: str, job: Job = JOB, **options: Any) -> None:
         self.target = open_target(url, **options)
@@ -55,11 +55,11 @@ class Pipeline:
         self.target.prepare()
 
     def begin(self) -> Job:
-        """The job of a batch."""
+        """Return the job of a batch."""
         return replace(self.job, fence=self.target.fence(self.job.pipeline, self.job.spool))
 
     def stage(self, rows: Sequence[dict[str, Any]], job: Job, size: int = 3) -> list[Staged]:
-        """What a task makes of rows."""
+        """Return the parts that a task stages for rows."""
         batches = [batch_of(rows[begin : begin + size]) for begin in range(0, len(rows), size)]
         # A task has the target in another process.
         other: AnyTarget = pickle.loads(pickle.dumps(self.target))
@@ -106,19 +106,19 @@ class Pipeline:
         raise AssertionError("the target lacks something all the time")
 
     def fence(self) -> dict[int, int]:
-        """How far it is."""
+        """Return the applied positions."""
         return self.target.fence(self.job.pipeline, self.job.spool)
 
 
 def _splits(rows: Sequence[dict[str, Any]], cut: int) -> int:
-    """Whether a message would be in two tasks."""
+    """Return 1 if a cut would split a message, else 0."""
     inside = 0 < cut < len(rows)
     return int(inside and rows[cut - 1]["_ordinal"] == rows[cut]["_ordinal"])
 
 
 @pytest.fixture
 def pipeline(target: Target) -> Iterator[Callable[..., Pipeline]]:
-    """Makes pipelines into the target."""
+    """A factory of pipelines into the target."""
     made: list[Pipeline] = []
 
     def make(job: Job = JOB, **options: Any) -> Pipeline:
@@ -171,7 +171,7 @@ def test_what_is_applied_is_fenced(target: Target, pipeline: MakePipeline) -> No
     rows = rows_of(write(1, b=1), write(2, b=1), update(1, b=2))
     made.run(rows[:2])
     target.execute("DELETE FROM t WHERE id = 2")
-    # A batch of another size, which begins with what is applied.
+    # A batch of another size, which begins with applied rows.
     made.run(rows)
     assert target.table() == [(1, None, 2)]
     job = made.begin()
@@ -200,8 +200,8 @@ def test_pipelines_and_spools_have_fences_of_their_own(
         assert target.table()[0][2] == len(job.pipeline)
 
 
-#: A table of its own for each way of writing: by one key, where a new row needs a column that may
-#: not be told, by a key of two columns, and without one.
+#: A table for each way of writing: by one key, with a required column that may be missing, by a key
+#: of two columns, and without one.
 TABLES = {
     "plain": "id INT NOT NULL PRIMARY KEY, a VARCHAR(20), b INT",
     "strict": "id INT NOT NULL PRIMARY KEY, a VARCHAR(20) NOT NULL, b INT",
@@ -218,7 +218,7 @@ def _key(table: str, number: int) -> dict[str, int]:
 
 @st.composite
 def _changes(draw: st.DrawFn, known: dict[str, set[int]], *, can_move: bool) -> RowChange:
-    """A change of tables with rows under the keys that are known."""
+    """Draw a change of tables with rows under the known keys."""
     table = draw(st.sampled_from(sorted(TABLES)))
     action: Any = draw(
         st.sampled_from(["write", "read", "update", "update", "move", "delete", "truncate"])
@@ -253,13 +253,13 @@ def _changes(draw: st.DrawFn, known: dict[str, set[int]], *, can_move: bool) -> 
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Changeset]:
-    """What has happened, transaction by transaction."""
+    """Draw a history, transaction by transaction."""
     known: dict[str, set[int]] = {name: set() for name in TABLES}
     changesets = []
     for number in range(draw(st.integers(1, 8))):
         changes: list[RowChange] = []
         for _ in range(draw(st.integers(1, 6))):
-            # No two in one transaction: they would change places or not, as their order is.
+            # At most one in a transaction, as the result of an exchange depends on its order.
             can_move = all(each.old_key is None for each in changes)
             changes.append(draw(_changes(known, can_move=can_move)))
         changesets.append(changeset(number, *changes))
@@ -288,7 +288,7 @@ def test_tables_end_as_the_sink_has_them(target: Target, pipeline: MakePipeline)
         sink.apply(changesets)
         at = 0
         while at < len(changesets):
-            # Some of it again, some of it new.
+            # Some of it repeated, some of it new.
             begin = data.draw(st.integers(0, at), label="begin")
             end = data.draw(st.integers(at + 1, len(changesets)), label="end")
             made.run(changes_of(changesets[begin:end]), data.draw(st.integers(1, 3), label="tasks"))
@@ -329,7 +329,7 @@ def test_updates_of_rows_that_are_not_there_insert_them(
         "CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(20) NOT NULL, b INT)",
         "INSERT INTO t VALUES (0, 'x', 0), (1, 'x', 0)",
     )
-    # Each tells all that a new row needs, or is about a row that is there.
+    # Each contains all columns of a new row, or is about an existing row.
     made = pipeline()
     made.run(rows_of(*[update(each, b=1) for each in range(2)]))
     made.run(rows_of(*[update(each, a="y") for each in range(MANY)], first=2))
@@ -364,7 +364,7 @@ def test_values_are_stored_as_the_sink_stores_them(target: Target, pipeline: Mak
     made = pipeline()
     made.run(rows_of(write(0, **values), write(1, **nulls)))
     assert target.table("t") == target.table("s")
-    # And the same by the way that many take.
+    # And the same in the way for many rows.
     target.execute("DELETE FROM t")
     rows = [write(each, **(values if each % 2 == 0 else nulls)) for each in range(MANY)]
     made.run(rows_of(*rows, first=2))
@@ -427,7 +427,7 @@ def test_a_column_is_added_of_the_type_that_the_source_tells(
     assert float(target.table()[0][1]) == 2.0
 
 
-#: Columns of each type that sources tell, with digits and lengths.
+#: Columns of each type that sources publish, with digits and lengths.
 TOLD: list[dict[str, object]] = [
     {"name": "id", "type": "int", "key": True, "nullable": False},
     {"name": "big", "type": "int", "precision": 20},
@@ -439,7 +439,7 @@ TOLD: list[dict[str, object]] = [
 
 
 def described(target: Target, table: str) -> dict[str, str]:
-    """The types of a table's columns, as the database spells them."""
+    """Return the types of a table's columns, as the database spells them."""
     columns = inspect(target.engine).get_columns(table)
     return {each["name"]: str(each["type"].compile(target.engine.dialect)) for each in columns}
 
@@ -459,7 +459,7 @@ def test_tables_are_made_as_the_sink_makes_them(target: Target, pipeline: MakePi
 
 
 def replaced(told: RowChange, table: str) -> RowChange:
-    """The same of another table."""
+    """Return the same for another table."""
     return msgspec.structs.replace(told, table=table)
 
 
@@ -496,12 +496,12 @@ def test_columns_that_cannot_be_read_are_an_error(
 
 
 def picked(target: Target, columns: str) -> list[tuple[Any, ...]]:
-    """Columns of the rows."""
+    """Return some columns of the rows."""
     return [tuple(row) for row in target.rows(f"SELECT {columns} FROM t ORDER BY 1")]
 
 
 def renames(table: str = "t", untold: str = "", **renamed: str) -> RowChange:
-    """A change of the schema that tells new names of columns by the old ones."""
+    """Return a change of the schema that renames columns."""
     more = {"untold": untold} if untold else {}
     return RowChange(
         table=table, action="schema", key={}, after={"renamed": renamed, **more}, schema=""
@@ -509,7 +509,7 @@ def renames(table: str = "t", untold: str = "", **renamed: str) -> RowChange:
 
 
 def test_a_column_with_another_name_keeps_its_rows(target: Target, pipeline: MakePipeline) -> None:
-    """Also those of changes in front of the new name, whatever task has read them."""
+    """Changes before the renaming are included, whichever task has read them."""
     target.execute(SIMPLE, "INSERT INTO t VALUES (1, 'there', 1), (4, 'stays', 4)")
     rows = rows_of(
         update(1, a="old"),
@@ -527,7 +527,7 @@ def test_a_column_with_another_name_keeps_its_rows(target: Target, pipeline: Mak
         (3, "z", None),
         (4, "stays", 4),
     ]
-    # Again, as after a crash between the new name and the rows.
+    # Repeated, as after a crash between the renaming and the rows.
     pipeline(replace(JOB, pipeline="q")).run(rows, tasks=2)
     assert len(picked(target, "id, c, b")) == 4
     assert "a" not in {column["name"] for column in inspect(target.engine).get_columns("t")}
@@ -661,7 +661,7 @@ def test_dead_letters_are_written_down_and_the_rest_is_applied(
 
 @pytest.mark.parametrize("target", ["postgresql"], indirect=True)
 def test_rows_that_are_refused_leave_no_locks(target: Target, pipeline: MakePipeline) -> None:
-    """PostgreSQL has room for some thousands in all, and each savepoint that is left has one."""
+    """PostgreSQL has a limit of some thousand locks, and each remaining savepoint has one."""
     target.execute("CREATE TABLE t (id INT PRIMARY KEY, b INT CHECK (b < 5))")
     made = pipeline(replace(JOB, dead_letters=True))
     counts: list[int] = []
@@ -690,7 +690,7 @@ def test_unique_values_that_change_hands_do_so(target: Target, pipeline: MakePip
     assert target.table() == [(1, 2), (2, 1)]
 
 
-# Orders that are not the spool's.
+# Orders that differ from the spool's.
 
 
 def versions(target: Target) -> list[tuple[Any, ...]]:
@@ -805,7 +805,7 @@ def test_a_key_that_changes_begins_a_version_with_what_the_row_was(
 
 
 def _moved(*moves: tuple[int, int, dict[str, Any]], ordinal: int = 6) -> list[dict[str, Any]]:
-    """Rows that get other keys in one message: from which, to which, and what is told."""
+    """Return rows that get other keys in one message: old key, new key, and columns."""
     return [
         row_of(change("update", {"id": new}, after=told, old_key={"id": old}), ordinal, at)
         for at, (old, new, told) in enumerate(moves)
@@ -820,7 +820,7 @@ def test_rows_that_exchange_keys_are_all_there_whatever_they_tell(
     rows = _moved((2, 3, {"a": "two", "b": 2}), (3, 2, {"a": "three"}), (7, 8, {"b": 9}))
     made = pipeline(replace(JOB, dead_letters=True))
     if is_alone:
-        # What can't be done has the driver do all one by one.
+        # An inapplicable change makes the driver apply all changes one by one.
         rows.append(row_of(write(9, b=datetime(2026, 11, 22)), 7))
     assert made.run(rows).dead_letters == int(is_alone)
     assert target.table() == [(2, "three", 2), (3, "two", 2), (8, "x", 9)]
@@ -843,7 +843,7 @@ def test_rows_exchange_keys_by_way_of_another_one(target: Target, pipeline: Make
     target.execute(SIMPLE, "INSERT INTO t VALUES (2, 'two', 2), (3, 'three', 3)")
     made = pipeline(replace(JOB, dead_letters=True))
     more = {"a": "?"}
-    # Whether there is a row under that one before can't be known, and so not what this is told of.
+    # The row with the earlier key may not exist, so a partial update of it is refused.
     assert made.run(_moved((2, -1, more), (3, 2, {}), (-1, 3, {}))).dead_letters == 3
     assert target.table() == before
     assert made.run(_moved((2, -1, {}), (3, 2, {}), (-1, 3, more), ordinal=7)).dead_letters == 0
@@ -860,7 +860,7 @@ def test_rows_that_exchange_keys_have_their_versions(
     old = [(2, "two", 2, 0, False, False), (3, "three", 3, 1, False, False)]
     expected = [old[0], (2, "three", 0, 6, True, True), old[1], (3, "2", 2, 6, True, True)]
     assert kept(target) == expected
-    # By way of a key that nobody has.
+    # By way of an unused key.
     made.run(_moved((2, -1, {}), (3, 2, {}), (-1, 3, {}), ordinal=8))
     assert [row[:4] for row in kept(target) if row[5]] == [(2, "2", 2, 8), (3, "three", 0, 8)]
 
@@ -888,13 +888,13 @@ def test_what_is_staged_is_seen_by_nobody_and_committed_once(
     crashed = pipeline()
     crashed.stage(rows, crashed.begin())
     assert target.table() == []
-    # The driver that comes after it knows of nothing, and begins anew.
+    # The next driver has no state, and starts again.
     made = pipeline()
     job = made.begin()
     parts = made.stage(rows, job)
     assert made.target.commit(parts, job) == Committed(written=MANY)
     target.execute("UPDATE t SET b = -1")
-    # One that did not see that it was committed, and one that comes too late.
+    # One that did not see its commit, and one that is too late.
     assert made.target.commit(parts, job) is None
     assert made.run(rows) == Committed()
     assert {row[2] for row in target.table()} == {-1}
@@ -970,7 +970,7 @@ def test_tables_that_a_crash_has_left_are_swept(
     assert target.rows(query) == []
 
 
-# What is refused at once.
+# Invalid configurations.
 
 
 def test_other_urls_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""Columns that are too narrow for values are made wider, without losing anything of them."""
+"""Columns that are too narrow for values are widened, without losing data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SERVERS = pytest.mark.parametrize("target", ["postgresql", "mariadb"], indirect=
 
 @pytest.fixture
 def pipeline(target: Target) -> Iterator[MakePipeline]:
-    """Makes pipelines into the target."""
+    """A factory of pipelines into the target."""
     made: list[Pipeline] = []
 
     def make(job: Job = JOB, **options: Any) -> Pipeline:
@@ -39,7 +39,7 @@ def pipeline(target: Target) -> Iterator[MakePipeline]:
 
 
 def types_of(target: Target) -> dict[str, str]:
-    """What the columns of the table are by now."""
+    """Return the current types of the table's columns."""
     query = (
         "SELECT column_name, concat(data_type, ' ', numeric_precision, ' ', numeric_scale)"
         " FROM information_schema.columns WHERE table_name = 't'"
@@ -78,7 +78,7 @@ def test_columns_are_made_wider_for_values_that_they_are_too_narrow_for(
     assert [tuple(row) for row in found] == [
         (1, 1, 1, 1, Decimal("1.25"), "one"),
         (2, *large.values()),
-        # What else a column says of itself stays.
+        # The other attributes of a column stay.
         (2**31, 3, None, None, None, "it's"),
     ]
     types = types_of(target)
@@ -88,7 +88,7 @@ def test_columns_are_made_wider_for_values_that_they_are_too_narrow_for(
         mariadb="bigint(20),bigint(20),bigint(20),decimal(22,0),decimal(9,3),varchar(14)",
     )
     told = ",".join(types[name] for name in ("id", "i", "j", "k", "n", "a"))
-    # They are as wide as is needed: no less, and no other kind.
+    # They are as wide as needed, and of the same kind.
     assert told.replace("),", ")\0").split("\0") == expected.replace("),", ")\0").split("\0")
     assert made.fence() == {0: 1}
 
@@ -111,7 +111,7 @@ def test_what_the_source_says_of_a_column_is_more_than_a_guess() -> None:
     guess = {"n": NewColumn("n", "int"), "a": NewColumn("a", "text")}
     assert merged([{table: told}, {table: guess}])[table] == told
     assert merged([{table: guess}, {table: told}])[table] == told
-    # What both hold is text, of any length.
+    # Both fit into text of any length.
     other = {"n": NewColumn("n", "date")}
     assert merged([{table: told}, {table: other}])[table]["n"] == NewColumn("n", "text", True)
 
@@ -125,7 +125,7 @@ def test_a_column_of_another_kind_is_left_alone(target: Target, pipeline: MakePi
         with pytest.raises(ApplyError, match=r"column '[bd]'.*To go on, ALTER TABLE .*; or") as at:
             pipeline().run([row])
         assert types_of(target) == before
-        # That would be of another kind, so it is for a person to say.
+        # The result would be of another kind, so the user has to decide.
         statement = str(at.value).partition("To go on, ")[2].partition("; or")[0]
         target.execute(statement.replace("%", "%%"))
         pipeline(replace(JOB, pipeline=f"p{row['_ordinal']}")).run([row])
@@ -141,7 +141,7 @@ def test_what_may_not_be_made_wider_is_told_with_what_to_do(
     rows = rows_of(write(1, a="more than five"))
     with pytest.raises(ApplyError, match=r"To go on, ALTER TABLE .*; or open .*evolve=True") as at:
         pipeline(evolve=False).run(rows)
-    # A person can do just that.
+    # The user can run that statement.
     statement = str(at.value).partition("To go on, ")[2].partition("; or")[0]
     done = pipeline(replace(JOB, dead_letters=True), evolve=False).run(rows)
     assert done.dead_letters == 1

@@ -1,4 +1,4 @@
-"""Messages, and what a spool has of them."""
+"""Messages, and the contents of a spool."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stompkit.spool import Record, SpoolReader, SpoolWriter
 
-#: When message 0 was received, in seconds since 1970; every other one is a second after the last.
+#: Time of reception of message 0, in seconds since 1970; each later one is a second after.
 BEGIN_S = 1_700_000_000
 
 
@@ -35,7 +35,7 @@ def several(start: int, end: int) -> list[Record]:
 
 
 def fill(folder: Path, *sizes: int, segment_bytes: int = 64 << 20) -> list[Record]:
-    """Append groups of so many messages each, and give all of them."""
+    """Append groups of these sizes, and return all messages."""
     made: list[Record] = []
     with SpoolWriter(folder, segment_bytes=segment_bytes) as writer:
         for size in sizes:
@@ -46,7 +46,7 @@ def fill(folder: Path, *sizes: int, segment_bytes: int = 64 << 20) -> list[Recor
 
 
 def contents(folder: Path, partition: int = 0, start: int | None = None) -> list[Record]:
-    """All that a partition has, from an ordinal on."""
+    """Return all messages of a partition, from an ordinal on."""
     reader = SpoolReader(folder)
     begin = reader.floor()[partition] if start is None else start
     return between(reader, begin, reader.head()[partition], partition)
@@ -57,10 +57,10 @@ def between(reader: SpoolReader, start: int, end: int, partition: int = 0) -> li
 
 
 def numbers(records: Sequence[Record]) -> list[int]:
-    """Which messages these are."""
+    """Return the numbers of messages."""
     return [int(one.message_id.removeprefix("m-")) for one in records]
 
 
 def logs(folder: Path, partition: int = 0) -> list[Path]:
-    """The segments that are logs, the oldest first."""
+    """Return the segments that are logs, the oldest first."""
     return sorted((folder / f"p{partition}").glob("*.log"))

@@ -1,4 +1,4 @@
-"""Appending to a spool, and what is there afterwards."""
+"""Appending to a spool, and its contents afterwards."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RECORDS = st.builds(
 
 @contextmanager
 def full_disk(octets: int) -> Iterator[None]:
-    """No file can grow beyond so many octets."""
+    """Limit the size of files in bytes, as a full disk would."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (octets, hard))
     try:
@@ -59,7 +59,7 @@ def test_what_is_appended_is_read_as_it_was(
     folder = tmp_path_factory.mktemp("spool")
     with SpoolWriter(folder, remembered=0, sync=False) as writer:
         for number, group in enumerate(groups):
-            # Each is of an event of its own, or some would be dropped.
+            # Each has a different event id, or some would be dropped.
             named = [one._replace(event_id=f"{number} {i}") for i, one in enumerate(group)]
             groups[number] = named
             assert writer.append(named) == len(named)
@@ -101,7 +101,7 @@ def test_a_reader_sees_what_was_appended_while_the_writer_is_open(tmp_path: Path
 def test_a_reader_sees_an_empty_spool_as_soon_as_it_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever makes it may be stopped, or slow, at any moment."""
+    """The writer may be stopped, or slow, at any moment."""
 
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -149,7 +149,7 @@ def test_the_event_id_counts_before_the_message_id(tmp_path: Path) -> None:
     again = record(1, event_id="e-0")
     with SpoolWriter(tmp_path) as writer:
         assert writer.append([record(0), again]) == 1
-        # An event id is no message id, even if they are the same text.
+        # An event id is not a message id, even if they are the same text.
         assert writer.append([record(2, event_id="m-3"), record(3, event_id="")]) == 2
         assert writer.append([record(3, event_id="")]) == 0
 
@@ -324,7 +324,7 @@ def test_no_new_spool_is_made_where_messages_are(tmp_path: Path) -> None:
 
 
 def test_blocks_that_no_writer_has_made_are_damaged(tmp_path: Path) -> None:
-    """Whatever number in one is another, with a checksum that is right."""
+    """Any number in one may differ, with a valid checksum."""
     fill(tmp_path, 3)
     [segment] = logs(tmp_path)
     octets = segment.read_bytes()

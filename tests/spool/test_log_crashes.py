@@ -1,4 +1,4 @@
-"""What a crash leaves of a spool, and damage that no crash explains."""
+"""The state of a spool after a crash, and damage that is not the result of a crash."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from stompkit.spool import BrokenSpoolError, SpoolReader, SpoolWriter
 from tests.spool.made import contents, fill, logs, numbers, record, several
 
-#: Appends groups, the first of which begins with the message that is named, and says what is kept.
+#: Appends groups from the given message on, and prints the stored ones.
 APPENDING = """
 import sys
 from pathlib import Path
@@ -47,7 +47,7 @@ def test_killed_writers_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
                 start = int(child.stdout.readline())
             child.send_signal(signal.SIGKILL)
             start = max([start, *(int(line) for line in child.stdout if line.endswith("\n"))])
-    # What was appended last may be there though nobody was told.
+    # The last group may be stored although it was not reported.
     SpoolWriter(tmp_path).close()
     found = sorted(numbers(contents(tmp_path)) + numbers(contents(tmp_path, 1)))
     assert found == list(range(len(found)))
@@ -79,7 +79,7 @@ def test_a_tail_that_is_torn_anywhere_is_cut_off(
             assert [level for _, level, _ in caplog.record_tuples] == (
                 [logging.WARNING] if end > size else []
             )
-            # This one was never acknowledged, so it comes again.
+            # The message was never acknowledged, so it is redelivered.
             assert writer.append(several(1, 3)) == 1
         assert logs(torn)[0].read_bytes() == octets
         assert contents(torn) == several(0, 3)

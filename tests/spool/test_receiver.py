@@ -1,4 +1,4 @@
-"""Receiving into a spool: nothing is lost, and nothing is there twice."""
+"""Receiving into a spool, without loss and without duplicates."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from stompkit.testing.proxy import Proxy
 from tests.replication.brokers import Address, broker_url, connect
 
 LONG_S = 60.0
-#: A bound for the size of files that stands for a full disk, in octets.
+#: A limit of the file size in bytes that simulates a full disk.
 SMALL = 20_000
-#: How many messages more than it has are sent to a receiver that is to be killed.
+#: Number of extra messages for a receiver that is to be killed.
 AHEAD = 2_000
 _Given = TypeVar("_Given")
 
@@ -43,7 +43,7 @@ def until(condition: Callable[[], _Given]) -> _Given:
 
 
 def packets(numbers: Iterable[int], size: int = 0) -> list[Packet]:
-    """Messages with a number each, and an event-id, by which they are known whoever sends them."""
+    """Return messages with a number each, and an event-id that identifies them from any sender."""
     return [
         Packet({"event-id": f"e{n}", "content-type": "text/plain"}, f"{n}".encode().ljust(size))
         for n in numbers
@@ -57,7 +57,7 @@ def publish(broker: RunningBroker, destination: str, numbers: Iterable[int], siz
 
 
 def records(folder: Path) -> list[Record]:
-    """What is in a spool."""
+    """Return the messages in a spool."""
     reader = SpoolReader(folder)
     return [
         record
@@ -68,17 +68,17 @@ def records(folder: Path) -> list[Record]:
 
 
 def numbers(folder: Path) -> list[int]:
-    """The numbers of the messages in a spool, in its order."""
+    """Return the numbers of the messages in a spool, in its order."""
     return [int(record.body) for record in records(folder)]
 
 
 def count(folder: Path) -> int:
-    """How many messages are in a spool that may not be there yet."""
+    """Return the number of messages in a spool, which may not exist yet."""
     return sum(SpoolReader(folder).head()) if (folder / "spool.json").exists() else 0
 
 
 def left(broker: RunningBroker, destination: str) -> int:
-    """How many messages the broker still has."""
+    """Return the number of messages that the broker still has."""
     with connect(broker, receipts="receipt" in broker.capabilities) as link:
         inbox = link.subscribe(destination, ack="ack" in broker.capabilities)
         found = 0
@@ -100,7 +100,7 @@ def receiving(
     partitions: int | None = None,
     **settings: Any,
 ) -> Iterator[Receiver]:
-    """Receive in a thread until the end of the block; raises what ends it before."""
+    """Receive in a thread until the end of the block; raise an error that ends it earlier."""
     if "client-individual" not in broker.capabilities:
         settings = {"ack": "auto", **settings}
     settings = {"receipts": "receipt" in broker.capabilities, **settings}
@@ -119,7 +119,7 @@ def spool(tmp_path: Path) -> Path:
     return tmp_path / "spool"
 
 
-# What arrives.
+# Arrival.
 
 
 def test_messages_are_in_the_spool_as_they_came(stomp_broker: RunningBroker, spool: Path) -> None:
@@ -154,7 +154,7 @@ def test_messages_are_in_the_spool_as_they_came(stomp_broker: RunningBroker, spo
 def test_what_is_in_the_spool_is_not_with_the_broker_any_more(
     stomp_broker: RunningBroker, spool: Path, mode: AckMode
 ) -> None:
-    """In order, and in every mode of acknowledgements; a small prefetch needs them to go on."""
+    """The order is kept in every ack mode; a small prefetch requires acknowledgements."""
     queue = stomp_broker.queue("modes")
     publish(stomp_broker, queue, range(300))
     with receiving(
@@ -179,7 +179,7 @@ def test_one_acknowledgement_is_enough_for_a_group_in_the_mode_client(
 
 
 def test_destinations_share_a_spool(stomp_broker: RunningBroker, spool: Path) -> None:
-    """Each message says where it is from; a busy one does not keep out another."""
+    """Each message has its destination; a busy destination does not block another."""
     busy, quiet = stomp_broker.queue("busy"), stomp_broker.queue("quiet")
     publish(stomp_broker, busy, range(500))
     publish(stomp_broker, quiet, [1000])
@@ -247,7 +247,7 @@ def test_a_durable_receiver_gets_what_topics_got_while_it_was_away(
 def test_what_came_without_acknowledgements_is_written_before_the_end(
     stomp_broker: RunningBroker, spool: Path
 ) -> None:
-    """The broker would give it to nobody else."""
+    """The broker would not deliver it again."""
     queue = stomp_broker.queue("automatic")
     publish(stomp_broker, queue, range(300))
     settings: dict[str, Any] = {"ack": "auto", "group_messages": 100, "group_s": LONG_S}
@@ -258,7 +258,7 @@ def test_what_came_without_acknowledgements_is_written_before_the_end(
     assert numbers(spool) == list(range(350))
 
 
-# What comes again.
+# Redelivery.
 
 
 @pytest.mark.stomp_requires("ack", "client-individual")
@@ -283,7 +283,7 @@ def test_what_the_broker_delivers_again_is_not_there_twice(
 def test_what_a_producer_sends_again_is_not_there_twice(
     stomp_broker: RunningBroker, spool: Path
 ) -> None:
-    """By its event-id: the broker takes it for another message."""
+    """The event-id identifies it, although it is another message for the broker."""
     queue = stomp_broker.queue("sent-again")
     for _ in range(2):
         publish(stomp_broker, queue, range(10))
@@ -309,7 +309,7 @@ def test_lost_connections_lose_and_double_nothing(
 
 @pytest.fixture
 def lasting(stomp_broker: RunningBroker, stomp_broker_factory: BrokerFactory) -> RunningBroker:
-    """A broker that has its messages after a restart."""
+    """A broker whose messages survive a restart."""
     if not {"ack", "client-individual"} <= {
         name for name in ("ack", "client-individual") if name in stomp_broker.capabilities
     }:
@@ -347,7 +347,7 @@ def test_a_broker_that_is_killed_under_load_loses_and_doubles_nothing(
 def process(
     broker: RunningBroker, folder: Path, destination: str, *arguments: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Receive in a process of its own."""
+    """Receive in a child process."""
     program = (
         "import sys; from stompkit._commands.spool.command import main;"
         " sys.exit(main(sys.argv[1:]))"
@@ -362,7 +362,7 @@ def process(
 
 
 def kill_at(running: subprocess.Popen[bytes], folder: Path, enough: int) -> None:
-    """Kill a receiver as soon as its spool has so many messages."""
+    """Kill a receiver as soon as its spool has this many messages."""
 
     def has_enough() -> bool:
         return count(folder) >= enough or running.poll() is not None
@@ -372,10 +372,10 @@ def kill_at(running: subprocess.Popen[bytes], folder: Path, enough: int) -> None
 
 
 class Sending:
-    """Sends messages in a thread, and stays ahead of a spool until it is told that it may end."""
+    """Sends messages in a thread, and stays ahead of a spool until it may end."""
 
     def __init__(self, link: Link, destination: str, folder: Path) -> None:
-        """Begin."""
+        """Start the thread."""
         self.futures: list[Future[None]] = []
         self._link = link
         self._destination = destination
@@ -398,7 +398,7 @@ class Sending:
         self.futures.append(self._link.send(self._destination, packets([number])))
 
     def finish(self, more: int) -> int:
-        """End with so many more, and wait until the broker has confirmed all; gives how many."""
+        """Send this many more, and wait for all receipts; return the total number."""
         self._may_end.set()
         self._thread.join(LONG_S)
         for _ in range(more):
@@ -413,7 +413,7 @@ class Sending:
 def test_a_receiver_that_is_killed_under_load_loses_and_doubles_nothing(
     stomp_broker: RunningBroker, spool: Path, mode: str
 ) -> None:
-    """Five times, each after another number of messages, with more of them all the time."""
+    """There are five kills, each after another number of messages, under constant load."""
     if mode == "client" and "cumulative-ack" not in stomp_broker.capabilities:
         pytest.skip("this broker acknowledges one message at a time")
     queue = stomp_broker.queue("killed")
@@ -427,7 +427,7 @@ def test_a_receiver_that_is_killed_under_load_loses_and_doubles_nothing(
             ) as running:
                 kill_at(running, spool, enough)
                 assert running.wait(LONG_S) == -signal.SIGKILL
-        # However many the killed ones have got, the last one has something left to do.
+        # However many the killed ones have received, the last one has messages left.
         most = sending.finish(more=100)
         assert count(spool) < most
         with process(stomp_broker, spool, queue, "--ack", mode, "--quiet") as running:
@@ -442,7 +442,7 @@ def test_a_receiver_that_is_killed_under_load_loses_and_doubles_nothing(
 def test_a_full_disk_is_waited_for_and_nothing_is_acknowledged(
     stomp_broker: RunningBroker, spool: Path
 ) -> None:
-    """A bound for the size of files stands for the disk's."""
+    """A limit of the file size simulates a full disk."""
     queue = stomp_broker.queue("full")
     publish(stomp_broker, queue, range(200), size=1000)
     with process(stomp_broker, spool, queue, "--group", "10", "--prefetch", "20") as running:
@@ -488,7 +488,7 @@ def test_stopping_does_not_wait_for_a_full_disk(stomp_broker: RunningBroker, spo
     assert numbers(spool) == list(range(200))
 
 
-# What ends it.
+# End of the receiver.
 
 
 def test_a_refused_login_ends_it_and_is_told_without_the_passcode(spool: Path) -> None:

@@ -1,4 +1,4 @@
-"""Removing what is old."""
+"""Removal of old messages."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_partitions_give_way_in_the_order_of_reception(tmp_path: Path) -> None:
             writer.append([one])
         sizes = [sum(path.stat().st_size for path in logs(tmp_path, part)) for part in (0, 1)]
         assert all(sizes)
-        # So much that most of the earlier origin's has to go, and nothing of the other's.
+        # Most segments of the earlier origin must be removed, and none of the other's.
         removed = retain(writer, max_bytes=sum(sizes) - max(sizes) // 2)
     assert removed.segments == 3
     left = sorted(numbers(contents(tmp_path, 0) + contents(tmp_path, 1)))
@@ -118,7 +118,7 @@ def test_the_writer_goes_on_while_its_process_removes(spool: Path) -> None:
         assert retain(writer, max_bytes=0).segments == 3
         assert writer.append(several(79, 90)) == 10
     assert numbers(contents(spool)) == list(range(60, 90))
-    # What is removed is remembered only by those who have seen it.
+    # Only registered readers that have read removed messages remember them.
     with SpoolWriter(spool) as writer:
         assert writer.append(several(58, 62)) == 2
 
@@ -148,7 +148,7 @@ Changeset = tuple[str, int]
 
 
 def part(changeset: Changeset, number: int, of: int, *, at_s: int = 0) -> Record:
-    """One of the messages that a changeset is sent in."""
+    """Return one of the messages of a split changeset."""
     origin, sequence = changeset
     headers = (
         ("stompkit-changeset", f"{origin}.{sequence}"),
@@ -167,7 +167,7 @@ def changeset_of(one: Record) -> Changeset:
 
 @st.composite
 def streams(draw: st.DrawFn) -> list[Record]:
-    """What one to three origins send: each its changesets in order, in one part or in several."""
+    """Draw messages of one to three origins: changesets in order, in one part or in several."""
     sent = []
     for origin in "abc"[: draw(st.integers(1, 3))]:
         sizes = draw(st.lists(st.integers(1, 6), min_size=1, max_size=8))
@@ -180,14 +180,14 @@ def streams(draw: st.DrawFn) -> list[Record]:
         made.append(part(*one.pop(0), at_s=len(made)))
         sent = [each for each in sent if each]
     if draw(st.booleans()):
-        # What a lost connection has delivered again came in another order.
+        # Messages redelivered after a lost connection arrived in another order.
         at = draw(st.integers(0, len(made)))
         made[at : at + 4] = draw(st.permutations(made[at : at + 4]))
     return made
 
 
 def uncut_floor(kept: Sequence[Record], starts: Sequence[int], written: Sequence[Record]) -> int:
-    """The last of the starts of segments before which only whole changesets are."""
+    """Return the last start of a segment that splits no changeset."""
     total = defaultdict(int)
     for one in written:
         total[changeset_of(one)] = int(dict(one.headers)["stompkit-parts"])
@@ -220,7 +220,7 @@ def test_no_changeset_loses_a_part_alone(data: st.DataObject, stream: list[Recor
             kept = contents(folder)
             starts = [int(path.stem) for path in logs(folder)]
             retain(writer, max_bytes=0)
-        # And all goes that can.
+        # And as much as possible is removed.
         assert SpoolReader(folder).floor() == (uncut_floor(kept, starts, stream),)
 
 

@@ -28,7 +28,7 @@ FORMS = pytest.mark.parametrize("form", ["arrow", "parquet"])
 
 
 def odd(number: int) -> Record:
-    """A message that is unlike the one before it in everything."""
+    """Return a message that differs from the one before in everything."""
     return record(
         number,
         destination="/queue/ä" * (number % 3),
@@ -63,7 +63,7 @@ def test_sealed_segments_have_the_same_messages(spool: Path, form: str) -> None:
     assert [path.name for path in paths] == [f"{first:020}.{form}" for first in (0, 20, 40)]
     assert [int(path.stem) for path in logs(spool)] == [60]
     assert made == [odd(number) for number in range(80)]
-    # Both for one who has read before, and for one who has not.
+    # Both for a reader that has read before, and for a new one.
     assert between(reader, 0, 80) == made
     assert between(SpoolReader(spool), 33, 77) == made[33:77]
 

@@ -1,4 +1,4 @@
-"""What tests that launch brokers have in common."""
+"""Common parts of the tests that launch brokers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from stompkit.testing._launching.brokers import Prepared, launcher_for
 from tests.effort import in_matrix
 
 LONG_S = 60.0
-#: Brokers that ``make servers`` fetches.
+#: Brokers that ``make servers`` downloads.
 FETCHED = ("activemq:6", "artemis", "rabbitmq:4")
-#: Those of them that are other versions of what is tested anyway.
+#: Those of them that are other versions of brokers tested anyway.
 VERSIONS = [in_matrix(name) for name in FETCHED if ":" in name]
 ROOT = Path(stompkit.__file__).resolve().parents[1]
 needs_proc = pytest.mark.skipif(
@@ -26,9 +26,9 @@ needs_proc = pytest.mark.skipif(
 
 
 def require(name: str) -> str:
-    """Skip the test where the broker's server is not installed, saying how to get it.
+    """Skip the test if the broker's server is not installed, with an instruction to install it.
 
-    What ``make servers`` fetches is optional everywhere; its absence is never a failure.
+    Servers from ``make servers`` are optional everywhere; their absence is never a failure.
     """
     missing = launcher_for(name).missing()
     is_optional = name in FETCHED
@@ -40,25 +40,25 @@ def require(name: str) -> str:
 
 
 def processes_below(directory: Path) -> list[str]:
-    """The processes of brokers whose directory is below this one, as they show themselves."""
+    """Return the command lines of the processes of brokers whose directory is below this one."""
     return _processes(f"STOMPKIT_BROKER_DIRECTORY={directory}/")
 
 
 def pids(broker: RunningBroker) -> list[int]:
-    """The processes of a broker, its guard left out."""
+    """Return the process ids of a broker, without its guard."""
     processes = _processes(f"STOMPKIT_BROKER_DIRECTORY={broker.directory}\0")
     found = [int(each.partition(":")[0]) for each in processes if "_launching/guard.py" not in each]
     return [pid for pid in found if Path(f"/proc/{pid}/comm").read_text() != "guard\n"]
 
 
 def states(broker: RunningBroker) -> set[str]:
-    """What these processes do, as /proc calls it."""
+    """Return the states of these processes, as /proc names them."""
     stats = [Path(f"/proc/{pid}/stat").read_text() for pid in pids(broker)]
     return {stat.rpartition(")")[2].split()[0] for stat in stats}
 
 
 def _processes(variable: str) -> list[str]:
-    """Number and command of the processes that have this in their environment."""
+    """Return number and command of the processes with this text in their environment."""
     found = []
     for process in Path("/proc").iterdir():
         try:
@@ -70,7 +70,7 @@ def _processes(variable: str) -> list[str]:
     return found
 
 
-#: Listens where it is told, and answers every CONNECT with the frame in its second argument.
+#: Listens on the given port, and answers every CONNECT with the frame in its second argument.
 ANSWERING = r"""
 import socket, sys
 server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
@@ -83,7 +83,7 @@ CONNECTED = "CONNECTED\nversion:1.2\n\n"
 
 
 class Scripted:
-    """A launcher for a Python program that is given its port."""
+    """A launcher for a Python program that takes its port as argument."""
 
     chooses_port = False
     versions = "1.2"
@@ -98,16 +98,16 @@ class Scripted:
         self._arguments = arguments
 
     def vhost(self, config: LaunchConfig) -> str:
-        """Have a virtual host like any other."""
+        """Return the configured virtual host."""
         return config.host
 
     def missing(self) -> str | None:
-        """Miss nothing."""
+        """Return nothing, as nothing is missing."""
         return None
 
     def prepare(
         self, config: LaunchConfig, directory: Path, take_port: Callable[[], int]
     ) -> Prepared:
-        """Run the program by this interpreter."""
+        """Return the command that runs the program by this interpreter."""
         command = [sys.executable, "-c", self._program, str(config.port), *self._arguments]
         return Prepared(command, os.environ)

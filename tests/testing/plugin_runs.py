@@ -16,9 +16,9 @@ ROOT = Path(stompkit.__file__).resolve().parents[1]
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the runs find this package, and nothing of the settings of this one.
+    """Make this package importable in the runs, without the settings of this run.
 
-    Other plug-ins are left out, since they take seconds to load; what a test needs it names.
+    Other plug-ins are not loaded, since that takes seconds; a test names those that it needs.
     """
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)

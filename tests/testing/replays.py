@@ -1,4 +1,4 @@
-"""What the tests of replays have in common: a client, and transcripts written by hand."""
+"""Common parts of the tests of replays: a client, and transcripts written by hand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHORT_S = 0.2
 
 
 class Client:
-    """A connection that notes what passes in a log, as a proxy would."""
+    """A connection that records its frames in a log, as a proxy would."""
 
     def __init__(self, address: tuple[str, int], log: FrameLog, number: int = 1) -> None:
         """Connect, without logging in."""
@@ -39,7 +39,7 @@ class Client:
         self._socket.sendall(encode(frame, self.version))
 
     def receive(self, command: str) -> Frame:
-        """The next frame with this command, which comes before the server closes."""
+        """Return the next frame with this command, which must arrive before the server closes."""
         while True:
             for index, frame in enumerate(self._arrived):
                 if frame.command == command:
@@ -69,7 +69,7 @@ class Client:
         self.receive("CONNECTED")
 
     def ack(self, message: Frame, **headers: str) -> None:
-        """Acknowledge a message, as its version has it, and wait for the receipt."""
+        """Acknowledge a message with the headers of its version, and wait for the receipt."""
         if self.version == "1.2":
             self.call("ACK", id=message.headers["ack"], **headers)
         else:
@@ -77,19 +77,19 @@ class Client:
             self.call("ACK", **named, **headers)
 
     def write(self, octets: bytes) -> None:
-        """Send octets as they are."""
+        """Send raw bytes."""
         self._socket.sendall(octets)
 
     def read(self) -> bytes:
-        """Some octets, or none if the server has closed."""
+        """Return some bytes, or none if the server has closed."""
         return self._socket.recv(65_536)
 
     def disturbed(self, timeout_s: float) -> bool:
-        """Whether something comes within some time."""
+        """Return True if data arrives within this time."""
         return bool(select.select([self._socket], [], [], timeout_s)[0])
 
     def reset(self) -> None:
-        """Close the rude way."""
+        """Close with a reset."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._socket.close()
 
@@ -101,7 +101,7 @@ class Client:
 
 @contextmanager
 def client_of(server: RunningBroker | ReplayServer) -> Iterator[Client]:
-    """A client that is not logged in."""
+    """Return a client that is not logged in."""
     client = Client((server.host, server.port), FrameLog())
     try:
         yield client
@@ -110,7 +110,7 @@ def client_of(server: RunningBroker | ReplayServer) -> Iterator[Client]:
 
 
 def work_of_two(server: RunningBroker | ReplayServer, log: FrameLog, destination: str) -> None:
-    """Have one client send to another, which acknowledges."""
+    """Send a message from one client to another, which acknowledges it."""
     consumer = Client((server.host, server.port), log, 1)
     consumer.connect()
     consumer.call("SUBSCRIBE", id="s", destination=destination, ack="client", receipt="r1")
@@ -125,7 +125,7 @@ def work_of_two(server: RunningBroker | ReplayServer, log: FrameLog, destination
 
 
 def written(text: str) -> Transcript:
-    """A transcript from blocks, each with a connection and what happened on it.
+    """Return a transcript from blocks, each with a connection and its events.
 
     That is ``<-`` or ``->`` with the lines of a frame, the last one of which may be ``body TEXT``,
     or ``closed`` or ``closed-by-broker``.
@@ -160,5 +160,5 @@ LOGIN = """
 
 
 def commands(transcript: Transcript) -> list[str]:
-    """The commands of all frames, in their order."""
+    """Return the commands of all frames, in their order."""
     return [event.command for event in transcript.events if isinstance(event, SeenFrame)]

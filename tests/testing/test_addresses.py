@@ -1,4 +1,4 @@
-"""Addresses of brokers, as people write them for tests and for the conformance suite."""
+"""Addresses of brokers, in the form of the options of tests and of the conformance suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is found out about each broker, and at what cost."""
+"""The detected capabilities of each broker, and the cost of their detection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.effort import in_matrix
 
 LONG_S = 60.0
 
-#: What every broker that can be launched has, and what a test can do to it.
+#: Capabilities of every launched broker, and actions of tests on it.
 COMMON = {
     *VERSIONS,
     "receipt",
@@ -32,7 +32,7 @@ COMMON = {
     "pause",
     *(["disk-full"] if sys.platform == "linux" else []),
 }
-#: What each of them has besides; everything else it lacks.
+#: Additional capabilities of each; it lacks all others.
 SPECIAL = {
     "stompkit": {
         "client-individual",
@@ -47,7 +47,7 @@ SPECIAL = {
         "temporary",
         "expiry",
         "delay",
-        # Its queues have priorities only where the configuration says so.
+        # Its queues have priorities only if the configuration sets them.
     },
     "coilmq": set[str](),
     "activemq": {
@@ -78,7 +78,7 @@ SPECIAL = {
         "persistence",
     },
 }
-#: A part of the reason, where it tells more than yes or no.
+#: A part of the reason, for results with more than yes or no.
 REASONS = {
     "stompkit": {
         "1.2": "stompkit/",
@@ -114,7 +114,7 @@ REASONS = {
 }
 
 
-#: Those of the quick lane, and the others.
+#: Brokers of the quick lane, and the others.
 BROKERS = [name if name in ("stompkit", "coilmq") else in_matrix(name) for name in SPECIAL]
 
 
@@ -122,7 +122,7 @@ BROKERS = [name if name in ("stompkit", "coilmq") else in_matrix(name) for name 
 def broker(
     request: pytest.FixtureRequest, stomp_broker_factory: BrokerFactory
 ) -> Iterator[RunningBroker]:
-    """Each of the brokers, launched with nothing of what tests like to have."""
+    """Each of the brokers, launched without the options that tests usually set."""
     with stomp_broker_factory(request.param, frames=False, control=False) as broker:
         yield broker
 
@@ -147,7 +147,7 @@ def test_every_answer_has_its_reason(broker: RunningBroker) -> None:
 
 
 def test_a_broker_that_has_been_asked_everything_is_as_good_as_new(broker: RunningBroker) -> None:
-    # Asked anew: nothing that the first time has left behind changes an answer.
+    # Repeated: no state of the first probe changes a result.
     again = Capabilities(broker)
     assert again.as_dict() == broker.capabilities.as_dict()
     with StompClient.connect(
@@ -163,17 +163,17 @@ def test_a_broker_that_has_been_asked_everything_is_as_good_as_new(broker: Runni
         assert client.receive().body == b"1"
 
 
-# How it is asked.
+# The probes.
 
 
 def receipts(line: Line) -> None:
-    """A session of a broker that answers receipts and gives each message to who sent it."""
+    """Run a session of a broker that sends receipts and returns each message to its sender."""
     connected(line)
     delivers(line, receipts=True)
 
 
 def delivers(line: Line, *, receipts: bool) -> None:
-    """Give messages to who has sent them, on a connection that is open."""
+    """Return messages to their senders, on an open connection."""
     for command, headers in line.frames():
         if command == "SEND":
             own = {"destination": headers["destination"], "subscription": "s1", "message-id": "1"}
@@ -184,7 +184,7 @@ def delivers(line: Line, *, receipts: bool) -> None:
 
 @pytest.fixture
 def scripted() -> Iterator[Callable[[Behaviour], tuple[ScriptedServer, Capabilities]]]:
-    """Make a server that does what a function says, and ask for its capabilities."""
+    """Run a scripted server; return its capabilities."""
     servers: list[ScriptedServer] = []
 
     def make(behaviour: Behaviour) -> tuple[ScriptedServer, Capabilities]:
@@ -209,7 +209,7 @@ def test_only_what_is_asked_for_is_probed_and_only_once(scripted: Scripted) -> N
     assert "the broker answered CONNECT with accept-version:1.1" in capabilities.why("1.1")
     assert server.connections == 1
     assert "receipt" in capabilities
-    # One to see how to open a session, and one for the probe.
+    # One connection to find the way of logging in, and one for the probe.
     assert server.connections == 3
     assert repr(capabilities) == "<Capabilities of given: 1.1, receipt>"
 
@@ -235,7 +235,7 @@ def test_a_broker_without_receipts_is_told_by_what_it_does_answer(scripted: Scri
     assert capabilities.why("receipt") == (
         "SUBSCRIBE with a receipt did what it should, but got no RECEIPT"
     )
-    # What is not there has been asked for without a receipt.
+    # Destinations that may be missing are probed without a receipt.
     assert "topic" not in capabilities
 
 
@@ -247,7 +247,7 @@ def test_a_broker_that_is_busy_is_given_time(scripted: Scripted) -> None:
             connected(line)
             line.frame()
             line.send(frame("MESSAGE", {"destination": "/queue/q", "message-id": "1"}))
-            # Until the broker is asked for something that every broker does.
+            # Until the broker is probed for something that every broker supports.
             assert is_idle.wait(LONG_S)
             line.send(frame("RECEIPT", {"receipt-id": "asked"}))
             is_answered.set()
@@ -277,7 +277,7 @@ def test_a_version_that_is_not_spoken_is_missing_for_the_reason_that_was_given(
     assert "1.1" not in capabilities
     assert capabilities.why("1.1") == "no CONNECTED came: the broker said ERROR '1.2 only'"
     assert "1.2" in capabilities
-    # Everything else is asked for on the version that is left.
+    # Everything else is probed on the remaining version.
     assert "receipt" in capabilities
 
 
@@ -312,7 +312,7 @@ def test_a_broker_that_refuses_sessions_is_not_said_to_lack_anything(scripted: S
         f"what the broker at 127.0.0.1 port {server.port} can do is not known: no CONNECTED came:"
         " the broker said ERROR 'come back later'"
     )
-    # Once it does it is asked again.
+    # When it does, it is probed again.
     is_full = False
     assert "receipt" in capabilities
 
@@ -360,7 +360,7 @@ def test_the_destinations_of_probes_are_named_as_the_broker_wants_them(
     assert {name.rpartition(".")[0] for name in seen} == {"jms.queue", "jms.topic"}
 
 
-# What tests can do to a broker.
+# Actions of tests on a broker.
 
 
 def test_somebody_elses_broker_is_out_of_reach(scripted: Scripted) -> None:
@@ -384,7 +384,7 @@ def test_what_a_broker_was_launched_for_is_known_and_probes_are_not_recorded() -
 
 
 def test_messages_are_there_after_a_restart_where_that_is_said(broker: RunningBroker) -> None:
-    """The one capability that is not probed: it would disturb everybody else."""
+    """The only capability that is not probed, as the probe would disturb all others."""
     with broker.client() as client:
         client.send("/queue/kept", b"kept", persistent="true")
     broker.restart()

@@ -1,4 +1,4 @@
-"""The client for tests: on the real brokers, and on servers that do what a test wants."""
+"""The client for tests: on the real brokers, and on scripted servers."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tests.effort import in_matrix
 from tests.server.certificates import Authority
 
 LONG_S = 60.0
-#: What must not be waited for: it won't come.
+#: Timeout in seconds for data that never arrives.
 SHORT_S = 0.1
 REAL = ("stompkit", "coilmq", in_matrix("activemq"), in_matrix("rabbitmq"))
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
-    """A broker of ours."""
+    """A stompkit broker."""
     with launch(LaunchConfig()) as broker:
         yield broker
 
@@ -50,12 +50,12 @@ def client(broker: RunningBroker) -> Iterator[StompClient]:
 
 @pytest.fixture
 def queue(request: pytest.FixtureRequest) -> str:
-    """A queue of the test's own."""
+    """A unique queue."""
     return f"/queue/{request.node.name}"
 
 
 def session(broker: RunningBroker, version: str | None = None) -> StompClient:
-    """A session with a broker, patient enough for a busy machine."""
+    """Return a session with a broker, with a timeout for a busy machine."""
     return StompClient.connect(
         broker.host,
         broker.port,
@@ -68,10 +68,10 @@ def session(broker: RunningBroker, version: str | None = None) -> StompClient:
 
 
 class Wire:
-    """The broker's end of a connection, in the hands of the test."""
+    """The broker's end of a connection, controlled by the test."""
 
     def __init__(self) -> None:
-        """Listen, have a client connect, and accept it; nothing has been said."""
+        """Listen, connect a client, and accept it without sending anything."""
         with socket.create_server(("127.0.0.1", 0)) as listener:
             self.client = StompClient.open("127.0.0.1", listener.getsockname()[1], timeout_s=LONG_S)
             self.socket, _ = listener.accept()
@@ -85,7 +85,7 @@ class Wire:
         self.socket.sendall(frame(command, named, body))
 
     def next_frame(self) -> Frame:
-        """The next frame that the client has sent."""
+        """Return the next frame that the client has sent."""
         while not self._frames:
             octets = self.socket.recv(65_536)
             assert octets, "the client has closed the connection"
@@ -93,26 +93,26 @@ class Wire:
         return self._frames.pop(0)
 
     def open_session(self, version: str = "1.2") -> None:
-        """Say CONNECTED, and have the client hear it."""
+        """Send CONNECTED, and wait until the client has read it."""
         self.say("CONNECTED", version=version)
         assert self.client.next_frame().command == "CONNECTED"
 
     def reset(self) -> None:
-        """Cut the connection off."""
+        """Reset the connection."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 
 
 @pytest.fixture
 def wire() -> Iterator[Wire]:
-    """A connection whose other end is the test's."""
+    """A connection whose other end the test controls."""
     wire = Wire()
     with contextlib.closing(wire.socket), wire.client:
         yield wire
 
 
 def message(**headers: str) -> dict[str, str]:
-    """The headers that every MESSAGE has, and more."""
+    """Return the mandatory headers of MESSAGE, and more."""
     return {"destination": "/queue/q", "message-id": "7", "subscription": "s1", **headers}
 
 
@@ -152,7 +152,7 @@ def test_the_whole_of_stomp_works_with_every_broker(
         other.begin("u")
         other.send(queue, b"aborted", transaction="u")
         other.abort("u")
-        # More than one read of any broker, and with an octet that ends frames.
+        # More than one read of any broker, and with a NUL byte.
         body = b"\0" + b"x" * 100_000
         other.send(queue, body)
         third = client.receive()
@@ -229,7 +229,7 @@ def test_connect_has_the_headers_that_were_given_and_no_heart_beat() -> None:
 
 
 def refusal_by(answer: bytes, *, stays: bool = False, timeout_s: float = LONG_S) -> RefusedError:
-    """How the client takes this answer to CONNECT, after which the server closes unless told."""
+    """Return the client's error for this answer to CONNECT; by default the server closes then."""
 
     def behaviour(line: Line) -> None:
         line.frame()
@@ -308,7 +308,7 @@ def test_tls_is_spoken_where_there_is_a_context_for_it(tmp_path: Path) -> None:
         context = ssl.create_default_context(cafile=str(authority.file))
         with StompClient.connect("127.0.0.1", port, tls=context, timeout_s=LONG_S) as client:
             client.subscribe("/queue/tls")
-            # More than one record of TLS, in both directions.
+            # More than one TLS record, in both directions.
             body = b"x" * 1_000_000
             client.send("/queue/tls", body)
             assert client.receive().body == body
@@ -383,7 +383,7 @@ def test_acknowledgements_have_the_headers_of_the_version(
     act(wire.client.received[-1], transaction="t")
     sent = wire.next_frame()
     assert (sent.command, sent.headers) == (command, expected)
-    # Without a receipt: some brokers give it only when the transaction is committed.
+    # Without a receipt: some brokers send it only when the transaction is committed.
     assert wire.next_frame().headers == {**expected, "transaction": "t"}
 
 
@@ -395,7 +395,7 @@ def test_a_request_is_over_when_its_own_receipt_has_come(wire: Wire) -> None:
     answer = wire.client.call("BEGIN", {"transaction": "t"})
     assert answer.headers["receipt-id"] == "r1"
     assert wire.next_frame().headers == {"transaction": "t", "receipt": "r1"}
-    # What was not asked for is still to be had.
+    # Other frames can still be received.
     assert wire.client.receive().body == b"1"
     assert wire.client.next_frame().headers["receipt-id"] == "of somebody else"
 
@@ -533,7 +533,7 @@ def test_nothing_is_received_only_if_nothing_comes_in_the_time_after_it() -> Non
             line.send(frame("RECEIPT", {"receipt-id": headers["receipt"]}))
             if command == "ABORT":
                 break
-        # A heart-beat: the client goes on listening after it has had its answer.
+        # A heart-beat: the client continues to read after its answer.
         line.receive()
         line.send(frame("MESSAGE", message()))
         line.wait()
@@ -651,7 +651,7 @@ def test_close_is_an_orderly_end_without_a_word_even_if_something_was_not_read(w
     wire.open_session()
     wire.say("MESSAGE", **message())
     wire.say("RECEIPT", receipt_id="1")
-    # Both have arrived, and one has been asked for.
+    # Both have arrived, and one has been received.
     wire.client.receive()
     wire.say("MESSAGE", **message())
     wire.client.close()
@@ -694,7 +694,7 @@ def test_a_reset_by_the_broker_is_told_from_a_close(wire: Wire) -> None:
     assert wire.client.is_closed_by_broker
 
 
-# What failures show.
+# The contents of error messages.
 
 
 def test_passcodes_are_not_shown_even_where_they_are_written_as_octets(wire: Wire) -> None:

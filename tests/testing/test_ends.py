@@ -1,4 +1,4 @@
-"""Whoever launched brokers may end in any way: no broker and no folder stays."""
+"""No broker and no folder remains, however the process that launched brokers ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.effort import in_matrix
 from tests.testing.plugin_runs import ROOT
 
 LONG_S = 30.0
-#: Launches brokers, tells where they are, and ends as it is told to.
+#: Launches brokers, prints their addresses, and ends in the given way.
 PROGRAM = """
 import json, os, signal, sys
 from stompkit.testing import BrokerStartError, FailoverPair, LaunchConfig, launch
@@ -50,7 +50,7 @@ else:
 """
 
 
-#: What was launched, and how it ended before.
+#: The launched brokers, and their end before that of the process.
 WHAT = ["broker", "pair", "failed", "killed", "killed pair"]
 
 
@@ -73,7 +73,7 @@ def test_nothing_stays_however_who_launched_it_ends(tmp_path: Path, what: str, e
         timeout=LONG_S,
     )
     assert json.loads(run.stdout), run.stderr
-    # A guard is an orphan by then, and takes its time.
+    # Its guard is an orphan by then, and needs some time.
     assert wait_until(lambda: list(tmp_path.iterdir()) == [], LONG_S)
     processes = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
     assert str(tmp_path) not in processes.stdout
@@ -98,12 +98,12 @@ os.read(0, 1)
         env={"TMPDIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
         stdin=subprocess.PIPE,
     ) as process:
-        # What was forked waits for the end of its input.
+        # The forked process waits for the end of its input.
         assert process.wait(LONG_S) == status
         assert wait_until(lambda: list(tmp_path.iterdir()) == [], LONG_S)
 
 
-#: Two tests for two workers. One worker is killed while it has a broker that runs and one killed.
+#: Two tests for two workers. One worker is killed while it has a running broker and a killed one.
 WORKERS = """
 import os, signal
 

@@ -1,4 +1,4 @@
-"""The broker without pytest's fixtures: blocking, for asyncio, for Twisted, for unittest."""
+"""The broker without pytest's fixtures: synchronous, for asyncio, for Twisted, for unittest."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from tests.testing.launching import LONG_S, ROOT, processes_below
 
 @pytest.fixture(autouse=True)
 def unsteered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget the settings that this run of the tests was given."""
+    """Remove the environment settings of this run of the tests."""
     for name in list(os.environ):
         if name.startswith("STOMPKIT_MQ"):
             monkeypatch.delenv(name)
 
 
-# Blocking.
+# Synchronous.
 
 
 def test_a_block_has_a_broker() -> None:
@@ -138,7 +138,7 @@ async def test_what_fails_in_a_thread_fails_where_it_is_awaited() -> None:
         assert repr(running) == f"<AsyncBroker stompkit {running.url}>"
 
 
-# Twisted and unittest, in processes with a reactor of their own.
+# Twisted and unittest, in processes with a separate reactor.
 
 
 TRIAL = """

@@ -1,4 +1,4 @@
-"""Faults in a file: what can be said, what they do, and how mistakes are told."""
+"""Faults in a file: the syntax, the effects, and the error messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DOCUMENTATION = Path(__file__).parents[2] / "docs" / "faults.rst"
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    """Everything that a test needs on both sides of a proxy."""
+    """Servers, proxies and connections for both sides of a proxy."""
     with ExitStack() as stack:
         yield Bench(stack)
 
@@ -39,7 +39,7 @@ def scripted(bench: Bench, text: str) -> Proxy:
 
 
 def passed(wire: Wire, octets: bytes) -> bytes:
-    """What the client gets of octets that the broker sends, and then closes."""
+    """Return the bytes that the client receives when the broker sends these and closes."""
     wire.broker.sendall(octets)
     wire.broker.shutdown(socket.SHUT_WR)
     return rest(wire.client)
@@ -52,7 +52,7 @@ def problems(text: str) -> list[str]:
     return told.value.problems
 
 
-# What a script does.
+# Effects of a script.
 
 
 def test_faults_of_a_script_happen_on_the_wire(bench: Bench) -> None:
@@ -138,7 +138,7 @@ def test_an_empty_script_has_no_faults() -> None:
     assert FaultScript.parse("") == FaultScript()
 
 
-# Mistakes.
+# Invalid scripts.
 
 
 @pytest.mark.parametrize(

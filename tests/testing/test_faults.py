@@ -1,4 +1,4 @@
-"""Every fault, as it shows on the wire: raw sockets on both sides of the proxy."""
+"""Every fault, observed on the wire: raw sockets on both sides of the proxy."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ END = b"RECEIPT\nreceipt-id:end\n\n\0"
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    """Everything that a test needs on both sides of a proxy."""
+    """Servers, proxies and connections for both sides of a proxy."""
     with ExitStack() as stack:
         yield Bench(stack)
 
 
 @pytest.fixture
 def proxy(bench: Bench) -> Proxy:
-    """A proxy before the server."""
+    """A proxy in front of the server."""
     return bench.proxy()
 
 
@@ -56,7 +56,7 @@ def wire(bench: Bench, proxy: Proxy) -> Wire:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
-    """A broker of ours."""
+    """A stompkit broker."""
     with launch(LaunchConfig()) as broker:
         yield broker
 
@@ -75,18 +75,18 @@ def send(number: int, destination: str = "/queue/x") -> bytes:
 
 
 def passed(wire: Wire, octets: bytes) -> bytes:
-    """What the client gets of octets that the broker sends, and then closes."""
+    """Return the bytes that the client receives when the broker sends these and closes."""
     wire.broker.sendall(octets)
     wire.broker.shutdown(socket.SHUT_WR)
     return rest(wire.client)
 
 
 def numbers(octets: bytes) -> list[int]:
-    """The numbers of messages."""
+    """Return the numbers of messages."""
     return [int(number) for number in re.findall(rb"body (\d+)\0", octets)]
 
 
-# Frames that are lost, doubled, out of order, damaged.
+# Frames that are dropped, duplicated, reordered, corrupted.
 
 
 def test_a_frame_that_is_dropped_does_not_arrive(proxy: Proxy, wire: Wire) -> None:
@@ -147,7 +147,7 @@ def test_a_truncated_frame_is_the_last_thing_on_the_connection(
     assert rest(wire.broker) == b""
 
 
-# Frames that come late, slowly, in pieces.
+# Frames that are delayed, slow, or split.
 
 
 def test_a_delayed_frame_takes_its_time_and_later_ones_wait_for_it(
@@ -187,7 +187,7 @@ def test_a_delay_can_vary(bench: Bench) -> None:
             taken.append(time.monotonic() - began)
         return taken
 
-    # By the numbers that the seed stands for, and by how fast the machine is.
+    # The delays depend on the seed and on the speed of the machine.
     assert max(delays(seed=1)) >= 0.1
 
 
@@ -204,11 +204,11 @@ def test_what_is_delayed_goes_when_the_fault_is_removed(proxy: Proxy, wire: Wire
 
 def test_bandwidth_bounds_how_fast_octets_pass(proxy: Proxy, wire: Wire) -> None:
     fault = proxy.bandwidth(10_000, direction="sent")
-    wire.client.sendall(bytes(100_000))  # which takes ten seconds in the other direction
+    wire.client.sendall(bytes(100_000))  # takes ten seconds in the other direction
     assert take(wire.broker, 100_000) == bytes(100_000)
     began = time.monotonic()
     assert passed(wire, messages(*range(40))) == messages(*range(40))
-    allowed = len(messages(*range(40))) - 500  # what goes at once
+    allowed = len(messages(*range(40))) - 500  # the part that is sent at once
     assert time.monotonic() - began >= allowed / 10_000
     assert fault.count > 0
 
@@ -217,7 +217,7 @@ def test_bandwidth_bounds_how_fast_octets_pass(proxy: Proxy, wire: Wire) -> None
 @pytest.mark.parametrize("octets", [1, 5])
 def test_a_split_frame_comes_in_segments_of_its_own(proxy: Proxy, wire: Wire, octets: int) -> None:
     def segments() -> int:
-        """How many segments with data have arrived (tcpi_data_segs_in of Linux's tcp_info)."""
+        """Return the number of received segments with data (Linux: tcpi_data_segs_in)."""
         info = wire.client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
         number: int = struct.unpack_from("I", info, 152)[0]
         return number
@@ -229,8 +229,8 @@ def test_a_split_frame_comes_in_segments_of_its_own(proxy: Proxy, wire: Wire, oc
     wire.broker.sendall(message(2))
     assert take(wire.client, len(message(2))) == message(2)
     assert whole == 1
-    # As many as there are parts, unless the machine is so busy that some go together: but the
-    # first ten go at once, whatever happens.
+    # As many as there are parts. On a busy machine some are sent together, but the first ten are
+    # always sent at once.
     assert 10 <= segments() - whole <= -(-len(message(2)) // octets)
 
 
@@ -257,7 +257,7 @@ def test_the_end_of_a_connection_waits_for_held_frames(proxy: Proxy, wire: Wire)
     wire.broker.shutdown(socket.SHUT_WR)
     assert take(wire.client, len(message(2))) == message(2)
     wire.client.sendall(b"x")
-    assert take(wire.broker, 1) == b"x"  # so the proxy has seen the end
+    assert take(wire.broker, 1) == b"x"  # so the proxy has received the end
     fault.remove()
     assert rest(wire.client) == message(1)
 
@@ -324,7 +324,7 @@ def test_heart_beats_are_swallowed_and_frames_are_not(
     octets = b"\n" + message(1) + b"\n\r\n\n" + message(2) + b"\n"
     sender, other = wire if direction == "received" else reversed(wire)
     sender.sendall(octets)
-    # The line feed that comes with a frame is a part of it.
+    # The line feed after a frame is a part of it.
     rest = message(1) + b"\n" + message(2) + b"\n"
     assert take(other, len(rest)) == rest
     assert wait_until(lambda: fault.count == 3, LONG_S)
@@ -332,7 +332,7 @@ def test_heart_beats_are_swallowed_and_frames_are_not(
     assert take(sender, len(octets)) == octets
 
 
-# Frames that nobody sent.
+# Injected frames.
 
 
 def test_octets_are_injected_at_once(proxy: Proxy, wire: Wire) -> None:
@@ -467,7 +467,7 @@ def test_a_half_open_connection_is_cut_off_on_one_side_only(
     kept, lost = wire if gone == "broker" else reversed(wire)
     fault = proxy.half_open(gone=gone)
     assert cut_off(lost) == b""
-    kept.sendall(bytes(MANY_BYTES // 16))  # which goes nowhere, but goes
+    kept.sendall(bytes(MANY_BYTES // 16))  # cannot arrive, but is accepted
     kept.setblocking(False)
     with pytest.raises(BlockingIOError):
         kept.recv(1)
@@ -692,11 +692,11 @@ def test_heal_removes_all_faults(proxy: Proxy, wire: Wire) -> None:
     assert take(wire.broker, len(send(1))) == send(1)
 
 
-# Chance.
+# Random faults.
 
 
 def broken(bench: Bench, seed: int, *, chunk_bytes: int, others: int = 0) -> tuple[bytes, bytes]:
-    """What comes through a proxy with faults by chance, in both directions."""
+    """Return the bytes that pass a proxy with random faults, in both directions."""
     proxy = bench.proxy(seed=seed)
     proxy.drop("MESSAGE", probability=0.3)
     proxy.duplicate("MESSAGE", probability=0.3)
@@ -847,7 +847,7 @@ def test_a_fault_that_makes_no_sense_is_refused(
         make(proxy)
 
 
-# A broker of ours.
+# A stompkit broker.
 
 
 class Client:
@@ -881,14 +881,14 @@ class Client:
 
 @pytest.fixture
 def before(broker: RunningBroker) -> Iterator[Proxy]:
-    """A proxy before a broker of ours."""
+    """A proxy in front of a stompkit broker."""
     with Proxy(broker.host, broker.port, frames=FrameLog()) as proxy:
         yield proxy
 
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    """What is closed at the end of a test."""
+    """The resources that are closed at the end of a test."""
     with ExitStack() as stack:
         yield stack
 

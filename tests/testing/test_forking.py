@@ -1,4 +1,4 @@
-"""Brokers are forked from a process that has imported Twisted; nobody can tell, but by the time."""
+"""Brokers are forked from a process that has imported Twisted; only the time shows it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONFIG = LaunchConfig(name="stompkit")
 
 
 def status(pid: int, name: str) -> str:
-    """What Linux says of a process."""
+    """Return a field of Linux's status of a process."""
     text = Path(f"/proc/{pid}/status").read_text()
     found = re.search(rf"^{name}:\s*(.*)$", text, re.MULTILINE)
     assert found is not None
@@ -28,13 +28,13 @@ def status(pid: int, name: str) -> str:
 
 
 def environment(pid: int) -> dict[str, str]:
-    """The variables that a process began with."""
+    """Return the initial environment of a process."""
     pairs = os.fsdecode(Path(f"/proc/{pid}/environ").read_bytes()).split("\0")
     return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
 
 
 def server_of(broker: RunningBroker) -> int:
-    """The process that a broker's guard was forked from."""
+    """Return the process from which a broker's guard was forked."""
     (pid,) = pids(broker)
     return int(status(int(status(pid, "PPid")), "PPid"))
 
@@ -47,7 +47,7 @@ def test_brokers_are_of_one_process() -> None:
 
 
 def test_a_broker_has_what_its_test_has_at_that_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Variables, limits, processors and the mask of files may change between two brokers."""
+    """Variables, limits, processors and the umask may change between two brokers."""
     processors = os.sched_getaffinity(0)
     first = {min(processors)}
     limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -65,7 +65,7 @@ def test_a_broker_has_what_its_test_has_at_that_time(monkeypatch: pytest.MonkeyP
                 assert os.sched_getaffinity(new) == first
                 files = Path(f"/proc/{new}/limits").read_text()
                 assert re.search(rf"^Max open files +{limit - 1} ", files, re.MULTILINE)
-                # One that was there before lives on.
+                # An earlier broker continues to run.
                 before.client().disconnect()
         finally:
             os.umask(mask)

@@ -1,4 +1,4 @@
-"""The log of frames: what it keeps, how it is waited for, and what it tells and hides."""
+"""The log of frames: its contents, waiting, its text and hidden secrets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def log() -> FrameLog:
 
 @contextmanager
 def meanwhile(action: Callable[[], object]) -> Iterator[None]:
-    """Run something in another thread, and see to it that it ends."""
+    """Run a function in another thread, and join the thread at the end."""
     thread = threading.Thread(target=action)
     thread.start()
     yield
@@ -44,7 +44,7 @@ def meanwhile(action: Callable[[], object]) -> Iterator[None]:
     assert not thread.is_alive()
 
 
-# What is kept.
+# Contents.
 
 
 def test_frames_are_told_by_direction_in_their_order(log: FrameLog) -> None:
@@ -107,7 +107,7 @@ def test_a_cleared_log_begins_anew_with_the_connections_that_are_open(log: Frame
     assert "forgotten" not in str(log.transcript())
 
 
-# Bounds.
+# Limits.
 
 
 def test_the_oldest_events_go_and_that_is_told() -> None:
@@ -161,7 +161,7 @@ def test_a_frame_that_comes_while_it_is_waited_for_is_found(log: FrameLog) -> No
 
 
 def test_the_time_of_a_wait_has_two_names(log: FrameLog) -> None:
-    """A text is still the value of a header."""
+    """A text value is still the value of a header."""
     with pytest.raises(FrameNotSeenError, match=r"not seen within 0\.01 s: SEND"):
         log.wait_for("SEND", timeout=0.01)
     with pytest.raises(FrameNotSeenError, match=r"within 0\.01 s: SEND with timeout '9'"):
@@ -229,7 +229,7 @@ def test_many_threads_record_while_others_wait() -> None:
 
 
 def test_connections_that_are_leaving_are_waited_for(log: FrameLog) -> None:
-    """Others may stay."""
+    """Other connections may stay."""
     log.opened(2)
     log.record("received", 2, Frame("CONNECT", {}))
     log.settle(timeout_s=0)

@@ -1,4 +1,4 @@
-"""The guide to frames in tests: its examples run, and show what is so."""
+"""The guide to frames in tests: its examples run, and its output is correct."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def blocks(language: str) -> list[str]:
 
 
 def run(example: str, names: dict[str, Any]) -> None:
-    """Run an example, and the test in it, with what those before it have defined."""
+    """Run an example, and its test, with the definitions of the earlier ones."""
     exec(compile(example, str(GUIDE), "exec"), names)
     for name in [name for name in names if name.startswith("test_")]:
         names.pop(name)()
 
 
 def failures_of_all() -> list[str]:
-    """Run all examples with a broker and a client as the first one has them."""
+    """Run all examples with the broker and client of the first one."""
     failures = []
     with launch(LaunchConfig(frames=True)) as broker, broker.client() as client:
         client.subscribe("/queue/orders", ack="client-individual")
@@ -47,7 +47,7 @@ def failures_of_all() -> list[str]:
 
 
 def is_like(text: str, shown: str) -> bool:
-    """Whether a text is what the guide shows, but for times and for what ``...`` stands for."""
+    """Return True if a text equals the guide's, except for times and parts shown as ``...``."""
     pattern = re.escape(shown).replace(r"\.\.\.", "(?s:.+)")
     pattern = re.sub(r"\d+\\\.\d{3}\\ s", r"\\d+\\.\\d{3} s", pattern)
     return re.fullmatch(pattern, text) is not None

@@ -1,4 +1,4 @@
-"""The guard: a command that ends with whoever asked for it."""
+"""The guard: a command that ends with the process that started it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ tell(sys.argv[1])
 while True:
     signal.pause()
 """
-#: The same, but it leaves a file behind when it is asked to end.
+#: The same, but it creates a file when it is terminated.
 CLEAN = """
 import pathlib, signal, sys
 def end(*_):
@@ -41,9 +41,9 @@ def end(*_):
     sys.exit(7)
 signal.signal(signal.SIGTERM, end)
 """
-#: Takes no notice of SIGTERM.
+#: Ignores SIGTERM.
 STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-#: Becomes two: a member of the process group and a daemon with a session of its own.
+#: Forks twice: a member of the process group and a daemon with a separate session.
 FAMILY = """
 import os, sys
 if os.fork() == 0:
@@ -57,19 +57,19 @@ elif os.fork() == 0:
 
 
 class Scene:
-    """Starts guards and whoever asks for them, and looks at what is left of them."""
+    """Starts guards and their parents, and checks what remains of them."""
 
     def __init__(self, directory: Path) -> None:
-        """Let processes write their files into ``directory``."""
+        """Store the folder where processes write their files."""
         self.directory = directory
         self.started: list[subprocess.Popen[bytes]] = []
 
     def file(self, name: str) -> Path:
-        """The path of a file that processes write."""
+        """Return the path of a file that processes write."""
         return self.directory / name
 
     def script(self, text: str, *names: str) -> list[str]:
-        """A command that runs ``text`` with paths of files as its arguments."""
+        """Return a command that runs ``text`` with paths of files as its arguments."""
         return [sys.executable, "-c", text, *(str(self.file(name)) for name in names)]
 
     def guard(self, command: list[str], grace_s: float = 5.0) -> subprocess.Popen[bytes]:
@@ -77,23 +77,23 @@ class Scene:
         return self.start(guarded(command, grace_s))
 
     def start(self, command: list[str]) -> subprocess.Popen[bytes]:
-        """Start any command, its input and errors on pipes."""
+        """Start any command, with pipes for its input and errors."""
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
         self.started.append(process)
         return process
 
     def pid(self, name: str) -> int:
-        """The process id in a file, once it is there."""
+        """Return the process id in a file, once it exists."""
         path = self.file(name)
         assert wait_until(path.exists, LONG_S), f"no process wrote {name}"
         return int(path.read_text())
 
     def pids(self, *names: str) -> list[int]:
-        """The process ids in several files."""
+        """Return the process ids in several files."""
         return [self.pid(name) for name in names]
 
     def close(self) -> None:
-        """End whatever a test has left."""
+        """Kill the processes that a test has left."""
         for path in self.directory.glob("*.pid"):
             if alive(int(path.read_text())):
                 os.kill(int(path.read_text()), signal.SIGKILL)
@@ -107,14 +107,14 @@ def guarded(command: list[str], grace_s: float) -> list[str]:
 
 
 def tell(guard: subprocess.Popen[bytes], word: bytes) -> None:
-    """Write to the guard's input, and leave it open."""
+    """Write to the guard's input without closing it."""
     assert guard.stdin is not None
     guard.stdin.write(word)
     guard.stdin.flush()
 
 
 def alive(pid: int) -> bool:
-    """Whether a process exists and has not ended; one that nobody waits for has."""
+    """Return True if a process exists and has not ended; a zombie has ended."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -123,7 +123,7 @@ def alive(pid: int) -> bool:
 
 
 def state(pid: int) -> str:
-    """How /proc calls what a process does."""
+    """Return the state of a process as /proc names it."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     return "X"
@@ -237,11 +237,11 @@ def test_what_a_finished_command_left_behind_is_killed(scene: Scene) -> None:
     guard = scene.guard(scene.script(text, "child.pid"))
     assert guard.wait(LONG_S) == 3
     child = scene.file("child.pid")
-    # The child may have been killed before it could tell its number.
+    # The child may have been killed before it could write its process id.
     assert not (child.exists() and alive(int(child.read_text())))
 
 
-#: Starts the guard as a parent would, and waits for its own end.
+#: Starts the guard as a parent would, and waits for ever.
 PARENT = """
 import subprocess, sys
 child = subprocess.Popen(sys.argv[2:], stdin=subprocess.PIPE)
@@ -276,14 +276,14 @@ def test_a_directory_is_removed_when_the_parent_is_killed(scene: Scene) -> None:
 
 
 def removing(scene: Scene) -> list[str]:
-    """A guard that is to remove a directory."""
+    """Return a guard that removes a directory at the end."""
     (scene.file("d") / "deeper").mkdir(parents=True)
     command = [sys.executable, "-I", str(GUARD), "--remove", str(scene.file("d")), "--"]
     return [*command, *scene.script(WAITING, "a.pid")]
 
 
 def test_a_forked_copy_of_the_parent_does_not_keep_the_command_alive(scene: Scene) -> None:
-    """The copy has the other end of the guard's input, too, and goes on living."""
+    """The copy also has the other end of the guard's input, and continues to run."""
     text = (
         "import os\n"
         + PARENT
@@ -308,7 +308,7 @@ def test_the_command_ends_when_the_guard_is_killed(scene: Scene) -> None:
     assert all_gone([pid])
 
 
-# What is done to a command that goes on living.
+# Actions on a running command.
 
 
 class Talk:
@@ -328,23 +328,23 @@ class Talk:
         scene.started.append(self.process)
 
     def ask(self, word: bytes) -> str:
-        """What the guard answers to a letter."""
+        """Return the guard's answer to a command letter."""
         tell(self.process, word)
         return self._answers.readline()
 
     def printed(self) -> str:
-        """The next line that the command prints."""
+        """Return the next line that the command prints."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().decode().strip()
 
     def close(self) -> None:
-        """Hear no more answers."""
+        """Close the stream of answers."""
         self._answers.close()
 
 
 @pytest.fixture
 def talk(scene: Scene) -> Iterator[list[Talk]]:
-    """The guards of a test that answer."""
+    """A factory of guards that answer."""
     talks: list[Talk] = []
     yield talks
     for each in talks:
@@ -376,7 +376,7 @@ def test_a_paused_command_ends_as_any_other(
     assert scene.file("cleaned").exists() is (word == b"s")
 
 
-#: Has the parent pause the command at SIGUSR1.
+#: Makes the parent pause the command at SIGUSR1.
 PAUSING = """
 import signal
 def pause(*_):
@@ -399,7 +399,7 @@ def test_a_paused_family_ends_when_the_parent_is_killed(scene: Scene) -> None:
     assert all_gone(pids)
 
 
-#: Tries to write to a file at SIGUSR1, by itself and by a child, and prints how that went.
+#: Tries to write to a file at SIGUSR1, by itself and by a child, and prints the results.
 WRITER = """
 import errno, os, signal, sys
 def attempt():
@@ -440,7 +440,7 @@ def test_nothing_can_be_written_while_the_disk_is_full(scene: Scene, talk: list[
 def test_a_full_disk_is_not_fatal_to_what_knows_nothing_of_it(
     scene: Scene, talk: list[Talk]
 ) -> None:
-    """By default the signal of a bound that is passed ends a process."""
+    """By default the signal of an exceeded limit kills a process."""
     script = 'echo $$ > "$0".part; mv "$0".part "$0"; while :; do echo x >> "$1"; done 2>/dev/null'
     command = ["sh", "-c", script, str(scene.file("a.pid")), str(scene.file("file"))]
     talk.append(guard := Talk(scene, command))

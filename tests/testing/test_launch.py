@@ -1,4 +1,4 @@
-"""Launching brokers: real ones, and small ones that misbehave on purpose."""
+"""Launching brokers: real ones, and small ones with deliberate faults."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ from tests.testing.launching import (
 )
 
 EVERY_BROKER = [in_matrix(name) if name in FETCHED else name for name in LAUNCHERS] + VERSIONS
-#: Of what a launcher does in the same way for all brokers, the slow ones show it in the matrix.
+#: Behaviour that launchers share is tested with slow brokers in the matrix only.
 QUICK_BROKERS = [
     in_matrix(name) if name in (*FETCHED, "activemq", "rabbitmq") else name for name in LAUNCHERS
 ]
-#: MorbidQ gives no receipts and spoils bodies: see test_morbidq_launcher.py.
+#: MorbidQ sends no receipts and changes bodies: see test_morbidq_launcher.py.
 BROKERS = [name for name in EVERY_BROKER if name != "morbidq"]
 
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory of the test's own for all temporary files, those of brokers included."""
+    """A separate directory for all temporary files, those of brokers included."""
     path = tmp_path / "t"
     path.mkdir()
     monkeypatch.setenv("TMPDIR", str(path))
@@ -99,7 +99,7 @@ class Client:
 
 
 def exchange(broker: RunningBroker) -> Frame:
-    """Send a message to a queue and return it as it comes back."""
+    """Send a message to a queue and return it as it is received."""
     client = Client(broker)
     try:
         assert client.connected.command == "CONNECTED", client.connected
@@ -112,7 +112,7 @@ def exchange(broker: RunningBroker) -> Frame:
 
 
 def refused(broker: RunningBroker, login: str, passcode: str) -> bool:
-    """Whether the broker answers CONNECT with an ERROR for this user."""
+    """Return True if the broker answers CONNECT with an ERROR for this user."""
     client = Client(
         given(broker.host, broker.port, login=login, passcode=passcode, vhost=broker.vhost)
     )
@@ -151,7 +151,7 @@ def test_a_broker_from_start_to_stop(name: str, temporary: Path) -> None:
         if shutil.which("ss") is not None:
             loopback = {"127.0.0.1", "[::1]", "[::ffff:127.0.0.1]"}
             assert set() < listened_on(broker) <= loopback
-        # Whoever else runs on this machine sees no other /usr.
+        # Other processes of this machine see no other /usr.
         assert str(cache_folder()) not in Path("/proc/mounts").read_text()
     finally:
         broker.stop()
@@ -285,7 +285,7 @@ def test_a_missing_program_is_named_with_its_package(
     ("name", "remedy"), [("coilmq", "pip install 'coilmq"), ("stompkit", "pip install 'Twisted")]
 )
 def test_a_missing_python_package_is_named(name: str, remedy: str) -> None:
-    """In an interpreter without any installed packages."""
+    """The interpreter has no installed packages."""
     program = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
         "from stompkit.testing import BrokerMissingError, LaunchConfig, launch\n"
@@ -308,9 +308,9 @@ def test_an_unknown_broker_is_told_with_the_known_ones() -> None:
         launch(LaunchConfig(name="hornetq"))
 
 
-# Brokers that are given by their command.
+# Brokers given by their command.
 
-#: Listens where it is told, and leaves behind what else it was told, and where it runs.
+#: Listens on the given port, and writes its other arguments and its folder into a file.
 TOLD = """
 import os, pathlib, sys
 pathlib.Path(sys.argv[3], "told").write_text(repr([os.getcwd(), *sys.argv[4:]]))
@@ -360,7 +360,7 @@ def test_a_command_that_makes_no_sense_is_told(command: str, problem: str, tempo
     assert list(temporary.iterdir()) == []
 
 
-# What not every broker has.
+# Options that not every broker has.
 
 
 @pytest.mark.parametrize(
@@ -387,11 +387,11 @@ def test_a_broker_is_not_launched_with_what_it_lacks(
         launch(LaunchConfig(name=name, **config))
 
 
-# Brokers that misbehave.
+# Faulty brokers.
 
 
 def failure(launcher: Scripted, config: LaunchConfig | None = None) -> str:
-    """The message of a start that fails."""
+    """Return the message of a start that fails."""
     with pytest.raises(BrokerStartError) as caught:
         launch_with(launcher, config or LaunchConfig(name="scripted"))
     return str(caught.value)
@@ -516,7 +516,7 @@ def test_ports_that_were_taken_are_not_given_twice() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a port is not held")
 def test_a_port_is_free_at_all_addresses_and_stays_so() -> None:
-    """A connection from another address of this machine would keep RabbitMQ from it."""
+    """A connection from another address of this machine would prevent RabbitMQ from using it."""
     ports = Ports("127.0.0.1")
     try:
         port = ports.take()
@@ -528,12 +528,12 @@ def test_a_port_is_free_at_all_addresses_and_stays_so() -> None:
         ports.close()
 
 
-# Who stops what.
+# The end of brokers.
 
 
 @pytest.fixture
 def running() -> Iterator[RunningBroker]:
-    """A broker that starts fast."""
+    """A broker with a fast start."""
     with launch(LaunchConfig(name=require("stompkit"))) as broker:
         yield broker
 

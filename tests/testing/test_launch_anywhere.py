@@ -1,4 +1,4 @@
-"""Brokers are launched wherever tests run, or it is said what is the matter there."""
+"""Brokers can be launched in any environment, or the error names the problem."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.testing.launching import (
     require,
 )
 
-#: Those that start within a second show it in every run.
+#: Brokers with a fast start are tested in every run.
 QUICK = ("stompkit", "coilmq")
 BROKERS = [
     name if name in QUICK else in_matrix(name) for name in dict.fromkeys((*LAUNCHERS, *FETCHED))
 ]
-#: On a busy machine a Java or Erlang machine takes its time.
+#: On a busy machine a Java or Erlang virtual machine starts slowly.
 START_S = 180.0
 FOLDERS = {
     "blank": "a b",
@@ -41,7 +41,7 @@ FOLDERS = {
     "of URLs": "a#b?c=d;e,f:g",
     "brackets": "{x}[y](z)<&>*!~|^",
 }
-#: What some can't have, and how they say so.
+#: Unsupported requests of some brokers, and their messages.
 PROBLEMS = {
     ("rabbitmq", "quotes"): "can't measure the disk of a directory with ' or \"",
     ("rabbitmq:4", "quotes"): "can't measure the disk of a directory with `",
@@ -95,7 +95,7 @@ def test_a_broker_is_launched_in_any_folder(
 
 @pytest.mark.parametrize("name", BROKERS)
 def test_a_broker_needs_no_home(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody, root included, can write to the one that is named."""
+    """No user, root included, can write to the named home."""
     require(name)
     monkeypatch.setenv(CACHE_VARIABLE, str(cache_folder()))
     monkeypatch.setenv("HOME", "/proc")
@@ -105,7 +105,7 @@ def test_a_broker_needs_no_home(name: str, monkeypatch: pytest.MonkeyPatch) -> N
         pass
 
 
-#: Launches a broker that does not start, and says so.
+#: Launches a broker that does not start, and prints the error.
 FAILING = """
 from pathlib import Path
 from stompkit.testing import BrokerStartError, LaunchConfig, launch
@@ -133,7 +133,7 @@ def test_a_named_folder_of_a_failed_launch_is_kept(temporary: Path) -> None:
     assert (temporary / "d" / "broker.log").exists()
 
 
-#: Launches a broker, and says where it is, or what the matter is.
+#: Launches a broker, and prints its address, or the error.
 PROGRAM = """
 import sys
 from stompkit.testing import BrokerError, LaunchConfig, launch
@@ -158,7 +158,7 @@ def run(command: list[str], temporary: Path) -> str:
 
 
 def as_user(number: int) -> list[str]:
-    """Run what follows as another user, who can read what this one can, and write nothing."""
+    """Return the prefix of a command that runs it as a user who can read but not write."""
     capabilities = "+dac_read_search"
     return [
         *("setpriv", "--reuid", str(number), "--regid", str(number), "--clear-groups"),
@@ -189,7 +189,7 @@ NEEDING_IPV4 = {
     "rabbitmq": "RabbitMQ can't run without IPv4: epmd,",
     "rabbitmq:4": "RabbitMQ can't run without IPv4: epmd,",
 }
-#: Takes IPv4 from a network that only this command has, then does the rest.
+#: Removes IPv4 from a network namespace, then runs the rest.
 WITHOUT_IPV4 = 'ip link set lo up && ip address delete 127.0.0.1/8 dev lo && exec "$@"'
 
 
@@ -208,7 +208,7 @@ def test_a_broker_without_ipv4(name: str, temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
-#: Launches a broker with so many free descriptors, from none on, until that goes well.
+#: Launches a broker with this many free descriptors, from none on, until that succeeds.
 WITH_FEW_DESCRIPTORS = """
 import os, resource, sys
 from stompkit.testing import BrokerStartError, LaunchConfig, launch
@@ -233,7 +233,7 @@ while True:
 @needs_proc
 @pytest.mark.parametrize("name", ["stompkit", "coilmq"])
 def test_a_broker_without_free_descriptors(name: str, temporary: Path) -> None:
-    """From none at all to as many as it takes: each time it is said which limit to raise."""
+    """From none to as many as needed: each error names the limit to raise."""
     said = run([sys.executable, "-c", WITH_FEW_DESCRIPTORS, require(name)], temporary)
     assert said.startswith("launched with "), said
     assert list(temporary.iterdir()) == []

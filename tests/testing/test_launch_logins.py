@@ -1,4 +1,4 @@
-"""Brokers are launched with any login and passcode that they can have, or say that they can't."""
+"""Brokers can be launched with any valid login and passcode, or report that it is invalid."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.testing.launching import ANSWERING, Scripted, require
 
 @dataclass(frozen=True)
 class User:
-    """Who is to log in, and why some brokers can't have that."""
+    """The user to log in, and the reasons why some brokers refuse it."""
 
     login: str
     passcode: str
     problems: tuple[tuple[str, str], ...] = ()
 
     def problem(self, broker: str) -> str:
-        """The beginning of the reason for a broker, if there is one."""
+        """Return the beginning of the reason for a broker, if there is one."""
         return dict(self.problems).get(broker, "")
 
 
@@ -60,12 +60,12 @@ USERS = [
     "name", ["stompkit", "coilmq", in_matrix("activemq"), in_matrix("rabbitmq")]
 )
 def test_user_can_log_in(name: str, user: User) -> None:
-    """Or it is said at once that this broker can't have such a user."""
+    """An unsupported user is refused immediately."""
     config = LaunchConfig(
         name=require(name),
         login=user.login,
         passcode=user.passcode,
-        # On a busy machine a Java or Erlang machine takes its time.
+        # On a busy machine a Java or Erlang virtual machine starts slowly.
         start_timeout_s=120.0,
     )
     problem = user.problem(name)
@@ -82,7 +82,7 @@ def test_user_can_log_in(name: str, user: User) -> None:
 
 
 def test_refused_login_is_blamed() -> None:
-    """A broker that answers CONNECT with ERROR is given up soon, and not called slow."""
+    """An ERROR as the answer to CONNECT is reported early, and not as a slow start."""
     refusing = Scripted(ANSWERING, "ERROR\nmessage:Access refused\n\n")
     with pytest.raises(BrokerStartError) as caught:
         launch_with(refusing, LaunchConfig(name="refusing", login="me", passcode="x"))

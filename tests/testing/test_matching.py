@@ -1,4 +1,4 @@
-"""Which frames are meant."""
+"""The selection of frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program on Twisted and a broker in memory, connected by a network that a test moves."""
+"""A program on Twisted and a broker in memory, on a network that the test drives."""
 
 from __future__ import annotations
 

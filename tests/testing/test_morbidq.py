@@ -1,4 +1,4 @@
-"""The emulator of MorbidQ: each of its rules, with and without, and what it does as a whole."""
+"""The emulator of MorbidQ: each of its rules, with and without, and its overall behaviour."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ ALL = PROFILES["morbidq"]
 
 
 def morbidq(*without: str, **settings: Any) -> MemoryBroker:
-    """A broker that plays MorbidQ, but for some rules."""
+    """Return an emulated MorbidQ without some rules."""
     quirks = parse_quirks(",".join(["morbidq", *(f"-{rule}" for rule in without)]))
     return MemoryBroker(make=partial(factory_for, quirks), **settings)
 
 
 def talk(rule: str, say: Callable[[MemoryClient], None]) -> tuple[list[object], list[object]]:
-    """What a client hears that says something, with the rule and without."""
+    """Return the frames that a client receives, with the rule and without."""
     told = []
     for broker in (morbidq(), morbidq(rule)):
         client = broker.client("1.0")
@@ -45,7 +45,7 @@ def talk(rule: str, say: Callable[[MemoryClient], None]) -> tuple[list[object], 
 
 
 def got(rule: str, octets: bytes) -> tuple[object, object]:
-    """Headers and bodies of what a subscriber of /topic/a gets, with the rule and without."""
+    """Return headers and bodies for a subscriber of /topic/a, with the rule and without."""
     outcome = []
     for broker in (morbidq(), morbidq(rule)):
         client, other = broker.client("1.0"), broker.client("1.0")
@@ -67,7 +67,7 @@ def got(rule: str, octets: bytes) -> tuple[object, object]:
 
 
 def messages(client: MemoryClient) -> list[Any]:
-    """The MESSAGE frames that have come, whatever their content-length says."""
+    """Return the received MESSAGE frames, ignoring their content-length."""
     frames = []
     for piece in client.transport.take().split(b"\0")[:-1]:
         head, _, body = piece.lstrip(b"\n").partition(b"\n\n")
@@ -79,10 +79,10 @@ def messages(client: MemoryClient) -> list[Any]:
 
 
 class Seen:
-    """A MESSAGE frame that a strict decoder would not take."""
+    """A MESSAGE frame that a strict decoder would refuse."""
 
     def __init__(self, headers: dict[str, str], body: bytes) -> None:
-        """Keep what is in it."""
+        """Parse it."""
         self.headers = headers
         self.body = body
 
@@ -255,7 +255,7 @@ def test_an_unsubscribed_client_gets_nothing_more() -> None:
     assert client.bodies() == []
 
 
-# Octets.
+# Bytes.
 
 
 def test_q8_frames_end_with_a_line_feed() -> None:
@@ -342,10 +342,10 @@ def test_q11_a_frame_without_destination_is_ignored(command: str) -> None:
 
 
 class Rights:
-    """Allows some actions, to everybody and for everything."""
+    """Allows some actions, for every user and destination."""
 
     def __init__(self, *allowed: Action) -> None:
-        """Take what is allowed."""
+        """Store the allowed actions."""
         self._allowed = allowed
         self.asked: list[tuple[str, Action, str]] = []
 
@@ -356,7 +356,7 @@ class Rights:
 
 
 class Logins:
-    """Knows Alice and her passcode."""
+    """Knows the user Alice and her passcode."""
 
     def authenticate(self, credentials: Credentials, answer: Callable[[User | None], None]) -> None:
         """Answer at once."""
@@ -365,7 +365,7 @@ class Logins:
 
 
 def errors(client: MemoryClient) -> list[tuple[str, bytes]]:
-    """What has been refused."""
+    """Return the received errors."""
     return [(each.headers["message"], each.body) for each in client.take("ERROR")]
 
 

@@ -1,4 +1,4 @@
-"""MorbidQ: the real one where it is found, and stompkit playing it everywhere."""
+"""MorbidQ: the real one if available, and its emulation everywhere."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from stompkit.testing._launching.ports import is_listening
 from stompkit.testing.client import StompClient
 from tests.testing.launching import LONG_S, require
 
-#: No more than there is: a Python 2.7 is nowhere to be had where these tests may not be skipped.
+#: The real one is optional: a Python 2.7 is not available where these tests may not be skipped.
 KINDS = ["played"] if morbidq_python() is None else ["played", "real"]
 
 
 @pytest.fixture(params=KINDS)
 def morbidq(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
-    """A MorbidQ that has been launched."""
+    """A launched MorbidQ."""
     require("morbidq")
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "played":
@@ -30,7 +30,7 @@ def morbidq(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
 
 
 def open_session(broker: RunningBroker) -> StompClient:
-    """A client with a subscription, which nobody confirms."""
+    """Return a client with a subscription, which is never confirmed."""
     client = broker.client()
     client.timeout_s = LONG_S
     client.subscribe(broker.queue(), receipt=False)
@@ -81,7 +81,7 @@ def test_it_takes_everybody() -> None:
 
 
 def test_a_python_that_is_named_and_has_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody who names one wants another broker instead, without being told."""
+    """A user who names one must not get another broker silently."""
     monkeypatch.setenv(PYTHON_VARIABLE, sys.executable)
     with pytest.raises(
         BrokerMissingError, match="which is no Python with a module 'morbid'"

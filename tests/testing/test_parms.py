@@ -1,4 +1,4 @@
-"""MorbidQ's modules of users and rights, with the broker that plays it."""
+"""MorbidQ's modules of users and rights, with the emulated broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stompkit.testing import LaunchConfig, launch
 from stompkit.testing.client import BrokerSaidError, RefusedError, StompClient
 from stompkit.testing.plugin import BrokerFactory
 
-#: Each group has a home where it may do everything, and everybody may read what is public.
+#: Each group has a home with all rights, and every user may read public destinations.
 MODULE = """
 class Parms(object):
     def checker_config(self):
@@ -37,7 +37,7 @@ Connect = Callable[[str, str], StompClient]
 
 @pytest.fixture
 def morbidq(tmp_path: Path, stomp_broker_factory: BrokerFactory) -> Callable[..., Connect]:
-    """Launch a broker with a module whose ``checker_config`` returns this; gives logged-in clients.
+    """Launch a broker with a module whose ``checker_config`` returns this; yield logged-in clients.
 
     The users' file, if it is named, has two users. The login is the one to ask for readiness with.
     """

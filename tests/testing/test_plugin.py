@@ -1,4 +1,4 @@
-"""The pytest plug-in, in runs of pytest of its own."""
+"""The pytest plug-in, in separate runs of pytest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ USAGE_ERROR = 4
 
 @pytest.fixture
 def listening() -> Iterator[list[int]]:
-    """The ports of three servers that take connections and say nothing."""
+    """The ports of three servers that accept connections and never answer."""
     servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
     yield [server.getsockname()[1] for server in servers]
     for server in servers:
@@ -32,7 +32,7 @@ def listening() -> Iterator[list[int]]:
 
 @pytest.fixture
 def running() -> Iterator[RunningBroker]:
-    """A broker that somebody else runs."""
+    """A broker that was started without the plug-in."""
     with launch(LaunchConfig()) as broker:
         yield broker
 
@@ -46,14 +46,14 @@ def test_show(stomp_broker):
 
 
 def shown(pytester: pytest.Pytester, *arguments: str) -> str:
-    """What a test sees of its broker."""
+    """Return the description that a test prints of its broker."""
     pytester.makepyfile(SHOW)
     result = run(pytester, "-s", *arguments)
     result.assert_outcomes(passed=1)
     return result.stdout.str().partition("SHOWN ")[2].partition(" END")[0]
 
 
-# A broker that is launched.
+# Launched brokers.
 
 
 def test_tests_share_a_broker_that_stops_with_the_run(pytester: pytest.Pytester) -> None:
@@ -167,7 +167,7 @@ def test_a_broker_that_does_not_start_fails_the_tests_with_its_log(
     result.stdout.no_fnmatch_line("*direct cause*")
 
 
-# A broker that is given.
+# Given brokers.
 
 
 def test_a_given_broker_is_used_and_left_running(
@@ -397,7 +397,7 @@ def test_missing_servers_are_counted_across_processes(
     result.stdout.fnmatch_lines(["rabbitmq: 1 test skipped"])
 
 
-# Manners.
+# Isolation from other plug-ins.
 
 
 def test_the_plug_in_imports_no_twisted() -> None:
@@ -409,7 +409,7 @@ def test_the_plug_in_imports_no_twisted() -> None:
 
 
 def test_pytest_with_the_plug_in_imports_no_twisted(pytester: pytest.Pytester) -> None:
-    """Not even when a broker is launched: that one runs elsewhere."""
+    """A launched broker is another process."""
     pytester.makepyfile(
         "import sys\n\ndef test_modules(stomp_broker): assert 'twisted' not in sys.modules"
     )

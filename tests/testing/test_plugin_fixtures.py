@@ -1,4 +1,4 @@
-"""What the fixtures of the plug-in do for tests, in runs of pytest of its own."""
+"""The fixtures of the plug-in, in separate runs of pytest."""
 
 from __future__ import annotations
 
@@ -426,7 +426,7 @@ def test_templates_name_destinations(pytester: pytest.Pytester) -> None:
     run(pytester, *templates).assert_outcomes(passed=1)
 
 
-# In the company of others.
+# Other plug-ins.
 
 
 def test_processes_of_xdist_have_brokers_of_their_own(pytester: pytest.Pytester) -> None:

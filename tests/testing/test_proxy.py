@@ -1,4 +1,4 @@
-"""The proxy without faults: what passes, how connections begin and end, what is logged."""
+"""The proxy without faults: forwarding, the start and end of connections, the log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.server.certificates import Authority
 
 LONG_S = 60.0
 NO_LINGER = struct.pack("ii", 1, 0)
-#: More than all buffers between two sockets hold.
+#: More than all buffers between two sockets.
 MANY_BYTES = 256 * 1024 * 1024
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
@@ -40,7 +40,7 @@ CONNECTED = b"CONNECTED\nversion:1.2\n\n\0"
 
 
 class Upstream:
-    """A server that does what a test tells it to."""
+    """A server that the test controls."""
 
     def __init__(self) -> None:
         """Listen on a free port."""
@@ -55,7 +55,7 @@ class Upstream:
         return connection
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._listener.close()
 
 
@@ -67,10 +67,10 @@ class Wire(NamedTuple):
 
 
 class Bench:
-    """Servers, proxies and connections, which all go with the test."""
+    """Servers, proxies and connections, which are closed with the test."""
 
     def __init__(self, stack: ExitStack) -> None:
-        """Have the stack clean up."""
+        """Start a server, and register the clean-up with the stack."""
         self._stack = stack
         self.upstream = Upstream()
         stack.callback(self.upstream.close)
@@ -82,37 +82,37 @@ class Bench:
         frames: FrameLog | None = None,
         told: Callable[[str], None] | None = None,
     ) -> Proxy:
-        """A proxy before the server."""
+        """Return a proxy in front of the server."""
         proxy = Proxy("127.0.0.1", self.upstream.port, seed=seed, frames=frames, told=told)
         return self._stack.enter_context(proxy)
 
     def client(self, proxy: Proxy) -> socket.socket:
-        """A client that has connected to a proxy."""
+        """Return a client that has connected to a proxy."""
         client = socket.create_connection((proxy.host, proxy.port), LONG_S)
         return self._stack.enter_context(client)
 
     def wire(self, proxy: Proxy) -> Wire:
-        """A client that has connected, and the server's end of its connection."""
+        """Return a client that has connected, and the server's end of its connection."""
         client = self.client(proxy)
         return Wire(client, self._stack.enter_context(self.upstream.accept()))
 
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    """Everything that a test needs on both sides of a proxy."""
+    """Servers, proxies and connections for both sides of a proxy."""
     with ExitStack() as stack:
         yield Bench(stack)
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
-    """A broker of ours."""
+    """A stompkit broker."""
     with launch(LaunchConfig()) as broker:
         yield broker
 
 
 def take(connection: socket.socket, number: int) -> bytes:
-    """Read so many octets, no more."""
+    """Read exactly this many bytes."""
     octets = b""
     while len(octets) < number:
         more = connection.recv(number - len(octets))
@@ -122,7 +122,7 @@ def take(connection: socket.socket, number: int) -> bytes:
 
 
 def rest(connection: socket.socket) -> bytes:
-    """Read until the end, which has to be one in order."""
+    """Read until the end, which has to be a clean one."""
     octets = b""
     while more := connection.recv(65_536):
         octets += more
@@ -130,7 +130,7 @@ def rest(connection: socket.socket) -> bytes:
 
 
 def cut_off(connection: socket.socket) -> bytes:
-    """Read until the connection is reset, and return what came before."""
+    """Read until the connection is reset, and return the earlier bytes."""
     octets = b""
     with suppress(ConnectionResetError):
         while more := connection.recv(65_536):
@@ -142,10 +142,10 @@ def cut_off(connection: socket.socket) -> bytes:
 def turned_away(
     bench: Bench, proxy: Proxy, read_to_the_end: Callable[[socket.socket], bytes]
 ) -> None:
-    """Connect, and see the connection end before anything has come."""
+    """Connect, and check that the connection ends before any data."""
     try:
         client = bench.client(proxy)
-    except ConnectionResetError:  # while it was made
+    except ConnectionResetError:  # during the connection attempt
         assert read_to_the_end is cut_off
     else:
         assert read_to_the_end(client) == b""
@@ -156,13 +156,13 @@ def wait_until_readable(connection: socket.socket) -> None:
 
 
 def reset(connection: socket.socket) -> None:
-    """Cut a connection off."""
+    """Reset a connection."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
     connection.close()
 
 
 def sent_in_thread(connection: socket.socket, chunks: list[bytes]) -> threading.Thread:
-    """Send octets and close that direction, while the test reads."""
+    """Send bytes and close that direction, while the test reads."""
 
     def send() -> None:
         for chunk in chunks:
@@ -175,7 +175,7 @@ def sent_in_thread(connection: socket.socket, chunks: list[bytes]) -> threading.
 
 
 def has_thread(proxy: Proxy) -> bool:
-    """Whether its own is running; brokers of other tests may have proxies before them."""
+    """Return True if its own thread runs; earlier tests may have left other proxies."""
     return repr(proxy) in {thread.name for thread in threading.enumerate()}
 
 
@@ -190,7 +190,7 @@ def pieces_of(chunks: list[bytes]) -> list[Piece]:
 
 @st.composite
 def streams(draw: st.DrawFn) -> list[bytes]:
-    """What a peer could send: frames with line ends between them, some of them damaged."""
+    """Draw the output of a peer: frames with line ends between them, some of them damaged."""
     parts = draw(
         st.lists(
             st.one_of(
@@ -228,7 +228,7 @@ def test_frames_do_not_depend_on_how_they_came(chunks: list[bytes]) -> None:
 
 @st.composite
 def valid_streams(draw: st.DrawFn) -> tuple[list[bytes], list[bytes]]:
-    """Frames, and the chunks in which they come, line ends between them."""
+    """Draw frames, and the chunks in which they arrive, with line ends between them."""
     version = draw(st.sampled_from(VERSIONS))
     with_body = client_frames(version, commands=["SEND"])
     drawn = draw(st.lists(st.one_of(frames(version), with_body), max_size=5))
@@ -279,7 +279,7 @@ def test_a_head_that_does_not_end_is_not_kept() -> None:
     assert 0 < kept < 2 * 1024 * 1024
 
 
-# What passes.
+# Forwarding.
 
 
 def test_octets_pass_unchanged_in_both_directions(bench: Bench) -> None:
@@ -339,7 +339,7 @@ def test_tls_passes_and_is_logged_as_no_frames(bench: Bench, tmp_path: Path) -> 
     context.load_cert_chain(authority.server())
     log = FrameLog()
     proxy = bench.proxy(frames=log)
-    proxy.drop("SEND")  # which nobody can see
+    proxy.drop("SEND")  # has no visible effect
     client, broker = bench.wire(proxy)
 
     def echo() -> None:
@@ -373,7 +373,7 @@ def test_a_sender_waits_when_the_other_end_does_not_read(bench: Bench) -> None:
     assert octets.endswith(b"end")
 
 
-# How connections begin and end.
+# Start and end of connections.
 
 
 def test_the_end_of_one_direction_is_passed_on_and_the_other_goes_on(bench: Bench) -> None:
@@ -410,7 +410,7 @@ def test_a_reset_of_who_did_not_read_is_passed_on(bench: Bench) -> None:
     reset(client)
     broker.settimeout(LONG_S)
     assert cut_off(broker) == b""
-    proxy.stop()  # which would tell of errors
+    proxy.stop()  # would report errors
 
 
 def test_what_the_broker_said_before_it_reset_the_connection_arrives(bench: Bench) -> None:
@@ -418,7 +418,7 @@ def test_what_the_broker_said_before_it_reset_the_connection_arrives(bench: Benc
     client.sendall(b"SEND\n\n\0")
     wait_until_readable(broker)
     broker.sendall(b"ERROR\nmessage:no\n\n\0")
-    broker.close()  # with something unread, which makes it a reset
+    broker.close()  # with unread data, which makes it a reset
     with suppress(OSError):
         for _ in range(100):
             client.sendall(bytes(1000))
@@ -436,8 +436,8 @@ def test_what_the_broker_said_is_read_even_if_it_takes_nothing_any_more(bench: B
     client.sendall(b"SEND\n\n\0")
     wait_until_readable(broker)
     broker.sendall(b"ERROR\nmessage:no\n\n\0")
-    broker.close()  # with something unread, which makes it a reset
-    client.sendall(b"x")  # which the proxy can't pass on
+    broker.close()  # with unread data, which makes it a reset
+    client.sendall(b"x")  # the proxy cannot forward this
     other = bench.wire(proxy)
     other.client.sendall(b"later")
     take(other.broker, 5)
@@ -638,7 +638,7 @@ def test_lines_are_told_for_what_happens(bench: Bench) -> None:
     assert lines == ["#1 opened", "#1 drop: SEND", "#1 closed by the client"]
 
 
-# A broker of ours.
+# A stompkit broker.
 
 
 def test_a_broker_can_be_used_behind_it(broker: RunningBroker) -> None:

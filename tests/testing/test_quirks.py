@@ -1,4 +1,4 @@
-"""Quirk mode in memory: what each rule does by itself, and what belongs to the whole."""
+"""Quirk mode in memory: each rule by itself, and complete profiles."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from tests.testing.quirks import (
 )
 from tests.testing.quirks.talks import TALKS, Talk, broker_with, heard
 
-#: The modules whose talks are held; importing them has put these into the list.
+#: The modules whose dialogues are run; importing them registers the dialogues.
 MODULES = (of_several, of_activemq, of_artemis, of_coilmq, of_rabbitmq, of_spring)
 MANUAL = Path(__file__).parents[2] / "docs/quirks.rst"
 PEER = IPv4Address("TCP", "127.0.0.1", 50_000)
 
 
 class SlowAuthoriser:
-    """Decides when it is told to."""
+    """An authoriser that decides when the test requests it."""
 
     def __init__(self) -> None:
-        """Begin with nothing to decide."""
+        """Start without requests."""
         self.waiting: list[Callable[[Decision], None]] = []
 
     def authorise(self, request: Request, answer: Callable[[Decision], None]) -> None:
-        """Note whom to answer."""
+        """Record the request."""
         self.waiting.append(answer)
 
 
 class OnlyAlice:
-    """Lets in who says that she is Alice."""
+    """Accepts users who log in as Alice."""
 
     def authenticate(self, credentials: Credentials, answer: Callable[[User | None], None]) -> None:
         """Answer at once."""
@@ -58,7 +58,7 @@ class OnlyAlice:
 
 
 def profile(name: str) -> MemoryBroker:
-    """A broker that plays another one."""
+    """Return a broker that emulates another one."""
     return broker_with(*parse_quirks(name))
 
 
@@ -141,7 +141,7 @@ def test_a_set_of_rules_shows_what_is_in_it() -> None:
     assert repr(Quirks(["b", "a"])) == "Quirks(a, b)"
 
 
-# The whole.
+# Complete profiles.
 
 
 @pytest.mark.parametrize("name", [each for each in PROFILES if each != "morbidq"])
@@ -255,7 +255,7 @@ def test_what_comes_behind_disconnect_does_not_keep_its_receipt_from_coming() ->
 @pytest.mark.parametrize("name", [each for each in PROFILES if each != "morbidq"])
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 def test_no_frame_without_headers_breaks_a_profile(name: str, version: str) -> None:
-    """An exception would cut the connection without a word, as no profile does."""
+    """An exception would cut the connection silently, as no profile does."""
     host = {"rabbitmq": "/", "coilmq": getfqdn()}.get(name, "memory")
     for rule in (None, *PROFILES[name]):
         broker = profile(name if rule is None else f"{name},-{rule}")
@@ -311,7 +311,7 @@ def test_reset_forgets_how_queues_were_made() -> None:
 
 
 def test_no_rule_leaves_a_strict_broker() -> None:
-    """Codes are not told; all else of an error is as ever."""
+    """The codes of errors are omitted; otherwise they are unchanged."""
     client, strict = broker_with().client(), MemoryBroker().client()
     for each in (client, strict):
         each.send("SUBSCRIBE", destination="/queue/a", receipt="r", id="1", ack="never")

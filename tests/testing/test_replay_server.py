@@ -1,4 +1,4 @@
-"""Replaying what a broker did, to clients that do the same or something else."""
+"""Replaying a broker's transcript to clients that act equally or differently."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from stompkit.testing.transcripts import (
 )
 from tests.testing.replays import LOGIN, LONG_S, SHORT_S, client_of, commands, work_of_two, written
 
-#: A client that subscribes, gets two messages, acknowledges one in a transaction, and leaves.
+#: A client that subscribes, receives two messages, acknowledges one in a transaction, and
+#: disconnects.
 SESSION = (
     LOGIN
     + """
@@ -72,7 +73,7 @@ SESSION = (
 
 
 def refused(server: ReplayServer) -> bool:
-    """Whether nobody listens there any more."""
+    """Return True if the server no longer listens."""
     try:
         socket.create_connection((server.host, server.port), LONG_S).close()
     except ConnectionRefusedError:
@@ -81,7 +82,7 @@ def refused(server: ReplayServer) -> bool:
 
 
 def differences(transcript: Transcript, *frames: Frame) -> list[str]:
-    """What a server finds different when a client logs in and sends these frames."""
+    """Return the differences when a client logs in and sends these frames."""
     with pytest.raises(ReplayFailedError) as error, ReplayServer(transcript) as server:
         with client_of(server) as client:
             client.connect()
@@ -119,7 +120,7 @@ def test_what_a_real_broker_did_is_replayed_to_the_same_clients() -> None:
         again = FrameLog()
         work_of_two(server, again, "/queue/a")
     before, after = log.transcript(), again.transcript()
-    # A replay agrees on no heart-beats.
+    # A replay negotiates no heart-beats.
     expected = str(before.by_connection().normalised()).replace("1000,1000", "0,0")
     assert str(after.by_connection().normalised()) == expected
 
@@ -321,7 +322,7 @@ def test_an_id_that_is_used_wrongly_is_told() -> None:
 
 
 def differences_without_end(transcript: Transcript, *frames: Frame) -> list[str]:
-    """As ``differences``, of a client that does not wait for the server to close."""
+    """Return ``differences`` of a client that does not wait for the server to close."""
     with pytest.raises(ReplayFailedError), ReplayServer(transcript) as server:
         with client_of(server) as client:
             client.connect()

@@ -1,4 +1,4 @@
-"""Replaying transcripts: against brokers that run, and to clients."""
+"""Replaying transcripts: against running brokers, and to clients."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from tests.testing.replays import (
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
-    """A broker for all tests, each of which has destinations of its own."""
+    """A broker for all tests, each of which has separate destinations."""
     with launch(LaunchConfig()) as broker:
         yield broker
 
 
 def work(client: Client, destination: str, version: Version = "1.2", ids: str = "") -> None:
-    """Do everything that there is in a short session; ``ids`` makes those of the client others."""
+    """Run all kinds of requests in a short session; ``ids`` changes the ids of the client."""
     client.connect(version, login="me", passcode="swordfish")
     client.call("SUBSCRIBE", id=f"s{ids}", destination=destination, ack="client", receipt=f"1{ids}")
     for number, body in enumerate((b"one\0", b"two", b"")):
@@ -66,7 +66,7 @@ def recorded(broker: RunningBroker, destination: str, version: Version = "1.2") 
 
 
 def is_empty(broker: RunningBroker, destination: str) -> bool:
-    """Whether a queue has no message, by what comes before one that is sent last."""
+    """Return True if a queue has no message before a last one that is sent now."""
     with client_of(broker) as client:
         client.connect()
         client.send("SUBSCRIBE", id="s", destination=destination)
@@ -74,7 +74,7 @@ def is_empty(broker: RunningBroker, destination: str) -> bool:
         return client.receive("MESSAGE").body == b"the last"
 
 
-# What clients did, against a broker.
+# Clients' transcripts, against a broker.
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
@@ -83,7 +83,7 @@ def test_a_session_is_replayed_with_the_ids_of_the_broker(
 ) -> None:
     destination = f"/queue/session-{version}"
     before = recorded(broker, destination, version)
-    # The placeholders are ids that the broker has never given.
+    # The placeholders are ids that the broker has never sent.
     after = play_client(before.normalised(), broker.host, broker.port)
     expected = str(before.normalised()).replace("passcode:***\n", "")
     assert str(after.normalised()) == expected
@@ -126,7 +126,7 @@ def test_two_clients_are_replayed_on_two_connections(broker: RunningBroker) -> N
 
 
 def test_one_client_waits_until_the_broker_has_dealt_with_the_other(broker: RunningBroker) -> None:
-    """To a topic nothing may be sent before the broker knows of the subscription."""
+    """Messages to a topic must not be sent before the broker has processed the subscription."""
     transcript = written(
         LOGIN
         + """
@@ -420,9 +420,9 @@ def test_a_broker_that_closes_too_early_is_told() -> None:
 def answering(
     server: socket.socket, *answers: bytes, reset: bool = False, keep: bool = False
 ) -> Iterator[None]:
-    """Answer the first octets of each client, and end the connection, in another thread.
+    """Answer the first bytes of each client, and end the connection, in another thread.
 
-    ``reset`` ends it the rude way, and ``keep`` only when the context is left.
+    ``reset`` ends it with a reset, and ``keep`` only when the context is left.
     """
     left = threading.Event()
 
@@ -473,7 +473,7 @@ def test_octets_that_are_no_frame_at_the_end_are_told() -> None:
 
 @pytest.mark.parametrize("refusal", ["ERROR\nmessage:no\n\n\0", ""])
 def test_a_frame_that_is_refused_is_not_waited_for_before_the_next_client(refusal: str) -> None:
-    """The broker of the replay says ERROR, or closes, where another one said nothing."""
+    """The broker of the replay sends ERROR, or closes, where another one did not answer."""
     second = LOGIN.replace("1 <-", "2 <-").replace("1 ->", "2 ->")
     transcript = written(f"{LOGIN}\n1 <-\nBEGIN\ntransaction:t\n\n{second}")
     answers = [f"CONNECTED\nversion:1.2\n\n\0{refusal}", "CONNECTED\nversion:1.2\n\n\0"]

@@ -1,4 +1,4 @@
-"""What tests can do to a broker that runs."""
+"""Actions of tests on a running broker."""
 
 from __future__ import annotations
 
@@ -53,41 +53,41 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux can 
 
 @pytest.fixture(scope="module", params=BROKERS)
 def keeping(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
-    """A broker of each kind that keeps its messages."""
+    """A broker of each kind with persistent messages."""
     with launch(LaunchConfig(name=require(request.param), persistent=True)) as broker:
         yield broker
 
 
 @pytest.fixture
 def broker(keeping: RunningBroker) -> Iterator[RunningBroker]:
-    """The same, fit for the next test whatever a test has left."""
+    """The same, repaired for the next test."""
     yield keeping
     repair(keeping)
 
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[RunningBroker]:
-    """A broker that starts fast, and keeps its messages."""
+    """A broker with a fast start and persistent messages."""
     with launch(LaunchConfig(name=require("stompkit"), persistent=True)) as broker:
         yield broker
 
 
 @pytest.fixture
 def quick(shared: RunningBroker) -> Iterator[RunningBroker]:
-    """The same, fit for the next test whatever a test has left."""
+    """The same, repaired for the next test."""
     yield shared
     repair(shared)
 
 
 @pytest.fixture
 def own() -> Iterator[RunningBroker]:
-    """One that no other test has used, nor will."""
+    """A broker that no other test uses."""
     with launch(LaunchConfig(name=require("stompkit"), persistent=True)) as broker:
         yield broker
 
 
 def repair(broker: RunningBroker) -> None:
-    """Start the broker again if it needs that, and have other names for the next test."""
+    """Restart the broker if needed, and use other names for the next test."""
     if broker.is_paused or not is_listening(broker.host, broker.port):
         broker.restart(kill=True)
     broker.free_disk()
@@ -95,14 +95,14 @@ def repair(broker: RunningBroker) -> None:
 
 
 def send(broker: RunningBroker, *bodies: str) -> None:
-    """Have the broker confirm messages that are to survive."""
+    """Send persistent messages, and wait for their receipts."""
     with broker.client() as client:
         for body in bodies:
             client.send(broker.queue(), body, persistent="true")
 
 
 def received(broker: RunningBroker, number: int) -> list[str]:
-    """So many messages, and a proof that there are no more."""
+    """Return this many messages, after checking that there are no more."""
     with broker.client() as client:
         client.timeout_s = LONG_S
         client.subscribe(broker.queue())
@@ -113,7 +113,7 @@ def received(broker: RunningBroker, number: int) -> list[str]:
 
 
 def drained(broker: RunningBroker) -> list[str]:
-    """Return all messages of the broker's queue, however many there are."""
+    """Return all messages of the broker's queue."""
     with broker.client() as client:
         client.timeout_s = LONG_S
         client.subscribe(broker.queue())
@@ -148,7 +148,7 @@ def test_a_killed_broker_is_gone_until_it_is_started_again(broker: RunningBroker
         broker.client()
     broker.kill()
     broker.restart()
-    # Whether it finds what it had is its own affair: RabbitMQ forgets a queue that was just made.
+    # Some brokers may lose messages: RabbitMQ forgets a queue that was just created.
     assert received(broker, 0) == []
 
 
@@ -214,7 +214,7 @@ def test_nothing_is_left_of_a_restarted_broker_when_the_tests_are_killed(
         assert tests.stdout is not None
         assert tests.stdout.readline() == b"paused\n"
         tests.kill()
-    # Who removes the folder need not have waited for the broker's end.
+    # A process that removes the folder need not wait for the broker's end.
     assert wait_until(lambda: not processes_below(tmp_path), LONG_S), processes_below(tmp_path)
     assert wait_until(lambda: not any(tmp_path.iterdir()), LONG_S)
 
@@ -252,7 +252,7 @@ def test_a_paused_broker_answers_when_it_goes_on(broker: RunningBroker) -> None:
         client.timeout_s = 0.1
         with pytest.raises(NothingReceivedError):
             client.send(broker.queue(), "1")
-        # A connection is taken by the system for the broker.
+        # The operating system accepts connections for the broker.
         assert is_listening(broker.host, broker.port)
         broker.resume()
         assert (was_paused, broker.is_paused) == (True, False)
@@ -285,12 +285,12 @@ def test_a_broker_that_has_been_killed_can_not_be_paused(quick: RunningBroker) -
 
 @linux_only
 def test_what_a_broker_confirms_survives_a_full_disk(broker: RunningBroker) -> None:
-    """What becomes of the broker meanwhile differs, so it is started again."""
+    """The state of the broker meanwhile differs, so it is restarted."""
     send(broker, "1")
     with broker.client() as client:
         broker.fill_disk()
         client.timeout_s = LONG_S
-        # Artemis may answer before it writes: that is lost although it was confirmed.
+        # Artemis may answer before it writes: such messages are lost although they were confirmed.
         for _ in range(10 if broker.name == "artemis" else 1):
             try:
                 client.send(broker.queue(), "2", persistent="true")
@@ -301,8 +301,8 @@ def test_what_a_broker_confirms_survives_a_full_disk(broker: RunningBroker) -> N
     broker.free_disk()
     broker.restart()
     send(broker, "3")
-    # RabbitMQ stops publishers long before its disk is full, and was seen to lose what it had
-    # confirmed where its alarm sees nothing, as here.
+    # RabbitMQ blocks publishers long before its disk is full. It was seen to lose confirmed
+    # messages if its alarm notices nothing, as here.
     possible = [["1", "3"], *([["3"]] if broker.name == "rabbitmq" else [])]
     assert drained(broker) in possible
 
@@ -336,7 +336,7 @@ def test_a_broker_that_is_started_again_finds_an_empty_disk(quick: RunningBroker
     assert received(quick, 1) == ["1"]
 
 
-# Somebody else's broker.
+# An external broker.
 
 
 def test_nothing_is_done_to_somebody_else_s_broker(quick: RunningBroker) -> None:
@@ -410,7 +410,7 @@ def test_a_broker_without_control_says_how_to_have_it(quick: RunningBroker) -> N
 
 @pytest.fixture
 def tapped() -> Iterator[RunningBroker]:
-    """A broker whose frames are recorded."""
+    """A broker with recorded frames."""
     config = LaunchConfig(name=require("stompkit"), frames=True, login="joe", passcode="s3cret")
     with launch(config) as broker:
         yield broker
@@ -505,12 +505,12 @@ def test_a_proxy_goes_with_the_broker(own: RunningBroker) -> None:
     assert not is_listening(first.host, first.port)
 
 
-# What tests have a say in.
+# Messages that tests control.
 
 
 @pytest.fixture
 def told() -> Iterator[RunningBroker]:
-    """A broker that tests have a say in."""
+    """A broker with a control socket."""
     config = LaunchConfig(name=require("stompkit"), control=True, persistent=True)
     with launch(config) as broker:
         yield broker

@@ -1,4 +1,4 @@
-"""A shared broker is as it was launched for each test, whatever the one before did to it."""
+"""A shared broker is reset for each test, whatever the test before did to it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.testing.plugin_runs import alone, run
 
 __all__ = ["alone"]
 
-#: What a test does to the broker, and how the warning says that it was left.
+#: Actions of a test on the broker, and the words of the warning about its state.
 LEFT = {
     "kill()": "killed",
     "stop()": "stopped",
@@ -18,7 +18,7 @@ LEFT = {
 
 
 def test_next_test_finds_the_broker_as_it_was(pytester: pytest.Pytester) -> None:
-    """Each of the things that tests do is undone, and those that need a warning have one."""
+    """Each action of a test is undone, some of them with a warning."""
     works = """
 import time
 
@@ -47,7 +47,7 @@ def test_{number}_works(stomp_broker): works(stomp_broker)
 
 
 def test_fixture_of_a_module_decides_for_its_tests(pytester: pytest.Pytester) -> None:
-    """What it has done stands until it is torn down; then it counts as left by the last test."""
+    """Its action lasts until its teardown; then it counts as left by the last test."""
     pytester.makepyfile(
         test_first="""
 import pytest
@@ -65,7 +65,7 @@ def test_two(dead, stomp_broker): assert not stomp_broker.is_running
 
 
 def test_brokers_of_the_factory_are_left_alone(pytester: pytest.Pytester) -> None:
-    """Nobody repairs what is not shared, nor warns of it."""
+    """An unshared broker is neither repaired nor reported."""
     pytester.makepyfile(
         """
 import pytest
@@ -85,7 +85,7 @@ def test_other(stomp_client): pass
 
 
 def test_broker_that_cannot_be_started_again_names_the_test(pytester: pytest.Pytester) -> None:
-    """Tests that need it fail, and say whose fault that is."""
+    """Tests that need it fail, and name the test that caused it."""
     pytester.makepyfile(
         """
 from pathlib import Path
@@ -105,7 +105,7 @@ def test_next(stomp_client): pass
 
 
 def test_stopped_broker_leaves_nothing_behind(pytester: pytest.Pytester) -> None:
-    """Its directory goes with the last of the tests, also where the last one stopped it."""
+    """Its directory is removed after the last test, even if that one stopped it."""
     pytester.makepyfile(
         """
 from pathlib import Path

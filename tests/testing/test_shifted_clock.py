@@ -1,4 +1,4 @@
-"""The clock of a broker that tests launch: it goes by itself, and further when it is told to."""
+"""The clock of a launched broker: it runs by itself, and can be advanced."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from stompkit.testing.server._clock import ShiftedClock
 
 
 class Times:
-    """Notes at what time something is called."""
+    """Records the times of calls."""
 
     def __init__(self, clock: ShiftedClock) -> None:
-        """Note the time of ``clock``."""
+        """Set the clock."""
         self._clock = clock
         self.noted: list[tuple[str, float]] = []
 
     def __call__(self, name: str) -> None:
-        """Note one call."""
+        """Record one call."""
         self.noted.append((name, self._clock.seconds()))
 
 
 @pytest.fixture
 def reactor() -> Clock:
-    """What the real time is."""
+    """The clock of the real time."""
     reactor = Clock()
     reactor.advance(1_000.0)
     return reactor
@@ -46,11 +46,11 @@ def times(clock: ShiftedClock) -> Times:
 
 
 async def at_once() -> None:
-    """There is nothing to wait for."""
+    """Return at once."""
 
 
 def advance(clock: ShiftedClock, seconds: float) -> None:
-    """Let time pass where nothing has to be waited for."""
+    """Advance the time, without waiting for anything."""
     done: list[None] = []
     Deferred.fromCoroutine(clock.advance(seconds, at_once)).addCallback(done.append)
     assert done == [None]
@@ -125,7 +125,7 @@ def test_time_stands_still_between_two_moments_until_all_has_settled(
     done: list[None] = []
     Deferred.fromCoroutine(clock.advance(3.0, settle)).addCallback(done.append)
     assert times.noted == [("a", 1_001.0), ("b", 1_001.0)]
-    # Waiting for a store takes real time, which is not the broker's.
+    # Waiting for a store takes real time, and none of the broker's time.
     reactor.advance(0.25)
     assert clock.seconds() == 1_001.0
     clock.callLater(0.5, times, "from the store")

@@ -1,4 +1,4 @@
-"""The broker that tests launch: its control socket, its clock, and forgetting everything."""
+"""The launched test broker: its control socket, its clock, and its reset."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Client:
         self._socket.sendall(encode(Frame(command, named, body), "1.2"))
 
     def ask(self, command: str, body: bytes = b"", /, **headers: str) -> list[Frame]:
-        """Send a frame with a receipt, and wait for it; gives what has come before."""
+        """Send a frame with a receipt, and wait for it; return the frames before it."""
         self.send(command, body, receipt="asked", **headers)
         before = []
         while (frame := self.next()).command != "RECEIPT":
@@ -57,26 +57,26 @@ class Client:
         return before
 
     def publish(self, destination: str, body: bytes = b"x", /, **headers: str) -> None:
-        """Send a message, and wait until it has been taken."""
+        """Send a message, and wait for its receipt."""
         assert self.ask("SEND", body, destination=destination, **headers) == []
 
     def subscribe(self, destination: str, id: str = "0", ack: str = "auto", **more: str) -> None:
-        """Subscribe; messages may come at once."""
+        """Subscribe; messages may arrive at once."""
         self.send("SUBSCRIBE", destination=destination, id=id, ack=ack, **more)
 
     def messages(self) -> list[Frame]:
-        """The messages that come before the answer to a question."""
+        """Return the messages before the next receipt."""
         return self.ask("SEND", destination="/topic/nobody")
 
     def received(self, count: int) -> list[Frame]:
-        """So many messages, when they have come, and all further ones as :meth:`messages`.
+        """Wait for this many messages; return them and all further ones as :meth:`messages` does.
 
-        A store on a disk is read while the answer to a question may be on its way.
+        A store on a disk is read while the receipt may already be in flight.
         """
         return [self.next() for _ in range(count)] + self.messages()
 
     def next(self) -> Frame:
-        """The next frame; an error if the stream ends before it."""
+        """Return the next frame; fail if the stream ends before it."""
         while not self._frames:
             data = self._socket.recv(65_536)
             if not data:
@@ -89,15 +89,15 @@ class Client:
 
     @property
     def beats(self) -> int:
-        """Line ends that have come between frames, without the one behind each."""
+        """Number of line ends between frames, without the one after each frame."""
         return self._decoder.eols - self._count
 
     def wait_for_beat(self) -> None:
-        """Wait for a line end; an error if anything else comes, or nothing does."""
+        """Wait for a line end; fail after other data or the timeout."""
         assert self._socket.recv(1) == b"\n"
 
     def ended_by(self) -> str:
-        """The code of the ERROR that comes behind any messages, and is the last frame."""
+        """Return the code of the ERROR that ends the connection after any messages."""
         while (frame := self.next()).command == "MESSAGE":
             pass
         assert frame.command == "ERROR", frame
@@ -126,7 +126,7 @@ class Control:
         self._socket.sendall(data)
 
     def answer(self) -> dict[str, Any]:
-        """The next answer; an error if the stream ends before it."""
+        """Return the next answer; fail if the stream ends before it."""
         while b"\n" not in self._received:
             data = self._socket.recv(65_536)
             if not data:
@@ -137,7 +137,7 @@ class Control:
         return answer
 
     def ask(self, do: str, **fields: object) -> dict[str, Any]:
-        """Have something done; gives the fields of the answer."""
+        """Send a request; return the fields of the answer."""
         self.write(json.dumps({"do": do, **fields}).encode() + b"\n")
         answer = self.answer()
         assert answer.pop("ok", None) is True, answer
@@ -149,10 +149,10 @@ class Control:
 
 
 class Broker:
-    """A broker in a process of its own, which can be started again on the same data."""
+    """A broker in a child process, which can be restarted on the same data."""
 
     def __init__(self, directory: Path) -> None:
-        """Describe one; what it has to do with is in ``directory``."""
+        """Prepare; all files of the broker are in ``directory``."""
         self._directory = directory
         self._starts = 0
         self._opened: list[Client | Control] = []
@@ -160,7 +160,7 @@ class Broker:
         self.port = 0
 
     def start(self, store: str = "memory", settings: str = "", *more: str) -> Broker:
-        """Start it with a kind of store and the text of a file of settings; wait until it is up."""
+        """Start it with a kind of store and the text of a settings file; wait until it listens."""
         self._starts += 1
         announce = self._directory / f"announce.{self._starts}"
         if store == "sqlite":
@@ -179,31 +179,31 @@ class Broker:
         return self
 
     def client(self, *, login: bool = True, **headers: str) -> Client:
-        """A client; closed with the broker."""
+        """Return a client, which is closed with the broker."""
         client = Client(self.port, login=login, **headers)
         self._opened.append(client)
         return client
 
     def connect(self) -> Control:
-        """A connection to the control socket; closed with the broker."""
+        """Return a connection to the control socket, which is closed with the broker."""
         control = Control(self.path)
         self._opened.append(control)
         return control
 
     def ask(self, do: str, **fields: object) -> dict[str, Any]:
-        """Have something done."""
+        """Send a request to the control socket."""
         return self.control.ask(do, **fields)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         self.ask("advance", seconds=seconds)
 
     def destinations(self) -> dict[str, dict[str, Any]]:
-        """What there is, by name."""
+        """Return the destinations by name."""
         return {each["name"]: each for each in self.ask("destinations")["destinations"]}
 
     def stop(self) -> None:
-        """End it, if it runs, and close what has to do with it."""
+        """Stop it, if it runs, and close its connections."""
         for each in self._opened:
             each.close()
         if self._starts and self.process.popen.poll() is None:
@@ -212,7 +212,7 @@ class Broker:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    """A broker that is to be started."""
+    """A broker that is not started."""
     broker = Broker(tmp_path)
     yield broker
     broker.stop()
@@ -220,7 +220,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker in memory with the settings that it has of itself."""
+    """A broker in memory with default settings."""
     broker = Broker(tmp_path_factory.mktemp("shared")).start()
     yield broker
     broker.stop()
@@ -228,7 +228,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture
 def running(shared: Broker) -> Broker:
-    """The shared one, as new."""
+    """The shared broker after a reset."""
     shared.ask("reset")
     return shared
 
@@ -272,7 +272,7 @@ def test_a_request_may_come_in_pieces(running: Broker) -> None:
     control = running.control
     for octet in b'{"do": "reset"}':
         control.write(bytes([octet]))
-        # What is not yet a line changes nothing for others.
+        # An incomplete line does not affect other connections.
         running.connect().ask("now")
     control.write(b"\n")
     assert control.answer() == {"ok": True}
@@ -391,7 +391,7 @@ def test_what_there_is_is_listed(broker: Broker) -> None:
     [state] = broker.ask("connections")["connections"]
     assert (state["subscriptions"], state["in_flight"]) == (3, 2)
     stranger = broker.client(login=False)
-    # Its first octets come no later than what is asked for after their answer.
+    # Its first bytes arrive no later than requests sent after their answer.
     stranger.send("CONNECT", accept_version="1.2", host="three")
     assert stranger.ended_by() == "unknown-host"
 
@@ -438,7 +438,7 @@ def test_a_reset_puts_the_clock_back(broker: Broker) -> None:
     answer = broker.ask("now")
     assert answer["offset"] == 0.0
     assert before <= answer["now"] <= time.time()
-    # Deadlines are those of the real time again.
+    # Deadlines depend on the real time again.
     broker.client(heart_beat="0,50").wait_for_beat()
 
 
@@ -454,7 +454,7 @@ def test_a_client_that_breaks_its_promise_of_heart_beats_is_given_up(running: Br
 def test_the_broker_sends_all_its_heart_beats(broker: Broker) -> None:
     broker.start("memory", "[broker]\nheart_beat_ms = [600000, 0]\n")
     client = broker.client(heart_beat="0,600000")
-    # It sends them early: after 0.6 of the interval.
+    # Heart-beats are sent early: after 0.6 of the interval.
     broker.advance(16.5 * 360.0)
     client.messages()
     assert client.beats == 16
@@ -463,7 +463,7 @@ def test_the_broker_sends_all_its_heart_beats(broker: Broker) -> None:
 def test_a_client_that_does_not_log_in_is_closed(broker: Broker) -> None:
     broker.start("memory", "[broker]\nlogin_timeout_s = 60\n")
     client = broker.client(login=False)
-    # Its connection has been accepted once the one after it has been answered.
+    # A connection has been accepted once the next one has been answered.
     broker.client()
     broker.advance(61.0)
     assert client.ended_by() == "login-timeout"
@@ -506,7 +506,7 @@ def test_what_is_not_acknowledged_is_delivered_again_and_again(broker: Broker, s
     client = broker.client()
     client.publish(QUEUE, delay="600000")
     client.subscribe(QUEUE, ack="client-individual")
-    # It is due after 10 minutes, is taken away after 20, 30 and 40, all in one go.
+    # It is due after 10 minutes, and redelivered after 20, 30 and 40, all at once.
     broker.advance(45 * 60.0)
     found = [message.headers.get("delivery-count", "1") for message in client.received(4)]
     assert found == ["1", "2", "3", "4"]
@@ -524,7 +524,7 @@ def test_time_moves_while_clients_send_without_end(broker: Broker, store: str) -
         number = 0
         while not is_over.is_set():
             number += 1
-            # As many at a time as keep the store busy meanwhile.
+            # Enough at a time to keep the store busy meanwhile.
             receipt = {"receipt": "r"} if number % 50 == 0 else {}
             sender.send("SEND", destination=f"/queue/{number % 7}", **receipt)
             if receipt:
@@ -560,7 +560,7 @@ def test_what_waits_is_not_lost_when_the_clock_moves(broker: Broker, store: str)
     assert len(client.received(1)) == 1
 
 
-# Forgetting everything.
+# Reset.
 
 FULL = """
 [broker]
@@ -578,7 +578,7 @@ children = ["/queue/b", "/queue/c"]
 
 
 def use_everything(broker: Broker) -> list[Client]:
-    """Have clients in the middle of all that can be the matter with them."""
+    """Create clients in every possible state."""
     worker, waiting, reader, away = (
         broker.client(),
         broker.client(),
@@ -611,7 +611,7 @@ def use_everything(broker: Broker) -> list[Client]:
         client.messages()
     away.close()
     worker.publish("/topic/news", b"old")
-    # The one that waits for room has got as far as that once there is something in the queue.
+    # When a message is in the queue, the blocked producer has been processed, too.
     watched = broker.client()
     watched.publish("/queue/watched")
     while "/queue/full" not in broker.destinations():
@@ -620,7 +620,7 @@ def use_everything(broker: Broker) -> list[Client]:
 
 
 def is_as_new(broker: Broker) -> None:
-    """Fail if there is anything of before."""
+    """Fail if any earlier state remains."""
     assert broker.ask("connections")["connections"] == []
     fanout = {"/fanout/f"} if "/fanout/f" in broker.destinations() else set()
     assert set(broker.destinations()) == fanout

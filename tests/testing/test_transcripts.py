@@ -1,4 +1,4 @@
-"""Transcripts: their text, what is taken out of them to compare them, and golden files."""
+"""Transcripts: their text, their normalisation for comparison, and golden files."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ EXAMPLE_EVENTS: tuple[Event, ...] = (
     Closed(2, 12.000001),
 )
 
-# Octets that are not UTF-8 stand in headers as a tolerant decoder keeps them.
+# Bytes that are not UTF-8 appear in headers as a tolerant decoder returns them.
 octet_texts = st.binary(max_size=20).map(lambda octets: octets.decode("utf-8", "surrogateescape"))
 octet_names = octet_texts.filter(bool)
-#: Frames that the specifications allow, and frames of which only the command is one of theirs.
+#: Valid frames, and frames of which only the command is valid.
 any_frames = st.one_of(
     *(frames(version) for version in VERSIONS),
     st.builds(
@@ -103,7 +103,7 @@ transcripts = st.builds(
 
 
 def seen(frame: Frame, connection: int = 1) -> SeenFrame:
-    """A frame that went the way that frames of its command go."""
+    """Return a frame in the direction of its command."""
     sender = COMMANDS[frame.command].sender.value
     return SeenFrame("received" if sender == "client" else "sent", connection, 0.0, frame)
 
@@ -371,7 +371,7 @@ def conversation(destination: str, message_id: str) -> FrameLog:
 
 @pytest.fixture
 def golden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a golden file may be, with nobody asking for it to be written anew."""
+    """The path of a golden file; updates are disabled."""
     monkeypatch.delenv("STOMPKIT_UPDATE_GOLDEN", raising=False)
     return tmp_path / "golden.stomp"
 

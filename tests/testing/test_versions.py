@@ -1,4 +1,4 @@
-"""Versions of brokers: which one is launched, and what is said where it is not here."""
+"""Versions of brokers: the launched one, and the message if it is missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stompkit.testing._launching.fetched import Fetched, cache_folder, fetched, 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache folder with nothing in it."""
+    """An empty cache folder."""
     monkeypatch.setenv("STOMPKIT_SERVERS", str(tmp_path))
     return tmp_path
 
@@ -143,7 +143,7 @@ def test_a_command_has_no_version() -> None:
     assert kind_of("rabbitmq:4") == "rabbitmq"
 
 
-# How a server of a system in a folder is run.
+# Running a server of a system in a folder.
 
 
 def test_a_program_of_another_system_needs_root(

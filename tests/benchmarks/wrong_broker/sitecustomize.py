@@ -1,4 +1,4 @@
-"""Makes a broker that loses, doubles and leaks, of any that is started with this on its path.
+"""Turn each broker that is started with this on its path into one that loses, duplicates and leaks.
 
 Python imports a module of this name by itself, in each process, before anything else.
 """
@@ -9,7 +9,7 @@ import sys
 from itertools import count
 from typing import IO, Any, cast
 
-# A broker, or what brokers are forked from.
+# A broker, or the process from which brokers are forked.
 if {"twisted", "stompkit.testing._launching.forkserver"}.intersection(sys.orig_argv):
     from twisted.internet.interfaces import IReactorTime
 
@@ -31,7 +31,7 @@ if {"twisted", "stompkit.testing._launching.forkserver"}.intersection(sys.orig_a
             put(queue, message)
 
     def leak(protocol: BrokerProtocol) -> None:
-        """Leave a file and a timer behind for each connection, and fail now and then."""
+        """Leak a file and a timer for each connection, and fail now and then."""
         from twisted.internet import reactor
 
         clock = cast("IReactorTime", reactor)

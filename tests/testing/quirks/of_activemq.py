@@ -7,7 +7,7 @@ from tests.testing.quirks.talks import heard, shows
 
 
 def nacked(broker: MemoryBroker, **headers: str) -> object:
-    """What becomes of a NACKed message: delivered again, and dead letters."""
+    """Return the redelivered messages after a NACK, and the dead letters."""
     client = broker.client()
     client.subscribe("/queue/a", ack="client-individual")
     client.publish("/queue/a", b"x", **headers)

@@ -52,7 +52,7 @@ def ack_in_a_transaction(broker: MemoryBroker) -> object:
 
 
 def windowed(broker: MemoryBroker, ack: str, **headers: str) -> list[object]:
-    """How many of ten messages of 100 octets and some come, then after each of two ACKs."""
+    """Return the number of deliveries of ten small messages, then after each of two ACKs."""
     client = broker.client()
     for _ in range(10):
         client.publish("/queue/a", b"x" * 100)
@@ -186,7 +186,7 @@ def destinations(broker: MemoryBroker) -> object:
 
 @shows("message-id-per-consumer", on=(False, True, True), off=(True, False, True))
 def message_id(broker: MemoryBroker) -> object:
-    """Whether two deliveries of a message have one id, whether it is ack's, and whether ACK is."""
+    """Compare the ids of two deliveries of a message with each other and with its ack header."""
     first, second = broker.client(), broker.client()
     first.publish("/queue/a", b"x")
     first.subscribe("/queue/a", ack="client")

@@ -10,7 +10,7 @@ from tests.testing.quirks.talks import heard, shows
 
 
 def filled(broker: MemoryBroker, *bodies: bytes) -> MemoryClient:
-    """A client that has filled /queue/a."""
+    """Return a client that has filled /queue/a."""
     client = broker.client("1.1")
     for body in bodies:
         client.publish("/queue/a", body)
@@ -19,7 +19,7 @@ def filled(broker: MemoryBroker, *bodies: bytes) -> MemoryClient:
 
 
 def left(broker: MemoryBroker) -> list[bytes]:
-    """What the next consumer of /queue/a gets."""
+    """Return the bodies that the next consumer of /queue/a receives."""
     client = broker.client("1.1")
     client.subscribe("/queue/a")
     bodies = client.bodies()
@@ -75,7 +75,7 @@ def prefetch(broker: MemoryBroker) -> object:
 
 
 def acked(broker: MemoryBroker, version: str, **headers: str) -> object:
-    """What an ACK brings about whose headers may speak of the message by MESSAGE."""
+    """Return the results of an ACK with these headers, where MESSAGE stands for the message id."""
     filled(broker, b"1", b"2")
     client = broker.client(version)
     client.subscribe("/queue/a", id="s", ack="client", prefetch_count="1")
@@ -289,7 +289,7 @@ def destinations(broker: MemoryBroker) -> object:
 
 
 def written(broker: MemoryBroker, *writes: bytes) -> list[object]:
-    """What the answers are to octets on 1.1."""
+    """Return the answers to bytes on 1.1."""
     client = broker.client("1.1")
     client.take()
     for octets in writes:
@@ -329,7 +329,7 @@ def colons(broker: MemoryBroker) -> object:
 
 
 def passed_on(broker: MemoryBroker, lines: bytes) -> dict[str, str]:
-    """What a subscriber gets of header lines."""
+    """Return the headers that a subscriber receives for these header lines."""
     client, other = broker.client("1.1"), broker.client("1.1")
     other.subscribe("/topic/a")
     client.write(b"SEND\ndestination:/topic/a\n" + lines + b"\nx\0")

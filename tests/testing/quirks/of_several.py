@@ -1,4 +1,4 @@
-"""Rules that several profiles have."""
+"""Rules that several profiles share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.testing.quirks.talks import heard, shows
 
 
 def connect(broker: MemoryBroker, **headers: str) -> MemoryClient:
-    """A client that has sent CONNECT."""
+    """Return a client that has sent CONNECT."""
     client = broker.connect()
     client.send("CONNECT", {"host": "memory"}, **headers)
     return client
@@ -56,7 +56,7 @@ def silence(broker: MemoryBroker) -> object:
 
 @shows("silent-client-two-checks", on=[False, True], off=[True, True])
 def silence_after_beats(broker: MemoryBroker) -> object:
-    """The last octet comes at 3.5 s; the looks at 5 s and at 6 s find nothing new."""
+    """The last byte arrives at 3.5 s; the checks at 5 s and at 6 s find nothing new."""
     client = broker.client("1.1", heart_beat="1000,0")
     for _ in range(7):
         broker.clock.advance(0.5)
@@ -104,7 +104,7 @@ def undefined_escape_in_connect(broker: MemoryBroker) -> object:
 
 
 def noted(broker: MemoryBroker, note: str) -> object:
-    """What becomes of a header on 1.0."""
+    """Return the value of a header as received on 1.0."""
     client = broker.client("1.0")
     client.subscribe("/topic/a")
     client.publish("/topic/a", note=note)
@@ -130,7 +130,7 @@ def line_ends(broker: MemoryBroker) -> object:
 
 
 def strange_mode(broker: MemoryBroker) -> object:
-    """What comes of an ack mode that there is not, and how often a message is delivered."""
+    """Return the answer to an invalid ack mode, and the deliveries of a message."""
     client = broker.client()
     client.take()
     client.subscribe("/queue/a", ack="sometimes", receipt="r")
@@ -185,7 +185,7 @@ def unsubscribe(broker: MemoryBroker) -> object:
 
 
 def flags(broker: MemoryBroker) -> object:
-    """The redelivered headers of a first and a second delivery."""
+    """Return the redelivered headers of a first and a second delivery."""
     found: list[str | None] = []
     for _ in range(2):
         client = broker.client()
@@ -208,7 +208,7 @@ def not_redelivered(broker: MemoryBroker) -> object:
 
 
 def echoed(broker: MemoryBroker) -> object:
-    """What of a SEND comes out again."""
+    """Return the headers of a SEND that its MESSAGE repeats."""
     client = broker.client()
     client.subscribe("/queue/a")
     client.send("BEGIN", transaction="t")

@@ -1,4 +1,4 @@
-"""Short talks with a broker in memory, each of which goes differently with a rule and without."""
+"""Short dialogues with a broker in memory, each of which differs with and without a rule."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Say = Callable[[MemoryBroker], object]
 
 @dataclass(frozen=True)
 class Talk:
-    """What to say, and what comes of it: with a rule, and without it."""
+    """A dialogue, and its results with and without a rule."""
 
     say: Say
     rule: str
     given: tuple[str, ...]
-    """Rules that hold with it and without it."""
+    """Rules that are active in both cases."""
     on: object
     off: object
 
@@ -35,7 +35,7 @@ TALKS: Final[list[Talk]] = []
 def shows(
     rule: str, *, on: object, off: object, given: tuple[str, ...] = ()
 ) -> Callable[[Say], Say]:
-    """Say that a function shows a rule."""
+    """Return a decorator that registers a function as a dialogue for a rule."""
 
     def add(say: Say) -> Say:
         TALKS.append(Talk(say, rule, given, on, off))
@@ -45,13 +45,13 @@ def shows(
 
 
 def broker_with(*rules: str, **settings: Any) -> MemoryBroker:
-    """A broker with some rules and no others."""
+    """Return a broker with these rules and no others."""
     made: Callable[..., BrokerFactory] = partial(factory_for, Quirks(rules))
     return MemoryBroker(make=made, **settings)
 
 
 def heard(client: MemoryClient, *headers: str) -> list[object]:
-    """What has come since the last time: commands, with some headers, and the end."""
+    """Return the commands received since the last call, with some headers, and the end."""
     frames: Iterable[Frame] = client.take()
     told: list[object] = [
         (each.command, *(each.headers.get(name) for name in headers)) if headers else each.command

@@ -229,7 +229,7 @@ def test_what_nobody_would_deliver_again_is_handed_out(net: Network) -> None:
     failed(subscription.get(), SubscriptionEndedError)
 
 
-# Reading one.
+# Reading messages.
 
 
 def test_a_message_has_what_its_frame_had(net: Network) -> None:

@@ -25,7 +25,7 @@ def head(text: str | bytes, version: Version | None = "1.2") -> Head:
 
 
 def headers(lines: str, version: Version = "1.2") -> dict[str, str]:
-    """Headers of a SEND frame with these lines, read in every chunking."""
+    """Return the headers of a SEND frame with these lines, read in every chunking."""
     return decode_one(f"SEND\n{lines}\n\n\0".encode(), version).headers
 
 

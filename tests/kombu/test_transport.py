@@ -126,7 +126,7 @@ def test_prefetch_bounds_what_is_delivered_and_can_be_raised(connect: Connect, n
         reader.channel.basic_qos(0, 3, False)
         reader.wait(3)
         assert reader.gets_nothing_more()
-        # One message that was unknown when the consumer began, and many more.
+        # Higher limits than the one that was set when the consumer began.
         for number in range(4, 10):
             reader.channel.basic_qos(0, number, False)
             reader.wait(number)

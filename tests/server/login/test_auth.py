@@ -290,7 +290,7 @@ def test_groups_come_from_the_settings_and_from_the_password_file(tmp_path: Path
 
 
 def certificate(names: Sequence[str] = (), emails: Sequence[str] = ()) -> bytes:
-    """A self-signed certificate with common names and e-mail addresses, as DER."""
+    """Return a self-signed certificate with common names and e-mail addresses, as DER."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, each) for each in names])
     start = datetime.datetime(2020, 1, 1)

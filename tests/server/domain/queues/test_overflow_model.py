@@ -859,7 +859,7 @@ class ReaderMachine(RuleBasedStateMachine):
 
 
 def _only_the_window_is_dropped(queue: Queue, lane: Any) -> None:
-    """A faulty broker that drops messages in memory only, not those in the store."""
+    """Drop messages in memory only, not those in the store: a faulty broker."""
 
 
 def _only_the_window_can_be_dropped(queue: Queue, messages: int, size: int) -> bool:

@@ -107,7 +107,7 @@ def _peers(text: str | None) -> list[Peer]:
 
 
 def _present(machine: Machine, peers: list[Peer], cells: list[Cell], *, named: bool) -> list[Peer]:
-    """Start the brokers; those that can't be are left out, unless they were named."""
+    """Start the brokers; skip those that cannot be started, unless they were named."""
     found = []
     for peer in peers:
         cell = next((cell for cell in cells if not peer.lacks(cell)), None)
@@ -128,7 +128,7 @@ def _present(machine: Machine, peers: list[Peer], cells: list[Cell], *, named: b
 
 
 def main() -> int:
-    """Read the command line, measure and print; gives the exit status."""
+    """Read the command line, measure and print; return the exit status."""
     given = _options().parse_args()
     if given.list:
         _list()

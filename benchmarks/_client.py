@@ -49,7 +49,7 @@ class Client:
         self.send("CONNECT", _CONNECT | known)
 
     def log_in(self) -> Self:
-        """Wait for CONNECTED; raises as :meth:`receive` does."""
+        """Wait for CONNECTED; raise as :meth:`receive` does."""
         self.expect("CONNECTED")
         self._decoder.negotiated("1.2")
         return self

@@ -60,7 +60,7 @@ class Hostile:
         self.life = 0
 
     def is_open(self) -> bool:
-        """True if it has a connection."""
+        """Return True if it has a connection."""
         return self.socket is not None
 
     def open(self) -> None:

@@ -51,7 +51,7 @@ class Bound(NamedTuple):
         return self.figure.value <= self.limit
 
     def sentence(self) -> str:
-        """The bound in words, and whether it holds."""
+        """Return the bound in words, and whether it holds."""
         figure, limit = self.figure, self.limit
         verdict = "holds" if self.holds else "BROKEN"
         return f"{verdict}: {figure.title}: {figure.value:{figure.form}}, at most {limit:g}"

@@ -50,7 +50,7 @@ class Seen:
         self.batches: list[tuple[float, int]] = []
 
     def ages(self, since: float) -> Iterator[tuple[float, float]]:
-        """The ages of the oldest and of the newest change of each batch, in seconds."""
+        """Return the ages of the oldest and of the newest change of each batch, in seconds."""
         before = 0
         for at, count in self.batches:
             if at >= since:

@@ -182,13 +182,13 @@ Case = Callable[[Place], Iterator[None]]
 
 
 def nothing(_: Place) -> Iterator[None]:
-    """No other client is active."""
+    """Leave the other client idle."""
     yield
     time.sleep(2.0)
 
 
 def selectors_queue(place: Place) -> Iterator[None]:
-    """40 selectors of 499 comparisons each meet 1,000 messages that none matches, and 20 more."""
+    """Add 40 selectors of 499 comparisons each to a queue of 1,000 messages, and send 20 more."""
     client = Client(place.stomp).log_in()
     send_all(client, messages("/queue/selected", 1_000, n="-1"))
     yield
@@ -199,7 +199,7 @@ def selectors_queue(place: Place) -> Iterator[None]:
 
 
 def selectors_topic(place: Place) -> Iterator[None]:
-    """200 messages go to a topic with 40 selectors of 499 comparisons each."""
+    """Publish 200 messages to a topic with 40 selectors of 499 comparisons each."""
     client = Client(place.stomp).log_in()
     client.write(subscriptions(40, "/topic/selected"))
     wait_for_all(client)
@@ -209,7 +209,7 @@ def selectors_topic(place: Place) -> Iterator[None]:
 
 
 def patterns(place: Place) -> Iterator[None]:
-    """60 subscriptions to a pattern match 20,000 queues with a message each, and are cancelled."""
+    """Add and cancel 60 subscriptions to a pattern that matches 20,000 queues with messages."""
     client = Client(place.stomp).log_in()
     frames = (
         Frame("SEND", {"destination": f"/queue/p.{n % 100}.{n}"}, b"x") for n in range(20_000)
@@ -227,7 +227,7 @@ def patterns(place: Place) -> Iterator[None]:
 
 
 def kick(place: Place) -> Iterator[None]:
-    """4,000 of 40,000 delayed jobs are kicked."""
+    """Kick 4,000 of 40,000 delayed jobs."""
     with Jobs(place.beanstalk) as jobs:
         jobs.put(40_000, delay=3_600)
         yield
@@ -235,7 +235,7 @@ def kick(place: Place) -> Iterator[None]:
 
 
 def jobs_found(place: Place) -> Iterator[None]:
-    """2,000 jobs are deleted and peeked at by their numbers, among 40,000 others."""
+    """Delete and peek at 2,000 jobs by their numbers, among 40,000 others."""
     with Jobs(place.beanstalk) as jobs:
         jobs.put(40_000)
         yield
@@ -244,7 +244,7 @@ def jobs_found(place: Place) -> Iterator[None]:
 
 
 def due_at_once(place: Place) -> Iterator[None]:
-    """50,000 delayed messages are due at the same moment."""
+    """Make 50,000 delayed messages due at the same moment."""
     client = Client(place.stomp).log_in()
     due = str(round((time.time() + 12.0) * 1_000))
     frames = messages("/queue/due", 50_000, AMQ_SCHEDULED_TIME=due)
@@ -255,7 +255,7 @@ def due_at_once(place: Place) -> Iterator[None]:
 
 
 def expired_at_once(place: Place) -> Iterator[None]:
-    """50,000 messages expire at the same moment."""
+    """Let 50,000 messages expire at the same moment."""
     client = Client(place.stomp).log_in()
     end = str(round((time.time() + 12.0) * 1_000))
     send_all(client, messages("/queue/expired", 50_000, expires=end))
@@ -265,7 +265,7 @@ def expired_at_once(place: Place) -> Iterator[None]:
 
 
 def late_at_once(place: Place) -> Iterator[None]:
-    """The acknowledgement deadline of 20,000 deliveries passes at the same moment."""
+    """Miss the acknowledgement deadline of 20,000 deliveries at the same moment."""
     client = Client(place.stomp).log_in()
     send_all(client, messages("/queue/late", 20_000))
     reader = Client(place.stomp).log_in()
@@ -280,7 +280,7 @@ def late_at_once(place: Place) -> Iterator[None]:
 
 
 def commit(place: Place, names: Iterator[str]) -> Iterator[None]:
-    """A transaction that sends to destinations is committed."""
+    """Commit a transaction that sends to destinations."""
     client = Client(place.stomp).log_in()
     client.send("BEGIN", {"transaction": "t"})
     send_all(
@@ -297,12 +297,12 @@ def commit(place: Place, names: Iterator[str]) -> Iterator[None]:
 
 
 def commit_many(place: Place) -> Iterator[None]:
-    """A transaction of 10,000 messages to a new queue each is committed."""
+    """Commit a transaction of 10,000 messages to a new queue each."""
     return commit(place, (f"/queue/c.{n}" for n in count()))
 
 
 def commit_one(place: Place) -> Iterator[None]:
-    """A transaction of 10,000 messages to one queue is committed."""
+    """Commit a transaction of 10,000 messages to one queue."""
     return commit(place, repeat("/queue/c"))
 
 
@@ -333,12 +333,12 @@ def answer_many(place: Place, command: str) -> Iterator[None]:
 
 
 def ack_many(place: Place) -> Iterator[None]:
-    """One ACK acknowledges 100,000 messages."""
+    """Acknowledge 100,000 messages with one ACK."""
     return answer_many(place, "ACK")
 
 
 def nack_many(place: Place) -> Iterator[None]:
-    """One NACK rejects 100,000 messages, which become dead letters."""
+    """Reject 100,000 messages with one NACK; they become dead letters."""
     return answer_many(place, "NACK")
 
 
@@ -356,17 +356,17 @@ def end_of_acks(place: Place, command: str) -> Iterator[None]:
 
 
 def commit_acks(place: Place) -> Iterator[None]:
-    """A transaction that has acknowledged 100,000 messages is committed."""
+    """Commit a transaction that has acknowledged 100,000 messages."""
     return end_of_acks(place, "COMMIT")
 
 
 def abort_many(place: Place) -> Iterator[None]:
-    """A transaction that has acknowledged 100,000 messages is aborted."""
+    """Abort a transaction that has acknowledged 100,000 messages."""
     return end_of_acks(place, "ABORT")
 
 
 def end_many(place: Place) -> Iterator[None]:
-    """A connection that has 100,000 unacknowledged messages ends."""
+    """End a connection that has 100,000 unacknowledged messages."""
     reader, _ = holding(place, "/queue/held")
     yield
     reader.close()

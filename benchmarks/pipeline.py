@@ -65,7 +65,7 @@ class Measured(NamedTuple):
 
 
 def messages(rows: int) -> Iterator[Record]:
-    """Messages as a broker delivers them."""
+    """Return messages as a broker delivers them."""
     for number in range(rows):
         headers = {
             "destination": "/queue/orders",

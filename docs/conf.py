@@ -79,7 +79,7 @@ def write_matrix(app: Sphinx, error: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Add what these pages need."""
+    """Register the extensions for these pages."""
     app.add_lexer("stomp", TextLexer)
     app.connect("doctree-read", without_contents)
     app.connect("doctree-resolved", link_pages)

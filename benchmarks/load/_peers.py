@@ -48,7 +48,7 @@ class Running(ABC):
         self.directory = directory
 
     def pids(self) -> list[int]:
-        """All its processes, found by their environment."""
+        """Return all its processes, found by their environment."""
         sign = os.fsencode(f"STOMPKIT_BROKER_DIRECTORY={self.directory}")
         found = []
         for path in Path("/proc").glob("[0-9]*"):
@@ -60,7 +60,7 @@ class Running(ABC):
         return found
 
     def memory_bytes(self) -> int:
-        """Anonymous memory of all its processes, except the guard that has started them."""
+        """Return the anonymous memory of all its processes except their guard."""
         found = 0
         for pid, process in processes(self.pids()).items():
             if process.parent == os.getpid():

@@ -148,7 +148,7 @@ _COLUMNS: Final[dict[str, tuple[_Column, ...]]] = {
 
 
 def write_json(path: Path, results: list[Result]) -> None:
-    """Write every run, and what it was run with."""
+    """Write every run and its settings."""
     made: dict[str, Any] = {
         "arguments": sys.argv[1:],
         "stompkit": __version__,

@@ -56,7 +56,7 @@ class Flatness(NamedTuple):
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """The median of the slopes between all pairs of points (Theil and Sen); 0 for fewer than two.
+    """Return the median slope between all pairs of points (Theil and Sen); 0 for fewer than two.
 
     Up to 29 % of the points may be outliers without much effect: a burst, a garbage collection, a
     machine that was busy with something else.
@@ -73,7 +73,7 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
 
 
 def second_half(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points of the second half of the time; the first is for caches to fill."""
+    """Return the points of the second half of the time; the first is for caches to fill."""
     if not points:
         return []
     middle = (points[0][0] + points[-1][0]) / 2

@@ -27,7 +27,7 @@ _RATES: Final = (("delivered_per_s", "deliveries a second"),)
 
 
 def soak_plot(samples: Mapping[str, Sequence[float]]) -> str:
-    """Draw the series of :func:`benchmarks.soak._samples.columns`; raises ValueError if empty."""
+    """Draw the series of :func:`benchmarks.soak._samples.columns`; raise ValueError if empty."""
     times_s = samples.get("s", ())
     if len(times_s) < 2:
         raise ValueError("nothing was sampled")

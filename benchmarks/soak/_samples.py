@@ -24,7 +24,7 @@ class Admin:
     """A client of a broker's HTTP interface, with a new connection for each request."""
 
     def __init__(self, url: str) -> None:
-        """``url`` is that of the admin interface."""
+        """Set the URL of the admin interface."""
         parts = urlsplit(url)
         self.host, self.port = parts.hostname or "", parts.port or 0
 

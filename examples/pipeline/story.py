@@ -97,7 +97,7 @@ ACTS = (("the shop opens", open_shop), ("150 orders are paid", pay), ("50 are gi
 
 
 def rows(engine):
-    """All rows of both tables."""
+    """Return all rows of both tables."""
     with engine.connect() as connection:
         return {
             table.name: sorted(map(tuple, connection.execute(select(table))))

@@ -1,9 +1,9 @@
-"""Replicates one database to another, in one process, and shows what happens.
+"""Replicate one database to another, in one process, and print the changes.
 
     python examples/replication/repl_db.py [SOURCE_URL TARGET_URL]
 
-Without URLs, both are SQLite files that are forgotten. With URLs, the table ``people`` is made in
-both; it must not be there yet.
+Without URLs, both are temporary SQLite files. With URLs, the table ``people`` is created in both;
+it must not exist yet.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""A cache in Redis of a table in SQLite: worker processes refresh what sessions have committed.
+"""A cache in Redis of a table in SQLite: worker processes refresh rows that sessions change.
 
     python repl_redis.py redis://localhost
 

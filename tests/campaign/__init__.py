@@ -7,8 +7,8 @@ guarantee. It does not depend on the broker's implementation.
 
 ::
 
-    python -m tests.campaign                             # 1,000 seeds, or what is left of them
+    python -m tests.campaign                             # 1,000 seeds, or the rest of them
     python -m tests.campaign --seeds 17                  # one of them, again
     python -m tests.campaign --only power --minutes 5
-    python -m tests.campaign report                      # a table and a picture of what was found
+    python -m tests.campaign report                      # a table and a diagram of the results
 """

@@ -50,7 +50,7 @@ class Operation:
     def is_undone(self) -> bool:
         """Return True if the broker has reported that no part of the operation was applied.
 
-        An acknowledgement that is no part of a transaction is not forgotten when it fails.
+        A failed acknowledgement outside of a transaction stays in effect.
         """
         asked = self.asked
         return self.code == "store-full" and bool(

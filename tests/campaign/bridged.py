@@ -36,7 +36,7 @@ class Bridged(Posted):
         self._came: list[Came] = []
 
     def command(self) -> Sequence[str]:
-        """The program and its arguments."""
+        """Return the program and its arguments."""
         queues = [word for queue in QUEUES for word in ("--queue", queue)]
         # One broker is enough, as it has two names.
         ends = ["--from", self.chain.url(""), "--from-site", "here"]
@@ -91,7 +91,7 @@ class Bridged(Posted):
             assert until(is_over, self.patience_s), "queues do not end"
 
     def seen(self) -> Sequence[Struct]:
-        """The messages that came out of the bridge."""
+        """Return the messages that came out of the bridge."""
         return self._came
 
     def check(self) -> Finding:

@@ -31,10 +31,10 @@ class World(Protocol):
     recorder: Recorder
 
     def port(self) -> int:
-        """Port on which a broker may listen."""
+        """Return the port on which a broker may listen."""
 
     def wants_more(self) -> bool:
-        """True if more messages are to be sent."""
+        """Return True if more messages are to be sent."""
 
     def watch(self, client: Client) -> None:
         """Start to poll the client's connection for input."""

@@ -38,14 +38,14 @@ class Load:
         self._late = next(client for client in self.clients if client.name == LATE)
         self._late.has_ended = True
 
-    # What clients ask for.
+    # Requests of clients.
 
     def port(self) -> int:
-        """One of the ports."""
+        """Return one of the ports."""
         return self._chance.choice(self._ports())
 
     def wants_more(self) -> bool:
-        """True if the quota has not been reached."""
+        """Return True if the quota has not been reached."""
         return not self._is_over and self.recorder.receipted < self._quota
 
     def watch(self, client: Client) -> None:

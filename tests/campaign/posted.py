@@ -55,7 +55,7 @@ class Posted(ABC):
 
     @abstractmethod
     def command(self) -> Sequence[str]:
-        """The program and its arguments."""
+        """Return the program and its arguments."""
 
     @abstractmethod
     def look(self, *, anew: bool = False) -> int:
@@ -196,7 +196,7 @@ class Posted(ABC):
         self.receiver.kill()
         self._start_again(power=power)
 
-    # What was sent.
+    # Sent messages.
 
     def confirmed(self) -> list[Confirmed]:
         """Return the messages that the broker has confirmed."""

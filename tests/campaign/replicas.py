@@ -49,7 +49,7 @@ class Seen(Struct, frozen=True, tag=True):
 class Applied(Struct, frozen=True, tag=True):
     """The final state of a replica: the applied transactions, in that order.
 
-    ``there`` are those that it has, each as it is in :class:`Committed`.
+    ``there`` are its transactions in the form of :class:`Committed`.
     """
 
     replica: str

@@ -30,12 +30,12 @@ class Spooled(Posted):
         self._known: set[tuple[int, int]] = set()
 
     def command(self) -> Sequence[str]:
-        """The program and its arguments."""
+        """Return the program and its arguments."""
         ends = [word for queue in QUEUES for word in ("--from", self.chain.url(queue))]
         return ("spool", "run", str(self.folder), *ends, *self.options(), "--quiet")
 
     def options(self) -> list[str]:
-        """Options with random values."""
+        """Return options with random values."""
         chance = self.plan.chance("options")
         options = ["--ack", chance.choice(("client-individual", "client"))]
         options += ["--group", chance.choice(("5", "50", "500"))]

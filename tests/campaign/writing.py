@@ -63,7 +63,7 @@ _STEPS: Final = msgspec.json.Decoder(list[Step])
 
 
 def url_of(path: Path) -> str:
-    """The URL of a database in a file."""
+    """Return the URL of a database in a file."""
     return f"sqlite:///{path}"
 
 

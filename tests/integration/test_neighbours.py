@@ -45,7 +45,7 @@ class Run:
     runner: str = "pytest"
 
     def __str__(self) -> str:
-        """The name of the test."""
+        """Return the name of the test."""
         runner = "" if self.runner == "pytest" else self.runner
         return " ".join(filter(None, (self.project, runner, self.arguments)))
 

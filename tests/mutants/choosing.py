@@ -64,7 +64,7 @@ class Chooser:
     """Orders test files for mutants: mirrors first, then fast ones, then slow ones."""
 
     def __init__(self, tree: Path, known: TestMap | None = None) -> None:
-        """Look at the test files of a tree."""
+        """Store the test files of a tree."""
         self._known = known or TestMap(files={}, seconds={}, measured=[])
         self._words: dict[str, frozenset[str]] = {}
         for path in sorted((tree / "tests").rglob("test_*.py")):

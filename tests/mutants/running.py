@@ -175,7 +175,7 @@ class _Hunt:
         self._left_out = set(failing)
 
     def seconds(self) -> float:
-        """Seconds since its start."""
+        """Return the seconds since its start."""
         return time.monotonic() - self._begun
 
     def search(self, plan: Iterable[Sequence[str]]) -> _Finding | None:

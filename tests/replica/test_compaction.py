@@ -398,7 +398,7 @@ def test_many_rows_are_forgotten(a: Branch) -> None:
 
 
 def a_size(branch: Branch, size: int) -> Any:
-    """Stands for any number of bytes."""
+    """Return a placeholder for any number of bytes."""
     return pytest.approx(size, abs=2**30)
 
 

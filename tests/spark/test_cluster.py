@@ -1,6 +1,6 @@
 """One job on a standalone cluster, on one in a session, and through Spark Connect.
 
-Each driver is a process of its own, as a process has one session only. They run with a Python that
+Each driver is a separate process, as a process has one session only. They run with a Python that
 has all packages of the tests' Python except stompkit. Therefore it can only be found in the tested
 way.
 """

@@ -254,7 +254,7 @@ def files_in(place: Place) -> set[str]:
     return set(files_of(place.folder, "t"))
 
 
-# What the target lacks.
+# Missing tables and columns of the target.
 
 
 def test_columns_that_changes_bring_are_added(place: Place) -> None:

@@ -405,7 +405,7 @@ def test_rows_of_linked_tables_go_in_an_order_that_works(
     assert target.table("parent") == [(2,)]
 
 
-# What the target lacks.
+# Missing tables and columns of the target.
 
 
 def test_a_column_that_changes_bring_is_added(target: Target, pipeline: MakePipeline) -> None:
@@ -620,7 +620,7 @@ def test_a_table_that_is_missing_is_made_on_demand_only(
     assert target.rows("SELECT id, a, n FROM t ORDER BY id") == [(1, "x", 2), (2, None, 3)]
 
 
-# Changes that can't be applied.
+# Changes that cannot be applied.
 
 
 def letters(target: Target) -> list[tuple[Any, ...]]:

@@ -31,7 +31,7 @@ def bench() -> Iterator[Bench]:
 
 
 def scripted(bench: Bench, text: str) -> Proxy:
-    """A proxy with the faults of a script."""
+    """Return a proxy with the faults of a script."""
     script = FaultScript.parse(text)
     proxy = bench.proxy(seed=script.seed or 0)
     script.apply(proxy)

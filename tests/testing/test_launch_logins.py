@@ -93,7 +93,7 @@ def test_refused_login_is_blamed() -> None:
 
 
 def assert_blames_login(error: BrokerError, login: str) -> None:
-    """The remedy is another login, and not more time."""
+    """Check that the remedy is another login, and not more time."""
     assert isinstance(error, BrokerStartError)
     [remedy] = error.attempt.remedies
     assert f"can have the login {login!r}" in remedy

@@ -59,7 +59,7 @@ def work(client: Client, destination: str, version: Version = "1.2", ids: str = 
 
 
 def recorded(broker: RunningBroker, destination: str, version: Version = "1.2") -> Transcript:
-    """The transcript of one client's work."""
+    """Return the transcript of one client's work."""
     with client_of(broker) as client:
         work(client, destination, version)
     return client.log.transcript()

@@ -122,7 +122,7 @@ class Control:
         self._received = b""
 
     def write(self, data: bytes) -> None:
-        """Send octets."""
+        """Send bytes."""
         self._socket.sendall(data)
 
     def answer(self) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Client libraries of other languages, each in a program that a test tells what to do.
+"""Client libraries of other languages, each in a program that a test controls.
 
-The programs take host, port, version and ``heart-beat`` as arguments, and what is to use WebSockets
-their URL and how. They connect, and print the CONNECTED frame. Then they read calls from their
-standard input and answer each with one line; both are JSON. A call is an object with ``call`` and
-``headers``:
+The programs take host, port, version and ``heart-beat`` as arguments, and those for WebSockets the
+URL and the kind of messages. They connect, and print the CONNECTED frame. Then they read calls from
+their standard input and answer each with one line; both are JSON. A call is an object with ``call``
+and ``headers``:
 
 ====================================  =========================================================
 ``send``, with ``text``               SEND with a text, as the library sends texts
@@ -88,7 +88,7 @@ class Library:
     def install(self, directory: Path) -> tuple[str, ...]:
         """Return the command to run; its packages are installed in ``directory``.
 
-        Raises LibraryMissing.
+        Raise LibraryMissing.
         """
         path = shutil.which(self.interpreter)
         if path is None:

@@ -115,7 +115,7 @@ class Job(Running):
         super().__init__(name, folder, "pipeline", "run", name, "--config", str(file), "--quiet")
 
     def done(self) -> int:
-        """Number of messages that the target has."""
+        """Return the number of messages that the target has."""
         try:
             return sum(place.next for place in look(load(self._file), self._job).places)
         except Exception:

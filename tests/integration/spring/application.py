@@ -77,7 +77,7 @@ class SpringError(Exception):
 def build() -> Path:
     """Return the application's archive, built unless these sources were built before.
 
-    Raises BuildMissing.
+    Raise BuildMissing.
     """
     for program, package in (("java", "default-jdk-headless"), ("mvn", "maven")):
         if shutil.which(program) is None:
@@ -166,7 +166,7 @@ class SpringProcess:
         return "\n".join(lines[-_LOG_LINES:])
 
     def call(self, call: str, name: str, **arguments: object) -> Any:
-        """Make a call and return the result; raises SpringError."""
+        """Make a call and return the result; raise SpringError."""
         line = json.dumps({"call": call, "name": name, **arguments}).encode()
         stdin = self._pipe(self._process.stdin)
         stdin.write(line + b"\n")

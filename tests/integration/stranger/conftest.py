@@ -59,7 +59,7 @@ class Customer(stomp.ConnectionListener):
         self.connection.send(places.orders, body, headers=named)
 
     def next(self, timeout_s: float = SOON_S) -> Frame:
-        """Return the next message; raises queue.Empty if none comes."""
+        """Return the next message; raise queue.Empty if none comes."""
         return self._frames.get(timeout=timeout_s)
 
 

@@ -194,7 +194,7 @@ def test_of_many_rows_only_those_are_refused_that_are_wrong(target: Target) -> N
 
 @contextmanager
 def held(target: Target) -> Iterator[None]:
-    """The row 1 of users, changed by an open transaction."""
+    """Lock the row 1 of users by an open transaction."""
     with target.engine.connect() as connection, connection.begin() as transaction:
         connection.exec_driver_sql("UPDATE users SET age = 99 WHERE id = 1")
         yield
@@ -212,7 +212,7 @@ def test_a_lock_that_somebody_else_has_is_raised_and_no_reason(target: Target) -
 
 @contextmanager
 def impatient(target: Target) -> Iterator[Connection]:
-    """A connection with a short lock timeout, which commits nothing."""
+    """Return a connection with a short lock timeout, which commits nothing."""
     engine = create_engine(
         target.url, connect_args={"timeout": 0} if target.kind == "sqlite" else {}
     )

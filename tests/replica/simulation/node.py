@@ -99,7 +99,7 @@ class Node:
         return self.engine is not None
 
     def wall(self) -> float:
-        """Seconds since 1970 by the clock of this node."""
+        """Return seconds since 1970 by the clock of this node."""
         return EPOCH_S + self._world.now + self.skew_s
 
     # Processes.

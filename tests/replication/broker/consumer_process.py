@@ -64,7 +64,7 @@ class _Mortal(SqliteSink):
             _die()
 
     def apply(self, changesets: Sequence[Changeset]) -> None:
-        """Die in time, when what was applied before has been acknowledged."""
+        """Die at the given changeset, when the ones applied before have been acknowledged."""
         is_behind = changesets[0].sequence > self._order.die_at
         if is_behind and self._order.where == "behind the acknowledgement":
             _die()

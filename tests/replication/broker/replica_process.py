@@ -211,7 +211,7 @@ class _Node:
         return [str(each) for each in self._replica.check()]
 
     def conflicts(self) -> dict[str, list[str]]:
-        """The columns in conflict, by the keys of items."""
+        """Return the columns in conflict, by the keys of items."""
         return {
             str(each.key["id"]): sorted(one.column for one in each.conflicts)
             for each in self._replica.conflicts()

@@ -187,7 +187,7 @@ def test_what_arrives_while_a_local_transaction_is_open_is_merged_with_it(
 
 
 def poison(*nodes: NodeProcess) -> str:
-    """The number of the changeset that the last of the nodes rejects."""
+    """Return the number of a changeset that the last of the nodes rejects."""
     a, b, careful = nodes
     connect(*nodes)
     a.write({"x": {"title": "fine"}})
@@ -205,7 +205,7 @@ def poison(*nodes: NodeProcess) -> str:
 
 
 def poisoned(nodes: NodeProcesses) -> tuple[NodeProcess, NodeProcess, NodeProcess]:
-    """Three nodes that often compare their states; the last one rejects a changeset."""
+    """Return three nodes that often compare their states; the last one rejects a changeset."""
     often: dict[str, Any] = {"digest_interval_s": 1.0}
     return nodes("A", **often), nodes("B", **often), nodes("C", refused=["poison"], **often)
 

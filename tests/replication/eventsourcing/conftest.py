@@ -53,7 +53,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 def without_fsync(connection: sqlite3.Connection, _: object) -> None:
-    """Only processes are killed in these tests, not machines: no data has to be synced."""
+    """Disable syncing: only processes are killed in these tests, not machines."""
     connection.execute("PRAGMA synchronous = OFF")
 
 

@@ -147,7 +147,7 @@ sys.stdin.read()
 
 
 def child(place: str | Engine, host: str = "") -> subprocess.Popen[str]:
-    """A process that has prepared, and ends when its input does."""
+    """Run a process that has prepared, and ends when its input does."""
     kind = "redis" if isinstance(place, str) else "sql"
     url = place if isinstance(place, str) else place.url.render_as_string(hide_password=False)
     process = subprocess.Popen(

@@ -89,7 +89,7 @@ class Database:
         )
 
     def connect(self, user: str = "root", password: str = "") -> Connection[Cursor]:
-        """A separate connection."""
+        """Return a separate connection."""
         return pymysql.connect(
             user=user,
             password=password,

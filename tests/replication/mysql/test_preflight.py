@@ -75,7 +75,7 @@ def test_all_that_is_wrong_is_said_at_once(database: Database) -> None:
 
 
 def reader(database: Database) -> Reading:
-    """A reader whose user may read the log but no table."""
+    """Return a reader whose user may read the log but no table."""
     status = "REPLICATION CLIENT" if database.is_mysql else "BINLOG MONITOR"
     database.add_user("reader", grants=f"REPLICATION SLAVE, {status}")
     return Reading(database, url=database.login("reader").replace(f"/{database.name}", "/"))

@@ -73,14 +73,14 @@ class Database:
         return str(rows[0][0]) if rows else None
 
     def is_active(self) -> bool:
-        """True if a client reads the slot."""
+        """Return True if a client reads the slot."""
         rows = self.execute(
             f"SELECT active FROM pg_replication_slots WHERE slot_name = '{self.slot}'"
         )
         return bool(rows and rows[0][0])
 
     def is_streaming(self) -> bool:
-        """True if a client receives the stream of the slot; a slot in creation is active, too."""
+        """Return True if a client receives the stream of the slot, which excludes its creation."""
         rows = self.execute(
             "SELECT pid FROM pg_replication_slots JOIN pg_stat_replication ON pid = active_pid "
             f"WHERE slot_name = '{self.slot}' AND state IN ('catchup', 'streaming')"

@@ -93,7 +93,7 @@ relay.run(Event())
 
 @contextmanager
 def _running(script: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process, which is killed at the end unless it has ended."""
+    """Run a process, which is killed at the end unless it has ended."""
     command = [sys.executable, "-c", script, *arguments]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:

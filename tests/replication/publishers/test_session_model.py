@@ -47,7 +47,7 @@ class Program(RuleBasedStateMachine):
         self.kept: list[object] = []
 
     def watch(self, factory: sessionmaker[Session]) -> None:
-        """Publish what is committed."""
+        """Publish the committed changes."""
         self.pub = sqlalchemy_pub(factory)
 
     def published(self) -> list[Changeset]:
@@ -194,7 +194,7 @@ class ProgramWithOutbox(Program):
     """The same with an outbox and its relay."""
 
     def watch(self, factory: sessionmaker[Session]) -> None:
-        """Store what is committed."""
+        """Store the committed changes."""
         self.outbox = Outbox(factory)
         self.outbox.create(self.engine)
         self.pub = self.outbox  # type: ignore[assignment]

@@ -92,7 +92,7 @@ _STEPS = st.builds(
 
 @st.composite
 def databases(draw: st.DrawFn) -> Database:
-    """A database with a history."""
+    """Draw a database with a history."""
     made = Database()
     for steps in draw(st.lists(st.lists(_STEPS, max_size=4), min_size=1, max_size=12)):
         made.commit(steps)

@@ -92,7 +92,7 @@ def database_url() -> Callable[[SqlServer], str]:
 
 
 def _without_fsync(connection: sqlite3.Connection, _: object) -> None:
-    """Only processes are killed in these tests, not machines: no data has to be synced."""
+    """Disable syncing: only processes are killed in these tests, not machines."""
     connection.execute("PRAGMA synchronous = OFF")
 
 

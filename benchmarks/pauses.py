@@ -255,7 +255,7 @@ def due_at_once(place: Place) -> Iterator[None]:
 
 
 def expired_at_once(place: Place) -> Iterator[None]:
-    """Let 50,000 messages expire at the same moment."""
+    """Expire 50,000 messages at the same moment."""
     client = Client(place.stomp).log_in()
     end = str(round((time.time() + 12.0) * 1_000))
     send_all(client, messages("/queue/expired", 50_000, expires=end))

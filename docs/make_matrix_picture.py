@@ -1,4 +1,4 @@
-"""Takes the picture of the brokers' matrix in the README: ``pictures/conformance-matrix.png``.
+"""Take the picture of the brokers' matrix in the README: ``pictures/conformance-matrix.png``.
 
 It shows the beginning of ``conformance/results/matrix.html``, as ``docs/make_results.py`` makes it.
 Run it at the root of the checkout after that: ``python -m docs.make_matrix_picture``.

@@ -18,7 +18,8 @@ __all__ = ["BASELINE", "FEWER_PERCENT", "MORE_PERCENT", "build", "faults", "load
 
 BASELINE: Final = Path(__file__).with_name("baseline.json")
 #: A scenario that needs this percentage more is a fault. Runs of the same code differ by up to 0.3
-#: per cent, those with and without the pinned variants of the C library by up to 0.8.
+#: per cent. Those with and without the pinned variants of the C library differ by up to 0.8 per
+#: cent.
 MORE_PERCENT: Final = 3.0
 #: A scenario that needs this percentage fewer must be recorded, or a later loss would be unnoticed.
 FEWER_PERCENT: Final = 5.0

@@ -1,4 +1,4 @@
-"""A search index of a table in SQLite: what sessions commit is in OpenSearch or Elasticsearch.
+"""A search index of a table in SQLite: committed rows are in OpenSearch or Elasticsearch.
 
     python repl_elasticsearch.py http://localhost:9200
     python repl_elasticsearch.py --dry-run

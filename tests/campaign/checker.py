@@ -3,12 +3,12 @@
 The guarantees are those of ``docs/broker.rst`` and ``docs/storage.rst``. A violation is one of
 these:
 
-``lost``      a message with a receipt is gone, and nobody can have acknowledged it
-``undone``    a message came again after its acknowledgement had been confirmed
-``invented``  a message came that nobody had sent, or that was refused, or out of another place
-``torn``      a transaction, or the copies of a message, are there in part
+``lost``      a message with a receipt is gone, and no client can have acknowledged it
+``undone``    a message was redelivered after the confirmation of its acknowledgement
+``invented``  a message came that was never sent, or was refused, or came from another place
+``torn``      a transaction, or the copies of a message, exist in part
 ``order``     messages overtook each other
-``doubled``   a message came twice without a mark, or to two at once, or was there twice in the end
+``doubled``   a message came twice without a mark, or to two clients at once, or was drained twice
 
 An operation without confirmation may have been applied or not. A client may read a message long
 after the broker sent it. Therefore the order of reading does not order deliveries; the lives of the
@@ -49,8 +49,8 @@ class Finding:
     """The result of checking a history."""
 
     violations: list[Violation]
-    #: Messages whose receipt came, the deliveries that were seen and those with a mark, messages
-    #: whose acknowledgement was confirmed, operations in doubt, and messages there in the end.
+    #: Numbers of receipted messages, of deliveries, of deliveries with a mark, of messages with a
+    #: confirmed acknowledgement, of operations in doubt, and of drained messages.
     counts: Counter[str]
 
 

@@ -4,10 +4,10 @@ A violation is one of these:
 
 ``lost``      a message that the broker had confirmed is not in the spool
 ``undone``    an ordinal that was read has another message, or none any more
-``invented``  a message that nobody sends, or not to that destination
+``invented``  a message that no sender sends, or not to that destination
 ``torn``      the spool is damaged
 ``order``     messages of one sender to one destination overtook each other in a partition
-``doubled``   a message is there twice
+``doubled``   a message is in the spool twice
 
 A bridge may deliver marked duplicates, but not too many; others are ``doubled``. Its order is not
 guaranteed after a failure.

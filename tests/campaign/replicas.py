@@ -1,8 +1,8 @@
 """Check a replica against the guarantees of ``docs/replication.rst``.
 
 The source has numbered transactions, each of which describes its changes. At each look the replica
-has to be the source after some number of them, never fewer than before, and in the end after all of
-them. A violation is one of these:
+must equal the source after some number of them. This number never decreases, and in the end all of
+them must be applied. A violation is one of these:
 
 ``lost``      a transaction that was committed is not in the replica in the end
 ``undone``    a replica has less than it had

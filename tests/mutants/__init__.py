@@ -16,13 +16,12 @@ puts all mutants of a function into a copy of the sources and selects one at run
 not the same objects then, even without a mutant: this matters to tests that inspect signatures,
 count instructions, or compile the sources. It selects tests by what one process executes, while
 most tests here start brokers as processes. It numbers mutants within a function. Cosmic Ray mutates
-sources on disk, as this package does, but a mutant is a position in one tree, and one test command
-runs for all of them; the whole suite takes 40 minutes. Neither can apply a mutant to another
-commit, or compare two suites. The operators, which they would save, are the smaller part.
+sources on disk, as this package does. However, its mutants are positions in one tree, and it runs
+one test command for all of them; the whole suite takes 40 minutes. Neither can apply a mutant to
+another commit, or compare two suites. The operators, which they would save, are the smaller part.
 
-Modules, in the order of reading: :mod:`~tests.mutants.mutant`, what a mutant is and how it is found
-in a tree; :mod:`~tests.mutants.operators` and :mod:`~tests.mutants.drawing`;
-:mod:`~tests.mutants.choosing`, which tests a mutant needs; :mod:`~tests.mutants.copies` and
-:mod:`~tests.mutants.sessions`, a copy of a tree and a run of pytest in it;
-:mod:`~tests.mutants.running` and :mod:`~tests.mutants.confirming`.
+Modules, in the order of reading: :mod:`~tests.mutants.mutant`, a mutant and its place in a tree;
+:mod:`~tests.mutants.operators` and :mod:`~tests.mutants.drawing`; :mod:`~tests.mutants.choosing`,
+the tests for a mutant; :mod:`~tests.mutants.copies` and :mod:`~tests.mutants.sessions`, a copy of a
+tree and a run of pytest in it; :mod:`~tests.mutants.running` and :mod:`~tests.mutants.confirming`.
 """

@@ -160,8 +160,8 @@ def _test_file(context: str) -> str:
 def _lines(source: str, scope: str, first: int, count: int) -> Iterable[int]:
     """Return the lines from 1 that are executed with a mutant.
 
-    For code that an import executes these are all lines of its functions, since an import is
-    recorded only for the first test that causes it.
+    For code that an import executes these are all lines of its functions. The reason is that an
+    import is recorded only for the first test that causes it.
     """
     tree = ast.parse(source)
     functions = [

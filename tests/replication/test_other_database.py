@@ -1,8 +1,8 @@
 """The rows of a database arrive in one of another kind, or are refused by name.
 
-A table that Hypothesis draws is copied into another kind of database, with a table made by
-``create``, and from there back into the original kind. The original server would show any value
-that was silently changed on the way.
+A table that Hypothesis draws is copied into another kind of database, and from there back into the
+original kind. The option ``create`` makes the tables. The original server would show any value that
+was silently changed on the way.
 """
 
 from __future__ import annotations

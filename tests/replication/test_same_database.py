@@ -1,9 +1,9 @@
 """A database of the same kind accepts all rows of a database: tables drawn by Hypothesis.
 
-A table of some types and its rows are read as a snapshot of a real server, encoded, decoded, and
-written into another database of the server. Its table is created the same way or by ``create``. The
-server's own text of all values must be equal. Each row of a table without a key must be found again
-by its values.
+A table of some types and its rows are read as a snapshot of a real server. They are encoded,
+decoded, and written into another database of the server. Its table is created the same way or by
+``create``. The server's own text of all values must be equal. Each row of a table without a key
+must be found again by its values.
 """
 
 from __future__ import annotations

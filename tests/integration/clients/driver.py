@@ -20,10 +20,10 @@ and ``headers``:
 ``send_transactional``                they return
 ====================================  =========================================================
 
-The answer is a frame, as an object with ``command``, ``headers`` and ``body`` (base64): what was
-received, or what a call with the header ``receipt`` was answered with. It is ``null`` where there
-is no frame, also for ``receive`` when the connection has ended, with which the program ends, too.
-go-stomp shows no RECEIPT frames: its program makes one when a call has returned without an error.
+The answer is a frame, as an object with ``command``, ``headers`` and ``body`` (base64): the
+received frame, or the answer to a call with the header ``receipt``. It is ``null`` if there is no
+frame, also for ``receive`` after the end of the connection, which ends the program, too. go-stomp
+shows no RECEIPT frames: its program makes one when a call has returned without an error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Replays a seed, or runs many.
+"""Replay a seed, or run many.
 
 ::
 

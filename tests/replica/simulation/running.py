@@ -1,4 +1,4 @@
-"""Runs seeds: one that is traced, or many, in several processes."""
+"""Run seeds: one with a trace, or many, in several processes."""
 
 from __future__ import annotations
 

@@ -1,42 +1,42 @@
-r"""The HTTP API of Elasticsearch and OpenSearch as its documentation has it, for the search sink.
+r"""The documented HTTP API of Elasticsearch and OpenSearch, for the search sink.
 
-No server of theirs runs in these tests. This one is written from their documentation, keeps
-documents in memory, and takes nothing but what the documentation says: every other request is
-refused, with the error that is documented where there is one, and recorded in ``refusals``. It is
-stricter than they are, and knows only the requests that the sink makes. What it rests on:
+The real servers do not run in these tests. This one is written from their documentation, and keeps
+documents in memory. It accepts documented requests only, of the kinds that the sink sends. It
+refuses every other request, with the documented error if there is one, and records it in
+``refusals``. It is stricter than the real servers. These are the documented rules:
 
 *Bulk API* (Elasticsearch reference, ``docs-bulk``; OpenSearch, "Bulk")
     "Description": NDJSON of actions and sources; the last line ends with a newline; content type
     ``application/x-ndjson``; a source is one line; ``delete`` has none; results come in the order
     of the actions, and one that fails does not affect the others. "Optimistic concurrency control":
     ``if_seq_no`` with ``if_primary_term`` for ``index`` and ``delete``. "Versioning": ``version``
-    and ``version_type``. OpenSearch, "HTTP chunking": no chunks. "Delete": of what is not there
-    gives ``not_found`` with status 404 and is no error. Note: ids have at most 512 octets.
-    The words of the errors for a missing newline and a malformed line are those of reports by
-    users of both.
+    and ``version_type``. OpenSearch, "HTTP chunking": no chunks. "Delete": of a missing
+    document results in ``not_found`` with status 404, and is not an error. Note: ids have at most
+    512 bytes. The messages for a missing newline and a malformed line come from reports by users
+    of both.
 *Index API* (``docs-index_``)
-    "Automatically create data streams and indices". "Version types": ``external`` wants a higher
-    version than the stored one, ``external_gte`` a higher or an equal one; a version is a
-    non-negative long number. "Put if absent": ``create`` fails where the document is there.
+    "Automatically create data streams and indices". "Version types": ``external`` requires a
+    higher version than the stored one, ``external_gte`` a higher or an equal one; a version is a
+    non-negative long number. "Put if absent": ``create`` fails if the document exists.
 *Delete API* (``docs-delete``)
     "Versioning": versions of deleted documents are kept for ``index.gc_deletes``, 60 seconds
     (here until :meth:`SearchServer.forget_deletes`). "Automatic index creation": with an external
-    version a delete makes the index.
+    version a delete creates the index.
 *Update API* (``docs-update``)
-    takes no external versions; it is not here at all.
+    takes no external versions; it is not implemented here.
 *Multi get API* (``docs-multi-get``), *Get API* ("Realtime")
-    "Response body": documents in the order of the request, an error in the place of each that could
-    not be had; what was written is there at once.
+    "Response body": documents in the order of the request, an error in the place of each
+    unavailable one; written documents are available at once.
 *Create index API* ("Path parameters")
     names: lower case, none of ``\ / * ? " < > | , #``, spaces and colons, not beginning with
-    ``- _ +``, neither ``.`` nor ``..``, at most 255 octets.
+    ``- _ +``, neither ``.`` nor ``..``, at most 255 bytes.
 *Scroll API*, *Search API*, *Refresh API*
-    a search sees what was there at the last refresh, a scroll what was there when it began; only
-    the newest scroll id may be used; contexts are cleared when they are done with.
+    a search sees the state of the last refresh, a scroll that of its start; only the newest scroll
+    id may be used; the client clears contexts after use.
 *Mapping* ("Dynamic field mapping")
-    the first value of a field makes its type; one that does not fit is an error of status 400.
+    the first value of a field determines its type; another type is an error of status 400.
 *Networking* (``http.max_content_length``)
-    a longer body has the answer 413.
+    a longer body is answered by 413.
 """
 
 from __future__ import annotations

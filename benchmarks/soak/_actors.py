@@ -73,7 +73,7 @@ class Pace:
         self._due = time.monotonic()
 
     def wait(self, end: Event) -> bool:
-        """Wait for the next time; return False if the run is closing."""
+        """Wait for the next time; return False once *end* is set."""
         now = time.monotonic()
         self._due = max(self._due + self._interval_s, now - _BEHIND_S)
         return not end.wait(max(0.0, self._due - now))

@@ -167,7 +167,7 @@ class _Finder(ast.NodeVisitor):
     # Statements.
 
     def visit_If(self, node: ast.If) -> None:
-        """Negate the condition, unless it is for type checkers only."""
+        """Negate the condition, except tests of ``TYPE_CHECKING`` and ``__name__``."""
         test = ast.unparse(node.test)
         if "TYPE_CHECKING" in test or "__name__" in test:
             for each in node.orelse:

@@ -1,5 +1,5 @@
 """beanstalkd clients on the broker's queues: a tube NAME is the queue /queue/NAME."""
 
-from stompkit.server.beanstalk._protocol import BeanstalkFactory
+from stompkit.server.beanstalk.protocol import BeanstalkFactory
 
 __all__ = ["BeanstalkFactory"]

@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from stompkit.server.admin._openapi import document
+from stompkit.server.admin.openapi import document
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from tests.server.admin.asking import Asker
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompkit.server.beanstalk._parser import MAX_LINE, Command, Mistake, Parser
+from stompkit.server.beanstalk.parser import MAX_LINE, Command, Mistake, Parser
 
 MAX_JOB = 100
 

@@ -32,7 +32,7 @@ from hypothesis.stateful import (
 
 from stompkit.frames import Frame
 from stompkit.server import BrokerConfig, DestinationConfig, MessageStore
-from stompkit.server.beanstalk._hub import Hub
+from stompkit.server.beanstalk.hub import Hub
 from stompkit.server.domain.queues.expiry import Expiry
 from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.stores.lmdb import LmdbStore

@@ -8,9 +8,9 @@ import msgspec
 from msgspec import Struct
 
 import stompkit
-from stompkit.server.admin import _shapes as shapes
-from stompkit.server.admin._events import EventsQuery
-from stompkit.server.admin._routes import ROUTES, Route
+from stompkit.server.admin import shapes
+from stompkit.server.admin.events import EventsQuery
+from stompkit.server.admin.routes import ROUTES, Route
 
 __all__ = ["document"]
 

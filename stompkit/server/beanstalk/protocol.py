@@ -8,8 +8,8 @@ from typing import cast
 from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.internet.protocol import Factory, Protocol
 
-from stompkit.server.beanstalk._hub import Hub
-from stompkit.server.beanstalk._session import Session
+from stompkit.server.beanstalk.hub import Hub
+from stompkit.server.beanstalk.session import Session
 from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.session.connection import Connection
 from stompkit.server.listen.protocol import BrokerProtocol

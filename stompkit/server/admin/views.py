@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 
 import stompkit
-from stompkit.server.admin import _shapes as shapes
-from stompkit.server.admin._context import Context
-from stompkit.server.admin._statistics import INTERVAL_S, Followed, in_flight
+from stompkit.server.admin import shapes
+from stompkit.server.admin.context import Context
+from stompkit.server.admin.statistics import INTERVAL_S, Followed, in_flight
 from stompkit.server.domain import broker as broker_module
 from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.destinations import Destination

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from twisted.internet.defer import Deferred
 
-from stompkit.server.beanstalk._finding import (
+from stompkit.server.beanstalk.finding import (
     Cursor,
     Found,
     Letter,
@@ -19,8 +19,8 @@ from stompkit.server.beanstalk._finding import (
     first_delayed,
     letters_behind,
 )
-from stompkit.server.beanstalk._hub import Hub, Reservation
-from stompkit.server.beanstalk._jobs import (
+from stompkit.server.beanstalk.hub import Hub, Reservation
+from stompkit.server.beanstalk.jobs import (
     Job,
     delay_of,
     job_message,
@@ -29,7 +29,7 @@ from stompkit.server.beanstalk._jobs import (
     rewritten,
     state_headers,
 )
-from stompkit.server.beanstalk._stats import job_stats, names, server_stats, tube_stats
+from stompkit.server.beanstalk.stats import job_stats, names, server_stats, tube_stats
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues import pulling
@@ -38,8 +38,8 @@ from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.domain.queues.references import MessageReference
 
 if TYPE_CHECKING:
-    from stompkit.server.beanstalk._parser import Command
-    from stompkit.server.beanstalk._session import Session
+    from stompkit.server.beanstalk.parser import Command
+    from stompkit.server.beanstalk.session import Session
 
 __all__ = ["COMMANDS", "OVERLAPPING", "Handler"]
 

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
-from stompkit.server.admin import _shapes as shapes
-from stompkit.server.admin._context import Context
-from stompkit.server.admin._errors import AdminError
-from stompkit.server.admin._statistics import PERIOD_S, in_flight
-from stompkit.server.admin._views import (
+from stompkit.server.admin import shapes
+from stompkit.server.admin.context import Context
+from stompkit.server.admin.errors import AdminError
+from stompkit.server.admin.statistics import PERIOD_S, in_flight
+from stompkit.server.admin.views import (
     connection_shape,
     destination_detail,
     destination_shape,

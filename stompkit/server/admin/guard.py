@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from hmac import compare_digest
 from typing import Final
 
-from stompkit.server.admin._errors import AdminError, refuse
-from stompkit.server.admin._request import HttpRequest
+from stompkit.server.admin.errors import AdminError, refuse
+from stompkit.server.admin.request import HttpRequest
 from stompkit.server.listen.origins import host_of, origin_of
 from stompkit.server.login.login_limiter import LoginLimiter, Outcome, Verdict
 from stompkit.server.settings.endpoint_checks import is_loopback

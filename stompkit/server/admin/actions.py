@@ -8,9 +8,9 @@ from typing import Final, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from stompkit.server.admin import _shapes as shapes
-from stompkit.server.admin._context import Context
-from stompkit.server.admin._errors import AdminError, refuse
+from stompkit.server.admin import shapes
+from stompkit.server.admin.context import Context
+from stompkit.server.admin.errors import AdminError, refuse
 from stompkit.server.domain.destinations import Destination
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.names import DEAD_LETTERS, Kind

@@ -15,14 +15,14 @@ from twisted.python.failure import Failure
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
-from stompkit.server.admin import _shapes as shapes
-from stompkit.server.admin._context import Context
-from stompkit.server.admin._errors import AdminError, refuse
-from stompkit.server.admin._events import EventsQuery, Streams
-from stompkit.server.admin._guard import HEADERS, Guard
-from stompkit.server.admin._openapi import document
-from stompkit.server.admin._request import HttpRequest
-from stompkit.server.admin._routes import ROUTES, Route
+from stompkit.server.admin import shapes
+from stompkit.server.admin.context import Context
+from stompkit.server.admin.errors import AdminError, refuse
+from stompkit.server.admin.events import EventsQuery, Streams
+from stompkit.server.admin.guard import HEADERS, Guard
+from stompkit.server.admin.openapi import document
+from stompkit.server.admin.request import HttpRequest
+from stompkit.server.admin.routes import ROUTES, Route
 
 __all__ = ["Front"]
 
@@ -182,7 +182,7 @@ class Front(Resource):
     def _metrics(self, request: HttpRequest) -> bytes:
         # Imported on demand, since prometheus_client is an optional dependency.
         try:
-            from stompkit.server.admin._metrics import CONTENT_TYPE, metrics_page
+            from stompkit.server.admin.metrics import CONTENT_TYPE, metrics_page
         except ImportError:
             refuse(501, "no-prometheus", "it takes prometheus_client: pip install stompkit[admin]")
         request.setHeader("content-type", CONTENT_TYPE)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from twisted.internet.defer import Deferred
 
-from stompkit.server.beanstalk._hub import Hub
-from stompkit.server.beanstalk._jobs import QUEUE, Job
+from stompkit.server.beanstalk.hub import Hub
+from stompkit.server.beanstalk.jobs import QUEUE, Job
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues import pulling
 from stompkit.server.domain.queues.queue import Queue
@@ -19,7 +19,7 @@ from stompkit.server.domain.queues.sub_queue import DELAYED, SubQueue
 from stompkit.server.interfaces import StoredMessage, StoreError
 
 if TYPE_CHECKING:
-    from stompkit.server.beanstalk._session import Session
+    from stompkit.server.beanstalk.session import Session
 
 __all__ = ["Cursor", "Found", "Letter", "find", "first_delayed", "letters_behind", "read"]
 

@@ -7,9 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
-from stompkit.server.admin import _actions as actions
-from stompkit.server.admin import _queries as queries
-from stompkit.server.admin import _shapes as shapes
+from stompkit.server.admin import actions, queries, shapes
 
 __all__ = ["ROUTES", "Route"]
 

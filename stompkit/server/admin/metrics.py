@@ -10,9 +10,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
-from stompkit.server.admin._context import Context
-from stompkit.server.admin._statistics import in_flight
-from stompkit.server.admin._views import kind_of, overview, places, text_of
+from stompkit.server.admin.context import Context
+from stompkit.server.admin.statistics import in_flight
+from stompkit.server.admin.views import kind_of, overview, places, text_of
 from stompkit.server.domain.destinations import Destination, Totals
 from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.login.login_limiter import Outcome

@@ -7,14 +7,14 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from stompkit.server.beanstalk._jobs import (
+from stompkit.server.beanstalk.jobs import (
     QUEUE,
     Job,
     pri_of,
     queue_of,
 )
-from stompkit.server.beanstalk._numbers import Numbers
-from stompkit.server.beanstalk._parser import is_tube
+from stompkit.server.beanstalk.numbers import Numbers
+from stompkit.server.beanstalk.parser import is_tube
 from stompkit.server.domain.alarm import Alarm
 from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.deadlines import Deadlines
@@ -26,7 +26,7 @@ from stompkit.server.domain.queues.references import MessageReference
 from stompkit.server.settings.beanstalk import BeanstalkSettings
 
 if TYPE_CHECKING:
-    from stompkit.server.beanstalk._session import Session
+    from stompkit.server.beanstalk.session import Session
 
 __all__ = ["DEFAULT_TUBE", "Hub", "Pause", "Rank", "Reservation"]
 

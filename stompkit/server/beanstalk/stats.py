@@ -8,9 +8,9 @@ import resource
 from collections.abc import Iterable, Mapping
 
 import stompkit
-from stompkit.server.beanstalk._finding import Found
-from stompkit.server.beanstalk._hub import DEFAULT_TUBE, Hub
-from stompkit.server.beanstalk._jobs import delay_of, pri_of, since_created, ttr_of
+from stompkit.server.beanstalk.finding import Found
+from stompkit.server.beanstalk.hub import DEFAULT_TUBE, Hub
+from stompkit.server.beanstalk.jobs import delay_of, pri_of, since_created, ttr_of
 from stompkit.server.domain.queues import pulling
 
 __all__ = ["job_stats", "names", "server_stats", "tube_stats"]

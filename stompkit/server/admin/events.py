@@ -11,11 +11,11 @@ from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
 from stompkit.frames import Frame
-from stompkit.server.admin._context import Context
-from stompkit.server.admin._errors import refuse
-from stompkit.server.admin._request import HttpRequest
-from stompkit.server.admin._shapes import DestinationShape
-from stompkit.server.admin._views import destination_shape, overview, text_of
+from stompkit.server.admin.context import Context
+from stompkit.server.admin.errors import refuse
+from stompkit.server.admin.request import HttpRequest
+from stompkit.server.admin.shapes import DestinationShape
+from stompkit.server.admin.views import destination_shape, overview, text_of
 from stompkit.server.domain.destinations import Destination
 from stompkit.server.process.logs import masked
 from stompkit.server.settings.admin import AdminSettings

@@ -12,10 +12,10 @@ from twisted.python.failure import Failure
 
 from stompkit._common import LOOK_S, MOST_GRACE_S
 from stompkit.frames import RemoteProtocolError, State, Version
-from stompkit.server.beanstalk._commands import COMMANDS, OVERLAPPING
-from stompkit.server.beanstalk._hub import DEFAULT_TUBE, Hub, Rank, Reservation
-from stompkit.server.beanstalk._jobs import Job, pri_of, queue_of, ttr_of
-from stompkit.server.beanstalk._parser import Command, Mistake, Parser
+from stompkit.server.beanstalk.commands import COMMANDS, OVERLAPPING
+from stompkit.server.beanstalk.hub import DEFAULT_TUBE, Hub, Rank, Reservation
+from stompkit.server.beanstalk.jobs import Job, pri_of, queue_of, ttr_of
+from stompkit.server.beanstalk.parser import Command, Mistake, Parser
 from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.deadlines import Deadlines
 from stompkit.server.domain.destinations import BlockedError

@@ -8,12 +8,12 @@ from typing import Final, cast
 from twisted.internet.interfaces import IListeningPort, IReactorCore, IReactorTime
 from twisted.logger import Logger
 
-from stompkit.server.admin._context import Context
-from stompkit.server.admin._events import Streams
-from stompkit.server.admin._guard import Guard
-from stompkit.server.admin._resource import Front
-from stompkit.server.admin._site import AdminSite
-from stompkit.server.admin._statistics import Statistics
+from stompkit.server.admin.context import Context
+from stompkit.server.admin.events import Streams
+from stompkit.server.admin.guard import Guard
+from stompkit.server.admin.resource import Front
+from stompkit.server.admin.site import AdminSite
+from stompkit.server.admin.statistics import Statistics
 from stompkit.server.domain.broker import Broker
 from stompkit.server.listen.endpoints import endpoint_of
 from stompkit.server.settings.admin_checks import read_token

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from twisted.internet.interfaces import IReactorTime
 
-from stompkit.server.admin._errors import AdminError
-from stompkit.server.admin._statistics import Statistics
+from stompkit.server.admin.errors import AdminError
+from stompkit.server.admin.statistics import Statistics
 from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.destinations import Destination
 from stompkit.server.domain.hosts import VirtualHost

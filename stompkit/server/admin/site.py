@@ -20,8 +20,8 @@ from twisted.web.resource import IResource
 from twisted.web.server import Request, Site
 
 from stompkit._common import PeerDeadline, has_unread
-from stompkit.server.admin._errors import AdminError
-from stompkit.server.admin._guard import HEADERS
+from stompkit.server.admin.errors import AdminError
+from stompkit.server.admin.guard import HEADERS
 from stompkit.server.interfaces import Clock
 from stompkit.server.settings.admin import AdminSettings
 

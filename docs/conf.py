@@ -37,7 +37,7 @@ html_title = f"stompkit {version}"
 html_show_sourcelink = False
 html_copy_source = False
 #: The folder of reports that pages link to; the site has a table of them instead.
-_RESULTS: Final = "../conformance/results"
+_RESULTS: Final = "../../conformance/results"
 
 _log: Final = logging.getLogger(__name__)
 _PAGE: Final = re.compile(r"(?P<page>[\w./-]+)\.rst(?P<anchor>#.*)?")

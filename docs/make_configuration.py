@@ -78,7 +78,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, compare")
     parser.add_argument(
-        "--into", type=Path, default=Path(__file__).parent, metavar="DIR", help="where it is"
+        "--into",
+        type=Path,
+        default=Path(__file__).parent / "reference",
+        metavar="DIR",
+        help="where it is",
     )
     options = parser.parse_args(arguments)
     path = options.into / _NAME

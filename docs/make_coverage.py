@@ -34,8 +34,8 @@ What the conformance suite tests
 
 Every statement that the three specifications of STOMP make, in our words, with the cases that test
 it, or the reason why none does. Cases whose names begin with ``client/`` test clients, all others
-test servers; ``docs/conformance.rst`` explains both. Levels are those of the specification's words;
-FACT is a statement without such a word.
+test servers; ``docs/howto/conformance.rst`` explains both. Levels are those of the specification's
+words; FACT is a statement without such a word.
 """
 _ABOUT_THE_TABLE: Final = """\
 A statement for both sides is often tested on both, and so is in two columns. *With another* are
@@ -64,7 +64,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, compare")
     parser.add_argument(
-        "--into", type=Path, default=Path(__file__).parent, metavar="DIR", help="where it is"
+        "--into",
+        type=Path,
+        default=Path(__file__).parent / "reference",
+        metavar="DIR",
+        help="where it is",
     )
     options = parser.parse_args(arguments)
     path = options.into / _NAME

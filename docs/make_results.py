@@ -76,9 +76,9 @@ What the conformance suite finds
 has the reason for every verdict, and the wire log of what is not OK. The site has it (``make
 docs``), and ``python docs/make_results.py`` writes it beside the reports in
 ``conformance/results``, which ``python -m stompkit.conformance merge`` reads, too.
-``docs/conformance.rst`` explains verdicts and chapters.
+``docs/howto/conformance.rst`` explains verdicts and chapters.
 
-.. _table of all cases: ../conformance/results
+.. _table of all cases: ../../conformance/results
 """
 
 
@@ -135,7 +135,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--only", nargs="+", default=[], metavar="CASE", help="run only these cases")
     made.add_argument("--check", action="store_true", help="write nothing, compare")
     for name, folder, what in (
-        ("into", _ROOT / "docs", "the page is"),
+        ("into", _ROOT / "docs" / "reference", "the page is"),
         ("results", _RESULTS, "the reports and the table are"),
         ("known", _KNOWN, "the lists of known deviations are"),
     ):

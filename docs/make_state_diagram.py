@@ -54,7 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, compare")
     parser.add_argument(
-        "--into", type=Path, default=Path(__file__).parent, metavar="DIR", help="where they are"
+        "--into",
+        type=Path,
+        default=Path(__file__).parent / "reference",
+        metavar="DIR",
+        help="where they are",
     )
     options = parser.parse_args(arguments)
     status = 0

@@ -199,7 +199,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write the page, or compare it with the code; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing")
-    parser.add_argument("--into", type=Path, default=Path(__file__).parent, metavar="DIRECTORY")
+    parser.add_argument(
+        "--into", type=Path, default=Path(__file__).parent / "reference", metavar="DIRECTORY"
+    )
     options = parser.parse_args(arguments)
     page: Path = options.into / _NAME
     text = _page()

@@ -10,7 +10,7 @@
 An exception that is none of those that are documented, an input that takes a second of the
 processor's time (five while branches are counted), and memory beyond the limits are findings. The
 exit status is 1 then, and the input is in report/fuzz/findings. It takes atheris, which has wheels
-for CPython on Linux: pip install atheris. docs/fuzzing.rst has more.
+for CPython on Linux: pip install atheris. docs/explanation/fuzzing.rst has more.
 """
 
 from __future__ import annotations

@@ -515,7 +515,7 @@ _CR: Final = "␍".encode()
 
 
 def table() -> str:
-    """Return the table of the classes for docs/fuzzing.rst."""
+    """Return the table of the classes for docs/explanation/fuzzing.rst."""
     lines = [
         ".. list-table::",
         "   :header-rows: 1",

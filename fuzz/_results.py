@@ -14,7 +14,7 @@ __all__ = ["PAGE", "RESULTS", "Results", "Total", "load_results", "record", "tab
 
 RESULTS: Final = Path(__file__).with_name("results.json")
 #: The page with the table.
-PAGE: Final = Path(__file__).parents[1] / "docs" / "fuzzing.rst"
+PAGE: Final = Path(__file__).parents[1] / "docs" / "explanation" / "fuzzing.rst"
 
 
 class Total(msgspec.Struct, kw_only=True):
@@ -65,7 +65,7 @@ def record(path: Path, file: Path = RESULTS, page: Path = PAGE) -> str:
 
 
 def table(results: Results) -> list[str]:
-    """Return the table of docs/fuzzing.rst, as lines."""
+    """Return the table of docs/explanation/fuzzing.rst, as lines."""
     wide = max(map(len, TARGETS)) + 4
     rule = f"{'=' * wide}  {'=' * 13}  {'=' * 9}  {'=' * 9}"
     lines = [

@@ -7,7 +7,7 @@
 Frames are drawn by chance, most of them valid, and read with ``stompkit.frames``, with a reference
 decoder that is written from the BNF of the specifications, and with the peers: stomp.py, and
 stomp.js in Node.js, which npm gets from its registry. Each disagreement is put into one of the
-classes of docs/fuzzing.rst. One that fits none is printed, and the exit status is 1.
+classes of docs/explanation/fuzzing.rst. One that fits none is printed, and the exit status is 1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Store-and-forward between brokers: forward the messages of one site's destinations to another.
 
-:class:`Bridge` runs the routes of :class:`BridgeSettings`; ``docs/bridge.rst`` describes its
+:class:`Bridge` runs the routes of :class:`BridgeSettings`; ``docs/howto/bridge.rst`` describes its
 guarantees, and ``stompkit bridge`` is the command.
 """
 

@@ -1,6 +1,6 @@
 """A STOMP client on Twisted that reconnects, fails over, and resends unconfirmed messages.
 
-Start with :class:`Client`; ``docs/client.rst`` describes its guarantees.
+Start with :class:`Client`; ``docs/reference/client.rst`` describes its guarantees.
 """
 
 from stompkit._common.moved import renamed

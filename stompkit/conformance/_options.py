@@ -183,7 +183,7 @@ def _add_client(made: argparse.ArgumentParser) -> None:
         metavar="CMD",
         type=program,
         help="test a client: run this program against each case, with {host}, {port} and {case}"
-        " replaced; docs/conformance-clients.rst says what it has to do",
+        " replaced; docs/howto/conformance-clients.rst says what it has to do",
     )
     client.add_argument(
         "--serve",

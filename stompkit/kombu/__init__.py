@@ -1,7 +1,7 @@
 """A transport of kombu, and therefore of Celery, for any broker that speaks STOMP.
 
 Importing this package registers the schemes ``stomp`` and ``stomps`` with kombu; see
-``docs/celery.rst``.
+``docs/howto/celery.rst``.
 """
 
 from stompkit._common.moved import renamed

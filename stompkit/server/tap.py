@@ -46,9 +46,9 @@ class Options(UsageOptions, AuthOptionMixin):
         "A STOMP 1.0, 1.1 and 1.2 broker with queues (/queue/NAME), topics (/topic/NAME), fan-out"
         " to several queues (/fanout/NAME) and dead letters (/dlq/NAME). With --data messages"
         " survive, without it all is in memory. Without --endpoint it listens on port 61613 of the"
-        " loopback interface only. Without --auth it asks nobody for a password. Everything that"
-        " can be set is in docs/configuration.rst, and in what `stompkit show-config` prints; what"
-        " the command line says stands over the file of --config, which is read again at SIGHUP."
+        " loopback interface only. Without --auth it asks nobody for a password. All settings are"
+        " in docs/reference/configuration.rst; `stompkit show-config` prints them. Options of the"
+        " command line override the file of --config, which is read again at SIGHUP."
         " To run it in the foreground: twist stompkit, or twistd --nodaemon stompkit."
     )
     optParameters = [  # noqa: RUF012 (read by usage.Options, which mutates a copy)
@@ -129,7 +129,7 @@ class Options(UsageOptions, AuthOptionMixin):
         """Serve the admin's HTTP on this Twisted endpoint; can be repeated.
 
         For example tcp:15613:interface=127.0.0.1, or unix:/run/stompkit-admin.sock; others need
-        a token, see [admin] in docs/configuration.rst.
+        a token, see [admin] in docs/reference/configuration.rst.
         """
         try:
             check_endpoint(description)

@@ -228,7 +228,7 @@ def _quirks(text: str | None, where: str) -> str | None:
         except ValueError as error:
             # The rules come last; their list is too long for a terminal.
             said = str(error).partition("\nrules: ")[0]
-            raise SettingsError(f"{where}: {said}\nrules: see docs/quirks.rst") from None
+            raise SettingsError(f"{where}: {said}\nrules: see docs/reference/quirks.rst") from None
     return text
 
 

@@ -266,7 +266,7 @@ def test_the_example_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_guide_shows_the_example() -> None:
     example = (ROOT / "examples" / "bridge" / "sites.toml").read_text()
-    shown = (ROOT / "docs" / "bridge.rst").read_text()
+    shown = (ROOT / "docs" / "howto" / "bridge.rst").read_text()
     assert (
         "".join(f"    {line}" if line.strip() else line for line in example.splitlines(True))
         in shown

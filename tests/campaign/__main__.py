@@ -41,7 +41,9 @@ def _options() -> argparse.Namespace:
     add("--again", action="store_true", help="run seeds also that have been run")
     add("--results", type=Path, default=_RESULTS, metavar="FILE", help="(default: %(default)s)")
     add("--sync", default="always", help="the broker's, to see what it is good for")
-    add("--into", type=Path, default=Path("docs"), help="report: the folder of the page")
+    add(
+        "--into", type=Path, default=Path("docs/explanation"), help="report: the folder of the page"
+    )
     return parser.parse_args()
 
 

@@ -1,7 +1,7 @@
 """Check that a history keeps the guarantees of the broker.
 
-The guarantees are those of ``docs/broker.rst`` and ``docs/storage.rst``. A violation is one of
-these:
+The guarantees are those of ``docs/reference/broker.rst`` and ``docs/explanation/storage.rst``. A
+violation is one of these:
 
 ``lost``      a message with a receipt is gone, and no client can have acknowledged it
 ``undone``    a message was redelivered after the confirmation of its acknowledgement

@@ -1,4 +1,6 @@
-"""Check the guarantees of ``docs/spool.rst`` for a spool and ``docs/bridge.rst`` for a bridge.
+"""Check the guarantees of a spool and of a bridge.
+
+``docs/reference/spool.rst`` and ``docs/howto/bridge.rst`` list them.
 
 A violation is one of these:
 

@@ -1,4 +1,4 @@
-"""Check a replica against the guarantees of ``docs/replication.rst``.
+"""Check a replica against the guarantees of ``docs/howto/replication.rst``.
 
 The source has numbered transactions, each of which describes its changes. At each look the replica
 must equal the source after some number of them. This number never decreases, and in the end all of

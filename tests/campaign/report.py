@@ -1,4 +1,4 @@
-"""A table and a diagram of the results of runs, for ``docs/campaign.rst``."""
+"""A table and a diagram of the results of runs, for ``docs/explanation/campaign.rst``."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def write_report(results: Results, folder: Path) -> int:
     _, end, after = rest.partition(_END)
     assert begin and end, f"{page} has lost the lines between which the table goes"
     page.write_text(f"{before}{_BEGIN}\n{table(verdicts)}\n{_END}{after}", encoding="utf-8")
-    drawn = folder / "pictures" / "campaign.svg"
+    drawn = folder.parent / "pictures" / "campaign.svg"
     drawn.parent.mkdir(parents=True, exist_ok=True)
     drawn.write_text(picture(verdicts), encoding="utf-8")
     print(page, drawn, sep="\n")

@@ -129,14 +129,16 @@ def test_a_report_goes_into_the_page(tmp_path: Path) -> None:
     results = Results(tmp_path / "results.jsonl")
     into = tmp_path / "docs"
     into.mkdir()
-    shutil.copyfile(ROOT / "docs" / "campaign.rst", into / "campaign.rst")
+    shutil.copyfile(ROOT / "docs" / "explanation" / "campaign.rst", into / "campaign.rst")
     results.add(verdict(1))
     for _ in range(2):
         made = run("report", "--results", str(results.path), "--into", str(into))
         assert made.returncode == 0, made.stderr
     page = (into / "campaign.rst").read_text(encoding="utf-8")
     assert page.count(table([verdict(1)])) == 1
-    assert (into / "pictures" / "campaign.svg").read_text(encoding="utf-8").startswith("<svg")
+    assert (
+        (into.parent / "pictures" / "campaign.svg").read_text(encoding="utf-8").startswith("<svg")
+    )
 
 
 def test_a_report_of_nothing_says_how_to_get_something(tmp_path: Path) -> None:

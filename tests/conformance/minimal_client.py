@@ -1,7 +1,7 @@
 """A client on a raw socket without faults; subclasses break one rule each.
 
-It behaves as docs/conformance-clients.rst requires of a program: in a thread, or as ``python -m
-tests.conformance.minimal_client HOST PORT CASE``.
+It behaves as docs/howto/conformance-clients.rst requires of a program: in a thread, or as ``python
+-m tests.conformance.minimal_client HOST PORT CASE``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A STOMP client written from the specifications alone, with switches for faults and variants.
 
-It behaves as ``docs/conformance-clients.rst`` requires of a program, and shares no code with the
-package. ``DEVIATIONS`` are switches that violate a statement; ``LIBERTIES`` are those that the
+It behaves as ``docs/howto/conformance-clients.rst`` requires of a program, and shares no code with
+the package. ``DEVIATIONS`` are switches that violate a statement; ``LIBERTIES`` are those that the
 specifications permit. A client has at most one switch.
 """
 

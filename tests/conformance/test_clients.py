@@ -364,7 +364,7 @@ def test_ports_follow_the_first_one(suite: Suite, serving: Callable[..., Serving
 
 
 def test_the_guide_shows_the_agent_and_names_the_others() -> None:
-    guide = (ROOT / "docs" / "conformance-clients.rst").read_text("utf-8")
+    guide = (ROOT / "docs" / "howto" / "conformance-clients.rst").read_text("utf-8")
     agents = ROOT / "conformance" / "clients" / "agents"
     _, _, code = (agents / "stompkit_testing.py").read_text("utf-8").split('"""', 2)
     shown = re.search(

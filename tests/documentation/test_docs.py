@@ -29,12 +29,12 @@ PACKAGE = Path(stompkit.__file__).parent
 #: The first page of the site has content that only Sphinx understands: test_site.py builds it.
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for path in [*ROOT.glob("*.rst"), *ROOT.glob("docs/*.rst")]
-    if path.name != "index.rst"
+    for path in [*ROOT.glob("*.rst"), *ROOT.glob("docs/**/*.rst")]
+    if path.name != "index.rst" and path.parent.name != "api"
 )
 #: Options of ``twistd stompkit``, with their dashes.
 OPTIONS = {f"--{name.rstrip('=')}" for name in Options().longOpt}
-BROKER, PROTOCOL = "docs/broker.rst", "docs/protocol.rst"
+BROKER, PROTOCOL = "docs/reference/broker.rst", "docs/reference/protocol.rst"
 
 
 class Example(NamedTuple):
@@ -313,7 +313,7 @@ def documented() -> list[str]:
 
 
 #: Calls that take a code, with the position of that argument.
-TAKE_CODE = {"Refused": 1, "refusal": 1, "fail": 1, "__init__": 1, "disconnect_all": 1}
+TAKE_CODE = {"RefusedError": 1, "refusal": 1, "fail": 1, "__init__": 1, "disconnect_all": 1}
 TAKE_CODE["disconnect"] = 2
 
 
@@ -381,6 +381,6 @@ def test_the_scenarios_of_spring_are_its_tests() -> None:
     path = ROOT / "tests" / "integration" / "test_spring.py"
     module = ast.parse(path.read_text(encoding="utf-8"))
     functions = [each.name for each in module.body if isinstance(each, ast.FunctionDef)]
-    [table] = section("docs/spring.rst", "what-is-tested").findall(nodes.table)
+    [table] = section("docs/howto/spring.rst", "what-is-tested").findall(nodes.table)
     named = [test.astext() for _, test in rows(table)]
     assert named == [each for each in functions if each.startswith("test_")]

@@ -14,7 +14,7 @@ from docutils import nodes
 from docutils.core import publish_doctree
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "guarantees.rst"
+PAGE = ROOT / "docs" / "explanation" / "guarantees.rst"
 TEST_ID = re.compile(r"(?P<file>[\w/]+\.py)::(?P<function>\w+)")
 
 

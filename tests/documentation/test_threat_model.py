@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "threat-model.rst").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "explanation" / "threat-model.rst").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"``(tests/[\w/]+\.py)::(\w+)``", TEXT)))
 
 

@@ -15,7 +15,7 @@ from tests.integration.clients.driver import LIBRARIES, LibraryMissing
 from tests.optional import report_missing
 
 FRAMES = 10_000
-PAGE = Path(__file__).parents[2] / "docs" / "fuzzing.rst"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "fuzzing.rst"
 STOMP_JS = LIBRARIES["stomp.js"]
 
 

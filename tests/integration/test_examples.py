@@ -17,7 +17,7 @@ from tests.effort import in_matrix
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "testing"
-GUIDE = ROOT / "docs" / "testing.rst"
+GUIDE = ROOT / "docs" / "howto" / "testing.rst"
 LONG_S = 240.0
 MOST_LINES = 20
 

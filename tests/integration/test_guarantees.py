@@ -1,4 +1,4 @@
-"""The guarantees in docs/guarantees.rst for a broker that is killed, full, stopped or waiting."""
+"""The guarantees of docs/explanation/guarantees.rst for a broker that ends, is full, or waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tutorial of docs/replication-replicas.rst, followed literally: two laptops and one broker."""
+"""The tutorial of docs/howto/replication-replicas.rst, followed line by line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from stompkit.testing import RunningBroker
 
-_GUIDE = Path(__file__).parents[2] / "docs" / "replication-replicas.rst"
+_GUIDE = Path(__file__).parents[2] / "docs" / "howto" / "replication-replicas.rst"
 _DEADLINE_S = 90.0
 
 

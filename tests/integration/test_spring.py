@@ -1,7 +1,7 @@
 """A Spring application whose STOMP relay is connected to the broker, and Spring's STOMP clients.
 
-The application is in ``spring``, with the pages that talk to it; docs/spring.rst has the table of
-these scenarios. All tests share two Java virtual machines, each with an instance of the
+The application is in ``spring``, with the pages that talk to it; docs/howto/spring.rst has the
+table of these scenarios. All tests share two Java virtual machines, each with an instance of the
 application, and one broker. Tests that break a broker or need other settings use separate ones.
 """
 

@@ -168,7 +168,7 @@ def announced(process: Process, path: Path) -> tuple[dict[str, Any], int]:
 
 
 def test_the_documentation_shows_the_example() -> None:
-    page = (EXAMPLES.parents[1] / "docs" / "websocket.rst").read_text(encoding="utf-8")
+    page = (EXAMPLES.parents[1] / "docs" / "howto" / "websocket.rst").read_text(encoding="utf-8")
     code = (EXAMPLES / "orders.mjs").read_text(encoding="utf-8")
     assert textwrap.indent(code, "    ") in page
 

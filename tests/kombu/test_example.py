@@ -50,7 +50,7 @@ print(shop.charge.delay("Ann").get(timeout={LONG_S}))
 
 
 def test_the_guide_shows_the_application() -> None:
-    guide = (ROOT / "docs" / "celery.rst").read_text(encoding="utf-8")
+    guide = (ROOT / "docs" / "howto" / "celery.rst").read_text(encoding="utf-8")
     shown = re.search(
         r"^\.\. examples/celery/shop\.py\n\n\.\. code-block:: python\n\n((?: .*\n|\n)*)",
         guide,
@@ -62,5 +62,5 @@ def test_the_guide_shows_the_application() -> None:
 
 
 def test_the_guide_names_all_options() -> None:
-    guide = (ROOT / "docs" / "celery.rst").read_text(encoding="utf-8")
+    guide = (ROOT / "docs" / "howto" / "celery.rst").read_text(encoding="utf-8")
     assert [each.name for each in fields(Options) if f"``{each.name}``" not in guide] == []

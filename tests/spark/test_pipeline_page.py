@@ -44,7 +44,7 @@ class Page:
             "shop.toml": f"{folder}/shop.toml",
         }
         self.blocks: list[str] = []
-        for block in tree("docs/pipeline.rst").findall(nodes.literal_block):
+        for block in tree("docs/howto/pipeline.rst").findall(nodes.literal_block):
             text = block.astext()
             for theirs, ours in others.items():
                 text = text.replace(theirs, ours)

@@ -20,7 +20,7 @@ from stompkit.testing._proxy.methods import FaultMethods
 from stompkit.testing.proxy import FaultScript, FaultScriptError, Proxy
 from tests.testing.test_proxy import Bench, Wire, cut_off, rest, take, turned_away
 
-DOCUMENTATION = Path(__file__).parents[2] / "docs" / "faults.rst"
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "howto" / "faults.rst"
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from tests.testing.quirks.talks import TALKS, Talk, broker_with, heard
 
 #: The modules whose dialogues are run; importing them registers the dialogues.
 MODULES = (of_several, of_activemq, of_artemis, of_coilmq, of_rabbitmq, of_spring)
-MANUAL = Path(__file__).parents[2] / "docs/quirks.rst"
+MANUAL = Path(__file__).parents[2] / "docs/reference/quirks.rst"
 PEER = IPv4Address("TCP", "127.0.0.1", 50_000)
 
 

@@ -15,9 +15,10 @@ Count = Annotated[int, Meta(ge=1)]
 
 
 class AdminSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A console, an API and metrics over HTTP for those who operate the broker; docs/admin.rst.
+    """A console, an API and metrics over HTTP for operators of the broker.
 
-    Whoever gets in may do everything. It is off unless it has endpoints.
+    Everybody who logs in may do everything. It is off unless it has endpoints.
+    docs/reference/admin.rst describes it.
     """
 
     endpoints: tuple[str, ...] = ()

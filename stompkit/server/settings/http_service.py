@@ -17,7 +17,10 @@ Count = Annotated[int, Meta(ge=1)]
 
 
 class HttpService(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A service that says who may come in and who may do what; docs/security.rst has the words."""
+    """An HTTP service that authenticates users and decides about their rights.
+
+    docs/howto/security.rst describes requests and answers.
+    """
 
     url: str
     """URL that questions are posted to."""

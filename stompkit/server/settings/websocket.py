@@ -15,7 +15,7 @@ Seconds = Annotated[float, Meta(ge=0)]
 
 
 class WebSocketListener(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A port for STOMP over WebSocket, for browsers above all; docs/websocket.rst has more.
+    """A port for STOMP over WebSocket, for browsers above all; docs/howto/websocket.rst has more.
 
     It takes ``pip install 'stompkit[websocket]'``.
     """

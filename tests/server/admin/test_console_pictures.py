@@ -13,7 +13,9 @@ from tests.browser import Chromium
 
 DOCS = Path(__file__).parents[3] / "docs"
 LIMIT_BYTES = 150 * 1024
-PICTURES = re.findall(r"image:: (\S+)", (DOCS / "console.rst").read_text(encoding="utf-8"))
+PICTURES = re.findall(
+    r"image:: (\S+)", (DOCS / "howto" / "console.rst").read_text(encoding="utf-8")
+)
 
 #: Script that returns the pixels of a picture, as a browser decodes them.
 COLOURS = """new Promise((done, failed) => {
@@ -32,13 +34,13 @@ COLOURS = """new Promise((done, failed) => {
 
 @pytest.mark.parametrize("picture", PICTURES)
 def test_picture_is_there_and_small(picture: str) -> None:
-    data = (DOCS / picture).read_bytes()
+    data = (DOCS / "howto" / picture).read_bytes()
     assert data.startswith(b"\x89PNG")
     assert len(data) < LIMIT_BYTES
 
 
 def test_every_picture_is_shown() -> None:
-    made = {f"pictures/{path.name}" for path in DOCS.glob("pictures/console-*.png")}
+    made = {f"../pictures/{path.name}" for path in DOCS.glob("pictures/console-*.png")}
     assert made == set(PICTURES)
 
 

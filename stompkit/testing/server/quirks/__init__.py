@@ -1,7 +1,7 @@
 """Deviations of other brokers, each a rule that can be enabled and disabled.
 
 ``stompkit-test --quirk rabbitmq,-receipt-order`` makes the broker behave as RabbitMQ does, except
-for one rule. A profile contains all rules of a broker; docs/quirks.rst lists them.
+for one rule. A profile contains all rules of a broker; docs/reference/quirks.rst lists them.
 """
 
 from stompkit.testing.server.quirks._catalogue import PROFILES, RULES

@@ -1,7 +1,7 @@
 """A waiting client is served as soon as its condition is fulfilled.
 
-Each test is a row of the table of waiting in docs/broker.rst: a client waits, and one of the events
-happens that end the wait. No other frame arrives, and time passes only where stated.
+Each test is a row of the table of waiting in docs/reference/broker.rst: a client waits, and one of
+the events happens that end the wait. No other frame arrives, and time passes only where stated.
 """
 
 from __future__ import annotations

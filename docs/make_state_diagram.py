@@ -19,31 +19,32 @@ __all__ = ["main"]
 _INTRODUCTION = """\
 .. Made by docs/make_state_diagram.py from stompkit/frames/_states.py: change that instead.
 
-The states of a session
-=======================
+Session states
+==============
 
-A connection is always in one of these states, the same at both ends but for the frames that are
-on their way. ``stompkit.frames.Session`` keeps it; the table that it goes by is
-``stompkit.frames.TRANSITIONS``.
+This page is for developers of clients and brokers. A connection is always in one of these states.
+Both ends have the same state, except for frames in transit. ``stompkit.frames.Session`` keeps the
+state, and ``stompkit.frames.TRANSITIONS`` is the table of transitions.
 """
 _TABLES = """\
-What each end may send
-----------------------
+Allowed frames
+--------------
 
-A frame that is not listed for its sender and the state is a protocol error: ``LocalProtocolError``
-where this end was about to send it, ``RemoteProtocolError`` where the other end has.
+A frame that is not listed for its sender and the state is a protocol error. ``Session`` raises
+``LocalProtocolError`` if this end is about to send it, and ``RemoteProtocolError`` if the other end
+sent it.
 
-The server may send MESSAGE and RECEIPT after the client's DISCONNECT, because they may have been
-on their way; the receipt for DISCONNECT itself comes then. Octets that reach a server after
-DISCONNECT, or either end after ERROR, are not read. The end of the stream leads to CLOSED from
-every state.
+* The server may send MESSAGE and RECEIPT after the client's DISCONNECT, because they may have been
+  in transit. The receipt for DISCONNECT follows them.
+* A server ignores bytes after DISCONNECT. Both ends ignore bytes after ERROR.
+* The end of the stream leads to CLOSED from every state.
 """
 _PICTURE = """\
-The picture
------------
+State diagram
+-------------
 
-``sessions.dot``, for ``dot -Tsvg``. Solid arrows are frames of the client, dashed ones of the
-server.
+The diagram is in ``sessions.dot``, for ``dot -Tsvg``. Solid arrows are frames of the client, dashed
+arrows are frames of the server.
 
 ::
 """

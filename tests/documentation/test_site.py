@@ -150,7 +150,7 @@ def test_the_comparison_says_what_the_suite_has_found() -> None:
     text = (ROOT / "docs/reference/conformance-results.rst").read_text(encoding="utf-8")
     lines = re.findall(r'^   ("[^"]+", \d{4}-.*)$', text, re.MULTILINE)
     found = {name: others for name, _, *others in csv.reader(lines, skipinitialspace=True)}
-    [table] = section(COMPARISON, "how-well-they-keep-to-the-specifications").findall(nodes.table)
+    [table] = section(COMPARISON, "conformance").findall(nodes.table)
     compared = [[cell.astext() for cell in row] for row in rows(table)]
     assert len(compared) == 8
     for name, *verdicts in compared:
@@ -163,7 +163,7 @@ def test_the_comparison_says_what_the_benchmarks_have_measured() -> None:
         return {row[0].astext(): [cell.astext() for cell in row[1:]] for row in rows(table)}
 
     measured = figures("docs/explanation/benchmarks-broker.rst", "side-by-side-with-others")
-    compared = figures(COMPARISON, "how-fast-they-are")
+    compared = figures(COMPARISON, "throughput")
     measured["queue 1:1, auto, 64 KiB"] = measured["queue 1:1, auto, 64 KiB"]
     assert len(compared) == 8
     for name, row in compared.items():

@@ -32,8 +32,8 @@ class Step:
 def steps() -> list[Step]:
     """Return the steps of the guide's first section."""
     found: list[Step] = []
-    section = _GUIDE.read_text("utf-8").partition("Two laptops\n---")[2]
-    section = section.partition("An application of your own\n---")[0]
+    section = _GUIDE.read_text("utf-8").partition("Quick start\n---")[2]
+    section = section.partition("Python API\n---")[0]
     for line in section.splitlines():
         told = re.fullmatch(r"    (\w+)\$ (.*)", line)
         if told is not None:

@@ -37,7 +37,7 @@ Types
 
 What the types of each source become: on the wire, in Redis and in search; and the columns that
 ``--create`` makes for them in each SQL database. A column that is there already may be another one,
-as long as it holds the value: see `Targets <replication-targets.rst>`__.
+as long as it holds the value: see `Sinks <replication-targets.rst>`__.
 
 .. contents::
    :local:

@@ -15,13 +15,19 @@ BIN := $(VENV)/bin
 # The day of the year, by which parts of the matrix lane take turns.
 TURN ?= $(shell date +%-j)
 SAY = @printf '\n== %s\n'
+, := ,
+# Install this package with extras, and print a dot for each line of pip's output.
+INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --editable '$(1)' \
+	| while read -r line; do printf .; done; echo
 
-.PHONY: help demo test test-all test-turn lint types compiled results campaign servers docs sbom \
-	audit clean
+.PHONY: help demo demo-spark test test-all test-turn lint types compiled results campaign servers \
+	docs sbom audit clean
 
 help:
-	@echo 'make demo    run the conformance suite on a broker; then a pipeline, from an application'
-	@echo '             over the broker and Spark to a replica and an event store, and back'
+	@echo 'make demo    the first minute: a broker with its console, the conformance suite, and a'
+	@echo '             database that is replicated through the broker'
+	@echo 'make demo-spark'
+	@echo '             a pipeline on Spark, from an application to a replica and an event store'
 	@echo 'make test    everything that has to pass: style, types, tests, compiled too, coverage'
 	@echo '             (SUITE=--help prints how to run a part of it; SERVERS=newest runs it on'
 	@echo '             the databases that make servers has fetched)'
@@ -41,11 +47,11 @@ help:
 	@echo 'Needs Python 3.11 or newer with venv; found: $(or $(PYTHON),none)'
 
 demo: $(VENV)/.demo
-	$(SAY) 'Conformance of a stompkit broker'
-	$(BIN)/python -m stompkit.conformance --quiet-time 0.1 \
-		--html report/conformance.html --json report/conformance.json
+	@$(BIN)/python examples/demo.py
+
+demo-spark: $(VENV)/.demo-spark
 	$(SAY) 'A pipeline: an application, its replica and its past'
-	$(BIN)/python examples/pipeline/story.py
+	@$(BIN)/python examples/pipeline/story.py
 
 test: $(VENV)/.dev
 	@$(BIN)/python -m tests.suite $(if $(SERVERS),--servers '$(SERVERS)') $(SUITE)
@@ -101,8 +107,13 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: setup.cfg | $(VENV)/bin/python
-	$(SAY) 'Installing stompkit'
-	$(BIN)/python -m pip install --quiet --editable '.[conformance,spark,java]'
+	$(SAY) 'Installing stompkit; a dot is a step of pip, about a hundred in all'
+	@$(call INSTALL,.[conformance$(,)admin$(,)replication])
+	@touch $@
+
+$(VENV)/.demo-spark: setup.cfg | $(VENV)/bin/python
+	$(SAY) 'Installing stompkit with Spark and a Java (400 MB); a dot is a step of pip'
+	@$(call INSTALL,.[conformance$(,)spark$(,)java])
 	@touch $@
 
 $(VENV)/.dev: setup.cfg | $(VENV)/bin/python

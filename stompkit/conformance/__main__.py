@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from io import TextIOWrapper
 from typing import NoReturn
 
+from stompkit._common.style import Style
 from stompkit.conformance import expectations as known
 from stompkit.conformance._badge import to_badge
 from stompkit.conformance._baseline import update_file
@@ -169,7 +170,16 @@ def _test(options: argparse.Namespace, selection: Selection) -> Exit:
     report = run_on_client(options, cases) if is_client else _run(options, selection, len(cases))
     if expected is not None:
         report.better_than_expected = known.compare(report.results, expected)
-    print("\n".join(summary_lines(report, strict=options.strict)))
+    print(
+        "\n".join(
+            summary_lines(
+                report,
+                strict=options.strict,
+                has_profile=options.profile,
+                style=Style(sys.stdout),
+            )
+        )
+    )
     _write_files(options, report, case_ids)
     status = exit_of(report, strict=options.strict)
     if status is Exit.HARNESS:

@@ -93,6 +93,12 @@ def parser() -> argparse.ArgumentParser:
     for name, what in _REPORTS.items():
         group.add_argument(f"--{name}", metavar="FILE", type=report_file, help=f"write {what}")
     group.add_argument(
+        "--profile",
+        action="store_true",
+        help="print the profile, too: what the target does where it has a choice; reports have it"
+        " in any case",
+    )
+    group.add_argument(
         "--schema", action="store_true", help="print the JSON Schema of --json and stop"
     )
     return made

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from itertools import zip_longest
 from textwrap import wrap
+from typing import Final
 
+from stompkit._common.style import Style
 from stompkit.conformance.report import Report, TargetInfo
 from stompkit.conformance.verdict import CaseResult, Ending, Verdict
 
@@ -14,6 +16,13 @@ __all__ = ["header_lines", "judgement", "summary_lines"]
 _WIDTH = 80
 _INDENT = "    "
 _GAP = 2
+_COLOURS: Final = {
+    Verdict.OK: "green",
+    Verdict.NON_STRICT: "yellow",
+    Verdict.FAILED: "red",
+    Verdict.UNSUPPORTED: "magenta",
+    Verdict.INFORMATIONAL: "cyan",
+}
 #: Maximum number of columns for the topics of the profile.
 _MOST_ABOUT = 38
 
@@ -28,19 +37,38 @@ def header_lines(target: TargetInfo, cases: int) -> list[str]:
     ]
 
 
-def summary_lines(report: Report, *, strict: bool) -> list[str]:
-    """Return the findings, the table of verdicts by chapter, the profile, and the judgement."""
+def summary_lines(report: Report, *, strict: bool, has_profile: bool, style: Style) -> list[str]:
+    """Return the findings, the table of verdicts by chapter, and the judgement.
+
+    With ``has_profile``, the profile follows the table.
+    """
     lines = [""]
     for result in report.results:
         if result.verdict in (Verdict.FAILED, Verdict.NON_STRICT):
             lines += [*_finding(result), ""]
     if missing := _missing(report):
         lines += [*missing, ""]
-    lines += [*_table(report), "", *_profile(report)]
+    lines += [*_table(report), ""]
+    if has_profile:
+        lines += _profile(report)
+    elif report.profile():
+        lines += [f"Profile: {len(report.profile())} observations; --profile prints them.", ""]
     lines += [f"better than expected: {case_id}" for case_id in report.better_than_expected]
     for sentence in judgement(report, strict=strict):
         lines += wrap(sentence, _WIDTH)
-    return lines
+    return [_painted(line, style) for line in lines]
+
+
+def _painted(line: str, style: Style) -> str:
+    """Return a line with its verdicts in colours, and the final sentence if nothing failed."""
+    if line.startswith("chapter"):
+        for verdict, colour in _COLOURS.items():
+            line = line.replace(f" {verdict}", " " + style(verdict, colour))
+        return line
+    for verdict, colour in _COLOURS.items():
+        if line.startswith(f"{verdict}  "):
+            return style(verdict, colour) + line.removeprefix(verdict)
+    return style(line, "green") if ", none failed" in line else line
 
 
 def judgement(report: Report, *, strict: bool) -> list[str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from stompkit._common.style import Style
 from stompkit.conformance._progress import Progress
 from stompkit.conformance._summary import summary_lines
 from stompkit.conformance.case import Case
@@ -47,14 +48,14 @@ ANY_CASE = Case(
 )
 
 
-def on_a_terminal(*arguments: str, cwd: Path) -> str:
+def on_a_terminal(*arguments: str, cwd: Path, no_color: str = "1") -> str:
     """Return everything that the command writes to a terminal of 80 columns."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     process = subprocess.Popen(
         [sys.executable, "-m", "stompkit.conformance", *arguments],
         cwd=cwd,
-        env=environment(TERM="xterm"),
+        env=environment(TERM="xterm", NO_COLOR=no_color),
         stdin=follower,
         stdout=follower,
         stderr=follower,
@@ -113,6 +114,19 @@ def test_terminal_counts_failures(serve: Serve, broker: RunningBroker, tmp_path:
     assert "1/2  1 failed  1.2/send/unprocessable-close" in said
 
 
+def test_terminal_has_colours(serve: Serve, broker: RunningBroker, tmp_path: Path) -> None:
+    server = serve(behind(OpenAfterError, broker.host, broker.port))
+    cases = ("1.1/send/unprocessable-close", "1.2/send/delivers")
+    text = on_a_terminal(
+        *("--mq", server.address, "--timeout", "0.5", "--jobs", "1"),
+        *cases,
+        cwd=tmp_path,
+        no_color="",
+    )
+    assert "\x1b[31mFAILED\x1b[0m  1.1/send/unprocessable-close" in text
+    assert " \x1b[32mOK\x1b[0m " in text
+
+
 class Terminal(StringIO):
     """A text stream that claims to be a terminal."""
 
@@ -154,7 +168,8 @@ def test_tables_fit() -> None:
         for chapter in chapters
     ]
     report.results[0].profile = {"NACK": "dead letter", "x" * 70: "y" * 200}
-    lines = summary_lines(report, strict=False)
+    style = Style(StringIO())
+    lines = summary_lines(report, strict=False, has_profile=True, style=style)
     assert max(map(len, lines)) <= 80
     head = lines.index(next(line for line in lines if line.startswith("chapter")))
     table = lines[head : lines.index("", head)]
@@ -163,6 +178,9 @@ def test_tables_fit() -> None:
     column = next(line for line in lines if line.startswith("profile")).index("what the target")
     [nack] = [line for line in lines if line.startswith("NACK")]
     assert nack[column:] == "dead letter"
+    short = summary_lines(report, strict=False, has_profile=False, style=style)
+    assert "Profile: 7 observations; --profile prints them." in short
+    assert not any(line.startswith("NACK") for line in short)
 
 
 def talks_at_length(line: Line) -> None:

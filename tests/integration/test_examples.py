@@ -72,3 +72,22 @@ def test_the_guide_names_all_options_and_capabilities() -> None:
     assert [option.flag for option in OPTIONS if f"``{option.flag}``" not in guide] == []
     table = guide.partition(".. capabilities\n")[2]
     assert [name for name in Capabilities.names if f"``{name}``" not in table] == []
+
+
+@pytest.mark.matrix
+def test_the_demo_shows_a_broker_its_verdicts_and_a_replicated_database(tmp_path: Path) -> None:
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    result = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "demo.py"), "--report", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=LONG_S,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    said = result.stdout
+    assert re.search(r"^Console  http://127\.0\.0\.1:\d+/", said, re.MULTILINE)
+    assert re.search(r"^\d+ cases, none failed", said, re.MULTILINE)
+    assert re.search(r"^delete a customer's orders +86 +86 ", said, re.MULTILINE)
+    assert (tmp_path / "conformance.html").stat().st_size > 0

@@ -18,7 +18,8 @@ from stompkit._commands.shared.broker_options import Broker
 from stompkit._commands.shared.message_lines import to_line
 from stompkit._commands.shared.progress import Progress
 from stompkit._commands.shared.session import InterruptedSessionError, Session, run
-from stompkit._commands.shared.text import Style, amount, shown
+from stompkit._commands.shared.text import amount, shown
+from stompkit._common.style import Style
 from stompkit.client import AckMode, Message, Subscription, SubscriptionEndedError
 from stompkit.frames import LocalProtocolError
 from stompkit.link import durable_subscription

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from stompkit._commands.shared.admin import ADMIN_HELP, Admin, add_admin_options, on_admin
 from stompkit._commands.shared.broker_options import positive
-from stompkit._commands.shared.text import Style, amount, json_line, shown
+from stompkit._commands.shared.text import amount, json_line, shown
+from stompkit._common.style import Style
 
 __all__ = ["main", "parser"]
 

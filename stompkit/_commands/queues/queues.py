@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from stompkit._commands.shared.admin import ADMIN_HELP, Admin, add_admin_options, on_admin
 from stompkit._commands.shared.broker_options import positive, seconds
-from stompkit._commands.shared.text import Style, aligned, shown, size
+from stompkit._commands.shared.text import aligned, shown, size
+from stompkit._common.style import Style
 
 __all__ = ["main", "parser"]
 

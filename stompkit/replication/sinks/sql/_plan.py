@@ -43,6 +43,11 @@ Kind = Literal[
 ]
 Columns = tuple[TargetColumn, ...]
 
+_NO_TABLE: Final = (
+    "the target has no such table. Create it there; --create does so only if the source reports"
+    " its columns, which an outbox does not"
+)
+
 
 @dataclass
 class Batch:
@@ -115,7 +120,7 @@ class Planner:
         if table is None:
             if self._on_missing == "ignore":
                 return
-            raise problem_with(changeset, change, "the target has no such table")
+            raise problem_with(changeset, change, _NO_TABLE)
         if table.engine_without_transactions:
             reason = f"the table's engine {table.engine_without_transactions} has no transactions"
             raise problem_with(changeset, change, reason)

@@ -1,0 +1,40 @@
+"""Colours in a terminal."""
+
+from __future__ import annotations
+
+import os
+from typing import Final, TextIO
+
+__all__ = ["Style"]
+
+_CODES: Final = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
+}
+
+
+class Style:
+    """Colours, if a stream is a terminal that supports them."""
+
+    def __init__(self, stream: TextIO, choice: str = "auto") -> None:
+        """Inspect the stream; ``choice`` is ``auto``, ``always`` or ``never``.
+
+        With ``auto``, a non-empty environment variable NO_COLOR disables colours.
+        """
+        is_wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        is_auto = choice == "auto"
+        #: True if colours are enabled.
+        self.is_on: Final = (is_wanted and stream.isatty()) if is_auto else choice == "always"
+
+    def __call__(self, text: str, *names: str) -> str:
+        """Return a text in colours, or unchanged."""
+        if not self.is_on or not names or not text:
+            return text
+        codes = ";".join(_CODES[name] for name in names)
+        return f"\x1b[{codes}m{text}\x1b[0m"

@@ -205,7 +205,7 @@ def test_every_setting_that_bounds_something_is_in_the_table_of_limits() -> None
 
 
 def test_the_sizes_of_frames_are_the_defaults() -> None:
-    [table] = section(PROTOCOL, "sizes-of-frames").findall(nodes.table)
+    [table] = section(PROTOCOL, "frame-sizes").findall(nodes.table)
     for number, limits in ((1, BEFORE_LOGIN), (2, AFTER_LOGIN)):
         written = {
             row[0].astext(): int(row[number].astext().replace(",", "")) for row in rows(table)
@@ -276,7 +276,7 @@ def is_like(frame: Frame, written: Frame) -> bool:
 
 def spellings() -> Iterator[tuple[str, str, str, str]]:
     """Yield dialect, spelling, our name and remarks of each line of the tables of dialects."""
-    for table in section(BROKER, "names-of-other-brokers").findall(nodes.table):
+    for table in section(BROKER, "dialects-of-other-brokers").findall(nodes.table):
         [head] = table.findall(nodes.thead)
         dialect = re.findall(r'dialect = "(\w+)"', head.astext())[0]
         for theirs, ours, remarks in rows(table):
@@ -306,7 +306,7 @@ def documented() -> list[str]:
     """Return the words in the first column of all tables of codes."""
     return [
         word
-        for table in section(PROTOCOL, "codes").findall(nodes.table)
+        for table in section(PROTOCOL, "error-codes").findall(nodes.table)
         for row in rows(table)
         for word in literals(row[0])
     ]
@@ -366,7 +366,7 @@ def test_every_code_that_can_be_sent_is_explained_once_and_no_other() -> None:
 def test_every_code_that_a_frame_can_get_is_in_the_tables() -> None:
     named = [
         code
-        for paragraph in section(PROTOCOL, "frames-of-the-client").findall(nodes.paragraph)
+        for paragraph in section(PROTOCOL, "client-frames").findall(nodes.paragraph)
         if paragraph.astext().startswith("Codes")
         for code in literals(paragraph)
     ]

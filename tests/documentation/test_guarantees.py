@@ -129,7 +129,7 @@ def test_each_chapter_says_what_is_not_promised() -> None:
             texts = [
                 node.astext() for node in section.children if isinstance(node, nodes.paragraph)
             ]
-            assert "Not promised:" in texts, section.children[0].astext()
+            assert "Not guaranteed:" in texts, section.children[0].astext()
 
 
 @pytest.mark.parametrize(

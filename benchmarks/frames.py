@@ -1,17 +1,20 @@
-"""How fast frames are read and written, beside the other STOMP libraries for Python.
+"""Measurements of the speed of encoding and decoding, for stompkit and other Python libraries.
 
-All get the same octets in the same chunks, through the entry that their own transports use, and
-what they make of them is checked first: who gets a frame wrong has no figure but the reason. In
-each round all take their turn, beginning with another one; shown are the median and the extremes
-of the processor time per frame, with the garbage collector off. Compare the figures of one run,
-never those of two. To try a change::
+All libraries get the same bytes in the same chunks, through the function that their transports use.
+The program first checks the result of each library. A library with a wrong result has no figure
+but the reason. In each round all libraries are measured, in a rotating order. The figures are the
+median, minimum and maximum of the CPU time per frame, with the garbage collector disabled. Compare
+only figures of one run. To measure the effect of a change::
 
     python benchmarks/frames.py --rounds 5 --shape many --shape split
 
-A body of 1 MiB is read in chunks of 64 KiB; writing has no chunks. stomp.py reads by its
-transport's loop, with the chunks for a socket and a process_frame that only counts. stomper knows
-STOMP 1.1 (the others are used with 1.2), needs LF after NUL and deals in text: octets are decoded
-and encoded for it. coilmq has no escapes and takes no chunk that ends within a frame's headers.
+A body of 1 MiB is decoded in chunks of 64 KiB; encoding has no chunks. The libraries differ:
+
+* stomp.py is measured with the loop of its transport. The chunks replace a socket, and
+  ``process_frame`` only counts.
+* stomper supports STOMP 1.1; the others are used with 1.2. It needs LF after NUL and works on text,
+  so bytes are decoded and encoded for it.
+* coilmq has no escapes and does not accept a chunk that ends within the headers of a frame.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ from typing import Any, Final, NamedTuple
 
 from stompkit import __version__
 from stompkit.frames import Frame, FrameDecoder, encode
+
+TITLE: Final = "Benchmarks of encoding and decoding"
 
 Parts = tuple[str, dict[str, str], bytes]  # command, headers, body
 #: Reads chunks, appends the library's frames to the deque and returns their number.
@@ -246,7 +251,7 @@ def line(row: Row) -> str:
 
 def report(made: dict[str, Any]) -> str:
     """Return the tables in reStructuredText, with the explanations for readers."""
-    text = ["Reading and writing frames", "=" * 26, "", str(__doc__)]
+    text = [TITLE, "=" * len(TITLE), "", str(__doc__)]
     text += ["Made by ``{command}`` with {python} on {cores} cores.".format(**made)]
     text += [f"{name} {number}." for name, number in made["versions"].items()]
     text += [f"{name} is missing: ``pip install {name}``." for name in made["missing"]]

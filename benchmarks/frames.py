@@ -78,14 +78,14 @@ class Shape(NamedTuple):
 
 _ESCAPED = (("link", "https://example.org:8443/1"), ("file", "C:\\in"), ("note", "one\ntwo"))
 SHAPES: Final = {
-    "body-100": Shape("100-octet body"),
+    "body-100": Shape("100-byte body"),
     "body-1k": Shape("1 KiB body", 1_024),
     "headers-20": Shape("20 headers", headers=20),
     "escaped": Shape("3 escaped headers", extra=_ESCAPED),
     "body-1m": Shape("1 MiB body", 1 << 20, frames=16, chunk_bytes=1 << 16),
     "many": Shape("500 frames per chunk", frames_per_chunk=500),
     "flood": Shape("20,000 frames, 1 chunk", frames=20_000, frames_per_chunk=20_000),
-    "split": Shape("64-octet chunks", chunk_bytes=64),
+    "split": Shape("64-byte chunks", chunk_bytes=64),
 }
 _parts: Final = attrgetter("command", "headers", "body")
 

@@ -34,8 +34,8 @@ from sqlalchemy import create_engine, text
 
 from benchmarks._process import Process, need_proc, processes
 from benchmarks._report import Figure, broken, make_parser, positive, progress, report, unusable
-from stompkit.replication.events import RowChange as Change
-from stompkit.replication.events import Source, encode, make_changeset
+from stompkit.replication.model.events import RowChange as Change
+from stompkit.replication.model.events import Source, encode, make_changeset
 from stompkit.spark import spark_session
 from stompkit.spark.apply import Applied, applier
 from stompkit.spool import Record, SpoolWriter

@@ -27,8 +27,8 @@ from typing import Final
 from benchmarks._process import start
 from benchmarks._report import Figure, broken, make_parser, positive, progress, report
 from stompkit.link import BrokerUrl
-from stompkit.replication.events import RowChange, Source, make_changeset
-from stompkit.replication.frames import packets
+from stompkit.replication.model.events import RowChange, Source, make_changeset
+from stompkit.replication.model.frames import packets
 from stompkit.spark.jobs import Pipeline
 from stompkit.spark.jobs.settings import parse
 from stompkit.testing import RunningBroker

@@ -31,8 +31,8 @@ from pyspark.sql.types import StructType
 
 from benchmarks._process import need_proc, processes
 from benchmarks._report import Figure, broken, make_parser, positive, progress, report
-from stompkit.replication.events import RowChange, Source, make_changeset
-from stompkit.replication.frames import packets
+from stompkit.replication.model.events import RowChange, Source, make_changeset
+from stompkit.replication.model.frames import packets
 from stompkit.spark import spark_session
 from stompkit.spark._batch import BatchReader
 from stompkit.spark._options import SourceOptions

@@ -45,8 +45,8 @@ from stompkit.replica.clock import HybridClock
 from stompkit.replica.data.sql import SqlData
 from stompkit.replica.signed import SignedChangeset
 from stompkit.replica.store import Store
-from stompkit.replication.events import Changeset, Revision, RowChange, Source
-from stompkit.replication.values import Value
+from stompkit.replication.model.events import Changeset, Revision, RowChange, Source
+from stompkit.replication.model.values import Value
 from stompkit.testing import RunningBroker
 from tests.replica.notes import make_engine, sqlite_url
 

@@ -28,14 +28,14 @@ from sqlalchemy.orm import sessionmaker
 
 from benchmarks._report import Bound, Figure, make_parser, positive, progress, report
 from stompkit.link import Link
-from stompkit.replication.events import RowChange
-from stompkit.replication.frames import packets
-from stompkit.replication.publication import Publication
-from stompkit.replication.publishers.mysql import MysqlPublisher
-from stompkit.replication.publishers.outbox import Outbox
-from stompkit.replication.publishers.relay import OutboxRelay
-from stompkit.replication.subscribers.stomp import stomp_sub
-from stompkit.replication.tables import Tables
+from stompkit.replication.model.events import RowChange
+from stompkit.replication.model.frames import packets
+from stompkit.replication.model.tables import Tables
+from stompkit.replication.sinks.forwarders.stomp import stomp_sub
+from stompkit.replication.sources.mysql import MysqlPublisher
+from stompkit.replication.sources.outbox import Outbox
+from stompkit.replication.sources.publication import Publication
+from stompkit.replication.sources.relay import OutboxRelay
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from tests.servers import MariaDb, ServerMissing
 

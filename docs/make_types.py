@@ -20,11 +20,11 @@ import msgspec
 from sqlalchemy import Dialect
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
-from stompkit.replication.publishers.mysql._catalogue import type_of
-from stompkit.replication.publishers.postgres._values import described
+from stompkit.replication.model.values import Interval, Json, NoDate, to_json
 from stompkit.replication.sinks.search._documents import document
 from stompkit.replication.sinks.sql._schema import SourceColumn, column_type
-from stompkit.replication.values import Interval, Json, NoDate, to_json
+from stompkit.replication.sources.mysql._tables.catalogue import type_of
+from stompkit.replication.sources.postgres._values import described
 
 __all__ = ["MYSQL", "POSTGRESQL", "main"]
 

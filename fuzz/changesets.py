@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from fuzz._driver import main
-from stompkit.replication.events import EventError, decode, encode, encode_parts
-from stompkit.replication.frames import Reassembler, packets
+from stompkit.replication.model.events import EventError, decode, encode, encode_parts
+from stompkit.replication.model.frames import Reassembler, packets
 
 __all__ = ["SEEDS", "check"]
 

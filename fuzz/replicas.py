@@ -8,8 +8,8 @@ from typing import Final
 from fuzz._driver import main
 from stompkit.replica.messages import Message, MessageError, Unpacker, pack
 from stompkit.replica.signed import SignedChangeset
-from stompkit.replication.events import EventError
-from stompkit.replication.values import InvalidValueError
+from stompkit.replication.model.events import EventError
+from stompkit.replication.model.values import InvalidValueError
 
 __all__ = ["SEEDS", "check"]
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from sqlalchemy import ForeignKey, create_engine, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
-from stompkit.replication.publishers import Outbox, OutboxRelay
-from stompkit.replication.subscribers import stomp_sub
+from stompkit.replication.sinks.forwarders import stomp_sub
+from stompkit.replication.sources import Outbox, OutboxRelay
 from stompkit.spark import spark_session
 from stompkit.spark.eventstore import SparkEventStore
 from stompkit.spark.jobs import Pipeline, load

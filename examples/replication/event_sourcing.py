@@ -14,7 +14,7 @@ from pathlib import Path
 from sqlalchemy import create_engine, event
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
 
-from stompkit.replication.eventsourcing import (
+from stompkit.replication.eventstore import (
     recover,
     redis_es_sub,
     sql_es_sub,

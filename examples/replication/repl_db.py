@@ -13,10 +13,10 @@ from pathlib import Path
 from sqlalchemy import String, create_engine, select, update
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
-from stompkit.replication.events import Changeset
-from stompkit.replication.publishers import sqlalchemy_pub
-from stompkit.replication.signals import CHANGESET
+from stompkit.replication.model.events import Changeset
+from stompkit.replication.model.signals import CHANGESET
 from stompkit.replication.sinks.sql import SqlSink
+from stompkit.replication.sources import sqlalchemy_pub
 
 
 class Base(DeclarativeBase):

@@ -15,9 +15,9 @@ from decimal import Decimal
 from sqlalchemy import create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
 
-from stompkit.replication.feeder import Feeder
-from stompkit.replication.publishers import sqlalchemy_pub
+from stompkit.replication.jobs.feeder import Feeder
 from stompkit.replication.sinks.search import SearchSink
+from stompkit.replication.sources import sqlalchemy_pub
 
 
 class Base(DeclarativeBase):

@@ -15,8 +15,8 @@ from redis import Redis
 from sqlalchemy import create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
-from stompkit.replication.publishers import sqlalchemy_pub
-from stompkit.replication.replicators import QueueReplicator
+from stompkit.replication.sources import sqlalchemy_pub
+from stompkit.replication.workers import QueueReplicator
 
 
 class Base(DeclarativeBase):

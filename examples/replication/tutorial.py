@@ -7,8 +7,8 @@ from threading import Event, Thread
 from sqlalchemy import ForeignKey, create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
 
-from stompkit.replication.publishers import Outbox, OutboxRelay, sqlalchemy_pub
-from stompkit.replication.signals import CHANGESET, signal
+from stompkit.replication.model.signals import CHANGESET, signal
+from stompkit.replication.sources import Outbox, OutboxRelay, sqlalchemy_pub
 
 
 class Base(DeclarativeBase):

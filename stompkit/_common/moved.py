@@ -1,10 +1,10 @@
-"""Old names of packages and of what they export."""
+"""Old names of modules and of what they export."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -15,17 +15,13 @@ from typing import Any
 __all__ = ["moved", "renamed"]
 
 
-def moved(old: str, new: str) -> None:
-    """Make the package *old* and its modules stand for *new*, with a DeprecationWarning.
+def moved(package: str, modules: Mapping[str, str]) -> None:
+    """Make old names of a package's modules importable, with a DeprecationWarning.
 
-    To be called by the module that is left in the old place. Each module is loaded once, whatever
-    name it is imported by.
+    *modules* maps old names, relative to the package, to absolute new ones. The modules inside of a
+    moved package are moved with it. Each module is loaded once, whatever name it is imported by.
     """
-    warnings.warn(
-        f"{old} is {new} now; the old name goes with 2.0", DeprecationWarning, stacklevel=3
-    )
-    sys.meta_path.insert(0, _Finder(old, new))
-    sys.modules[old] = import_module(new)
+    sys.meta_path.insert(0, _Finder({f"{package}.{old}": new for old, new in modules.items()}))
 
 
 def renamed(module: str, **names: str) -> None:
@@ -53,16 +49,31 @@ def renamed(module: str, **names: str) -> None:
 
 
 class _Finder(MetaPathFinder, Loader):
-    def __init__(self, old: str, new: str) -> None:
-        self._old = old
-        self._new = new
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        self._modules = modules
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        return spec_from_loader(name, self) if name.startswith(f"{self._old}.") else None
+        return spec_from_loader(name, self) if self._new_name(name) else None
 
     def exec_module(self, module: ModuleType) -> None:
-        # The import system uses the module found here after this call returns.
         name = module.__name__
-        sys.modules[name] = import_module(self._new + name.removeprefix(self._old))
+        new = self._new_name(name)
+        assert new is not None
+        if name in self._modules:
+            warnings.warn(
+                f"{name} is {new} now; the old name goes with 2.0", DeprecationWarning, stacklevel=2
+            )
+        # The import system uses the module found here after this call returns.
+        sys.modules[name] = import_module(new)
+
+    def _new_name(self, name: str) -> str | None:
+        """Return the new name of a moved module, or of a module inside of it."""
+        inner = ""
+        while name not in self._modules:
+            name, dot, last = name.rpartition(".")
+            if not dot:
+                return None
+            inner = f".{last}{inner}"
+        return self._modules[name] + inner

@@ -16,7 +16,7 @@ from stompkit._common.retry import Backoff
 from stompkit.link import Delivery, Inbox, Link, LinkClosedError, durable_subscription
 from stompkit.replica._channel import Channel
 from stompkit.replica._mailbox import Mailbox
-from stompkit.replication.frames import Packet
+from stompkit.replication.model.frames import Packet
 
 __all__ = ["Arrival", "ChannelConnection"]
 

@@ -12,8 +12,8 @@ import msgspec
 from stompkit.replica.rows import Conflict
 from stompkit.replica.rules import TableRules
 from stompkit.replica.store import RowRecord
-from stompkit.replication.events import Action, RowChange
-from stompkit.replication.values import Value
+from stompkit.replication.model.events import Action, RowChange
+from stompkit.replication.model.values import Value
 
 __all__ = ["RowConflicts", "decision", "row_conflicts"]
 

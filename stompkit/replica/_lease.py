@@ -13,7 +13,7 @@ from uuid import uuid4
 from sqlalchemy import select
 
 from stompkit.replica.store import Store, Tx
-from stompkit.replication.publishers.outbox_tables import database_clock
+from stompkit.replication.sources.outbox_tables import database_clock
 
 __all__ = ["Lease", "LeaseLostError", "ReplicaInUseError"]
 

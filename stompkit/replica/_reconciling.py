@@ -14,8 +14,8 @@ import msgspec
 from stompkit.replica.applier import Applier
 from stompkit.replica.data.sql import RowFilter
 from stompkit.replica.store import Reader, Store, Tx, row_id
-from stompkit.replication.events import RowChange
-from stompkit.replication.values import Json, Value, same_document, to_json
+from stompkit.replication.model.events import RowChange
+from stompkit.replication.model.values import Json, Value, same_document, to_json
 
 __all__ = ["Difference", "differences", "import_rows"]
 

@@ -1,6 +1,6 @@
 """Capture of committed session changes as changesets of this node, in the same transaction.
 
-The session's changes are recorded as in :mod:`~stompkit.replication.publishers.session`. They are
+The session's changes are recorded as in :mod:`~stompkit.replication.sources.session`. They are
 numbered and stored immediately before the commit. Nothing can be flushed after that, so a
 transaction is one changeset. The lock that orders all changes of a replica is held only briefly.
 """
@@ -21,10 +21,10 @@ from stompkit._common.moved import renamed
 from stompkit.replica.applier import Applier
 from stompkit.replica.nodes import known_node
 from stompkit.replica.store import Store
-from stompkit.replication.events import RowChange
-from stompkit.replication.publishers.session import Converters, UnseenChangeError
-from stompkit.replication.publishers.session.recording import Bulk, Recording
-from stompkit.replication.publishers.session.watch import SessionFactory, Watch
+from stompkit.replication.model.events import RowChange
+from stompkit.replication.sources.session import Converters, UnseenChangeError
+from stompkit.replication.sources.session.recording import Bulk, Recording
+from stompkit.replication.sources.session.watch import SessionFactory, Watch
 
 __all__ = ["AUTHOR", "COMMENT", "Capture", "ReadOnlyReplicaError"]
 
@@ -56,7 +56,7 @@ class Capture:
     ) -> None:
         """Watch a session factory, as the session publisher does.
 
-        ``tables`` are names as in :attr:`~stompkit.replication.events.RowChange.name`, ``engine``
+        ``tables`` are names as in :attr:`~stompkit.replication.RowChange.name`, ``engine``
         is that of the store. Sessions may also use other databases, and other engines of this
         one. ``on_commit`` is called after each commit of changes. Raises TypeError and ValueError
         as the session publisher does.

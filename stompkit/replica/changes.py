@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from stompkit.replication.events import Action, RowChange
-from stompkit.replication.values import Value, to_json
+from stompkit.replication.model.events import Action, RowChange
+from stompkit.replication.model.values import Value, to_json
 
 __all__ = ["expanded", "told"]
 

@@ -23,7 +23,7 @@ from stompkit.replica.identity import branch_of, is_origin
 from stompkit.replica.problems import MessageError
 from stompkit.replica.signed import SignedChangeset
 from stompkit.replica.signing import Signer, UntrustedError, Verifier
-from stompkit.replication.frames import Packet
+from stompkit.replication.model.frames import Packet
 
 __all__ = [
     "CONTENT_TYPE",

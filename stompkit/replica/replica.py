@@ -28,9 +28,9 @@ from stompkit.replica.settings import ReplicaSettings
 from stompkit.replica.signed import SignedChangeset
 from stompkit.replica.store import Store, Tx, row_id
 from stompkit.replica.vectors import Dot, parse_dot
-from stompkit.replication.events import Changeset, RowChange
-from stompkit.replication.publishers.session.watch import SessionFactory
-from stompkit.replication.values import Value
+from stompkit.replication.model.events import Changeset, RowChange
+from stompkit.replication.model.values import Value
+from stompkit.replication.sources.session.watch import SessionFactory
 
 __all__ = ["Replica"]
 

@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple, get_args
 import msgspec
 
 from stompkit._common.moved import renamed
-from stompkit.replication.values import InvalidValueError, Value, to_json
+from stompkit.replication.model.values import InvalidValueError, Value, to_json
 
 __all__ = [
     "Candidate",

@@ -17,7 +17,7 @@ from stompkit.replica._channel import Channel as Port
 from stompkit.replica.compaction import Retention
 from stompkit.replica.engine import EngineSettings
 from stompkit.replica.identity import check_branch_id
-from stompkit.replication.tables import Tables
+from stompkit.replication.model.tables import Tables
 
 __all__ = ["Channel", "ChannelSettingsError", "Direction", "Hosts", "Port", "ReplicaSettings"]
 
@@ -151,7 +151,7 @@ class ReplicaSettings:
 
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
-    """Patterns of replicated tables, as in :class:`~stompkit.replication.tables.Tables`.
+    """Patterns of replicated tables, as in :class:`~stompkit.replication.model.tables.Tables`.
 
     Excluded changes are not applied here; changesets are still stored and forwarded whole.
     """

@@ -16,7 +16,7 @@ import msgspec
 from stompkit.replica.identity import branch_of, is_origin
 from stompkit.replica.problems import MessageError
 from stompkit.replica.signing import SIGNATURE_BYTES, Signer, Verifier
-from stompkit.replication.events import Changeset, EventError, RowChange, decode, encode
+from stompkit.replication.model.events import Changeset, EventError, RowChange, decode, encode
 
 __all__ = ["SignedChangeset"]
 
@@ -58,8 +58,8 @@ class SignedChangeset:
     def make(cls, changeset: Changeset, signer: Signer | None = None) -> SignedChangeset:
         """Encode and sign a changeset; its own id is ignored.
 
-        Raises :class:`~stompkit.replication.events.EventError` if other nodes would refuse it,
-        and :class:`~stompkit.replication.values.InvalidValueError`.
+        Raises :class:`~stompkit.replication.EventError` if other nodes would refuse it,
+        and :class:`~stompkit.replication.model.values.InvalidValueError`.
         """
         if changeset.id:
             changeset = msgspec.structs.replace(changeset, id="")
@@ -101,7 +101,7 @@ class SignedChangeset:
     def changeset(self) -> Changeset:
         """Decoded changeset, with its id.
 
-        Raises :class:`~stompkit.replication.events.EventError` if the body is malformed, or not
+        Raises :class:`~stompkit.replication.EventError` if the body is malformed, or not
         one that a replica makes.
         """
         if self._changeset is None:

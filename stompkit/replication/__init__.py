@@ -4,8 +4,8 @@ The unit of replication is a :class:`Changeset`: all changes of one transaction.
 splits it into STOMP frames, and a :class:`Reassembler` joins them again.
 """
 
-from stompkit._common.moved import renamed
-from stompkit.replication.events import (
+from stompkit._common.moved import moved, renamed
+from stompkit.replication.model.events import (
     Action,
     Changeset,
     EventError,
@@ -16,8 +16,8 @@ from stompkit.replication.events import (
     make_changeset,
     schema,
 )
-from stompkit.replication.frames import Packet, Reassembler, packets
-from stompkit.replication.values import InvalidValueError, Row, Value
+from stompkit.replication.model.frames import Packet, Reassembler, packets
+from stompkit.replication.model.values import InvalidValueError, Row, Value
 
 __all__ = [
     "Action",
@@ -41,4 +41,26 @@ renamed(
     __name__,
     EventProblem="EventError",
     ValueProblem="InvalidValueError",
+)
+
+moved(
+    __name__,
+    {
+        "events": "stompkit.replication.model.events",
+        "eventsourcing": "stompkit.replication.eventstore",
+        "eventsourcing.publisher": "stompkit.replication.eventstore.source",
+        "eventsourcing.redis_sub": "stompkit.replication.eventstore.redis_sink",
+        "eventsourcing.subscriber": "stompkit.replication.eventstore.sink",
+        "feeder": "stompkit.replication.jobs.feeder",
+        "frames": "stompkit.replication.model.frames",
+        "offsets": "stompkit.replication.sources.offsets",
+        "publication": "stompkit.replication.sources.publication",
+        "publishers": "stompkit.replication.sources",
+        "replica": "stompkit.replica",
+        "replicators": "stompkit.replication.workers",
+        "signals": "stompkit.replication.model.signals",
+        "subscribers": "stompkit.replication.sinks.forwarders",
+        "tables": "stompkit.replication.model.tables",
+        "values": "stompkit.replication.model.values",
+    },
 )

@@ -1,8 +1,8 @@
 """Messages with changesets as one row for each change.
 
 Values are not parsed: a row's key and its columns before and after remain the JSON of the message,
-with the types of :mod:`stompkit.replication.values`. A message that is not a changeset also becomes
-a row, with the operation ``unreadable`` and the error in the column ``problem``.
+with the types of :mod:`stompkit.replication.model.values`. A message that is not a changeset also
+becomes a row, with the operation ``unreadable`` and the error in the column ``problem``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stompkit.replication.events import FORMAT, EventError
+from stompkit.replication.model.events import FORMAT, EventError
 from stompkit.spark._columns import BATCH_BYTES, BATCH_ROWS, CHANGES
 from stompkit.spark._parts import (
     NULL,

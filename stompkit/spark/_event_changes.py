@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stompkit.replication.events import FORMAT, Source
+from stompkit.replication.model.events import FORMAT, Source
 from stompkit.spark._documents import document, values
 from stompkit.spark._event_rows import EVENTS, HISTORY, digest_of
 from stompkit.spark.fence import Fence, beyond, moved, ranges_of
@@ -63,7 +63,7 @@ class _Change(msgspec.Struct, omit_defaults=True):
 
 
 class _Envelope(msgspec.Struct):
-    """A changeset in the format that :func:`stompkit.replication.events.decode` reads."""
+    """A changeset in the format that :func:`stompkit.replication.model.events.decode` reads."""
 
     format: int
     id: str

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 
-from stompkit.replication.eventsourcing.store import Namespace
+from stompkit.replication.eventstore.store import Namespace
 from stompkit.spark._event_changes import Intake
 from stompkit.spark._event_files import Entry, Folder
 from stompkit.spark._event_rows import EVENTS, write

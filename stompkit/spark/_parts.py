@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stompkit.replication.events import FORMAT, Action, EventError, decode
+from stompkit.replication.model.events import FORMAT, Action, EventError, decode
 from stompkit.spool import Block, DataLostError, Texts
 
 __all__ = [
@@ -107,7 +107,7 @@ _OPENING, _CLOSING = b"{}"
 def read_envelope(body: memoryview) -> Envelope:
     """Parse the JSON of a changeset, but not its values.
 
-    Raises :class:`~stompkit.replication.events.EventError`.
+    Raises :class:`~stompkit.replication.model.events.EventError`.
     """
     try:
         return _DECODER.decode(body)
@@ -212,7 +212,7 @@ class Assembly:
         """Add a part of ``size`` bytes with the headers ``part``.
 
         Returns the changeset that it completes, or None. Raises
-        :class:`~stompkit.replication.events.EventError`.
+        :class:`~stompkit.replication.model.events.EventError`.
         """
         number, of = (_number(text) for text in part)
         if number > of:

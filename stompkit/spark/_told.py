@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from stompkit.replication.events import RowChange
+from stompkit.replication.model.events import RowChange
+from stompkit.replication.model.values import InvalidValueError, row_from_json
 from stompkit.replication.sinks.sql.parts import (
     ColumnChanges,
     SchemaError,
     changes_of,
     columns_of,
 )
-from stompkit.replication.values import InvalidValueError, row_from_json
 from stompkit.spark._states import Document, StateError
 from stompkit.spark.targets.base import NewColumn
 

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from stompkit._common.moved import renamed
-from stompkit.replication.eventsourcing.store import DEFAULT_TTL_S, EventStore, Namespace
+from stompkit.replication.eventstore.store import DEFAULT_TTL_S, EventStore, Namespace
 from stompkit.spark._event_changes import COLUMNS, HISTORY_COLUMNS
 from stompkit.spark._event_files import BrokenStoreError, Entry, Folder, Listing, Move
 from stompkit.spark._event_index import Index
@@ -76,7 +76,7 @@ class SparkEventStore(EventStore):
         Merged files stay for ``keep_s`` seconds for their readers, and unlisted files of an
         addition may be as old when it completes. This must be longer than any query or batch of
         Spark. Without ``sync`` no write waits for the disk, and a power failure may damage the
-        store. See :class:`~stompkit.replication.eventsourcing.store.EventStore` for the other
+        store. See :class:`~stompkit.replication.eventstore.store.EventStore` for the other
         arguments.
         """
         super().__init__(

@@ -16,7 +16,7 @@ import pytest
 
 from stompkit.bridge import HOPS, ID
 from stompkit.link import Delivery
-from stompkit.replication.frames import Packet
+from stompkit.replication.model.frames import Packet
 from stompkit.testing import BrokerMissingError, LaunchConfig, RunningBroker, launch
 from stompkit.testing._launching.polling import wait_until
 from stompkit.testing.plugin import settings_of

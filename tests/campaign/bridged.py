@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 from stompkit.link import Link
-from stompkit.replication.frames import Packet
+from stompkit.replication.model.frames import Packet
 from tests.campaign.chain import until
 from tests.campaign.checker import Finding
 from tests.campaign.keeping import Came, check_bridge

@@ -15,7 +15,7 @@ from threading import Event
 from typing import Final
 
 from stompkit.link import Link
-from stompkit.replication.frames import Packet
+from stompkit.replication.model.frames import Packet
 from tests.campaign.recorder import body_of, message_of
 
 __all__ = ["QUEUES", "confirmed", "destination_of", "event_of", "message_in"]

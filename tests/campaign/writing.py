@@ -18,7 +18,7 @@ from sqlalchemy import Engine, create_engine, func, select
 from sqlalchemy.event import listen
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
-from stompkit.replication.publishers import Outbox
+from stompkit.replication.sources import Outbox
 
 __all__ = ["Account", "Base", "Event", "Step", "accounts_after", "prepare", "url_of"]
 

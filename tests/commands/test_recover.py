@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from stompkit._commands import main
-from stompkit.replication.events import decode
-from stompkit.replication.eventsourcing import RedisEventStore, SqlEventStore
+from stompkit.replication.eventstore import RedisEventStore, SqlEventStore
+from stompkit.replication.model.events import decode
 from stompkit.testing import RunningBroker
 from tests.servers import RedisServer, redis, redis_server
 
@@ -25,7 +25,7 @@ import os, sys
 from sqlalchemy import create_engine
 from sqlalchemy.event import listen
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
-from stompkit.replication.eventsourcing import redis_es_sub, sql_es_sub, sqlalchemy_es_pub
+from stompkit.replication.eventstore import redis_es_sub, sql_es_sub, sqlalchemy_es_pub
 
 class Base(DeclarativeBase):
     pass

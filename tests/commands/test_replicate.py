@@ -22,7 +22,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sess
 
 from stompkit._commands import main
 from stompkit.replication.jobs import masked
-from stompkit.replication.publishers.outbox import Outbox
+from stompkit.replication.sources.outbox import Outbox
 from stompkit.testing import RunningBroker
 from stompkit.testing._launching.polling import wait_until
 from tests.ports import free_ports
@@ -396,7 +396,7 @@ def test_the_log_has_no_passwords(shop: Shop, state: Path) -> None:
     program = (
         "import sys\n"
         "from stompkit._commands import main\n"
-        "from stompkit.replication.signals import signal\n"
+        "from stompkit.replication.model.signals import signal\n"
         "def fail(key):\n"
         f"    raise OSError('lost {url}')\n"
         "signal('users_write').connect(fail)\n"

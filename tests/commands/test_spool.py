@@ -27,7 +27,7 @@ from stompkit._commands.spool.command import main
 from stompkit._commands.spool.maintenance import Care
 from stompkit._commands.spool.metrics import Appends, SpoolMetrics
 from stompkit._commands.spool.options import SpoolUsageError, age, brokers, size
-from stompkit.replication.frames import Packet
+from stompkit.replication.model.frames import Packet
 from stompkit.spool import Record, SpoolReader, SpoolWriter
 from stompkit.spool.readers import listed, progress, register
 from stompkit.testing import LaunchConfig, RunningBroker, launch

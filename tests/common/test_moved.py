@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import stompkit.client
-from stompkit.replication import eventsourcing
+from stompkit.replication import eventstore
 
 PROGRAM = """
 import warnings
@@ -24,6 +24,19 @@ print([(str(each.message), each.filename) for each in caught if "replica" in str
 print(old is new, old.__name__, ReplicaSettings is stompkit.replica.ReplicaSettings)
 print(ReplicaStoreError is stompkit.replica.store.ReplicaStoreError)
 """
+INNER = """
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import stompkit.replication.eventsourcing.subscriber as old
+    from stompkit.replication import publishers
+    from stompkit.replication.publishers.mysql import MysqlError
+import stompkit.replication.eventstore.sink as new
+from stompkit.replication import sources
+from stompkit.replication.sources import mysql
+print(*(str(each.message).partition(" now")[0] for each in caught), sep="\\n")
+print(old is new, publishers is sources, MysqlError is mysql.MysqlError)
+"""
 
 
 def test_the_old_name_of_replicas_is_imported_with_a_warning() -> None:
@@ -35,6 +48,16 @@ def test_the_old_name_of_replicas_is_imported_with_a_warning() -> None:
         str([(warning, "<string>")]),
         "True stompkit.replica.clock True",
         "True",
+    ]
+
+
+def test_modules_of_a_moved_package_may_have_other_names() -> None:
+    done = subprocess.run([sys.executable, "-c", INNER], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [
+        "stompkit.replication.eventsourcing is stompkit.replication.eventstore",
+        "stompkit.replication.eventsourcing.subscriber is stompkit.replication.eventstore.sink",
+        "stompkit.replication.publishers is stompkit.replication.sources",
+        "True True True",
     ]
 
 
@@ -53,5 +76,5 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 def test_a_lazy_package_has_its_old_names_too() -> None:
     with pytest.warns(DeprecationWarning, match="RecoveryProblem is RecoveryError"):
-        old = eventsourcing.RecoveryProblem
-    assert old is eventsourcing.RecoveryError
+        old = eventstore.RecoveryProblem
+    assert old is eventstore.RecoveryError

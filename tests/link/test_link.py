@@ -12,7 +12,7 @@ import pytest
 
 from stompkit.client import BrokerError, ClientClosedError, LoginRefusedError
 from stompkit.link import BrokerUrl, Delivery, Inbox, Link, LinkClosedError
-from stompkit.replication.frames import Packet
+from stompkit.replication.model.frames import Packet
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from stompkit.testing._launching.polling import wait_until
 from stompkit.testing.proxy import Proxy

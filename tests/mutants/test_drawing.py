@@ -61,5 +61,5 @@ def test_parts() -> None:
     assert part_of("stompkit/server/stores/log.py") == "stores"
     assert part_of("stompkit/server/domain/queues/queue.py") == "server"
     assert part_of("stompkit/replica/clock.py") == "replica"
-    assert part_of("stompkit/replication/events.py") == "replication"
+    assert part_of("stompkit/replication/model/events.py") == "replication"
     assert part_of("stompkit/_pure.py") == "rest"

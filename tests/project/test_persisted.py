@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.replication.offsets import FileOffsets
+from stompkit.replication.sources.offsets import FileOffsets
 from stompkit.spool import SpoolReader
 from stompkit.testing.client import StompClient
 from tests.project.persisted.make import CHECKPOINT, RECORDS, serving, stompkit

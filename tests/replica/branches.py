@@ -21,7 +21,7 @@ from stompkit.replica.rules import Rules
 from stompkit.replica.signed import SignedChangeset
 from stompkit.replica.store import PeerRecord, Store
 from stompkit.replica.vectors import least, missing
-from stompkit.replication.events import RowChange
+from stompkit.replication.model.events import RowChange
 
 __all__ = ["BEGIN_S", "NOTES", "Branch", "Wall", "note", "removal"]
 

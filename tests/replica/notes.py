@@ -18,7 +18,7 @@ from stompkit.replica.nodes import identify
 from stompkit.replica.rules import Rules
 from stompkit.replica.signed import SignedChangeset
 from stompkit.replica.store import Store
-from stompkit.replication.events import Changeset, RowChange, decode
+from stompkit.replication.model.events import Changeset, RowChange, decode
 
 __all__ = ["Base", "Label", "Log", "Note", "Site", "make_engine", "sqlite_url", "written"]
 

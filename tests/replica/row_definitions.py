@@ -12,8 +12,8 @@ import msgspec
 from stompkit.replica.rows import Candidate, Stamp
 from stompkit.replica.rules import TableRules
 from stompkit.replica.vectors import covers
-from stompkit.replication.events import RowChange
-from stompkit.replication.values import Value, to_json
+from stompkit.replication.model.events import RowChange
+from stompkit.replication.model.values import Value, to_json
 from tests.replica.row_histories import COLUMNS, KEY, Written
 
 __all__ = ["Defined"]

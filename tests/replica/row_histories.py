@@ -21,8 +21,8 @@ from stompkit.replica.rules import (
     origin_priority,
 )
 from stompkit.replica.vectors import covers, merged
-from stompkit.replication.events import RowChange
-from stompkit.replication.values import Value
+from stompkit.replication.model.events import RowChange
+from stompkit.replication.model.values import Value
 
 __all__ = [
     "COLUMNS",

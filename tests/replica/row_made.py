@@ -7,8 +7,8 @@ from typing import Final
 
 from stompkit.replica.rows import Conflict, RowState, Stamp
 from stompkit.replica.rules import TableRules
-from stompkit.replication.events import Action, RowChange
-from stompkit.replication.values import Value
+from stompkit.replication.model.events import Action, RowChange
+from stompkit.replication.model.values import Value
 
 __all__ = ["KEY", "PLAIN", "A", "B", "C", "D", "Row", "inserted"]
 

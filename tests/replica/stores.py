@@ -14,7 +14,7 @@ from sqlalchemy.pool import StaticPool
 from stompkit.replica.rows import RowState, Stamp
 from stompkit.replica.rules import TableRules
 from stompkit.replica.store import ChangesetRecord, HeldRecord, RowRecord, Store, row_id
-from stompkit.replication.events import RowChange
+from stompkit.replication.model.events import RowChange
 from tests.servers import SqlServer
 
 __all__ = [

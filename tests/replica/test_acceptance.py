@@ -15,8 +15,8 @@ import pytest
 
 from stompkit.replica.applier import Hooks, RefuseChangesetError
 from stompkit.replica.store import OriginRecord
-from stompkit.replication.events import Changeset
-from stompkit.replication.frames import Packet
+from stompkit.replication.model.events import Changeset
+from stompkit.replication.model.frames import Packet
 from tests.replica.simulation.checks import check
 from tests.replica.simulation.databases import Databases
 from tests.replica.simulation.deeds import (

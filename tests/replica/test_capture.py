@@ -29,8 +29,8 @@ from stompkit.replica._patience import within
 from stompkit.replica.capture import ReadOnlyReplicaError
 from stompkit.replica.nodes import IdentityError
 from stompkit.replica.store import StoreBusyError
-from stompkit.replication.events import Changeset, RowChange
-from stompkit.replication.publishers.session import UnseenChangeError
+from stompkit.replication.model.events import Changeset, RowChange
+from stompkit.replication.sources.session import UnseenChangeError
 from tests.replica.notes import (
     Base,
     Label,

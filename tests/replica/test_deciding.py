@@ -12,7 +12,7 @@ from stompkit.replica.changes import told
 from stompkit.replica.rows import RowState, Stamp
 from stompkit.replica.rules import TableRules, counter, members, origin_priority
 from stompkit.replica.store import RowRecord, row_id
-from stompkit.replication.events import RowChange
+from stompkit.replication.model.events import RowChange
 
 KEY = {"id": 1}
 TABLE = "shop.items"

@@ -19,7 +19,7 @@ from stompkit.replica.messages import Message, pack
 from stompkit.replica.rules import Rules
 from stompkit.replica.signed import SignedChangeset
 from stompkit.replica.store import Store
-from stompkit.replication.events import Changeset, Revision, RowChange, Source, encode
+from stompkit.replication.model.events import Changeset, Revision, RowChange, Source, encode
 from tests.effort import drawn
 
 WALL = 1_800_000_000.0

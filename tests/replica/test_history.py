@@ -19,7 +19,7 @@ from stompkit.replica.applier import Hooks, RefuseChangesetError
 from stompkit.replica.history import Counts, RevisionError, Shown
 from stompkit.replica.rules import Rules, TableRules, counter
 from stompkit.replica.store import ChangesetRecord, OriginRecord
-from stompkit.replication.events import Changeset, RowChange
+from stompkit.replication.model.events import Changeset, RowChange
 from tests.effort import drawn
 from tests.replica.branches import NOTES, Branch, Wall, note, removal, titles
 

@@ -23,7 +23,7 @@ from stompkit.replica.messages import (
     pack,
 )
 from stompkit.replica.signing import Signer, UntrustedError, Verifier
-from stompkit.replication.frames import Packet
+from stompkit.replication.model.frames import Packet
 
 SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(b"1" * 32))
 OTHER = Signer(Ed25519PrivateKey.from_private_bytes(b"2" * 32))

@@ -37,7 +37,7 @@ from stompkit.replica import (
 )
 from stompkit.replica._reconciling import Difference
 from stompkit.replica.rules import OnDelete
-from stompkit.replication.events import Changeset
+from stompkit.replication.model.events import Changeset
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from stompkit.testing.proxy import Proxy
 from tests.ports import free_ports

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, create_engine, text
 from stompkit.replica import Replica
 from stompkit.replica.applier import Incoming
 from stompkit.replica.signed import SignedChangeset
-from stompkit.replication.events import RowChange
+from stompkit.replication.model.events import RowChange
 
 PLAIN = "CREATE TABLE notes (id VARCHAR(20) PRIMARY KEY, txt VARCHAR(50))"
 MORE = "ALTER TABLE notes ADD COLUMN stars INTEGER"

@@ -16,8 +16,8 @@ from stompkit.replica.rules import (
     first_writer,
     origin_priority,
 )
-from stompkit.replication.events import Action, RowChange
-from stompkit.replication.values import Value
+from stompkit.replication.model.events import Action, RowChange
+from stompkit.replication.model.values import Value
 from tests.replica.row_made import KEY, PLAIN, A, B, C, Row, inserted
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from stompkit.replica.rows import RowState
 from stompkit.replica.rules import OnDelete
 from stompkit.replica.vectors import covers, least, merged
-from stompkit.replication.events import Source, decode, encode, make_changeset
-from stompkit.replication.values import Value
+from stompkit.replication.model.events import Source, decode, encode, make_changeset
+from stompkit.replication.model.values import Value
 from tests.effort import drawn
 from tests.replica.row_definitions import Defined
 from tests.replica.row_histories import (

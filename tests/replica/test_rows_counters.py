@@ -9,8 +9,8 @@ import pytest
 
 from stompkit.replica.rows import Stamp
 from stompkit.replica.rules import RuleError, TableRules, counter, members
-from stompkit.replication.events import RowChange
-from stompkit.replication.values import Value
+from stompkit.replication.model.events import RowChange
+from stompkit.replication.model.values import Value
 from tests.replica.row_made import KEY, A, B, C, D, Row, inserted
 
 COUNTED = TableRules(columns={"n": counter()})

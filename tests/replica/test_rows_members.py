@@ -8,7 +8,7 @@ import pytest
 
 from stompkit.replica.rows import Stamp
 from stompkit.replica.rules import RuleError, TableRules, members
-from stompkit.replication.values import Value
+from stompkit.replication.model.values import Value
 from tests.replica.row_made import A, B, C, Row, inserted
 
 TAGGED = TableRules(columns={"tags": members()})

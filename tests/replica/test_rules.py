@@ -21,7 +21,7 @@ from stompkit.replica.rules import (
     members,
     origin_priority,
 )
-from stompkit.replication.values import Value
+from stompkit.replication.model.values import Value
 
 #: In the order of their stamps: the numbers of origins decide only between equal clocks.
 VERSIONS = [

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from stompkit.replica.problems import MessageError
 from stompkit.replica.signed import SignedChangeset
 from stompkit.replica.signing import Signer, UntrustedError, Verifier
-from stompkit.replication.events import (
+from stompkit.replication.model.events import (
     Changeset,
     EventError,
     Revision,

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from stompkit.replication.frames import Packet
+from stompkit.replication.model.frames import Packet
 from tests.replica.simulation.checks import check
 from tests.replica.simulation.databases import Databases
 from tests.replica.simulation.deeds import put, status_of

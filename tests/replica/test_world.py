@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from stompkit.replication.frames import Packet
+from stompkit.replication.model.frames import Packet
 from tests.replica.simulation.network import (
     Broker,
     Connection,

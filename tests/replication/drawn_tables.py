@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from stompkit.replication.events import RowChange, Source, decode, encode, make_changeset
+from stompkit.replication.model.events import RowChange, Source, decode, encode, make_changeset
+from stompkit.replication.model.tables import Tables
 from stompkit.replication.sinks.sql import SqlSink
-from stompkit.replication.tables import Tables
-from tests.replication.mysql import reading as my
-from tests.replication.postgres import postgres_made as pg
+from tests.replication.sources.mysql import reading as my
+from tests.replication.sources.postgres import postgres_made as pg
 from tests.servers import MariaDb, SqlServer
 
 __all__ = ["MySide", "PostgreSqlSide", "Side", "SourceSide", "SqliteSide", "apply", "draw_rows"]

@@ -8,8 +8,8 @@ from functools import partial
 
 from hypothesis import strategies as st
 
-from stompkit.replication.events import Changeset, Revision, RowChange, Source
-from stompkit.replication.values import NoDate, document, interval
+from stompkit.replication.model.events import Changeset, Revision, RowChange, Source
+from stompkit.replication.model.values import NoDate, document, interval
 
 __all__ = ["changes", "changesets", "documents", "intervals", "rows", "values"]
 

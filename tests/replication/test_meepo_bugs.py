@@ -18,24 +18,24 @@ from pymysqlreplication import BinLogStreamReader
 from sqlalchemy import create_engine
 
 from stompkit.link import Link
-from stompkit.replication.eventsourcing import SqlEventStore, SqlPrepareCommit, es_sub
-from stompkit.replication.frames import Packet
-from stompkit.replication.offsets import Checkpoint
-from stompkit.replication.publishers.mysql import MysqlError, OffsetLostError, StreamError
-from stompkit.replication.replicators import QueueReplicator, RqReplicator
-from stompkit.replication.replicators._backlog import Backlog, Item
-from stompkit.replication.replicators.messages import (
+from stompkit.replication.eventstore import SqlEventStore, SqlPrepareCommit, es_sub
+from stompkit.replication.model.frames import Packet
+from stompkit.replication.model.signals import signal
+from stompkit.replication.sinks.forwarders import zmq_sub
+from stompkit.replication.sources.mysql import MysqlError, OffsetLostError, StreamError
+from stompkit.replication.sources.offsets import Checkpoint
+from stompkit.replication.workers import QueueReplicator, RqReplicator
+from stompkit.replication.workers._backlog import Backlog, Item
+from stompkit.replication.workers.messages import (
     CONTENT_TYPE,
     decode_parts,
     encode_keys,
     key_octets,
     topic_frame,
 )
-from stompkit.replication.signals import signal
-from stompkit.replication.subscribers import zmq_sub
 from stompkit.testing import RunningBroker
 from stompkit.testing._launching.polling import wait_until
-from tests.replication.mysql.reading import DEADLINE_S, Database, Reading, received
+from tests.replication.sources.mysql.reading import DEADLINE_S, Database, Reading, received
 from tests.servers import MariaDb
 
 #: The faults of Meepo, or of its design, and the test against each, as ``path::name`` from this
@@ -43,475 +43,461 @@ from tests.servers import MariaDb
 COVERED: Final[dict[str, str]] = {
     # Its publisher for MySQL.
     "server_id can not be given": (
-        "mysql/test_preflight.py::test_numbers_are_random_unless_they_are_given"
+        "sources/mysql/test_preflight.py::test_numbers_are_random_unless_they_are_given"
     ),
     "positions inside of transactions": (
-        "mysql/test_signals.py::test_positions_are_sent_at_commits_only"
+        "sources/mysql/test_signals.py::test_positions_are_sent_at_commits_only"
     ),
     "resuming inside of a statement loses the rest": (
-        "mysql/test_resume.py::test_a_checkpoint_is_never_inside_a_transaction"
+        "sources/mysql/test_resume.py::test_a_checkpoint_is_never_inside_a_transaction"
     ),
     "a transaction is lost when resuming": (
-        "mysql/test_resume.py::test_reading_goes_on_at_every_commit"
+        "sources/mysql/test_resume.py::test_reading_goes_on_at_every_commit"
     ),
     "a position without its file begins at the file's start": (
-        "mysql/test_resume.py::test_the_log_is_read_from_where_it_is_asked_for"
+        "sources/mysql/test_resume.py::test_the_log_is_read_from_where_it_is_asked_for"
     ),
     "file and position are ignored": (
-        "mysql/test_resume.py::test_a_position_without_gtid_is_resumed_by_file_and_position"
+        "sources/mysql/test_resume.py::test_a_position_without_gtid_is_resumed_by_file_and_position"
     ),
     "a lost connection sends the file again": (
-        "mysql/test_resume.py::test_a_lost_connection_is_made_again_without_a_gap_or_a_repeat"
+        "sources/mysql/test_resume.py::test_a_lost_connection_is_made_again_without_a_gap_or_a_repeat"
     ),
     "a changed key leaves the old row": (
-        "mysql/test_signals.py::test_a_key_that_changes_is_a_delete_and_a_write"
+        "sources/mysql/test_signals.py::test_a_key_that_changes_is_a_delete_and_a_write"
     ),
     "the old key is not told": (
-        "mysql/test_stream.py::test_an_update_that_changes_the_key_says_what_it_was"
+        "sources/mysql/test_stream.py::test_an_update_that_changes_the_key_says_what_it_was"
     ),
     "a changed key leaves the old row at the target": (
         "sinks/test_sql_rows.py::test_an_update_of_the_key_moves_the_row_with_what_is_not_told"
     ),
-    "signals of two schemas collide": "mysql/test_signals.py::test_keys_are_sent",
+    "signals of two schemas collide": "sources/mysql/test_signals.py::test_keys_are_sent",
     "tables of two schemas collide": (
-        "mysql/test_stream.py::test_tables_of_the_same_name_are_told_apart"
+        "sources/mysql/test_stream.py::test_tables_of_the_same_name_are_told_apart"
     ),
     "a short row image has no key": (
-        "mysql/test_stream.py::test_columns_that_are_not_in_a_short_image_are_missing_and_not_null"
+        "sources/mysql/test_stream.py::test_columns_that_are_not_in_a_short_image_are_missing_and_not_null"
     ),
     "tables without a key are skipped": (
-        "mysql/test_stream.py::test_tables_without_a_key_are_told_with_whole_rows"
+        "sources/mysql/test_stream.py::test_tables_without_a_key_are_told_with_whole_rows"
     ),
     "tables with a key of prefixes are skipped": (
-        "mysql/test_stream.py::test_a_key_of_prefixes_is_the_whole_columns"
+        "sources/mysql/test_stream.py::test_a_key_of_prefixes_is_the_whole_columns"
     ),
     "what can not be decoded is skipped": (
-        "mysql/test_charsets.py::test_octets_that_are_no_text_are_carried_as_octets"
+        "sources/mysql/test_charsets.py::test_octets_that_are_no_text_are_carried_as_octets"
     ),
     "rows beside one that is not decoded are lost": (
-        "mysql/test_stream.py::test_a_row_that_cannot_be_read_does_not_take_others_with_it"
+        "sources/mysql/test_stream.py::test_a_row_that_cannot_be_read_does_not_take_others_with_it"
     ),
     "a receiver's exception ends the stream": (
-        "mysql/test_signals.py::test_receivers_that_raise_do_not_end_the_stream"
+        "sources/mysql/test_signals.py::test_receivers_that_raise_do_not_end_the_stream"
     ),
     "a receiver's exception keeps others from hearing": (
-        "test_signals.py::test_a_receiver_of_rows_that_fails_keeps_nobody_from_hearing"
+        "model/test_signals.py::test_a_receiver_of_rows_that_fails_keeps_nobody_from_hearing"
     ),
     "user and password are not decoded": (
-        "mysql/test_dsn.py::test_user_and_password_are_percent_decoded"
+        "sources/mysql/test_dsn.py::test_user_and_password_are_percent_decoded"
     ),
     "the stream is not closed": (
         "test_meepo_bugs.py::test_no_connection_is_left_of_a_publisher_that_has_ended"
     ),
-    "there is no way to stop": "mysql/test_resume.py::test_stop_is_prompt_and_nothing_is_lost",
+    "there is no way to stop": (
+        "sources/mysql/test_resume.py::test_stop_is_prompt_and_nothing_is_lost"
+    ),
     "no position where nothing is wanted": (
-        "mysql/test_signals.py::test_positions_are_sent_where_nothing_is_wanted"
+        "sources/mysql/test_signals.py::test_positions_are_sent_where_nothing_is_wanted"
     ),
     "no checkpoint where nothing is wanted": (
-        "mysql/test_stream.py::test_the_position_moves_on_where_nothing_is_wanted"
+        "sources/mysql/test_stream.py::test_the_position_moves_on_where_nothing_is_wanted"
     ),
     "no lag": "test_meepo_bugs.py::test_the_lag_is_the_age_of_the_newest_transaction",
     # Its publisher for sessions.
     "rolled back rows are published later": (
-        "publishers/test_session.py::test_what_was_rolled_back_is_not_published_by_the_next_commit"
+        "sources/test_session.py::test_what_was_rolled_back_is_not_published_by_the_next_commit"
     ),
     "the commit after a rolled back update fails": (
-        "publishers/test_session.py"
+        "sources/test_session.py"
         "::test_the_commit_after_an_update_that_was_rolled_back_does_not_fail"
     ),
     "a released savepoint publishes": (
-        "publishers/test_session.py"
-        "::test_a_savepoint_that_is_released_waits_for_the_outermost_commit"
+        "sources/test_session.py::test_a_savepoint_that_is_released_waits_for_the_outermost_commit"
     ),
     "a rolled back savepoint is published": (
-        "publishers/test_session.py::test_the_rollback_of_a_savepoint_drops_its_own_changes_only"
+        "sources/test_session.py::test_the_rollback_of_a_savepoint_drops_its_own_changes_only"
     ),
     "a key of 0 is not published": (
-        "publishers/test_session_changes.py::test_a_key_that_is_zero_is_published"
+        "sources/test_session_changes.py::test_a_key_that_is_zero_is_published"
     ),
     "a key of empty text is not published": (
-        "publishers/test_session_changes.py::test_a_key_that_is_empty_text_is_published"
+        "sources/test_session_changes.py::test_a_key_that_is_empty_text_is_published"
     ),
-    "a key of 0 is not sent": "test_signals.py::test_a_row_is_told_by_its_key",
+    "a key of 0 is not sent": "model/test_signals.py::test_a_row_is_told_by_its_key",
     "a key of 0 is not prepared or stored": (
         "test_meepo_bugs.py::test_keys_that_are_false_are_prepared_and_stored"
     ),
     "setting the same value is an update": (
-        "publishers/test_session_changes.py::test_setting_what_is_there_already_publishes_nothing"
+        "sources/test_session_changes.py::test_setting_what_is_there_already_publishes_nothing"
     ),
     "a write and an update of one new row": (
-        "publishers/test_session_changes.py"
+        "sources/test_session_changes.py"
         "::test_writing_and_changing_a_row_in_one_transaction_is_one_write"
     ),
     "a write and a delete of no row": (
-        "publishers/test_session_changes.py"
+        "sources/test_session_changes.py"
         "::test_a_row_that_was_written_and_deleted_in_one_transaction_was_never_there"
     ),
     "attributes named otherwise than columns": (
-        "publishers/test_session.py::test_a_row_that_was_added_is_published_with_its_key_and_values"
+        "sources/test_session.py::test_a_row_that_was_added_is_published_with_its_key_and_values"
     ),
     "update() and insert() of the ORM are not seen": (
-        "publishers/test_session_bulk.py::test_a_statement_is_told_as_what_it_does"
+        "sources/test_session_bulk.py::test_a_statement_is_told_as_what_it_does"
     ),
     "rows that are inserted together are not seen": (
-        "publishers/test_session_bulk.py"
+        "sources/test_session_bulk.py"
         "::test_rows_that_are_inserted_together_are_told_with_their_keys"
     ),
     "the old bulk methods are not seen": (
-        "publishers/test_session_bulk.py::test_the_old_bulk_methods_are_told"
+        "sources/test_session_bulk.py::test_the_old_bulk_methods_are_told"
     ),
     "a list of tables can not be merged with more": (
-        "publishers/test_session_publisher.py::test_only_the_tables_that_were_named_are_published"
+        "sources/test_session_publisher.py::test_only_the_tables_that_were_named_are_published"
     ),
     "rows of associations are not seen": (
-        "publishers/test_session_changes.py::test_rows_of_an_association_are_changes_of_its_table"
+        "sources/test_session_changes.py::test_rows_of_an_association_are_changes_of_its_table"
     ),
     "sessions of asyncio are not seen": (
-        "publishers/test_session_values.py::test_sessions_of_asyncio_are_watched"
+        "sources/test_session_values.py::test_sessions_of_asyncio_are_watched"
     ),
     "a crash behind the commit loses events": (
-        "publishers/test_relay_processes.py::test_what_was_committed_is_published_whoever_is_killed"
+        "sources/test_relay_processes.py::test_what_was_committed_is_published_whoever_is_killed"
     ),
     "writes come before updates before deletes": (
-        "publishers/test_session.py"
-        "::test_changes_of_several_flushes_are_one_changeset_in_their_order"
+        "sources/test_session.py::test_changes_of_several_flushes_are_one_changeset_in_their_order"
     ),
     "removing the session hides what was left": (
-        "publishers/test_session.py"
-        "::test_a_session_that_is_removed_is_watched_when_it_is_made_again"
+        "sources/test_session.py::test_a_session_that_is_removed_is_watched_when_it_is_made_again"
     ),
     "sender= of a factory matches no session": (
-        "test_signals.py::test_sessions_of_two_factories_are_told_apart"
+        "model/test_signals.py::test_sessions_of_two_factories_are_told_apart"
     ),
     # Its subscribers.
     "printing raises": (
-        "subscribers/test_printing.py::test_keys_of_several_columns_can_be_told_from_text"
+        "sinks/forwarders/test_printing.py::test_keys_of_several_columns_can_be_told_from_text"
     ),
     "every line names the last event": (
-        "subscribers/test_printing.py::test_each_line_names_its_own_event"
+        "sinks/forwarders/test_printing.py::test_each_line_names_its_own_event"
     ),
     "every message names the last event": (
-        "subscribers/test_zmq.py::test_each_action_of_the_tables_is_published_under_its_own_name"
+        "sinks/forwarders/test_zmq.py::test_each_action_of_the_tables_is_published_under_its_own_name"
     ),
     "a late subscriber misses what was sent": (
-        "subscribers/test_zmq.py::test_nobody_is_waited_for_in_vain"
+        "sinks/forwarders/test_zmq.py::test_nobody_is_waited_for_in_vain"
     ),
     "what a slow subscriber misses is not told": (
-        "subscribers/test_zmq.py"
+        "sinks/forwarders/test_zmq.py"
         "::test_what_a_slow_subscriber_misses_is_counted_and_told_and_others_have_it"
     ),
     "nothing can wait for a slow subscriber": (
-        "subscribers/test_zmq.py"
+        "sinks/forwarders/test_zmq.py"
         "::test_a_publisher_can_wait_for_a_subscriber_with_too_much_before_it"
     ),
     "closing drops what was sent": (
         "test_meepo_bugs.py::test_what_was_sent_arrives_when_its_publisher_is_closed"
     ),
-    "threads share a socket": "subscribers/test_zmq.py::test_any_number_of_threads_can_publish",
+    "threads share a socket": (
+        "sinks/forwarders/test_zmq.py::test_any_number_of_threads_can_publish"
+    ),
     "a composite key arrives as several, text in pieces": (
-        "subscribers/test_zmq.py::test_a_key_arrives_as_the_one_that_it_was"
+        "sinks/forwarders/test_zmq.py::test_a_key_arrives_as_the_one_that_it_was"
     ),
     "a subscription has other tables that begin so": (
-        "subscribers/test_zmq.py"
+        "sinks/forwarders/test_zmq.py"
         "::test_who_wants_one_table_has_nothing_of_another_whose_name_begins_so"
     ),
     "nano_sub": "there is no publisher over nanomsg",
     "text of rows controls the terminal": (
-        "subscribers/test_printing.py::test_text_of_a_row_can_not_control_a_terminal"
+        "sinks/forwarders/test_printing.py::test_text_of_a_row_can_not_control_a_terminal"
     ),
     # Its event sourcing.
-    "a ttl is not applied": "eventsourcing/test_redis.py::test_all_keys_of_a_store_expire",
-    "the ttl of notes is not applied": (
-        "eventsourcing/test_redis.py::test_notes_of_sessions_expire"
-    ),
-    "the ttl is not handed on": (
-        "eventsourcing/test_subscriptions.py::test_the_ttl_is_that_of_both"
-    ),
+    "a ttl is not applied": "eventstore/test_redis.py::test_all_keys_of_a_store_expire",
+    "the ttl of notes is not applied": ("eventstore/test_redis.py::test_notes_of_sessions_expire"),
+    "the ttl is not handed on": ("eventstore/test_subscriptions.py::test_the_ttl_is_that_of_both"),
     "a replay has one day only": (
-        "eventsourcing/test_stores.py::test_all_namespaces_of_the_range_are_replayed"
+        "eventstore/test_stores.py::test_all_namespaces_of_the_range_are_replayed"
     ),
     "a replay from yesterday lacks today": (
-        "eventsourcing/test_stores.py::test_what_is_new_is_replayed_from_yesterday_on"
+        "eventstore/test_stores.py::test_what_is_new_is_replayed_from_yesterday_on"
     ),
     "the day is by the client's clock": (
-        "eventsourcing/test_redis.py::test_the_day_of_the_namespace_is_that_of_the_server"
+        "eventstore/test_redis.py::test_the_day_of_the_namespace_is_that_of_the_server"
     ),
-    "two round trips to add": ("eventsourcing/test_redis.py::test_to_add_takes_one_round_trip"),
+    "two round trips to add": ("eventstore/test_redis.py::test_to_add_takes_one_round_trip"),
     "a replay from 0 is of today": (
-        "eventsourcing/test_stores.py::test_both_ends_of_what_is_replayed_are_included"
+        "eventstore/test_stores.py::test_both_ends_of_what_is_replayed_are_included"
     ),
-    "the time 0 is none": "eventsourcing/test_stores.py::test_the_time_zero_is_a_time",
+    "the time 0 is none": "eventstore/test_stores.py::test_the_time_zero_is_a_time",
     "a slow Redis raises behind the commit": (
-        "eventsourcing/test_subscriptions.py::test_others_let_the_commit_through"
+        "eventstore/test_subscriptions.py::test_others_let_the_commit_through"
     ),
     "a timeout is no error of the connection": (
-        "eventsourcing/test_redis.py::test_others_log_it_and_say_so"
+        "eventstore/test_redis.py::test_others_log_it_and_say_so"
     ),
     "prepared sessions are not recovered": (
-        "eventsourcing/test_recovery.py::test_what_was_committed_is_published_after_a_crash"
+        "eventstore/test_recovery.py::test_what_was_committed_is_published_after_a_crash"
     ),
     "a long session keeps the day of its first note": (
         "test_meepo_bugs.py::test_notes_are_found_whenever_they_were_made"
     ),
     "a long session keeps its id": (
-        "eventsourcing/test_publisher.py"
-        "::test_each_transaction_of_a_long_session_has_an_id_of_its_own"
+        "eventstore/test_publisher.py::test_each_transaction_of_a_long_session_has_an_id_of_its_own"
     ),
     "who writes to Redis runs code in readers": (
-        "eventsourcing/test_redis.py::test_what_others_have_stored_runs_no_code"
+        "eventstore/test_redis.py::test_what_others_have_stored_runs_no_code"
     ),
     "receivers hold live objects": (
-        "eventsourcing/test_publisher.py::test_what_is_prepared_is_no_object_of_the_session"
+        "eventstore/test_publisher.py::test_what_is_prepared_is_no_object_of_the_session"
     ),
     "one event for each key, without contents": (
-        "eventsourcing/test_history.py::test_every_change_is_kept_with_what_was_in_it"
+        "eventstore/test_history.py::test_every_change_is_kept_with_what_was_in_it"
     ),
     "the order of events is lost": (
-        "eventsourcing/test_history.py"
-        "::test_changes_of_one_time_are_in_the_order_in_which_they_came"
+        "eventstore/test_history.py::test_changes_of_one_time_are_in_the_order_in_which_they_came"
     ),
     "keys are stored as their repr": (
-        "eventsourcing/test_stores.py::test_keys_come_back_as_what_they_were"
+        "eventstore/test_stores.py::test_keys_come_back_as_what_they_were"
     ),
     # Its replicators.
     "an unknown topic stops everything": (
-        "replicators/test_queue.py"
-        "::test_an_unknown_topic_is_counted_and_logged_once_and_stops_nothing"
+        "workers/test_queue.py::test_an_unknown_topic_is_counted_and_logged_once_and_stops_nothing"
     ),
     "topics that begin so are received": (
-        "replicators/test_listening.py"
-        "::test_another_table_whose_name_begins_so_is_not_even_received"
+        "workers/test_listening.py::test_another_table_whose_name_begins_so_is_not_even_received"
     ),
     "a corrupt message stops everything": (
-        "replicators/test_listening.py"
-        "::test_messages_that_can_not_be_read_are_counted_and_stop_nothing"
+        "workers/test_listening.py::test_messages_that_can_not_be_read_are_counted_and_stop_nothing"
     ),
     "an exception loses the batch": (
-        "replicators/test_queue.py::test_nothing_is_lost_when_a_callback_raises"
+        "workers/test_queue.py::test_nothing_is_lost_when_a_callback_raises"
     ),
     "an exception loses the batch of many": (
-        "replicators/test_queue.py::test_nothing_is_lost_when_a_callback_of_many_raises"
+        "workers/test_queue.py::test_nothing_is_lost_when_a_callback_of_many_raises"
     ),
     "the limit is no bound": (
-        "replicators/test_queue.py"
+        "workers/test_queue.py"
         "::test_a_full_backlog_holds_up_who_feeds_it_and_merges_what_waits_already"
     ),
     "leaving out repeats loses the order": (
         "test_meepo_bugs.py::test_keys_that_wait_twice_leave_all_in_the_order_of_the_first_times"
     ),
     "leaving out repeats races with the producer": (
-        "replicators/test_queue.py::test_what_is_done_last_of_a_key_is_done_after_its_last_change"
+        "workers/test_queue.py::test_what_is_done_last_of_a_key_is_done_after_its_last_change"
     ),
     "the ring differs at every start": (
-        "replicators/test_ring.py::test_a_key_has_the_same_worker_in_every_process_and_run"
+        "workers/test_ring.py::test_a_key_has_the_same_worker_in_every_process_and_run"
     ),
     "a retry holds up the worker": (
-        "replicators/test_queue.py::test_a_failed_key_waits_for_its_time_and_holds_up_no_other"
+        "workers/test_queue.py::test_a_failed_key_waits_for_its_time_and_holds_up_no_other"
     ),
     "no dead letters": (
-        "replicators/test_queue.py::test_a_key_is_tried_once_and_as_often_again_as_allowed"
+        "workers/test_queue.py::test_a_key_is_tried_once_and_as_often_again_as_allowed"
         "_and_then_is_a_dead_letter"
     ),
     "None is half a failure, short results are cut": (
-        "replicators/test_queue.py::test_results_that_do_not_fit_are_failures"
+        "workers/test_queue.py::test_results_that_do_not_fit_are_failures"
     ),
     "an idle worker looks once a second": (
-        "replicators/test_queue.py::test_an_idle_worker_has_a_key_without_waiting_for_a_poll"
+        "workers/test_queue.py::test_an_idle_worker_has_a_key_without_waiting_for_a_poll"
     ),
     "workers need fork": (
-        "replicators/test_queue.py"
-        "::test_workers_are_started_by_any_method_that_is_safe_with_threads"
+        "workers/test_queue.py::test_workers_are_started_by_any_method_that_is_safe_with_threads"
     ),
     "workers inherit threads and sockets": (
         "test_meepo_bugs.py::test_a_worker_has_nothing_of_the_process_that_starts_it"
     ),
     "nested callbacks fail late": (
-        "replicators/test_queue.py::test_a_function_in_a_function_is_refused_where_it_is_decorated"
+        "workers/test_queue.py::test_a_function_in_a_function_is_refused_where_it_is_decorated"
     ),
     "the context of ZeroMQ is made by the import": (
-        "replicators/test_listening.py::test_the_socket_is_made_by_the_process_that_uses_it"
+        "workers/test_listening.py::test_the_socket_is_made_by_the_process_that_uses_it"
     ),
     "a silent connection is never made again": (
-        "replicators/test_listening.py::test_a_silent_publisher_is_connected_to_again"
+        "workers/test_listening.py::test_a_silent_publisher_is_connected_to_again"
     ),
     "failed keys wait for the next message": (
-        "replicators/test_rq.py"
+        "workers/test_rq.py"
         "::test_what_has_failed_is_tried_again_by_time_and_not_by_the_next_message"
     ),
     "failed keys are in memory only": (
-        "replicators/test_sources.py"
+        "workers/test_sources.py"
         "::test_a_message_is_acknowledged_when_its_keys_are_done_and_not_before"
     ),
     "keys are acknowledged before they are done": (
         "test_meepo_bugs.py::test_keys_of_a_broker_come_again_that_were_not_done"
     ),
     "keys of an unknown topic fail for ever": (
-        "replicators/test_rq.py::test_an_unknown_topic_is_ignored_and_counted"
+        "workers/test_rq.py::test_an_unknown_topic_is_ignored_and_counted"
     ),
     "a killed parent leaves workers": (
-        "replicators/test_life.py::test_killing_the_parent_ends_busy_workers"
+        "workers/test_life.py::test_killing_the_parent_ends_busy_workers"
     ),
     "a killed parent leaves idle workers": (
-        "replicators/test_life.py::test_killing_the_parent_ends_idle_workers"
+        "workers/test_life.py::test_killing_the_parent_ends_idle_workers"
     ),
     # Fixes and requests in its pull requests, and its example.
     "the socket can not be used for more": (
-        "replicators/test_listening.py"
-        "::test_messages_that_can_not_be_read_are_counted_and_stop_nothing"
+        "workers/test_listening.py::test_messages_that_can_not_be_read_are_counted_and_stop_nothing"
     ),
     "the example listens to another namespace": (
-        "test_signals.py::test_nobody_else_uses_the_names_of_blinkers_default"
+        "model/test_signals.py::test_nobody_else_uses_the_names_of_blinkers_default"
     ),
     # Difficult entries of the binary log of MariaDB.
     "a log without names of columns": (
-        "mysql/test_preflight.py::test_a_log_without_names_of_columns_is_refused"
+        "sources/mysql/test_preflight.py::test_a_log_without_names_of_columns_is_refused"
     ),
     "unsigned numbers are read as signed": (
-        "mysql/test_preflight.py"
+        "sources/mysql/test_preflight.py"
         "::test_a_log_that_was_written_without_names_of_columns_is_not_misread"
     ),
     "a stale cache of columns": (
-        "mysql/test_schema_changes.py::test_rows_are_read_as_their_table_was_when_they_were_written"
+        "sources/mysql/test_schema_changes.py::test_rows_are_read_as_their_table_was_when_they_were_written"
     ),
-    "compressed rows are dropped": "mysql/test_stream.py::test_compressed_rows_stop_reading",
+    "compressed rows are dropped": (
+        "sources/mysql/test_stream.py::test_compressed_rows_stop_reading"
+    ),
     "a session logs statements": (
-        "mysql/test_stream.py::test_rows_that_a_session_has_logged_as_a_statement_stop_reading"
+        "sources/mysql/test_stream.py::test_rows_that_a_session_has_logged_as_a_statement_stop_reading"
     ),
     "several domains of GTIDs": (
-        "mysql/test_stream.py::test_transactions_of_several_domains_are_told"
+        "sources/mysql/test_stream.py::test_transactions_of_several_domains_are_told"
     ),
-    "a server that went away": "mysql/test_resume.py::test_a_server_that_comes_back_is_read_on",
+    "a server that went away": (
+        "sources/mysql/test_resume.py::test_a_server_that_comes_back_is_read_on"
+    ),
     "no life without heartbeats": (
-        "mysql/test_stream.py::test_the_position_moves_on_where_nothing_is_wanted"
+        "sources/mysql/test_stream.py::test_the_position_moves_on_where_nothing_is_wanted"
     ),
     "a server_id that is taken": (
-        "mysql/test_preflight.py::test_a_number_that_another_reader_has_is_refused"
+        "sources/mysql/test_preflight.py::test_a_number_that_another_reader_has_is_refused"
     ),
     "a server_id that is taken later": (
         "test_meepo_bugs.py::test_a_reader_that_lost_its_number_to_another_says_so"
     ),
     "composite keys in the order of columns": (
-        "mysql/test_stream.py::test_a_composite_key_is_in_the_order_of_the_key"
+        "sources/mysql/test_stream.py::test_a_composite_key_is_in_the_order_of_the_key"
     ),
     "a unique key for a primary one": (
-        "mysql/test_stream.py::test_a_unique_key_does_for_a_primary_one"
+        "sources/mysql/test_stream.py::test_a_unique_key_does_for_a_primary_one"
     ),
     "cascades are not in the log": (
-        "mysql/test_preflight.py::test_what_is_not_in_the_log_is_warned_of"
+        "sources/mysql/test_preflight.py::test_what_is_not_in_the_log_is_warned_of"
     ),
     "zeros at the end are cut, TIME is wrong below zero, types": (
-        "mysql/test_values.py::test_values_of_the_log_are_those_of_the_database"
+        "sources/mysql/test_values.py::test_values_of_the_log_are_those_of_the_database"
     ),
     "dates of zeros": (
-        "mysql/test_values.py::test_dates_that_are_none_are_what_they_are_or_null_or_text"
+        "sources/mysql/test_values.py::test_dates_that_are_none_are_what_they_are_or_null_or_text"
     ),
     "the time of the log is taken for now": (
         "test_meepo_bugs.py::test_the_lag_is_the_age_of_the_newest_transaction"
     ),
     "filters know names without schemas": (
-        "mysql/test_stream.py::test_tables_of_the_same_name_are_told_apart"
+        "sources/mysql/test_stream.py::test_tables_of_the_same_name_are_told_apart"
     ),
     "rows of XA come before their commit": (
-        "mysql/test_xa.py::test_what_is_prepared_is_told_when_it_is_committed"
+        "sources/mysql/test_xa.py::test_what_is_prepared_is_told_when_it_is_committed"
     ),
     "rows of XA come though rolled back": (
-        "mysql/test_xa.py::test_what_is_prepared_and_rolled_back_is_not_told"
+        "sources/mysql/test_xa.py::test_what_is_prepared_and_rolled_back_is_not_told"
     ),
     "rolled back savepoints are in the log": (
-        "mysql/test_stream.py"
+        "sources/mysql/test_stream.py"
         "::test_what_was_rolled_back_to_a_savepoint_is_not_told_though_it_is_in_the_log"
     ),
     "grants are found out by errors": (
-        "mysql/test_preflight.py::test_all_that_is_wrong_is_said_at_once"
+        "sources/mysql/test_preflight.py::test_all_that_is_wrong_is_said_at_once"
     ),
-    "more grants than needed": "mysql/test_preflight.py::test_no_more_is_needed_than_is_said",
+    "more grants than needed": (
+        "sources/mysql/test_preflight.py::test_no_more_is_needed_than_is_said"
+    ),
     "methods to log in": "that is the driver's part, and what its own extras are for",
     "old names of the driver's arguments": (
         # Any warning fails the test.
-        "mysql/test_stream.py::test_a_transaction_is_a_changeset"
+        "sources/mysql/test_stream.py::test_a_transaction_is_a_changeset"
     ),
-    "a purged file": "mysql/test_resume.py::test_files_that_were_purged_are_lost",
+    "a purged file": "sources/mysql/test_resume.py::test_files_that_were_purged_are_lost",
     "a position where no event begins": (
         "test_meepo_bugs.py::test_nothing_is_read_from_where_no_event_begins"
     ),
     "the library changes the settings it is given": "each connection is given a dict of its own",
     "a log that was reset has the same names": (
-        "mysql/test_resume.py::test_a_log_that_was_reset_is_not_taken_for_the_same"
+        "sources/mysql/test_resume.py::test_a_log_that_was_reset_is_not_taken_for_the_same"
     ),
     "a position of another server": (
-        "mysql/test_resume.py::test_a_position_of_another_server_is_lost"
+        "sources/mysql/test_resume.py::test_a_position_of_another_server_is_lost"
     ),
     # Meepo's own tests that are not above.
-    "its test 1": ("eventsourcing/test_stores.py::test_keys_come_in_the_order_of_their_last_times"),
-    "its test 2": "eventsourcing/test_stores.py::test_times_that_were_given_come_back",
-    "its test 3": ("eventsourcing/test_stores.py::test_both_ends_of_what_is_replayed_are_included"),
-    "its test 4": "eventsourcing/test_stores.py::test_the_time_of_a_key_can_be_asked",
-    "its test 5": "eventsourcing/test_prepare.py::test_there_is_a_note_until_the_end",
+    "its test 1": ("eventstore/test_stores.py::test_keys_come_in_the_order_of_their_last_times"),
+    "its test 2": "eventstore/test_stores.py::test_times_that_were_given_come_back",
+    "its test 3": ("eventstore/test_stores.py::test_both_ends_of_what_is_replayed_are_included"),
+    "its test 4": "eventstore/test_stores.py::test_the_time_of_a_key_can_be_asked",
+    "its test 5": "eventstore/test_prepare.py::test_there_is_a_note_until_the_end",
     "its test 6": (
-        "eventsourcing/test_redis.py::test_a_strict_one_raises_where_the_server_does_not_answer"
+        "eventstore/test_redis.py::test_a_strict_one_raises_where_the_server_does_not_answer"
     ),
-    "its tests 7 and 8": (
-        "eventsourcing/test_subscriptions.py::test_signals_of_sessions_are_noted"
-    ),
-    "its test 9": "eventsourcing/test_publisher.py::test_nothing_is_said_of_an_empty_commit",
-    "its test 10": ("eventsourcing/test_publisher.py::test_a_write_is_prepared_told_and_committed"),
-    "its test 11": (
-        "eventsourcing/test_publisher.py::test_a_flush_before_the_commit_changes_nothing"
-    ),
-    "its test 12": "eventsourcing/test_publisher.py::test_two_writes_are_prepared_together",
-    "its tests 13 and 14": "eventsourcing/test_publisher.py::test_an_update_is_an_update",
-    "its test 15": ("eventsourcing/test_publisher.py::test_the_second_note_has_what_the_first_had"),
+    "its tests 7 and 8": ("eventstore/test_subscriptions.py::test_signals_of_sessions_are_noted"),
+    "its test 9": "eventstore/test_publisher.py::test_nothing_is_said_of_an_empty_commit",
+    "its test 10": ("eventstore/test_publisher.py::test_a_write_is_prepared_told_and_committed"),
+    "its test 11": ("eventstore/test_publisher.py::test_a_flush_before_the_commit_changes_nothing"),
+    "its test 12": "eventstore/test_publisher.py::test_two_writes_are_prepared_together",
+    "its tests 13 and 14": "eventstore/test_publisher.py::test_an_update_is_an_update",
+    "its test 15": ("eventstore/test_publisher.py::test_the_second_note_has_what_the_first_had"),
     "its tests 16 and 17": (
-        "eventsourcing/test_publisher.py::test_nothing_is_said_of_a_rollback_before_a_flush"
+        "eventstore/test_publisher.py::test_nothing_is_said_of_a_rollback_before_a_flush"
     ),
     "its test 18": (
-        "eventsourcing/test_publisher.py::test_a_rollback_after_a_flush_is_told_and_no_row"
+        "eventstore/test_publisher.py::test_a_rollback_after_a_flush_is_told_and_no_row"
     ),
     "its test 19": (
-        "eventsourcing/test_publisher.py::test_a_receiver_of_one_factory_hears_nothing_of_another"
+        "eventstore/test_publisher.py::test_a_receiver_of_one_factory_hears_nothing_of_another"
     ),
-    "its test 20": "mysql/test_signals.py::test_keys_are_sent",
-    "its test 21": "mysql/test_signals.py::test_positions_are_sent_at_commits_only",
-    "its test 22": "mysql/test_signals.py::test_rows_are_sent_as_meepo_has_them",
-    "its test 23": (
-        "replicators/test_queue.py::test_ten_keys_of_one_worker_are_done_in_their_order"
-    ),
+    "its test 20": "sources/mysql/test_signals.py::test_keys_are_sent",
+    "its test 21": "sources/mysql/test_signals.py::test_positions_are_sent_at_commits_only",
+    "its test 22": "sources/mysql/test_signals.py::test_rows_are_sent_as_meepo_has_them",
+    "its test 23": ("workers/test_queue.py::test_ten_keys_of_one_worker_are_done_in_their_order"),
     "its test 24": (
-        "replicators/test_queue.py::test_a_key_is_tried_once_and_as_often_again_as_allowed"
+        "workers/test_queue.py::test_a_key_is_tried_once_and_as_often_again_as_allowed"
         "_and_then_is_a_dead_letter"
     ),
     "its test 25": (
-        "replicators/test_queue.py::test_a_worker_that_was_killed_is_started_again_and_keys_go_on"
+        "workers/test_queue.py::test_a_worker_that_was_killed_is_started_again_and_keys_go_on"
     ),
-    "its test 26": (
-        "replicators/test_queue.py::test_fifty_keys_and_three_workers_with_tiny_backlogs"
-    ),
+    "its test 26": ("workers/test_queue.py::test_fifty_keys_and_three_workers_with_tiny_backlogs"),
     "its test 27": (
-        "replicators/test_rq.py::test_all_keys_are_seen_when_a_callback_fails_one_time_in_six"
+        "workers/test_rq.py::test_all_keys_are_seen_when_a_callback_fails_one_time_in_six"
     ),
-    "its test 28": "publishers/test_session.py::test_an_empty_commit_publishes_nothing",
+    "its test 28": "sources/test_session.py::test_an_empty_commit_publishes_nothing",
     "its test 29": (
-        "publishers/test_session.py::test_a_row_that_was_added_is_published_with_its_key_and_values"
+        "sources/test_session.py::test_a_row_that_was_added_is_published_with_its_key_and_values"
     ),
     "its tests 30 and 31": (
-        "publishers/test_session.py::test_a_flush_publishes_nothing_before_the_commit"
+        "sources/test_session.py::test_a_flush_publishes_nothing_before_the_commit"
     ),
     "its tests 32 and 33": (
-        "publishers/test_session_changes.py::test_an_update_has_the_row_as_it_was_and_as_it_is"
+        "sources/test_session_changes.py::test_an_update_has_the_row_as_it_was_and_as_it_is"
     ),
     "its test 34": (
-        "publishers/test_session.py"
-        "::test_changes_of_several_flushes_are_one_changeset_in_their_order"
+        "sources/test_session.py::test_changes_of_several_flushes_are_one_changeset_in_their_order"
     ),
     "its tests 35 and 36": (
-        "publishers/test_session.py::test_what_was_rolled_back_unflushed_is_not_published"
+        "sources/test_session.py::test_what_was_rolled_back_unflushed_is_not_published"
     ),
     "its test 37": (
-        "publishers/test_session.py::test_what_was_rolled_back_is_not_published_by_the_next_commit"
+        "sources/test_session.py::test_what_was_rolled_back_is_not_published_by_the_next_commit"
     ),
     "its test 38": (
-        "publishers/test_session.py"
-        "::test_a_session_that_is_removed_is_watched_when_it_is_made_again"
+        "sources/test_session.py::test_a_session_that_is_removed_is_watched_when_it_is_made_again"
     ),
     "its tests 39, 40 and 41": "there are no helpers that cast: values have types all the way",
     "its test of the log lines of sessions": (

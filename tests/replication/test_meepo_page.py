@@ -24,19 +24,19 @@ from sqlalchemy.orm import (
     sessionmaker,
 )
 
-from stompkit.replication.eventsourcing import (
+from stompkit.replication.eventstore import (
     RedisEventStore,
     RedisPrepareCommit,
     redis_es_sub,
     sqlalchemy_es_pub,
 )
-from stompkit.replication.publishers import mysql_pub, sqlalchemy_pub
-from stompkit.replication.publishers.mysql import MysqlPublisher
-from stompkit.replication.replicators import QueueReplicator, RqReplicator
-from stompkit.replication.signals import for_factory, signal
-from stompkit.replication.subscribers import print_sub
-from tests.replication.mysql.reading import Database
-from tests.replication.replicators.callbacks import by_name
+from stompkit.replication.model.signals import for_factory, signal
+from stompkit.replication.sinks.forwarders import print_sub
+from stompkit.replication.sources import mysql_pub, sqlalchemy_pub
+from stompkit.replication.sources.mysql import MysqlPublisher
+from stompkit.replication.workers import QueueReplicator, RqReplicator
+from tests.replication.sources.mysql.reading import Database
+from tests.replication.workers.callbacks import by_name
 from tests.servers import MariaDb, RedisServer, mariadb, redis, redis_server
 
 __all__ = ["mariadb", "redis", "redis_server"]
@@ -105,8 +105,8 @@ def test_the_events_of_the_binary_log_are_signals(database: Database) -> None:
 DAEMON = """
 import sys
 
-from stompkit.replication.publishers import mysql_pub
-from stompkit.replication.signals import signal
+from stompkit.replication.sources import mysql_pub
+from stompkit.replication.model.signals import signal
 
 mysql_dsn = sys.argv[1]
 sg = signal("test_write")

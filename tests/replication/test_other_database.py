@@ -21,9 +21,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import make_url
 
-from stompkit.replication.events import RowChange
+from stompkit.replication.model.events import RowChange
+from stompkit.replication.model.values import document
 from stompkit.replication.sinks import ApplyError
-from stompkit.replication.values import document
 from tests.effort import drawn
 from tests.replication.drawn_tables import (
     Side,

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stompkit.replication.events import RowChange
+from stompkit.replication.model.events import RowChange
 from tests.effort import drawn
 from tests.replication.drawn_tables import SourceSide, apply, draw_rows, opened
 from tests.servers import SqlServer, mariadb, mysql, postgresql

@@ -11,7 +11,7 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from tests.replication.mysql.reading import Database, Reading
+from tests.replication.sources.mysql.reading import Database, Reading
 from tests.servers import MariaDb, SqlServer, mariadb, postgresql
 
 __all__ = ["mariadb", "postgresql"]

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from stompkit.replication.events import Changeset, RowChange
-from stompkit.replication.values import row_to_json
+from stompkit.replication.model.events import Changeset, RowChange
+from stompkit.replication.model.values import row_to_json
 
 __all__ = ["SCHEMA", "batch_of", "changes_of", "row_of"]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
-from stompkit.replication.frames import packets
+from stompkit.replication.model.events import Changeset, RowChange, Source, make_changeset
+from stompkit.replication.model.frames import packets
 from stompkit.spool import Record, SpoolWriter
 
 __all__ = ["changeset", "fill", "plain", "records_of"]

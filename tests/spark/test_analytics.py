@@ -28,7 +28,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
 from stompkit._commands.pipeline.command import main
-from stompkit.replication.events import Action, RowChange, Source, make_changeset
+from stompkit.replication.model.events import Action, RowChange, Source, make_changeset
 from stompkit.spark.jobs import Pipeline, PipelineError, load
 from stompkit.spark.jobs._counting import Counted, Lag
 from stompkit.spark.jobs._results import CHANGES, KEYS, LAG, Mark, Results

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from stompkit.replication.events import Source, encode, make_changeset
+from stompkit.replication.model.events import Source, encode, make_changeset
 from stompkit.replication.sinks import ApplyError
 from stompkit.spark.apply import Applied, applier, apply_changes
 from stompkit.spool import Record, SpoolWriter

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from stompkit.replication.events import encode
+from stompkit.replication.model.events import encode
 from stompkit.spark._changes import UNREADABLE, change_batches
 from stompkit.spark._columns import CHANGES, RAW, Columns, raw_batches
 from stompkit.spool import Record, SpoolReader

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from stompkit.replication.events import RowChange
+from stompkit.replication.model.events import RowChange
 from stompkit.spark._collapse import Collapse, collapse
 from stompkit.spark._states import Choice, Step, TableRules
 from stompkit.spark.fence import are_in_order, beyond, moved, ranges_of, sort_key

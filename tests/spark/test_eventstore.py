@@ -20,8 +20,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from stompkit.replication.events import Changeset, RowChange, Source, decode, make_changeset
-from stompkit.replication.values import row_to_json
+from stompkit.replication.model.events import Changeset, RowChange, Source, decode, make_changeset
+from stompkit.replication.model.values import row_to_json
 from stompkit.spark._columns import CHANGES
 from stompkit.spark.eventstore import BrokenStoreError, SparkEventStore
 from stompkit.testing._launching.polling import wait_until

@@ -20,11 +20,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stompkit.replication.events import Changeset
+from stompkit.replication.model.events import Changeset
+from stompkit.replication.model.values import from_json
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.replication.sinks.sql.parts import SchemaError
-from stompkit.replication.values import from_json
 from stompkit.spark._states import Choice
 from stompkit.spark.targets import Committed, Job, _rewrite, open_target
 from stompkit.spark.targets._files import FileTarget

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
-from stompkit.replication.frames import packets
+from stompkit.replication.model.events import Changeset, RowChange, Source, make_changeset
+from stompkit.replication.model.frames import packets
 from stompkit.spark.eventstore import SparkEventStore
 from stompkit.spark.jobs import JobName, Pipeline, PipelineError, _letters, load
 from stompkit.spark.jobs.looking import look

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from stompkit._commands.pipeline.command import main
-from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
+from stompkit.replication.model.events import Changeset, RowChange, Source, make_changeset
 from stompkit.spark.eventstore import SparkEventStore
 from stompkit.spark.jobs import PipelineError, PipelineSettings, load
 from stompkit.spark.jobs._job_lock import alone

@@ -20,7 +20,7 @@ from sqlalchemy.pool import NullPool
 
 from stompkit._commands.pipeline.command import main
 from stompkit._commands.replication.replicate import main as replicate
-from stompkit.replication.events import RowChange, Source, make_changeset
+from stompkit.replication.model.events import RowChange, Source, make_changeset
 from stompkit.replication.sinks.sql import SqlSink
 from stompkit.spark.jobs import PipelineError, load
 from stompkit.spark.jobs.verify import Verdict, verify

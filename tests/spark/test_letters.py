@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stompkit.replication.frames import Packet
+from stompkit.replication.model.frames import Packet
 from stompkit.spark._event_files import DEAD_LETTERS
 from stompkit.spark._states import Place, Problem
 from stompkit.spark.apply import Applied

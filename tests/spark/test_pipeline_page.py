@@ -15,7 +15,7 @@ from docutils import nodes
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from stompkit.replication.frames import packets
+from stompkit.replication.model.frames import packets
 from stompkit.spark.eventstore import SparkEventStore
 from stompkit.spool import SpoolError, SpoolReader
 from stompkit.testing import RunningBroker

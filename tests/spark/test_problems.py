@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
+from stompkit.replication.model.events import Changeset, RowChange, Source, make_changeset
 from stompkit.spark._event_files import DEAD_LETTERS, Folder
 from stompkit.spark._options import SourceOptions
 from stompkit.spark._stream import StreamReader

@@ -16,17 +16,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from stompkit.replication.publishers.postgres._survey import TableLostError
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql.parts import SchemaError
-from tests.replication.mysql import test_definitions as mysql_cases
-from tests.replication.mysql.conftest import database as mysql_database
-from tests.replication.mysql.reading import Database as MysqlDatabase
-from tests.replication.mysql.reading import Reading, received
-from tests.replication.postgres import test_postgres_ddl as postgres_cases
-from tests.replication.postgres.conftest import database as postgres_database
-from tests.replication.postgres.conftest import database_name
-from tests.replication.postgres.postgres_made import Database as PostgresDatabase
+from stompkit.replication.sources.postgres._survey import TableLostError
+from tests.replication.sources.mysql import test_definitions as mysql_cases
+from tests.replication.sources.mysql.conftest import database as mysql_database
+from tests.replication.sources.mysql.reading import Database as MysqlDatabase
+from tests.replication.sources.mysql.reading import Reading, received
+from tests.replication.sources.postgres import test_postgres_ddl as postgres_cases
+from tests.replication.sources.postgres.conftest import database as postgres_database
+from tests.replication.sources.postgres.conftest import database_name
+from tests.replication.sources.postgres.postgres_made import Database as PostgresDatabase
 from tests.servers import mariadb, postgresql
 from tests.spark.change_rows import changes_of
 from tests.spark.test_file_targets import Place

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from stompkit.replication.events import RowChange, Source, make_changeset
+from stompkit.replication.model.events import RowChange, Source, make_changeset
+from stompkit.replication.model.values import Interval
 from stompkit.replication.sinks import ApplyError
-from stompkit.replication.values import Interval
 from stompkit.spark.jobs import Pipeline as Job
 from stompkit.spark.jobs import PipelineSettings
 from stompkit.spark.jobs.replicate import Replicate

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from stompkit.replication.events import RowChange, Source, make_changeset
+from stompkit.replication.model.events import RowChange, Source, make_changeset
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.spark.apply import _Batch, apply_changes

@@ -19,7 +19,7 @@ import pytest
 
 from stompkit.client import AckMode, BrokerError
 from stompkit.link import BrokerUrl, Link, LinkClosedError
-from stompkit.replication.frames import Packet
+from stompkit.replication.model.frames import Packet
 from stompkit.spool import Record, SpoolReader, SpoolWriter
 from stompkit.spool.receiver import Receiver
 from stompkit.testing import LaunchConfig, RunningBroker, launch

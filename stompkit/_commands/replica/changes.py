@@ -24,8 +24,8 @@ from stompkit._commands.shared.formatting import (
     when,
 )
 from stompkit.replica.history import Entry, Shown
-from stompkit.replication.events import RowChange
-from stompkit.replication.values import Value, row_to_json
+from stompkit.replication.model.events import RowChange
+from stompkit.replication.model.values import Value, row_to_json
 
 __all__ = [
     "change_lines",

@@ -18,7 +18,7 @@ from stompkit.replica.clock import seconds_of
 from stompkit.replica.rows import Conflict
 from stompkit.replica.rules import Candidate
 from stompkit.replica.vectors import dot_text
-from stompkit.replication.values import Value, row_to_json, to_json
+from stompkit.replication.model.values import Value, row_to_json, to_json
 
 __all__ = ["RowInConflict", "conflict_lines", "conflicts_as_json"]
 

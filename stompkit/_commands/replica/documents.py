@@ -14,7 +14,7 @@ import msgspec
 
 from stompkit._commands.shared.formatting import parse_value, shown_value
 from stompkit.replica.data.documents import members_of, values_of
-from stompkit.replication.values import Value
+from stompkit.replication.model.values import Value
 
 __all__ = [
     "as_columns",

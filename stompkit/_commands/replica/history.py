@@ -23,7 +23,7 @@ from stompkit._commands.replica.rows import key_of
 from stompkit._commands.replica.status import as_json, print_lines
 from stompkit.replica import Replica
 from stompkit.replica.history import Entry, Shown
-from stompkit.replication.values import Value
+from stompkit.replication.model.values import Value
 
 __all__ = ["PAST"]
 

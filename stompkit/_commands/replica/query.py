@@ -22,7 +22,7 @@ from stompkit.replica.pictures import (
     topology_of,
     topology_svg,
 )
-from stompkit.replication.values import row_to_json
+from stompkit.replication.model.values import row_to_json
 
 __all__ = ["ASKING"]
 

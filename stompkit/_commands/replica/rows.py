@@ -10,7 +10,7 @@ from stompkit._commands.replica.documents import is_document
 from stompkit._commands.replica.options import ReplicaUsageError
 from stompkit._commands.shared.formatting import parse_key
 from stompkit.replica import Replica
-from stompkit.replication.values import Value
+from stompkit.replication.model.values import Value
 
 __all__ = ["key_of"]
 

@@ -14,7 +14,7 @@ from stompkit._commands.shared.formatting import amount, parse_assignment, shown
 from stompkit.replica import Replica
 from stompkit.replica.signed import SignedChangeset
 from stompkit.replica.vectors import dot_text
-from stompkit.replication.values import Value
+from stompkit.replication.model.values import Value
 
 __all__ = ["WRITING", "add_author", "add_values", "assigned", "tell_changeset", "writable"]
 

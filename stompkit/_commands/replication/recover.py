@@ -14,17 +14,17 @@ from sqlalchemy import create_engine
 from stompkit._commands.shared.text import json_line
 from stompkit._common.secrets import mask_url
 from stompkit.link import BrokerUrl
-from stompkit.replication.eventsourcing import (
+from stompkit.replication.eventstore import (
     EventStore,
     PrepareCommit,
     SqlEventStore,
     SqlPrepareCommit,
     recover,
 )
-from stompkit.replication.eventsourcing.prepare import Prepared
-from stompkit.replication.subscribers.printing import print_sub
-from stompkit.replication.subscribers.stomp import StompSub
-from stompkit.replication.tables import Tables
+from stompkit.replication.eventstore.prepare import Prepared
+from stompkit.replication.model.tables import Tables
+from stompkit.replication.sinks.forwarders.printing import print_sub
+from stompkit.replication.sinks.forwarders.stomp import StompSub
 
 __all__ = ["main", "parser"]
 
@@ -98,7 +98,7 @@ def parser() -> argparse.ArgumentParser:
 def _notes(options: argparse.Namespace, stack: ExitStack) -> PrepareCommit:
     made: PrepareCommit
     if options.notes.startswith(_REDIS):
-        from stompkit.replication.eventsourcing import RedisPrepareCommit
+        from stompkit.replication.eventstore import RedisPrepareCommit
 
         made = RedisPrepareCommit(options.notes, namespace=options.namespace)
     else:
@@ -113,7 +113,7 @@ def _store(options: argparse.Namespace, stack: ExitStack) -> EventStore | None:
     made: EventStore
     more: dict[str, Any] = {"strict": True, "history": options.history}
     if options.store.startswith(_REDIS):
-        from stompkit.replication.eventsourcing import RedisEventStore
+        from stompkit.replication.eventstore import RedisEventStore
 
         made = RedisEventStore(options.store, options.store_namespace, **more)
     else:

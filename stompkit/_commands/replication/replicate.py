@@ -20,8 +20,8 @@ from stompkit._common.files import FileLock, LockedError
 from stompkit._common.secrets import SecretError, resolve
 from stompkit._common.settings import ConfigurationError, canonical, read_toml
 from stompkit._common.spelling import suggestion
-from stompkit.replication.events import Changeset
 from stompkit.replication.jobs import Job, JobError, JobSettings, JobStatus
+from stompkit.replication.model.events import Changeset
 
 __all__ = ["main", "parser"]
 
@@ -194,7 +194,7 @@ def _metrics(port: int) -> Callable[[Changeset], object] | None:
     try:
         from prometheus_client import start_http_server
 
-        from stompkit.replication.subscribers.metrics import prometheus_sub
+        from stompkit.replication.sinks.forwarders.metrics import prometheus_sub
     except ModuleNotFoundError as error:
         needed = f"{error.name}: pip install 'stompkit[metrics]'"
         raise JobError(f"--metrics-port needs {needed}") from None

@@ -12,7 +12,7 @@ from collections.abc import Container, Mapping, Sequence
 import msgspec
 
 from stompkit._commands.shared.text import aligned, amount, duration, shown, when
-from stompkit.replication.values import InvalidValueError, Value, from_json, to_json
+from stompkit.replication.model.values import InvalidValueError, Value, from_json, to_json
 
 __all__ = [
     "aligned",

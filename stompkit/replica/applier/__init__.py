@@ -43,7 +43,7 @@ from stompkit.replica.store import (
     row_id,
 )
 from stompkit.replica.vectors import Dot, covers, dot_text
-from stompkit.replication.events import (
+from stompkit.replication.model.events import (
     Changeset,
     EventError,
     Revision,

@@ -16,8 +16,8 @@ from stompkit.replica.rules import RuleError, Rules
 from stompkit.replica.signed import SignedChangeset
 from stompkit.replica.store import ChangesetRecord, HeldRecord, OriginRecord, Tx
 from stompkit.replica.vectors import Dot, dominates, dot_text
-from stompkit.replication.events import Changeset
-from stompkit.replication.values import InvalidValueError
+from stompkit.replication.model.events import Changeset
+from stompkit.replication.model.values import InvalidValueError
 
 __all__ = ["Batch", "PoisonChangesetError"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stompkit.replica.signed import SignedChangeset
 from stompkit.replica.store import ChangesetRecord
-from stompkit.replication.events import Changeset
+from stompkit.replication.model.events import Changeset
 
 __all__ = ["record_of"]
 

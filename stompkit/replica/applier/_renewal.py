@@ -25,7 +25,7 @@ from stompkit.replica.signed import SignedChangeset
 from stompkit.replica.signing import Signer
 from stompkit.replica.store import ChangesetRecord, OriginRecord, Tx
 from stompkit.replica.vectors import Dot, dot_text
-from stompkit.replication.events import Changeset, Revision
+from stompkit.replication.model.events import Changeset, Revision
 
 __all__ = [
     "Renounced",

@@ -14,8 +14,8 @@ from stompkit.replica.rows import Conflict, RowState, Stamp
 from stompkit.replica.rules import Rules
 from stompkit.replica.store import RowRecord, Tx, row_id
 from stompkit.replica.vectors import covers, merged
-from stompkit.replication.events import RowChange
-from stompkit.replication.values import Value, row_to_json
+from stompkit.replication.model.events import RowChange
+from stompkit.replication.model.values import Value, row_to_json
 
 __all__ = ["LACKING", "WorkingRows", "digest_of"]
 

@@ -11,8 +11,8 @@ from stompkit.replica.rows import Conflict
 from stompkit.replica.signed import SignedChangeset
 from stompkit.replica.store import ChangesetRecord
 from stompkit.replica.vectors import Dot
-from stompkit.replication.events import Changeset
-from stompkit.replication.values import Value
+from stompkit.replication.model.events import Changeset
+from stompkit.replication.model.values import Value
 
 __all__ = ["Bounds", "Hooks", "Incoming", "Outcome", "RefuseChangesetError", "WriteRefusedError"]
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from sqlalchemy import Connection, Engine
 
-from stompkit.replication.values import Value
+from stompkit.replication.model.values import Value
 
 __all__ = ["Data", "Wanted"]
 
@@ -24,7 +24,7 @@ class Wanted(NamedTuple):
 
     #: Identifier of the row for the caller.
     id: bytes
-    #: Table name as in :attr:`~stompkit.replication.events.RowChange.name`.
+    #: Table name as in :attr:`~stompkit.replication.model.events.RowChange.name`.
     table: str
     key: dict[str, Value]
     #: All columns beside the key that were ever written; ``None`` for no row.

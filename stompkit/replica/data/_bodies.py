@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from stompkit.replication.values import Value, from_json, to_json
+from stompkit.replication.model.values import Value, from_json, to_json
 
 __all__ = [
     "LONGEST_COLLECTION",
@@ -66,7 +66,7 @@ def _unescaped(name: str) -> str:
 def body_of(values: Mapping[str, Value]) -> str:
     """Return the JSON of the document that columns represent.
 
-    Raises :class:`~stompkit.replication.values.InvalidValueError`, ``UnicodeEncodeError`` or
+    Raises :class:`~stompkit.replication.model.values.InvalidValueError`, ``UnicodeEncodeError`` or
     ``RecursionError`` for values without a JSON form.
     """
     members = {}

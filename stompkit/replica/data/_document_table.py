@@ -20,8 +20,8 @@ from stompkit.replica.data._bodies import (
     values_of,
 )
 from stompkit.replica.data._many import Values, each_row, insert_rows, mark_of
+from stompkit.replication.model.values import InvalidValueError, Value
 from stompkit.replication.sinks.sql.parts import quote, table_options
-from stompkit.replication.values import InvalidValueError, Value
 
 __all__ = ["SCHEMA", "DocumentData"]
 

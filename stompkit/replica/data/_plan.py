@@ -9,8 +9,8 @@ from typing import Literal
 from stompkit.replica.data import Wanted
 from stompkit.replica.data._links import Identity, Links
 from stompkit.replica.data._many import Values
+from stompkit.replication.model.values import Value
 from stompkit.replication.sinks.sql.parts import TargetColumn, TargetTable, UnstorableValueError
-from stompkit.replication.values import Value
 
 __all__ = ["Batch", "Columns", "Planner", "RowFilter", "Target"]
 

@@ -26,11 +26,11 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from stompkit.replica.data._schema import Source
-from stompkit.replication.events import RowChange
-from stompkit.replication.publishers.session.values import Converters, name_of
-from stompkit.replication.tables import Tables
-from stompkit.replication.values import Interval as Lapse
-from stompkit.replication.values import Value
+from stompkit.replication.model.events import RowChange
+from stompkit.replication.model.tables import Tables
+from stompkit.replication.model.values import Interval as Lapse
+from stompkit.replication.model.values import Value
+from stompkit.replication.sources.session.values import Converters, name_of
 
 __all__ = ["TableReader"]
 

@@ -11,16 +11,16 @@ from sqlalchemy import JSON, Column, Connection, Interval, Table, inspect, text
 
 from stompkit.replica.data._links import Links
 from stompkit.replica.data._plan import RowFilter, Target
-from stompkit.replication.events import RowChange
+from stompkit.replication.model.events import RowChange
+from stompkit.replication.model.tables import Tables
+from stompkit.replication.model.values import Interval as Lapse
+from stompkit.replication.model.values import Value, portable
 from stompkit.replication.sinks.sql.parts import (
     Catalog,
     TargetColumn,
     TargetTable,
     UnstorableValueError,
 )
-from stompkit.replication.tables import Tables
-from stompkit.replication.values import Interval as Lapse
-from stompkit.replication.values import Value, portable
 
 __all__ = ["Detail", "Schema", "Source"]
 

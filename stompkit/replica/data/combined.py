@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from sqlalchemy import Connection, Engine
 
 from stompkit.replica.data import Data, Wanted
-from stompkit.replication.values import Value
+from stompkit.replication.model.values import Value
 
 __all__ = ["CombinedData"]
 

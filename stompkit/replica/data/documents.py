@@ -6,7 +6,7 @@ concurrently. A member's value is changed as a whole, and a removed member is NU
 
 The table has the columns ``collection``, ``id`` and ``body``. ``body`` is the document in JSON, as
 returned by :meth:`Documents.get`. An object whose only member begins with ``$`` is wrapped in its
-type, as :mod:`stompkit.replication.values` writes it. Programs may read the table.
+type, as :mod:`stompkit.replication.model.values` writes it. Programs may read the table.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from stompkit.replica.data._bodies import (
     values_of,
 )
 from stompkit.replica.data._document_table import SCHEMA, DocumentData
-from stompkit.replication.events import Action, RowChange
-from stompkit.replication.values import InvalidValueError
+from stompkit.replication.model.events import Action, RowChange
+from stompkit.replication.model.values import InvalidValueError
 
 __all__ = [
     "DocumentData",

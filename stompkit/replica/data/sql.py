@@ -18,9 +18,9 @@ from stompkit.replica.data._runner import Runner
 from stompkit.replica.data._schema import Schema, Source
 from stompkit.replica.data._settling import settle
 from stompkit.replica.data._writer import Writer
+from stompkit.replication.model.tables import Tables
+from stompkit.replication.model.values import Value
 from stompkit.replication.sinks.sql.parts import Statements
-from stompkit.replication.tables import Tables
-from stompkit.replication.values import Value
 
 __all__ = ["RowFilter", "SqlData"]
 

@@ -47,8 +47,8 @@ from stompkit.replica.signed import SignedChangeset
 from stompkit.replica.signing import Signer, Verifier
 from stompkit.replica.store import ChangesetRecord, Reader, Store
 from stompkit.replica.vectors import dot_text
-from stompkit.replication.events import EventError
-from stompkit.replication.frames import Packet
+from stompkit.replication.model.events import EventError
+from stompkit.replication.model.frames import Packet
 
 __all__ = ["Engine", "EngineSettings", "Outgoing", "PeerStatus", "Status"]
 

@@ -28,7 +28,7 @@ from stompkit.replica.store import (
     row_id,
 )
 from stompkit.replica.vectors import Vector, count, dominates, merged, missing
-from stompkit.replication.values import row_from_json, row_to_json
+from stompkit.replication.model.values import row_from_json, row_to_json
 
 __all__ = ["Snapshots", "row_item"]
 

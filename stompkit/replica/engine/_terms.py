@@ -9,7 +9,7 @@ import msgspec
 
 from stompkit.replica.messages import Message
 from stompkit.replica.nodes import Lineage
-from stompkit.replication.frames import Packet
+from stompkit.replication.model.frames import Packet
 
 __all__ = ["Bootstrap", "Direction", "EngineSettings", "Outgoing", "Peer", "PeerStatus", "Status"]
 

@@ -40,8 +40,8 @@ from stompkit.replica.history._views import Key, Shown, Views
 from stompkit.replica.rules import Rules
 from stompkit.replica.store import ChangesetRecord, Reader, Store, row_id
 from stompkit.replica.vectors import Dot, dot_text
-from stompkit.replication.events import Changeset, RowChange
-from stompkit.replication.values import Value
+from stompkit.replication.model.events import Changeset, RowChange
+from stompkit.replication.model.values import Value
 
 __all__ = [
     "HEAD",

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from stompkit.replication.events import RowChange
-from stompkit.replication.values import Value, row_to_json, to_json
+from stompkit.replication.model.events import RowChange
+from stompkit.replication.model.values import Value, row_to_json, to_json
 
 __all__ = ["difference", "in_order"]
 

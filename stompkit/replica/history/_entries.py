@@ -9,8 +9,8 @@ import msgspec
 
 from stompkit.replica.store import ChangesetRecord
 from stompkit.replica.vectors import Dot, dot_text
-from stompkit.replication.events import RowChange
-from stompkit.replication.values import Value
+from stompkit.replication.model.events import RowChange
+from stompkit.replication.model.values import Value
 
 __all__ = ["Counts", "Entry", "RevisionError", "RowVersion", "entry_of"]
 

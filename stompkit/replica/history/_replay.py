@@ -17,8 +17,8 @@ from stompkit.replica.rows import RowState, Stamp
 from stompkit.replica.rules import Rules
 from stompkit.replica.store import ChangesetRecord, Reader, Tx, row_id
 from stompkit.replica.vectors import Dot, Vector, covers, dot_text
-from stompkit.replication.events import Changeset, RowChange, decode
-from stompkit.replication.values import Value
+from stompkit.replication.model.events import Changeset, RowChange, decode
+from stompkit.replication.model.values import Value
 
 __all__ = ["Base", "Row", "Rows", "Steps", "clock_of_next", "context_of", "skipped_in", "whole"]
 

@@ -10,8 +10,8 @@ from stompkit.replica.rows import RowState, Stamp
 from stompkit.replica.rules import TableRules
 from stompkit.replica.store import ChangesetRecord, RowRecord, row_id
 from stompkit.replica.vectors import Dot, Vector, covers, dominates, merged
-from stompkit.replication.events import Changeset, decode
-from stompkit.replication.values import Value
+from stompkit.replication.model.events import Changeset, decode
+from stompkit.replication.model.values import Value
 
 __all__ = ["Version", "versions"]
 

@@ -9,8 +9,8 @@ from stompkit.replica.history._replay import Rows, Steps, whole
 from stompkit.replica.rules import Rules
 from stompkit.replica.store import Reader, row_id
 from stompkit.replica.vectors import Vector, dominates
-from stompkit.replication.events import RowChange
-from stompkit.replication.values import Value
+from stompkit.replication.model.events import RowChange
+from stompkit.replication.model.values import Value
 
 __all__ = ["Key", "Shown", "Views", "shown"]
 

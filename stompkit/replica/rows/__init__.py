@@ -26,8 +26,8 @@ from stompkit.replica.rows._conflicts import (
 from stompkit.replica.rows._contributions import Contribution, Effect
 from stompkit.replica.rules import Candidate, Stamp, TableRules
 from stompkit.replica.vectors import Dot, Vector, covers
-from stompkit.replication.events import RowChange
-from stompkit.replication.values import Value
+from stompkit.replication.model.events import RowChange
+from stompkit.replication.model.values import Value
 
 __all__ = ["Candidate", "Conflict", "RowState", "Stamp"]
 

@@ -11,7 +11,7 @@ import msgspec
 
 from stompkit.replica.rows._contributions import Contribution
 from stompkit.replica.rules import Candidate, TableRules, last_writer
-from stompkit.replication.values import Value, row_from_json, to_json
+from stompkit.replication.model.values import Value, row_from_json, to_json
 
 __all__ = ["Conflict", "column_conflicts", "columns", "row_conflict"]
 

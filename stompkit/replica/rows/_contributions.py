@@ -11,8 +11,8 @@ import msgspec
 from stompkit.replica.rows import _counters, _members
 from stompkit.replica.rules import Candidate, Rule, RuleError, Stamp, TableRules
 from stompkit.replica.vectors import Dot
-from stompkit.replication.events import RowChange
-from stompkit.replication.values import Value, from_json, row_to_json, to_json
+from stompkit.replication.model.events import RowChange
+from stompkit.replication.model.values import Value, from_json, row_to_json, to_json
 
 __all__ = ["Contribution", "Effect"]
 

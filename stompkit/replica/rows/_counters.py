@@ -16,7 +16,7 @@ import msgspec
 
 from stompkit.replica.rules import RuleError
 from stompkit.replica.vectors import Dot, Vector
-from stompkit.replication.values import Value
+from stompkit.replication.model.values import Value
 
 __all__ = ["Share", "add", "difference", "joined", "number", "reduced", "renamed", "shown"]
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from stompkit.replica.rules import RuleError, Stamp
-from stompkit.replication.values import Value
+from stompkit.replication.model.values import Value
 
 __all__ = ["Edit", "Part", "edit", "shown"]
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from stompkit.replica.rows import RowState
-from stompkit.replication.values import Value, row_from_json, row_to_json
+from stompkit.replication.model.values import Value, row_from_json, row_to_json
 
 __all__ = [
     "LONGEST_NAME",

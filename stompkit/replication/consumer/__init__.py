@@ -43,7 +43,7 @@ from stompkit.replication.consumer._retry_policy import (
 )
 from stompkit.replication.consumer._sequencer import Gap, Ready, Sequencer
 from stompkit.replication.consumer._windows import Windows
-from stompkit.replication.events import Changeset, EventError
+from stompkit.replication.model.events import Changeset, EventError
 from stompkit.replication.sinks import ApplyError, Refused, RowSink, Sink
 
 __all__ = [

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
 from stompkit.replication.consumer._labels import Label, placeholder
-from stompkit.replication.events import Changeset, EventError
-from stompkit.replication.frames import Reassembler
+from stompkit.replication.model.events import Changeset, EventError
+from stompkit.replication.model.frames import Reassembler
 
 __all__ = ["A", "Arrival", "Copies", "Copy", "Ready"]
 

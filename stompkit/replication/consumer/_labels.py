@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from stompkit.replication.events import FORMAT, Changeset, EventError, Source
-from stompkit.replication.frames import CONTENT_TYPE
+from stompkit.replication.model.events import FORMAT, Changeset, EventError, Source
+from stompkit.replication.model.frames import CONTENT_TYPE
 
 __all__ = ["Label", "label_of", "placeholder", "read_label"]
 

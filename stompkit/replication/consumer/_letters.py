@@ -13,8 +13,8 @@ from stompkit.link import Link
 from stompkit.replication.consumer._copies import Arrival
 from stompkit.replication.consumer._reports import PoisonFrameError, Teller
 from stompkit.replication.consumer._retry_policy import LOOK_S, ConsumerStoppedError, Stopping
-from stompkit.replication.events import Changeset, RowChange
-from stompkit.replication.frames import Packet, packets
+from stompkit.replication.model.events import Changeset, RowChange
+from stompkit.replication.model.frames import Packet, packets
 from stompkit.replication.sinks import ApplyError, Refused
 
 __all__ = ["DeadLetters", "Kind"]

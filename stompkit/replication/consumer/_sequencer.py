@@ -10,8 +10,8 @@ from typing import Final, Generic
 
 from stompkit.replication.consumer._copies import A, Arrival, Copies, Copy, Ready
 from stompkit.replication.consumer._labels import label_of, read_label
-from stompkit.replication.events import EventError
-from stompkit.replication.frames import Reassembler
+from stompkit.replication.model.events import EventError
+from stompkit.replication.model.frames import Reassembler
 
 __all__ = ["FIRST", "Arrival", "Gap", "Ready", "Sequencer"]
 

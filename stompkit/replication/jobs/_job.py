@@ -22,8 +22,6 @@ from sqlalchemy import Engine
 from stompkit._common.secrets import mask, mask_url
 from stompkit.link import Link, LinkClosedError
 from stompkit.replication.consumer import Consumer
-from stompkit.replication.events import Changeset
-from stompkit.replication.feeder import Feeder, FeederClosedError
 from stompkit.replication.jobs._settings import (
     JobError,
     JobSettings,
@@ -42,14 +40,16 @@ from stompkit.replication.jobs._urls import (
     name_of,
     scheme_of,
 )
-from stompkit.replication.offsets import FileOffsets
-from stompkit.replication.publication import Publication
-from stompkit.replication.signals import emit
+from stompkit.replication.jobs.feeder import Feeder, FeederClosedError
+from stompkit.replication.model.events import Changeset
+from stompkit.replication.model.signals import emit
+from stompkit.replication.model.tables import Tables
 from stompkit.replication.sinks import Refuse, RowSink, Sink
+from stompkit.replication.sinks.forwarders.printing import print_sub
+from stompkit.replication.sinks.forwarders.stomp import StompSub, stomp_sub
 from stompkit.replication.sinks.signals import SignalSink, SignalsStoppedError
-from stompkit.replication.subscribers.printing import print_sub
-from stompkit.replication.subscribers.stomp import StompSub, stomp_sub
-from stompkit.replication.tables import Tables
+from stompkit.replication.sources.offsets import FileOffsets
+from stompkit.replication.sources.publication import Publication
 
 __all__ = ["Job"]
 
@@ -316,7 +316,7 @@ class Job:
         return _Source(publisher.run, publisher.stop, fill)
 
     def _postgres(self, publication: Publication) -> tuple[_Publisher, _Fill]:
-        from stompkit.replication.publishers.postgres import PostgresPublisher
+        from stompkit.replication.sources.postgres import PostgresPublisher
 
         settings = self._settings
         progress: dict[str, tuple[int, int]] = {}
@@ -341,7 +341,7 @@ class Job:
         return publisher, fill
 
     def _mysql(self, publication: Publication) -> tuple[_Publisher, _Fill]:
-        from stompkit.replication.publishers.mysql import MysqlPublisher
+        from stompkit.replication.sources.mysql import MysqlPublisher
 
         settings = self._settings
         publisher = MysqlPublisher(
@@ -431,7 +431,7 @@ class Job:
 
     def _relay(self, stack: ExitStack) -> _Source:
         """Open an outbox relay; targets receive signals."""
-        from stompkit.replication.publishers.relay import OutboxRelay
+        from stompkit.replication.sources.relay import OutboxRelay
 
         self._hear(stack)
         engine = engine_of(self._settings.source.removeprefix("outbox+"))

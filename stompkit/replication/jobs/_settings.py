@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from stompkit.replication.tables import Tables
+from stompkit.replication.model.tables import Tables
 
 __all__ = ["JobError", "JobSettings", "JobStatus", "database_of"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from stompkit._common.moved import renamed
-from stompkit.replication.events import Changeset, RowChange
+from stompkit.replication.model.events import Changeset, RowChange
 
 __all__ = ["ApplyError", "Refuse", "Refused", "RowSink", "Sink", "SinkMisconfiguredError", "sifted"]
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from stompkit.replication.events import Changeset, RowChange
+from stompkit.replication.model.events import Changeset, RowChange
+from stompkit.replication.model.values import InvalidValueError, Row, Value, row_to_json, to_json
 from stompkit.replication.sinks import ApplyError
-from stompkit.replication.values import InvalidValueError, Row, Value, row_to_json, to_json
 
 __all__ = ["Outcome", "Place", "Rows", "describe", "key_text", "unapplied"]
 
@@ -121,7 +121,7 @@ def key_text(values: Sequence[Value]) -> str:
     """Return a name for the values of a key; different keys of one type have different names.
 
     Text stands for itself, unless it looks like another name; other values are JSON, and several
-    are a list. Raises :class:`~stompkit.replication.values.InvalidValueError`.
+    are a list. Raises :class:`~stompkit.replication.model.values.InvalidValueError`.
     """
     if len(values) == 1 and isinstance(values[0], str):
         text: str = values[0]

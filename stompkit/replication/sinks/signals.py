@@ -10,8 +10,8 @@ from typing import Any, Final
 from blinker import Signal
 
 from stompkit._common.moved import renamed
-from stompkit.replication.events import Changeset
-from stompkit.replication.signals import CHANGESET, emit
+from stompkit.replication.model.events import Changeset
+from stompkit.replication.model.signals import CHANGESET, emit
 
 __all__ = ["SignalSink", "SignalsStoppedError"]
 
@@ -27,8 +27,8 @@ class SignalSink:
     """Sends the signals of each changeset to the subscribers of this process.
 
     A changeset counts as applied when the receivers of
-    :data:`~stompkit.replication.signals.CHANGESET` have accepted it. Numbers are kept in memory
-    only: after a restart, subscribers receive unacknowledged changesets again.
+    :data:`~stompkit.replication.model.signals.CHANGESET` have accepted it. Numbers are kept in
+    memory only: after a restart, subscribers receive unacknowledged changesets again.
     """
 
     def __init__(self, changesets: Signal = CHANGESET) -> None:

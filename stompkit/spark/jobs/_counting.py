@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, get_args
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from stompkit.replication.events import Action
+from stompkit.replication.model.events import Action
 from stompkit.spark._changes import UNREADABLE
 
 __all__ = ["OPERATIONS", "Counted", "Lag", "counted", "query"]

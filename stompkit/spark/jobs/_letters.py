@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from stompkit._common.files import write_atomically
-from stompkit.replication.frames import Packet
+from stompkit.replication.model.frames import Packet
 from stompkit.spark._options import SinkOptions
 
 __all__ = ["Find", "Letters", "Marks", "NotSentError", "Row", "beyond"]

@@ -13,8 +13,8 @@ from uuid import UUID
 from sqlalchemy import types
 from sqlalchemy.dialects import mysql
 
+from stompkit.replication.model.values import Interval
 from stompkit.replication.sinks.sql.parts import TargetColumn
-from stompkit.replication.values import Interval
 
 __all__ = ["Meaning", "Read", "is_single", "meaning_of", "reader"]
 

@@ -11,8 +11,8 @@ import msgspec
 import pyarrow as pa
 from sqlalchemy import Connection
 
+from stompkit.replication.model.values import InvalidValueError, from_json, to_json
 from stompkit.replication.sinks import ApplyError
-from stompkit.replication.values import InvalidValueError, from_json, to_json
 from stompkit.spark._collapse import Collapse
 from stompkit.spark._states import Admit, Document, Place, Problem, TableRules
 from stompkit.spark.targets._pipeline_tables import PipelineTables

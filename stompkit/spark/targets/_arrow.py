@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 from sqlalchemy import types
 
+from stompkit.replication.model.values import Value
 from stompkit.replication.sinks.sql.parts import (
     SchemaError,
     TargetColumn,
@@ -15,7 +16,6 @@ from stompkit.replication.sinks.sql.parts import (
     UnstorableValueError,
     adapter,
 )
-from stompkit.replication.values import Value
 from stompkit.spark.targets.base import NewColumn
 
 __all__ = ["BACKEND", "arrow_type", "described", "field_of"]

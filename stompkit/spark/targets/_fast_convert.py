@@ -1,8 +1,8 @@
 """Fast conversion of JSON values to column values.
 
-Each function returns the result of :func:`~stompkit.replication.values.from_json` and the column's
-adapter, or text that the database reads as the same value. It returns None if it cannot guarantee
-that.
+Each function returns the result of :func:`~stompkit.replication.model.values.from_json` and the
+column's adapter, or text that the database reads as the same value. It returns None if it cannot
+guarantee that.
 """
 
 from __future__ import annotations

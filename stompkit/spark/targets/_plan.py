@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from stompkit.replication.model.values import InvalidValueError, from_json
 from stompkit.replication.sinks.sql.parts import (
     Kind,
     SchemaError,
@@ -16,7 +17,6 @@ from stompkit.replication.sinks.sql.parts import (
     TargetTable,
     UnstorableValueError,
 )
-from stompkit.replication.values import InvalidValueError, from_json
 from stompkit.spark._states import Document, Problem, State, Step
 from stompkit.spark.targets._fast_convert import quick
 from stompkit.spark.targets.base import NewColumn

@@ -16,8 +16,8 @@ from typing import Any, Final
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from stompkit.replication.model.values import Interval, InvalidValueError, from_json
 from stompkit.replication.sinks.sql.parts import TargetColumn, TargetTable, UnstorableValueError
-from stompkit.replication.values import Interval, InvalidValueError, from_json
 from stompkit.spark._states import State
 from stompkit.spark.targets.base import NewColumn
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 from redis import Redis
 from sqlalchemy import Connection, Engine, text
 
+from stompkit.replication.model.values import row_from_json
 from stompkit.replication.sinks.cache import NAMESPACE
-from stompkit.replication.values import row_from_json
 
 __all__ = ["Contents", "Workload", "cached", "contents"]
 

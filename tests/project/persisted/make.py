@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from stompkit.replication.offsets import Checkpoint, FileOffsets
+from stompkit.replication.sources.offsets import Checkpoint, FileOffsets
 from stompkit.spool import Record, SpoolWriter
 from stompkit.testing._launching.polling import wait_until
 from stompkit.testing.client import StompClient

@@ -9,7 +9,7 @@ from sqlalchemy import event
 
 from stompkit.replica.data import Data, Wanted
 from stompkit.replica.data.sql import SqlData
-from stompkit.replication.values import Value
+from stompkit.replication.model.values import Value
 from tests.replication.sinks.sql_targets import Target
 
 __all__ = ["as_it_is", "checked", "gone", "key_of", "row", "text_of", "written"]

@@ -23,8 +23,8 @@ from stompkit.replica.data.documents import (
     document_of,
     values_of,
 )
-from stompkit.replication.events import RowChange
-from stompkit.replication.values import Value, row_from_json, row_to_json
+from stompkit.replication.model.events import RowChange
+from stompkit.replication.model.values import Value, row_from_json, row_to_json
 from tests.effort import drawn
 from tests.replication.sinks.sql_targets import Target, database_url, target
 

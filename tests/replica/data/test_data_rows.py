@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Column, Integer, MetaData, String, Table
 
 from stompkit.replica.data.sql import SqlData
-from stompkit.replication.tables import Tables
+from stompkit.replication.model.tables import Tables
 from tests.replica.data.data_made import as_it_is, gone, row, written
 from tests.replication.sinks.sql_targets import Target, database_url, target
 

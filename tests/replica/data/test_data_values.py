@@ -36,8 +36,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects import mysql, postgresql
 
 from stompkit.replica.data.sql import SqlData
-from stompkit.replication.values import Interval as Lapse
-from stompkit.replication.values import Json
+from stompkit.replication.model.values import Interval as Lapse
+from stompkit.replication.model.values import Json
 from tests.replica.data.data_made import as_it_is, row, written
 from tests.replication.sinks.sql_targets import Target, database_url, target
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from stompkit.replica.signed import SignedChangeset
 from stompkit.replica.store import Reader
-from stompkit.replication.events import Changeset
-from stompkit.replication.values import to_json
+from stompkit.replication.model.events import Changeset
+from stompkit.replication.model.values import to_json
 from tests.replica.simulation.node import Node
 from tests.replica.simulation.oracle import Expected, Place, expected_of
 from tests.replica.simulation.tables import COLLECTIONS, KINDS, RULES

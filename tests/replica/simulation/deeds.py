@@ -6,7 +6,7 @@ from typing import Any
 
 from stompkit.replica.engine import Engine, Status
 from stompkit.replica.store import Tx
-from stompkit.replication.events import RowChange
+from stompkit.replication.model.events import RowChange
 from tests.replica.simulation.checks import documents_of, losers_of
 from tests.replica.simulation.node import Node
 from tests.replica.simulation.oracle import Place

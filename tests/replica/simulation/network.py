@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from stompkit.replication.frames import Packet
+from stompkit.replication.model.frames import Packet
 from tests.replica.simulation.world import World
 
 __all__ = ["Broker", "Connection", "Delivery", "Faults", "Traits"]

@@ -16,7 +16,7 @@ from stompkit.replica.messages import SignedChangeset, Unpacker
 from stompkit.replica.rules import Rules
 from stompkit.replica.store import StoreBusyError, Tx
 from stompkit.replica.vectors import Dot, dot_text
-from stompkit.replication.events import RowChange
+from stompkit.replication.model.events import RowChange
 from tests.replica.simulation.databases import Database
 from tests.replica.simulation.network import Delivery
 from tests.replica.simulation.ports import Port

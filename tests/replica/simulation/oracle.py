@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stompkit.replication.events import Changeset
-from stompkit.replication.values import to_json
+from stompkit.replication.model.events import Changeset
+from stompkit.replication.model.values import to_json
 
 __all__ = ["Expected", "Place", "clocks_of", "expected_of"]
 

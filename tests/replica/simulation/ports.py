@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Protocol
 
-from stompkit.replication.frames import Packet
+from stompkit.replication.model.frames import Packet
 from tests.replica.simulation.network import Broker, Connection, Delivery
 from tests.replica.simulation.world import World
 

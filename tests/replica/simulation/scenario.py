@@ -11,7 +11,7 @@ from typing import Final
 from stompkit.replica.applier import Bounds
 from stompkit.replica.signed import SignedChangeset
 from stompkit.replica.store import Tx
-from stompkit.replication.events import RowChange
+from stompkit.replication.model.events import RowChange
 from tests.replica.simulation.checks import check
 from tests.replica.simulation.databases import Databases
 from tests.replica.simulation.deeds import look

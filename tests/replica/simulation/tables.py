@@ -14,7 +14,7 @@ from stompkit.replica.rules import (
     members,
     origin_priority,
 )
-from stompkit.replication.events import RowChange
+from stompkit.replication.model.events import RowChange
 
 __all__ = ["COLLECTIONS", "KINDS", "RULES", "Look", "changes_of"]
 

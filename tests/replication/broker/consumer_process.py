@@ -14,7 +14,7 @@ import msgspec
 
 from stompkit.link import BrokerUrl
 from stompkit.replication.consumer import Consumer
-from stompkit.replication.events import Changeset
+from stompkit.replication.model.events import Changeset
 from tests.replication.broker.sqlite_sink import SqliteSink
 
 __all__ = ["Order", "run"]

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from stompkit.link import Link
 from stompkit.replication.consumer import Consumer
-from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
-from stompkit.replication.subscribers.stomp import StompSub, stomp_sub
+from stompkit.replication.model.events import Changeset, RowChange, Source, make_changeset
+from stompkit.replication.sinks.forwarders.stomp import StompSub, stomp_sub
 from stompkit.testing import RunningBroker
 from stompkit.testing._launching.polling import wait_until
 from tests.replication.brokers import Address, broker_url, connect

@@ -30,7 +30,7 @@ from stompkit.replica import (
     TableRules,
     counter,
 )
-from stompkit.replication.events import Changeset
+from stompkit.replication.model.events import Changeset
 from tests.replica.notes import make_engine
 
 __all__ = ["Order"]

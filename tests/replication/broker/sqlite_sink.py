@@ -7,9 +7,9 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from stompkit.replication.events import Changeset, RowChange
+from stompkit.replication.model.events import Changeset, RowChange
+from stompkit.replication.model.values import Row, row_from_json, row_to_json
 from stompkit.replication.sinks import ApplyError
-from stompkit.replication.values import Row, row_from_json, row_to_json
 
 __all__ = ["POISON", "SqliteSink", "applied", "rows"]
 

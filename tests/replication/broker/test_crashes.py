@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.replication.offsets import FileOffsets
-from stompkit.replication.publication import Publication
+from stompkit.replication.sources.offsets import FileOffsets
+from stompkit.replication.sources.publication import Publication
 from stompkit.testing.plugin import BrokerFactory
 from stompkit.testing.proxy import Proxy
 from tests.replication.broker.conftest import place_of

@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from stompkit.replication.events import RowChange
-from stompkit.replication.publication import Publication
-from stompkit.replication.values import Value
+from stompkit.replication.model.events import RowChange
+from stompkit.replication.model.values import Value
+from stompkit.replication.sources.publication import Publication
 from tests.ports import free_ports
 from tests.replication.broker.place import LONG_S, Dead, Place, changeset, until, write, writes
 from tests.replication.broker.sqlite_sink import SqliteSink, applied, rows

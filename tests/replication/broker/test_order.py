@@ -12,8 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stompkit.replication.consumer._sequencer import Gap, Ready, Sequencer
-from stompkit.replication.events import Changeset, EventError, RowChange, Source, make_changeset
-from stompkit.replication.frames import Packet, packets
+from stompkit.replication.model.events import (
+    Changeset,
+    EventError,
+    RowChange,
+    Source,
+    make_changeset,
+)
+from stompkit.replication.model.frames import Packet, packets
 from tests.effort import drawn
 
 SOURCE = Source(kind="test")

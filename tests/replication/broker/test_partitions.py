@@ -9,8 +9,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stompkit.replication.events import Changeset, RowChange
-from stompkit.replication.subscribers.stomp import partition_of, partitioned
+from stompkit.replication.model.events import Changeset, RowChange
+from stompkit.replication.sinks.forwarders.stomp import partition_of, partitioned
 from tests.replication.broker.place import Place, changeset, until, write
 from tests.replication.broker.sqlite_sink import SqliteSink, applied, rows
 from tests.replication.made import changesets

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from stompkit.link import Delivery, LinkClosedError
-from stompkit.replication import subscribers
-from stompkit.replication.events import Changeset, RowChange, decode
-from stompkit.replication.frames import CONTENT_TYPE
-from stompkit.replication.signals import CHANGESET, emit
-from stompkit.replication.subscribers.stomp import stomp_sub
-from stompkit.replication.tables import Tables
+from stompkit.replication.model.events import Changeset, RowChange, decode
+from stompkit.replication.model.frames import CONTENT_TYPE
+from stompkit.replication.model.signals import CHANGESET, emit
+from stompkit.replication.model.tables import Tables
+from stompkit.replication.sinks import forwarders
+from stompkit.replication.sinks.forwarders.stomp import stomp_sub
 from tests.replication.broker.place import LONG_S, Place, changeset, write, writes
 
 
@@ -41,7 +41,7 @@ def test_changesets_are_sent_as_long_as_it_is_not_closed(place: Place) -> None:
 
 
 def test_it_is_found_with_the_other_subscribers() -> None:
-    assert subscribers.stomp_sub is stomp_sub
+    assert forwarders.stomp_sub is stomp_sub
 
 
 @pytest.mark.stomp_requires("frames")

@@ -18,8 +18,8 @@ from stompkit.replication.consumer import (
     SequenceGapError,
     WindowTooSmallError,
 )
-from stompkit.replication.events import Changeset, Source, decode
-from stompkit.replication.frames import Packet, packets
+from stompkit.replication.model.events import Changeset, Source, decode
+from stompkit.replication.model.frames import Packet, packets
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SqlSink
 from tests.ports import free_ports

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
+from stompkit.replication.model.events import Changeset, RowChange, Source, make_changeset
 
 __all__ = ["COLUMNS", "Database", "Delivery", "Step", "databases", "deliver", "deliveries"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, Row, create_engine, event, make_url
 
-from stompkit.replication.events import Action, Changeset, RowChange, Source, make_changeset
+from stompkit.replication.model.events import Action, Changeset, RowChange, Source, make_changeset
 from tests.servers import SqlServer
 
 __all__ = ["KINDS", "Target", "change", "changeset", "database_url", "schema_change", "target"]

@@ -15,12 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from redis import Redis
 from redis import exceptions as redis_errors
 
-from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
-from stompkit.replication.signals import emit
+from stompkit.replication.model.events import Changeset, RowChange, Source, make_changeset
+from stompkit.replication.model.signals import emit
+from stompkit.replication.model.tables import Tables
+from stompkit.replication.model.values import row_from_json
 from stompkit.replication.sinks import ApplyError, Refused, Sink, SinkMisconfiguredError
 from stompkit.replication.sinks.cache import RedisCacheReplicator, RedisSink, cache_key
-from stompkit.replication.tables import Tables
-from stompkit.replication.values import row_from_json
 from stompkit.testing._launching.polling import wait_until
 from tests.replication.sinks.rows_model import Database, Delivery, databases, deliver, deliveries
 from tests.servers import RedisServer

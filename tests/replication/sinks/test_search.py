@@ -20,10 +20,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
+from stompkit.replication.model.events import Changeset, RowChange, Source, make_changeset
+from stompkit.replication.model.tables import Tables
 from stompkit.replication.sinks import ApplyError, Refused, Sink
 from stompkit.replication.sinks.search import SearchError, SearchSink
-from stompkit.replication.tables import Tables
 from tests.replication.sinks.rows_model import (
     COLUMNS,
     Database,

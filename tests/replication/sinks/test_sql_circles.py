@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
-from stompkit.replication.events import Action, Changeset, RowChange, Source, make_changeset
+from stompkit.replication.model.events import Action, Changeset, RowChange, Source, make_changeset
 from stompkit.replication.sinks import ApplyError, Refused
 from stompkit.replication.sinks.sql import SqlSink
 from tests.effort import drawn

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import create_engine, make_url
 
 from stompkit.replication.consumer._retry_policy import RetryPolicy, Stopping
-from stompkit.replication.events import RowChange
+from stompkit.replication.model.events import RowChange
 from stompkit.replication.sinks import ApplyError, SinkMisconfiguredError
 from stompkit.replication.sinks.sql import SinkDeniedError, SinkUnavailableError, SqlSink
 from stompkit.replication.sinks.sql._failures import failure_of

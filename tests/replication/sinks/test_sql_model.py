@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stompkit.replication.events import Changeset, RowChange
+from stompkit.replication.model.events import Changeset, RowChange
 from stompkit.replication.sinks.sql import SqlSink
 from tests.effort import drawn
 from tests.replication.sinks.sql_targets import Target, change, changeset, database_url, target

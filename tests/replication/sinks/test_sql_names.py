@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import MetaData, Table, inspect
 
-from stompkit.replication.events import RowChange
+from stompkit.replication.model.events import RowChange
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SqlSink
 from tests.effort import drawn

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine
 
-from stompkit.replication.events import Changeset
+from stompkit.replication.model.events import Changeset
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SinkUnavailableError, SqlSink
 from tests.replication.sinks.sql_targets import (

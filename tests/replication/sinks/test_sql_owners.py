@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, inspect
 
-from stompkit.replication.events import RowChange
+from stompkit.replication.model.events import RowChange
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SqlSink
 from tests.replication.sinks.sql_targets import (

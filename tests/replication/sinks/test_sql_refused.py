@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stompkit.replication.events import Changeset, RowChange
+from stompkit.replication.model.events import Changeset, RowChange
 from stompkit.replication.sinks import Refused, RowSink
 from stompkit.replication.sinks.sql import SqlSink
 from tests.effort import drawn

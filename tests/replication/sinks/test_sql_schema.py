@@ -10,10 +10,10 @@ from uuid import UUID
 
 import pytest
 
-from stompkit.replication.events import RowChange
+from stompkit.replication.model.events import RowChange
+from stompkit.replication.model.values import Json
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SqlSink
-from stompkit.replication.values import Json
 from tests.replication.sinks.sql_targets import (
     Target,
     change,

@@ -11,9 +11,9 @@ from uuid import UUID
 
 import pytest
 
+from stompkit.replication.model.values import Interval, Json, NoDate
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SqlSink
-from stompkit.replication.values import Interval, Json, NoDate
 from tests.replication.sinks.sql_targets import Target, change, changeset, database_url, target
 from tests.servers import mariadb, postgresql
 

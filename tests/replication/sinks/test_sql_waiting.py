@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
+from stompkit.replication.model.events import Changeset, RowChange, Source, make_changeset
 from stompkit.replication.sinks import ApplyError, Refused
 from stompkit.replication.sinks.sql import SqlSink
 from tests.replication.sinks.sql_targets import (

@@ -10,13 +10,13 @@ import msgspec
 from redis import Redis, WatchError
 from redis.exceptions import AuthenticationError, NoPermissionError, ResponseError
 
-from stompkit.replication.events import Changeset, RowChange
+from stompkit.replication.model.events import Changeset, RowChange
+from stompkit.replication.model.tables import Tables
+from stompkit.replication.model.values import InvalidValueError, row_to_json
 from stompkit.replication.sinks import ApplyError, Refuse, SinkMisconfiguredError, sifted
 from stompkit.replication.sinks._rows import Outcome, Place, Rows, describe, key_text, unapplied
 from stompkit.replication.sinks.cache._keys import NAMESPACE, cache_key, delete_table, escaped
 from stompkit.replication.sinks.cache._replicator import RedisCacheReplicator
-from stompkit.replication.tables import Tables
-from stompkit.replication.values import InvalidValueError, row_to_json
 
 __all__ = ["NAMESPACE", "RedisCacheReplicator", "RedisSink", "Serialize", "cache_key"]
 
@@ -32,7 +32,7 @@ class RedisSink:
     """Stores rows in Redis as JSON, by their keys; a :class:`~stompkit.replication.sinks.Sink`.
 
     A row is a string at :func:`cache_key`: the JSON of its columns, in the form of
-    :mod:`stompkit.replication.values`. A stored row is always complete, as in the source. An
+    :mod:`stompkit.replication.model.values`. A stored row is always complete, as in the source. An
     incompletely reported row is completed from the stored one. If that is missing, because it has
     expired or was never cached, nothing is stored. The sink learns a table's columns from new rows,
     snapshots and schema changes; a change that alters them empties the table's part of the cache.

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from redis import Redis
 
+from stompkit.replication.model.values import Value
 from stompkit.replication.sinks._rows import key_text
-from stompkit.replication.values import Value
 
 __all__ = ["NAMESPACE", "cache_key", "delete_table", "escaped"]
 
@@ -26,8 +26,8 @@ def cache_key(table: str, *key: Value, namespace: str = NAMESPACE) -> str:
     ``table`` includes its schema if the events have one, as in ``shop.orders``. ``key`` is the
     value of the single column, or those of several in their order. Text stands for itself, unless
     it is empty or begins with a quotation mark; all other keys are JSON in the form of
-    :mod:`stompkit.replication.values`, several columns a list. Colons and percent signs in the
-    table's name are percent-encoded. Raises ``ValueError`` for a value without a JSON form.
+    :mod:`stompkit.replication.model.values`, several columns a list. Colons and percent signs in
+    the table's name are percent-encoded. Raises ``ValueError`` for a value without a JSON form.
     """
     return f"{namespace}:{escaped(table)}:{key_text(key)}"
 

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 from blinker import Signal
 from redis import Redis, RedisError
 
-from stompkit.replication.events import Changeset
-from stompkit.replication.signals import CHANGESET, signal
+from stompkit.replication.model.events import Changeset
+from stompkit.replication.model.signals import CHANGESET, signal
 from stompkit.replication.sinks.cache._keys import NAMESPACE, cache_key, delete_table, escaped
 
 __all__ = ["RedisCacheReplicator"]

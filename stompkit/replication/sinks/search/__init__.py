@@ -12,7 +12,9 @@ from typing import Final, Literal
 import msgspec
 
 from stompkit._common.moved import renamed
-from stompkit.replication.events import Changeset, RowChange
+from stompkit.replication.model.events import Changeset, RowChange
+from stompkit.replication.model.tables import Tables
+from stompkit.replication.model.values import InvalidValueError, Row
 from stompkit.replication.sinks import ApplyError, Refuse, Refused, sifted
 from stompkit.replication.sinks._rows import Outcome, Place, Rows, describe, key_text, unapplied
 from stompkit.replication.sinks.search._api import (
@@ -31,8 +33,6 @@ from stompkit.replication.sinks.search._api import (
 )
 from stompkit.replication.sinks.search._documents import document, encode
 from stompkit.replication.sinks.search._offsets import SearchOffsets
-from stompkit.replication.tables import Tables
-from stompkit.replication.values import InvalidValueError, Row
 
 __all__ = ["SearchError", "SearchSink", "Transport"]
 

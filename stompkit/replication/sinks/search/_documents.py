@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
-from stompkit.replication.values import Interval, InvalidValueError, Json, NoDate, Row, Value
+from stompkit.replication.model.values import Interval, InvalidValueError, Json, NoDate, Row, Value
 
 __all__ = ["document", "encode"]
 
@@ -18,7 +18,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def document(row: Row) -> dict[str, object]:
-    """Return a row as JSON; raises :class:`~stompkit.replication.values.InvalidValueError`."""
+    """Return a row as JSON; raises :class:`~stompkit.replication.InvalidValueError`."""
     made = {}
     for name, value in row.items():
         try:
@@ -29,7 +29,7 @@ def document(row: Row) -> dict[str, object]:
 
 
 def encode(source: object) -> bytes:
-    """Return JSON in one line; raises :class:`~stompkit.replication.values.InvalidValueError`."""
+    """Return JSON in one line; raises :class:`~stompkit.replication.InvalidValueError`."""
     try:
         return json.dumps(source, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError) as problem:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from stompkit.replication.events import Changeset
+from stompkit.replication.model.events import Changeset
 from stompkit.replication.sinks.search._api import (
     CONFLICT,
     Action,

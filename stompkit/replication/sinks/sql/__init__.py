@@ -17,7 +17,7 @@ except ModuleNotFoundError as error:
         "a sink in an SQL database needs SQLAlchemy: pip install 'stompkit[sql]'", name=error.name
     ) from error
 
-from stompkit.replication.events import Changeset, RowChange
+from stompkit.replication.model.events import Changeset, RowChange
 from stompkit.replication.sinks import ApplyError, Refuse, Refused, sifted
 from stompkit.replication.sinks.sql._circles import Circles
 from stompkit.replication.sinks.sql._database import (

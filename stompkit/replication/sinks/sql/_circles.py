@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection
 
-from stompkit.replication.events import Changeset, RowChange
+from stompkit.replication.model.events import Changeset, RowChange
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql._database import Database
 from stompkit.replication.sinks.sql._graph import parents_first

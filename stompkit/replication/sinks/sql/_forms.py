@@ -11,8 +11,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Final
 from uuid import UUID
 
-from stompkit.replication._intervals import clock
-from stompkit.replication.values import Interval, Json, Value
+from stompkit.replication.model._intervals import clock
+from stompkit.replication.model.values import Interval, Json, Value
 
 __all__ = [
     "INT64",

@@ -27,9 +27,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.schema import CreateColumn
 
-from stompkit.replication.events import Changeset
+from stompkit.replication.model.events import Changeset
+from stompkit.replication.model.values import InvalidValueError
 from stompkit.replication.sinks.sql._tables import quote, table_options
-from stompkit.replication.values import InvalidValueError
 
 __all__ = ["OffsetTable", "Owners", "storable"]
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final, Literal
 
-from stompkit.replication.events import Changeset, RowChange
+from stompkit.replication.model.events import Changeset, RowChange
+from stompkit.replication.model.values import Row
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql._graph import parents_first
 from stompkit.replication.sinks.sql._tables import (
@@ -19,7 +20,6 @@ from stompkit.replication.sinks.sql._tables import (
     groups_of,
 )
 from stompkit.replication.sinks.sql._values import UnstorableValueError
-from stompkit.replication.values import Row
 
 __all__ = ["MOST_ROWS", "Batch", "OnMissing", "Planner", "children_first", "problem_with"]
 

@@ -11,7 +11,7 @@ from sqlalchemy import Column, Connection, MetaData, Table, types
 from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.schema import CreateColumn, CreateTable
 
-from stompkit.replication.events import RowChange
+from stompkit.replication.model.events import RowChange
 from stompkit.replication.sinks.sql._tables import TargetTable, quote, table_options
 from stompkit.replication.sinks.sql._values import Family
 

@@ -17,7 +17,8 @@ from uuid import UUID
 from sqlalchemy import types
 from sqlalchemy.dialects import mysql, postgresql
 
-from stompkit.replication._intervals import clock
+from stompkit.replication.model._intervals import clock
+from stompkit.replication.model.values import Interval, Json, NoDate, Value
 from stompkit.replication.sinks.sql._forms import (
     INT64,
     MICROSECOND,
@@ -41,7 +42,6 @@ from stompkit.replication.sinks.sql._moments import (
     postgresql_moment,
     time_of_text,
 )
-from stompkit.replication.values import Interval, Json, NoDate, Value
 
 __all__ = [
     "Adapt",

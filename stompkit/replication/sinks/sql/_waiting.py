@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.mysql import LONGTEXT
 
-from stompkit.replication.events import Changeset, RowChange, decode, encode
+from stompkit.replication.model.events import Changeset, RowChange, decode, encode
 from stompkit.replication.sinks.sql._offsets import storable
 from stompkit.replication.sinks.sql._tables import table_options
 

@@ -1,0 +1,1 @@
+"""Model of replication: changesets, values of columns, selected tables, signals and frames."""

@@ -1,0 +1,215 @@
+"""Selection of replicated tables and columns, and masking of values."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import translate
+from re import Pattern
+from re import compile as compile_pattern
+from typing import Any, Final
+
+import msgspec
+
+from stompkit.replication.model.events import RowChange
+from stompkit.replication.model.values import Value, to_json
+
+__all__ = ["Tables"]
+
+_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
+
+#: Function that masks a value; one of them stands for a dropped column.
+_Mask = Callable[[Value], Value]
+
+
+class Tables:
+    """A filter of replicated tables and columns, with masks for values.
+
+    Patterns are those of file names (``*``, ``?``, ``[abc]``) and are case-sensitive.
+    """
+
+    def __init__(
+        self,
+        include: Iterable[str] = (),
+        exclude: Iterable[str] = (),
+        *,
+        columns_exclude: Iterable[str] = (),
+        masks: Mapping[str, str] | None = None,
+    ) -> None:
+        """Select ``include`` (all tables, if it is empty) except ``exclude``.
+
+        Both hold patterns of ``schema.table``; one without a dot is for a table of any schema.
+        ``columns_exclude`` and the names in ``masks`` are patterns of ``schema.table.column`` or of
+        ``table.column``. Masks are
+
+        * ``hash:SECRET``: HMAC-SHA-256 of the value with that secret, in hexadecimal; equal values
+          stay equal;
+        * ``null``;
+        * ``constant:TEXT``;
+        * ``truncate:N``: the first N characters of text;
+        * ``drop``: the same as excluding the column.
+
+        A key column cannot be excluded, and accepts only the mask ``hash``, because keys must stay
+        unique. Raises ``ValueError`` for an invalid pattern or mask, and for a single string in
+        place of several.
+        """
+        self._include = _patterns("include", include)
+        self._exclude = _patterns("exclude", exclude)
+        rules = [(pattern, "drop") for pattern in _listed("columns_exclude", columns_exclude)]
+        self._rules = [
+            (_column_pattern(pattern), pattern, _mask(pattern, mask))
+            for pattern, mask in [*rules, *(masks or {}).items()]
+        ]
+        self._wanted: dict[tuple[str, str], bool] = {}
+        self._masks: dict[tuple[str, str, str], _Mask | None] = {}
+
+    def __repr__(self) -> str:
+        """Show only the number of rules, because a mask has a secret."""
+        return f"<Tables with {len(self._rules)} rules for columns>"
+
+    def wants(self, schema: str, table: str) -> bool:
+        """Return True if the table is replicated."""
+        name = (schema, table)
+        wanted = self._wanted.get(name)
+        if wanted is None:
+            wanted = not self._include or _matches(self._include, schema, table)
+            wanted = wanted and not _matches(self._exclude, schema, table)
+            self._wanted[name] = wanted
+        return wanted
+
+    def shape(self, change: RowChange) -> RowChange:
+        """Return the change without excluded columns, and with masked values.
+
+        Raises ``ValueError`` if a key would no longer identify the row.
+        """
+        if not self._rules:
+            return change
+        if change.action == "schema":
+            return self._shape_columns(change)
+        changed = {
+            "key": self._shape_key(change, change.key),
+            "before": self._shape_row(change, change.before),
+            "after": self._shape_row(change, change.after),
+            "old_key": None if change.old_key is None else self._shape_key(change, change.old_key),
+        }
+        if all(getattr(change, name) is value for name, value in changed.items()):
+            return change
+        return msgspec.structs.replace(change, **changed)
+
+    # Inside.
+
+    def _rule(self, change: RowChange, column: str) -> _Mask | None:
+        name = (change.schema, change.table, column)
+        if name not in self._masks:
+            full = f"{change.schema}.{change.table}.{column}"
+            short = f"{change.table}.{column}"
+            found = (
+                mask
+                for pattern, text, mask in self._rules
+                if pattern.match(full if text.count(".") > 1 else short)
+            )
+            self._masks[name] = next(found, None)
+        return self._masks[name]
+
+    def _shape_row(
+        self, change: RowChange, row: dict[str, Value] | None
+    ) -> dict[str, Value] | None:
+        if row is None:
+            return None
+        masks = {column: self._rule(change, column) for column in row}
+        if not any(masks.values()):
+            return row
+        return {
+            column: value if mask is None or value is None else mask(value)
+            for column, value in row.items()
+            if (mask := masks[column]) is not _drop
+        }
+
+    def _shape_key(self, change: RowChange, key: dict[str, Value]) -> dict[str, Value]:
+        for column in key:
+            mask = self._rule(change, column)
+            if mask is not None and not isinstance(mask, _Hash):
+                raise ValueError(
+                    f"column {column} is in the key of {change.name}: it can be masked by hash "
+                    "only, and can't be left out"
+                )
+        shaped = self._shape_row(change, key)
+        assert shaped is not None
+        return shaped
+
+    def _shape_columns(self, change: RowChange) -> RowChange:
+        after = change.after or {}
+        columns = after.get("columns")
+        if columns is None:
+            return change
+        kept = [each for each in columns if self._rule(change, each["name"]) is not _drop]
+        # The statement could reveal excluded columns.
+        told = {name: value for name, value in after.items() if name != "statement"}
+        told = after if len(kept) == len(columns) else told
+        return msgspec.structs.replace(change, after={**told, "columns": kept})
+
+
+def _listed(name: str, patterns: Iterable[str]) -> list[str]:
+    if isinstance(patterns, str):
+        raise ValueError(f"{name} is a list of patterns, not one text: [{patterns!r}]")
+    listed = list(patterns)
+    if not all(listed):
+        raise ValueError(f"{name} has an empty pattern")
+    return listed
+
+
+def _patterns(name: str, patterns: Iterable[str]) -> list[tuple[Pattern[str], bool]]:
+    """Return each pattern with True if it names a schema."""
+    return [(_compiled(each), "." in each) for each in _listed(name, patterns)]
+
+
+def _compiled(pattern: str) -> Pattern[str]:
+    return compile_pattern(translate(pattern))
+
+
+def _column_pattern(pattern: str) -> Pattern[str]:
+    if pattern.count(".") not in (1, 2):
+        raise ValueError(f"{pattern!r} is not schema.table.column or table.column")
+    return _compiled(pattern)
+
+
+def _matches(patterns: list[tuple[Pattern[str], bool]], schema: str, table: str) -> bool:
+    full = f"{schema}.{table}"
+    return any(pattern.match(full if with_schema else table) for pattern, with_schema in patterns)
+
+
+# Masks.
+
+
+def _drop(value: Value) -> Value:
+    """Mark an excluded column; used as a sentinel."""
+    raise AssertionError(value)
+
+
+class _Hash:
+    def __init__(self, secret: str) -> None:
+        self._secret = secret.encode()
+
+    def __call__(self, value: Value) -> Any:
+        return hmac.digest(self._secret, _ENCODER.encode(to_json(value)), hashlib.sha256).hex()
+
+
+def _mask(pattern: str, text: str) -> _Mask:
+    kind, _, argument = text.partition(":")
+    match kind:
+        case "drop" if not argument:
+            return _drop
+        case "null" if not argument:
+            return lambda value: None
+        case "constant":
+            return lambda value: argument
+        case "hash" if argument:
+            return _Hash(argument)
+        case "truncate" if argument.isascii() and argument.isdecimal():
+            length = int(argument)
+            return lambda value: value[:length] if isinstance(value, (str, bytes)) else value
+    # The mask may be a misspelt secret, so it is not shown.
+    raise ValueError(
+        f"the mask of {pattern} is none of hash:SECRET, null, constant:TEXT, truncate:N and drop"
+    )

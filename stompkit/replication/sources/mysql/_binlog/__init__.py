@@ -1,0 +1,1 @@
+"""Decoding of the binary log: packets, events, rows and values."""

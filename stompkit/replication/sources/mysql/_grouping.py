@@ -1,0 +1,412 @@
+"""Grouping of log events into transactions."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final, Literal
+
+from pymysqlreplication.constants import BINLOG
+from pymysqlreplication.event import (
+    BeginLoadQueryEvent,
+    ExecuteLoadQueryEvent,
+    FormatDescriptionEvent,
+    GtidEvent,
+    MariadbGtidEvent,
+    NotImplementedEvent,
+    QueryEvent,
+    RotateEvent,
+    XAPrepareEvent,
+    XidEvent,
+)
+from pymysqlreplication.row_event import (
+    DeleteRowsEvent,
+    PartialUpdateRowsEvent,
+    TableMapEvent,
+    UpdateRowsEvent,
+    WriteRowsEvent,
+)
+
+from stompkit.replication.model.events import RowChange
+from stompkit.replication.sources.mysql._binlog.gtids import GtidSet
+from stompkit.replication.sources.mysql._binlog.payloads import HOW_TO_READ, PAYLOAD
+from stompkit.replication.sources.mysql._binlog.rows import Decoding, TableRows
+from stompkit.replication.sources.mysql._errors import OffsetLostError, StreamError
+from stompkit.replication.sources.mysql._positions import (
+    Position,
+    gtid_set,
+    is_behind,
+    parse_gtids,
+)
+from stompkit.replication.sources.mysql._tables.catalogue import Catalogue
+from stompkit.replication.sources.mysql._tables.definitions import Definitions
+from stompkit.replication.sources.mysql._tables.known import KnownTables
+from stompkit.replication.sources.mysql._tables.statements import (
+    Effect,
+    Name,
+    Statement,
+    parse_statement,
+)
+from stompkit.replication.sources.mysql._xa import Prepared, xid_of
+
+__all__ = ["Grouping", "OnProblem", "Transaction"]
+
+_log: Final = logging.getLogger(__name__)
+
+#: Policy for an event that cannot be expressed as changes: stop before it, or log an error and skip
+#: it.
+OnProblem = Literal["stop", "skip"]
+
+#: Number of bytes before an event's body: PyMySQL's status byte, and the header.
+_HEADER: Final = 20
+# Flags of MariaDB's events.
+_STANDALONE: Final = 1
+#: Unsupported events: MariaDB's compressed rows, MySQL's compressed transactions, incidents.
+_UNREADABLE: Final = {
+    0xA5: "a compressed statement (log_bin_compress): set log_bin_compress=OFF",
+    **dict.fromkeys(
+        range(0xA6, 0xAC), "compressed rows (log_bin_compress): set log_bin_compress=OFF"
+    ),
+    PAYLOAD: f"a compressed transaction: {HOW_TO_READ}, or set binlog_transaction_compression=OFF",
+    BINLOG.INCIDENT_EVENT: "an incident on the server, after which changes can be missing",
+}
+_DECODING: Final = (ValueError, LookupError, OverflowError, TypeError, struct.error)
+
+
+@dataclass(slots=True)
+class Transaction:
+    """Changes of a transaction, and the position after it."""
+
+    changes: list[RowChange]
+    position: Position
+    gtid: str
+    time: datetime | None
+    #: Tables whose rows have to be published again after it.
+    copies: list[Name] = field(default_factory=list)
+
+
+class Grouping:
+    """Builds transactions from events; a transaction is returned only when it is complete."""
+
+    def __init__(
+        self,
+        position: Position,
+        *,
+        wants: Callable[[str, str], bool],
+        catalogue: Catalogue,
+        decoding: Decoding,
+        prepared: Prepared,
+        is_mariadb: bool,
+        announce: bool,
+        on_problem: OnProblem,
+        definitions: Definitions,
+        copied: Mapping[Name, tuple[str, int]],
+        can_copy: bool,
+    ) -> None:
+        """Start at a position.
+
+        ``copied`` has the files and positions of the latest copies of tables: their changes up to
+        there are already published. ``can_copy``: True if tables are copied again after a statement
+        has changed their rows.
+        """
+        self._can_copy = can_copy
+        self._definitions = definitions
+        self._copied = copied
+        self._copies: list[Name] = []
+        self._position = position
+        self._file = position.file
+        self._made = position.made
+        self._gtids = parse_gtids(position.gtid)
+        self._executed = None if position.executed is None else GtidSet(position.executed)
+        self._wants = wants
+        self._prepared = prepared
+        self._is_mariadb = is_mariadb
+        self._on_problem = on_problem
+        self.skipped = 0
+        self._catalogue = catalogue
+
+        self._known = KnownTables(catalogue, decoding, is_mariadb=is_mariadb, announce=announce)
+        self._handlers: dict[type, Callable[[Any], Transaction | None]] = {
+            RotateEvent: self._on_rotate,
+            FormatDescriptionEvent: self._on_format,
+            MariadbGtidEvent: self._on_mariadb_gtid,
+            GtidEvent: self._on_mysql_gtid,
+            QueryEvent: self._on_query,
+            TableMapEvent: self._on_table,
+            WriteRowsEvent: self._on_write,
+            UpdateRowsEvent: self._on_update,
+            DeleteRowsEvent: self._on_delete,
+            XidEvent: self._close,
+            XAPrepareEvent: self._on_xa_prepare,
+            BeginLoadQueryEvent: self._on_load,
+            ExecuteLoadQueryEvent: self._on_load,
+            PartialUpdateRowsEvent: self._on_partial,
+            NotImplementedEvent: self._on_unknown,
+        }
+        self._begin("")
+
+    @property
+    def is_open(self) -> bool:
+        """True if a transaction has begun and is not complete."""
+        return self._is_open
+
+    def at(self, pos: int) -> Position:
+        """Return a position in the current file."""
+        return Position(
+            file=self._file,
+            pos=pos,
+            gtid=gtid_set(self._gtids),
+            executed=None if self._executed is None else str(self._executed),
+            server_id=self._position.server_id,
+            server=self._position.server,
+            made=self._made,
+        )
+
+    def feed(self, event: Any) -> Transaction | None:
+        """Process an event; return the transaction that it completes, if any.
+
+        Raises :class:`StreamError` for events that cannot be expressed as row changes, unless
+        they are skipped, and :class:`OffsetLostError` if the log is a different one.
+        """
+        handler = self._handlers.get(type(event))
+        return None if handler is None else handler(event)
+
+    # Files.
+
+    def _on_rotate(self, event: RotateEvent) -> None:
+        if event.next_binlog != self._file:
+            self._file = event.next_binlog
+            self._made = 0
+        self._known.forget_numbers()
+
+    def _on_format(self, event: FormatDescriptionEvent) -> None:
+        self._known.forget_numbers()
+        known = self._position
+        if known.made and known.file == self._file and known.made != event.timestamp:
+            raise OffsetLostError(
+                f"{self._file} is not the file of that name that {known} is in: the log was reset; "
+                "take a new snapshot with empty offsets"
+            )
+        self._made = event.timestamp
+
+    # Boundaries of transactions.
+
+    def _begin(self, gtid: str, *, is_standalone: bool | None = None) -> None:
+        self._gtid = gtid
+        #: True if it is one statement without an end event; ``None`` if a BEGIN decides that.
+        self._is_standalone = is_standalone
+        self._changes: list[RowChange] = []
+        self._copies = []
+        self._savepoints: dict[str, int] = {}
+        self._is_open = bool(gtid)
+        self._has_begin = False
+
+    def _on_mariadb_gtid(self, event: MariadbGtidEvent) -> None:
+        self._begin(event.gtid, is_standalone=bool(event.flags & _STANDALONE))
+
+    def _on_mysql_gtid(self, event: GtidEvent) -> None:
+        self._begin(event.gtid)
+
+    def _close(self, event: Any) -> Transaction:
+        gtid = self._gtid
+        if gtid and self._is_mariadb:
+            self._gtids[int(gtid.partition("-")[0])] = gtid
+        elif self._executed is not None:
+            if gtid:
+                self._executed.add(gtid)
+            else:
+                # No GTID, or one with a tag, which the log library does not parse.
+                self._executed = None
+        self._position = self.at(event.packet.log_pos)
+        time = datetime.fromtimestamp(event.timestamp, UTC) if event.timestamp else None
+        changes = self._changes
+        if self._copied:
+            changes = [each for each in changes if not self._is_known(each.schema, each.table)]
+        transaction = Transaction(changes, self._position, gtid, time, self._copies)
+        self._begin("")
+        return transaction
+
+    def _is_known(self, schema: str, table: str) -> bool:
+        """Return True if a copy of the table includes the log up to the current position."""
+        place = self._copied.get((schema, table))
+        return place is not None and not is_behind((self._position.file, self._position.pos), place)
+
+    def _on_xa_prepare(self, event: XAPrepareEvent) -> Transaction:
+        if not event.one_phase:
+            xid = f"{event.xid_gtrid.hex()},{event.xid_bqual.hex()},{event.xid_format_id}"
+            self._prepared.prepare(xid, self._changes, self._position)
+            self._changes = []
+        return self._close(event)
+
+    def _on_xa(self, event: QueryEvent, verb: str) -> None:
+        """Process a statement of a two-phase transaction."""
+        if verb == "START":
+            self._has_begin = True
+        elif verb in ("COMMIT", "ROLLBACK"):
+            changes = self._prepared.end(xid_of(event.query))
+            if verb == "ROLLBACK":
+                return
+            if changes is None:
+                self._problem(
+                    event,
+                    "a transaction is committed by XA that was prepared before reading began, so "
+                    "that its rows are not known",
+                )
+            else:
+                self._changes = changes
+
+    # Statements.
+
+    def _on_query(self, event: QueryEvent) -> Transaction | None:
+        schema = event.schema.decode("utf-8", "replace")
+        statement = self._spell(parse_statement(event.query, schema))
+        match statement.kind:
+            case "begin":
+                self._is_open = self._has_begin = True
+                return None
+            case "commit":
+                return self._close(event)
+            case "rollback":
+                if self._changes:
+                    self._changes = []
+                    self._problem(
+                        event,
+                        "a transaction was rolled back that has changed tables without "
+                        "transactions, whose changes remain",
+                    )
+                return self._close(event)
+            case "xa":
+                self._on_xa(event, statement.name)
+            case "savepoint":
+                self._savepoints[statement.name] = len(self._changes)
+                return None
+            case "rollback to":
+                del self._changes[self._savepoints.get(statement.name, 0) :]
+                return None
+            case "rows" if statement.tables and not any(
+                self._wants(*table) for table in statement.tables
+            ):
+                # Statements of other programs, such as tools that check replicas.
+                pass
+            case "rows":
+                self._problem(
+                    event,
+                    "rows were changed by a statement that was logged as such, in a session with "
+                    "another binlog_format than ROW",
+                )
+            case "schema":
+                self._on_definition(event, statement)
+            case "truncate":
+                self._changes.extend(
+                    RowChange(table=table, action="truncate", key={}, schema=schema)
+                    for schema, table in statement.tables
+                    if self._wants(schema, table)
+                )
+            case "drop database":
+                self._changes.extend(self._known.dropped(statement.name, event.query))
+        is_alone = not self._has_begin if self._is_standalone is None else self._is_standalone
+        return self._close(event) if is_alone else None
+
+    def _spell(self, statement: Statement) -> Statement:
+        """Return the statement with the server's spelling of names."""
+        catalogue = self._catalogue
+        if not catalogue.folds_names:
+            return statement
+        return statement.spelled(catalogue.spelled, catalogue.lowered)
+
+    def _on_definition(self, event: QueryEvent, statement: Statement) -> None:
+        """Process a DDL statement: publish it, and its effects on rows."""
+        place = self._file, event.packet.log_pos
+        effects = statement.effects or [Effect(table, "same") for table in statement.tables]
+        for effect in effects:
+            schema, table = effect.table
+            copied = self._copied.get(effect.table)
+            if not self._wants(schema, table) or (copied and not is_behind(place, copied)):
+                continue
+            outcome = self._definitions.follow(effect)
+            self._changes.append(
+                self._known.changed(
+                    schema,
+                    table,
+                    event.query,
+                    effect,
+                    is_untold=outcome == "copy" and not self._can_copy,
+                )
+            )
+            match outcome:
+                case "empty":
+                    empty = RowChange(table=table, action="truncate", key={}, schema=schema)
+                    self._changes.append(empty)
+                case "copy":
+                    self._copies.append(effect.table)
+
+    # Rows.
+
+    def _on_table(self, event: TableMapEvent) -> None:
+        data = event.packet.packet.get_all_data()
+        self._known.describe(event.table_id, data[_HEADER : _HEADER + event.event_size])
+
+    def _on_write(self, event: WriteRowsEvent) -> None:
+        self._on_rows(event, TableRows.writes, event.columns_present_bitmap)
+
+    def _on_delete(self, event: DeleteRowsEvent) -> None:
+        self._on_rows(event, TableRows.deletes, event.columns_present_bitmap)
+
+    def _on_update(self, event: UpdateRowsEvent) -> None:
+        read = partial(TableRows.updates, present_after=event.columns_present_bitmap2)
+        self._on_rows(event, read, event.columns_present_bitmap)
+
+    def _on_partial(self, event: PartialUpdateRowsEvent) -> None:
+        read = partial(TableRows.partial_updates, present_after=event.columns_present_bitmap2)
+        self._on_rows(event, read, event.columns_present_bitmap)
+
+    def _on_rows(
+        self, event: Any, read: Callable[..., Iterable[RowChange]], present: bytes
+    ) -> None:
+        packet = event.packet
+        begin = len(self._changes)
+        try:
+            rows, told = self._known.rows(event.table_id)
+            if rows.mapped.is_sequence:
+                return
+            if told is not None:
+                self._changes.append(told)
+            if event.number_of_columns != len(rows.mapped.columns):
+                raise ValueError("a row has not as many columns as its table")
+            begin = len(self._changes)
+            data = packet.packet.get_all_data()
+            at = _HEADER + packet.read_bytes
+            end = _HEADER + event.event_size
+            self._changes.extend(read(rows, data, at, end, present=present))
+        except _DECODING as error:
+            del self._changes[begin:]
+            text = f"{type(error).__name__}: {error}"
+            if isinstance(error, KeyError):
+                text = f"the key's column {error} is not in the log: see binlog_row_image"
+            self._problem(
+                event, f"rows of {event.schema}.{event.table} can't be read ({text})", error
+            )
+
+    # Unsupported events.
+
+    def _on_load(self, event: Any) -> None:
+        self._problem(event, "rows were loaded by a statement that was logged as such")
+
+    def _on_unknown(self, event: NotImplementedEvent) -> None:
+        text = _UNREADABLE.get(event.event_type)
+        if text is not None:
+            self._problem(event, f"there is {text}")
+
+    def _problem(self, event: Any, text: str, error: Exception | None = None) -> None:
+        problem = StreamError(
+            f"{text}. Reading stops in front of this transaction, {self._gtid}",
+            f"{self._file}:{event.packet.log_pos}",
+        )
+        if self._on_problem == "stop":
+            raise problem from error
+        self.skipped += 1
+        _log.error("skipped: at %s: %s", problem.position, text)

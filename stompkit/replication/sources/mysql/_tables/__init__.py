@@ -1,0 +1,1 @@
+"""Definitions of tables: the catalogue, and statements that change them."""

@@ -1,0 +1,129 @@
+"""Tables of the log, by their latest descriptions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stompkit.replication.model.events import RowChange
+from stompkit.replication.sources.mysql._binlog.rows import Decoding, TableRows
+from stompkit.replication.sources.mysql._binlog.tablemap import parse_table_map
+from stompkit.replication.sources.mysql._tables.catalogue import Catalogue, Described, described
+from stompkit.replication.sources.mysql._tables.statements import Effect
+
+__all__ = ["KnownTables"]
+
+
+class KnownTables:
+    """Row readers of tables by their numbers, and the columns that consumers know."""
+
+    def __init__(
+        self, catalogue: Catalogue, decoding: Decoding, *, is_mariadb: bool, announce: bool
+    ) -> None:
+        """Start empty; with ``announce``, publish the columns of tables at their first event."""
+        self._catalogue = catalogue
+        self._decoding = decoding
+        self._is_mariadb = is_mariadb
+        self._announce = announce
+        self._maps: dict[int, bytes] = {}
+        self._rows: dict[int, TableRows] = {}
+        #: Row readers by descriptions without table numbers, because a new file repeats them.
+        self._rows_by_map: dict[bytes, TableRows] = {}
+        #: Columns that were published; empty if the catalogue did not know them.
+        self._told: dict[tuple[str, str], list[Described]] = {}
+
+    # Descriptions.
+
+    def describe(self, number: int, body: bytes) -> None:
+        """Store the description of the table that has this number from now on."""
+        self._maps[number] = body
+        self._rows.pop(number, None)
+
+    def forget_numbers(self) -> None:
+        """Forget table numbers, which are valid in one file only."""
+        self._maps.clear()
+        self._rows.clear()
+
+    def rows(self, number: int) -> tuple[TableRows, RowChange | None]:
+        """Return the row reader of a table, and a change of its columns to publish first.
+
+        Raises ``LookupError`` for a number without a description, and ``ValueError`` for an
+        unsupported description.
+        """
+        rows = self._rows.get(number)
+        if rows is not None:
+            return rows, None
+        body = self._maps[number]
+        # The number is in the first six bytes.
+        rows = self._rows_by_map.get(body[6:])
+        if rows is None:
+            mapped = parse_table_map(body, is_mariadb=self._is_mariadb)
+            specials = self._catalogue.specials(mapped.schema, mapped.table)
+            rows = TableRows(mapped, specials, self._decoding)
+            self._rows_by_map[body[6:]] = rows
+        self._rows[number] = rows
+        return rows, self._columns_of(rows)
+
+    def _columns_of(self, rows: TableRows) -> RowChange | None:
+        """Return a change with the columns, if consumers know other columns."""
+        columns = described(rows.mapped, rows.specials)
+        told = self._told.get((rows.schema, rows.table), [] if self._announce else columns)
+        if list(map(_essence, told)) == list(map(_essence, columns)):
+            self._told[rows.schema, rows.table] = told
+            return None
+        self._told[rows.schema, rows.table] = columns
+        return _schema_change(rows.schema, rows.table, {"columns": columns})
+
+    # Statements.
+
+    def changed(
+        self,
+        schema: str,
+        table: str,
+        statement: str,
+        effect: Effect | None = None,
+        *,
+        is_untold: bool = False,
+    ) -> RowChange:
+        """Return the change to publish for a DDL statement about this table.
+
+        ``is_untold``: the statement has changed rows that are not published again.
+        """
+        self._forget(schema, table)
+        columns = self._catalogue.columns(schema, table)
+        self._told[schema, table] = columns
+        after: dict[str, Any] = {"statement": statement}
+        if columns:
+            after["columns"] = columns
+        if effect is not None and effect.renamed:
+            after["renamed"] = dict(effect.renamed)
+        if effect is not None and effect.retyped:
+            after["retyped"] = list(effect.retyped)
+        if is_untold:
+            is_of_names = effect is not None and effect.only_names and not effect.added
+            after["untold"] = "names" if is_of_names else "values"
+        return _schema_change(schema, table, after)
+
+    def dropped(self, database: str, statement: str) -> list[RowChange]:
+        """Return the changes for a dropped database; the log does not list its tables."""
+        names = [name for name in self._told if name[0] == database]
+        for name in names:
+            self._forget(*name)
+            del self._told[name]
+        return [_schema_change(*name, {"statement": statement}) for name in names]
+
+    def _forget(self, schema: str, table: str) -> None:
+        self._rows.clear()
+        self._rows_by_map = {
+            body: rows
+            for body, rows in self._rows_by_map.items()
+            if (rows.schema, rows.table) != (schema, table)
+        }
+
+
+def _schema_change(schema: str, table: str, after: dict[str, Any]) -> RowChange:
+    return RowChange(table=table, action="schema", key={}, after=after, schema=schema)
+
+
+def _essence(column: Described) -> tuple[object, ...]:
+    """Return the properties that distinguish versions of a column; the log has no lengths."""
+    return column["name"], column["type"], column["key"], column["nullable"]

@@ -1,0 +1,366 @@
+"""Row changes from the messages of ``pgoutput``, assembled by transaction."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final, Literal
+
+import msgspec
+
+from stompkit.replication.model.events import RowChange
+from stompkit.replication.model.values import Value
+from stompkit.replication.sources.postgres._catalogue import CatalogueTable
+from stompkit.replication.sources.postgres._shapes import (
+    Shape,
+    differences_of,
+    untold_of,
+    why_copied,
+)
+from stompkit.replication.sources.postgres._values import Convert, converter, described
+from stompkit.replication.sources.postgres.pgoutput import (
+    UNCHANGED,
+    Begin,
+    Commit,
+    Delete,
+    Insert,
+    PgoutputError,
+    Relation,
+    Row,
+    Truncate,
+    Update,
+    decode,
+    relation_of,
+)
+
+__all__ = ["Assembler", "PublishedTable", "TableChangedError", "Transaction"]
+
+
+class PublishedTable:
+    """A table as the stream describes it, with readers for its rows."""
+
+    def __init__(self, relation: Relation, found: CatalogueTable | None) -> None:
+        """Add details from the catalogue that the relation lacks, if the table still exists.
+
+        These are the order of the key's columns, the key if the whole row is the identity, the base
+        types of domains, and the nullable columns.
+        """
+        self.schema = relation.schema
+        self.name = relation.name
+        names = [column.name for column in relation.columns]
+        flagged = [column.name for column in relation.columns if column.is_key]
+        key = [] if found is None or not {*found.key} <= {*names} else list(found.key)
+        # The catalogue is current, the relation historical: if they differ, the relation is right.
+        if relation.identity not in ("f", "n") and {*key} != {*flagged}:
+            key = flagged
+        self.key: Final = key
+        domains = {} if found is None else found.domains
+        nullable = set(names) if found is None else found.nullable
+        numbers = {} if found is None or found.oid != relation.oid else found.numbers
+        self.shape: Final = Shape(
+            relation.oid,
+            tuple(
+                (each.name, each.type_oid, each.modifier, numbers.get(each.name, 0))
+                for each in relation.columns
+            ),
+            generated=()
+            if found is None or found.oid != relation.oid
+            else tuple(found.generated.values()),
+        )
+        #: See :func:`why_copied`.
+        self.plain: Final = frozenset[str]() if found is None else found.plain
+        self._readers: Final[list[tuple[str, Convert]]] = []
+        self.columns: Final[list[dict[str, Any]]] = []
+        for column in relation.columns:
+            type_oid, modifier = domains.get(column.type_oid, (column.type_oid, column.modifier))
+            self._readers.append((column.name, converter(type_oid)))
+            is_key = column.name in key
+            self.columns.append(
+                {
+                    "name": column.name,
+                    **described(type_oid, modifier),
+                    "key": is_key,
+                    "nullable": column.name in nullable and not is_key,
+                }
+            )
+        # Without names of types, which are identified by numbers: older versions published none.
+        columns = [
+            {name: said for name, said in each.items() if name != "native"} for each in self.columns
+        ]
+        told = [columns, [[each.type_oid, each.modifier] for each in relation.columns]]
+        #: The same for the same columns.
+        self.digest: Final = hashlib.blake2b(msgspec.json.encode(told), digest_size=8).hexdigest()
+
+    @property
+    def full_name(self) -> str:
+        """Name with the schema."""
+        return f"{self.schema}.{self.name}"
+
+    def row(self, values: Row) -> dict[str, Value]:
+        """Return a row's values by column, without values that were not sent."""
+        if len(values) != len(self._readers):
+            raise PgoutputError(
+                f"a row of {self.full_name} has {len(values)} values for "
+                f"{len(self._readers)} columns"
+            )
+        row: dict[str, Value] = {}
+        name = ""
+        try:
+            for (name, convert), value in zip(self._readers, values, strict=True):
+                if value is None:
+                    row[name] = None
+                elif value is not UNCHANGED:
+                    row[name] = convert(value)
+        except (ValueError, ArithmeticError):
+            # The value may be confidential.
+            raise PgoutputError(
+                f"column {name} of {self.full_name} has a value that is none of its type"
+            ) from None
+        return row
+
+    def change(self, record: Insert | Update | Delete) -> RowChange:
+        """Return the change of a row."""
+        if isinstance(record, Insert):
+            return self._now("write", self.row(record.new))
+        before = None if record.old is None else self._before(record.old, is_key=record.is_key)
+        if isinstance(record, Delete):
+            assert before is not None
+            return RowChange(
+                schema=self.schema,
+                table=self.name,
+                action="delete",
+                key=self._key_of(before),
+                before=before,
+            )
+        after = self.row(record.new)
+        if before is not None:
+            # Values that were not sent again are unchanged.
+            after = {
+                name: after[name] if name in after else before[name]
+                for name, _ in self._readers
+                if name in after or name in before
+            }
+        key = self._key_of(after)
+        old_key = None if before is None else self._key_of(before)
+        return RowChange(
+            schema=self.schema,
+            table=self.name,
+            action="update",
+            key=key,
+            before=before,
+            after=after,
+            old_key=None if old_key == key else old_key,
+        )
+
+    def found(self, values: Row) -> RowChange:
+        """Return the change for a row of a snapshot."""
+        return self._now("read", self.row(values))
+
+    def truncated(self) -> RowChange:
+        """Return the change for a truncated table."""
+        return RowChange(schema=self.schema, table=self.name, action="truncate", key={})
+
+    def changed(self, before: Shape | None = None, untold: str = "") -> RowChange:
+        """Return the schema change with the table's columns, and the renamed and retyped ones.
+
+        ``untold`` names the properties of existing rows that have changed and are not published
+        again.
+        """
+        more = {"untold": untold} if untold else {}
+        return RowChange(
+            schema=self.schema,
+            table=self.name,
+            action="schema",
+            key={},
+            after={"columns": self.columns, **differences_of(before, self.shape), **more},
+        )
+
+    def _now(self, action: Literal["write", "read"], row: dict[str, Value]) -> RowChange:
+        return RowChange(
+            schema=self.schema, table=self.name, action=action, key=self._key_of(row), after=row
+        )
+
+    def _key_of(self, row: dict[str, Value]) -> dict[str, Value]:
+        """Return the row's key, in its order."""
+        return {name: row[name] for name in self.key if name in row}
+
+    def _before(self, values: Row, *, is_key: bool) -> dict[str, Value]:
+        row = self.row(values)
+        # Non-key columns are NULL here, which may not be their actual values.
+        return self._key_of(row) if is_key else row
+
+
+class Transaction(msgspec.Struct, frozen=True):
+    """Changes of one transaction in the selected tables; may be empty."""
+
+    xid: int
+    time: datetime
+    #: Log position after the transaction.
+    end_lsn: int
+    changes: list[RowChange]
+    #: Digests of all known tables, if they have changed.
+    digests: dict[str, str] | None
+    #: Shapes of all known tables, if they have changed.
+    shapes: dict[str, Shape] | None = None
+
+
+class TableChangedError(Exception):
+    """The rows of a table have to be published again, before the next transaction."""
+
+    def __init__(self, table: str, why: str) -> None:
+        """Store the table's name, with its schema, and the reason."""
+        self.table = table
+        self.why = why
+        super().__init__(f"{table} has to be copied again: {why}")
+
+
+class Assembler:
+    """Assembles messages into transactions. A transaction is in memory until it is complete."""
+
+    def __init__(
+        self,
+        wants: Callable[[str, str], bool],
+        look_up: Callable[[Relation], CatalogueTable | None],
+        digests: dict[str, str],
+        *,
+        announce: bool = False,
+        shapes: Mapping[str, Shape] | None = None,
+        copied: Mapping[str, int] | None = None,
+        copies: bool = False,
+    ) -> None:
+        """Accept rows of the tables for which ``wants(schema, table)`` returns True.
+
+        ``digests`` are those of tables as they were last described, by their full names. A table
+        with another description gives a change ``schema`` before the row; an unknown table does so
+        with ``announce`` only. ``shapes`` are likewise the last ones. If rows have to be published
+        again and ``copies`` is set, :meth:`feed` raises :class:`TableChangedError`.
+
+        ``copied`` has the log positions of the latest copies of tables, by full names: earlier
+        commits are already published.
+        """
+        self._wants = wants
+        self._look_up = look_up
+        self._digests = self._told_digests = digests
+        self._announce = announce
+        self._shapes = self._told_shapes = dict(shapes or {})
+        self._copied = copied or {}
+        self._copies = copies
+        #: Tables whose description was compared with the published one.
+        self._checked: set[int] = set()
+        self._tables: dict[int, PublishedTable | None] = {}
+        self._begin: Begin | None = None
+        self._changes: list[RowChange] = []
+
+    @property
+    def is_between(self) -> bool:
+        """True if no transaction is open."""
+        return self._begin is None
+
+    def feed(self, octets: bytes) -> Transaction | None:
+        """Process a message; return the transaction it ends. Raises :class:`PgoutputError`."""
+        oid = relation_of(octets)
+        table = None if oid is None else self._table(oid)
+        if oid is not None and table is None:
+            return None
+        match decode(octets):
+            case Begin() as begin:
+                if self._begin is not None:
+                    raise PgoutputError("a transaction begins inside another one")
+                self._begin = begin
+            case Commit() as commit:
+                return self._commit(commit)
+            case Relation() as relation:
+                self._describe(relation)
+            case Insert() | Update() | Delete() as record if table is not None:
+                if self._is_new(record.relation, table):
+                    self._add(table.change(record))
+            case Truncate() as record:
+                for each in record.relations:
+                    emptied = self._table(each)
+                    if emptied is not None and self._is_new(each, emptied):
+                        self._add(emptied.truncated())
+            case _:
+                # Names of types, origins and messages of applications change no rows.
+                pass
+        return None
+
+    def _table(self, oid: int) -> PublishedTable | None:
+        try:
+            return self._tables[oid]
+        except KeyError:
+            raise PgoutputError(f"relation {oid} was not described") from None
+
+    def _describe(self, relation: Relation) -> None:
+        if not relation.is_readable:
+            self._renamed(relation)
+        if not relation.is_readable or not self._wants(relation.schema, relation.name):
+            self._tables[relation.oid] = None
+            return
+        self._tables[relation.oid] = PublishedTable(relation, self._look_up(relation))
+        self._checked.discard(relation.oid)
+
+    def _renamed(self, relation: Relation) -> None:
+        """Handle rows under unreadable names, which have been renamed since.
+
+        Raises :class:`TableChangedError` for a table without a later copy.
+        """
+        found = self._look_up(relation)
+        if found is None or not self._wants(found.schema, found.name):
+            return
+        begin = self._begin
+        if begin is not None and begin.final_lsn < self._copied.get(found.full_name, 0):
+            return
+        if not self._copies:
+            raise PgoutputError(
+                f"rows of {found.full_name} were changed while names of it were not UTF-8, and "
+                "can't be read: drop the slot and begin anew with empty offsets"
+            )
+        raise TableChangedError(found.full_name, "names of it were not UTF-8")
+
+    def _is_new(self, oid: int, table: PublishedTable) -> bool:
+        """Return True if a change is not included in a copy; first publish changed columns."""
+        begin = self._begin
+        if begin is not None and begin.final_lsn < self._copied.get(table.full_name, 0):
+            return False
+        if oid not in self._checked:
+            self._checked.add(oid)
+            self._compare(table)
+        return True
+
+    def _compare(self, table: PublishedTable) -> None:
+        """Publish changed columns; raises :class:`TableChangedError`."""
+        name = table.full_name
+        digest, shape = self._digests.get(name), self._shapes.get(name)
+        if self._copies and shape is not None:
+            why = why_copied(shape, table.shape, table.plain)
+            if why:
+                raise TableChangedError(name, why)
+        elif self._copies and digest is None:
+            raise TableChangedError(name, "nothing is known of it")
+        untold = ""
+        if not self._copies and shape is not None:
+            untold = untold_of(shape, table.shape, table.plain)
+        now = table.shape.after(shape)
+        if now != shape:
+            self._shapes = {**self._shapes, name: now}
+        if digest == table.digest and not untold:
+            return
+        self._digests = {**self._digests, name: table.digest}
+        if digest is not None or self._announce or untold:
+            self._add(table.changed(shape, untold))
+
+    def _add(self, change: RowChange) -> None:
+        if self._begin is None:
+            raise PgoutputError(f"{change.name} is changed outside of a transaction")
+        self._changes.append(change)
+
+    def _commit(self, commit: Commit) -> Transaction:
+        begin = self._begin
+        if begin is None:
+            raise PgoutputError("a transaction ends that has not begun")
+        changes, self._changes, self._begin = self._changes, [], None
+        digests = None if self._digests is self._told_digests else self._digests
+        shapes = None if self._shapes is self._told_shapes else self._shapes
+        self._told_digests, self._told_shapes = self._digests, self._shapes
+        return Transaction(begin.xid, commit.commit_time, commit.end_lsn, changes, digests, shapes)

@@ -1,0 +1,215 @@
+"""Changes of tables that the stream does not contain: new tables, replaced tables, new columns."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, Final
+
+import psycopg
+from psycopg.sql import SQL, Identifier
+
+from stompkit.replication.sources.postgres._catalogue import (
+    CatalogueTable,
+    read_tables,
+    unreadable_tables,
+)
+from stompkit.replication.sources.postgres._changes import PublishedTable
+from stompkit.replication.sources.postgres._connections import Connection
+from stompkit.replication.sources.postgres._preflight import check_names
+from stompkit.replication.sources.postgres._shapes import stored, why_copied
+from stompkit.replication.sources.postgres._snapshot import published_rows
+from stompkit.replication.sources.publication import Publication
+
+__all__ = ["OWN", "Survey", "TableLostError", "TablesChangedError"]
+
+_log: Final = logging.getLogger(__name__)
+
+#: State of a publication that the job itself has created, and may change.
+OWN: Final = "own"
+#: Back-off: wait this multiple of the duration of a catalogue query before the next one, up to a
+#: maximum in seconds.
+_REST: Final = 10
+_EVERY_S: Final = 1.0
+#: Numbers that change with the tables and columns that are not the server's own.
+_FINGERPRINT: Final = b"""
+SELECT
+    (SELECT ARRAY[count(*), sum(oid::bigint), sum(hashtext(relname)::bigint), sum(relnatts),
+        sum(relnamespace::bigint), sum(ascii(relreplident::text))]
+    FROM pg_class WHERE oid >= 16384 AND relkind IN ('r', 'p')),
+    (SELECT ARRAY[count(*), sum(hashtext(attname)::bigint * attnum), sum(atttypid::bigint),
+        sum(atttypmod::bigint), sum(ascii(attgenerated::text))]
+    FROM pg_attribute WHERE attrelid >= 16384 AND attnum > 0),
+    (SELECT sum(hashtext(nspname)::bigint) FROM pg_namespace
+    WHERE oid >= 16384 AND nspname !~ '^pg_' OR nspname = 'public'),
+    (SELECT count(*) FROM pg_publication_rel),
+    (SELECT ARRAY[count(*), sum(indexrelid::bigint)]
+    FROM pg_index WHERE indrelid >= 16384 AND (indisprimary OR indisreplident))
+"""
+
+
+class TablesChangedError(Exception):
+    """Tables have to be copied again, or for the first time."""
+
+    def __init__(self, tables: list[str]) -> None:
+        """Store their names, with their schemas."""
+        self.tables = tables
+        super().__init__(f"{', '.join(tables)} have to be copied")
+
+
+class TableLostError(Exception):
+    """A replicated table is no longer published; ``str()`` gives the remedy."""
+
+
+class Survey:
+    """Compares the server's catalogue with the published columns.
+
+    Commits before a transaction of the stream are visible when the transaction arrives.
+    """
+
+    def __init__(
+        self, connection: Connection, name: str, publication: Publication, *, follows: bool
+    ) -> None:
+        """Check the tables that ``publication`` selects, in the server's publication ``name``.
+
+        Unless it ``follows``, nothing is copied, and new tables are only reported.
+        """
+        self._connection = connection
+        self._name = name
+        self._publication = publication
+        self._follows = follows
+        self._next = 0.0
+        self._told: set[tuple[str, str]] = set()
+        self._fingerprint: object = None
+
+    def look(self) -> None:
+        """Check the catalogue before each transaction, unless the last check was too recent.
+
+        Raises :class:`TablesChangedError`, :class:`TableLostError`, :class:`UnreadableNamesError`
+        and
+        :class:`psycopg.Error`.
+        """
+        began = time.monotonic()
+        if began < self._next:
+            return
+        fingerprint = self._connection.execute(_FINGERPRINT).fetchone()
+        ended = time.monotonic()
+        self._next = ended + min(_EVERY_S, _REST * (ended - began))
+        if fingerprint == self._fingerprint:
+            return
+        try:
+            changed = self._changed()
+        except psycopg.errors.CharacterNotInRepertoire:
+            # A name has just become invalid UTF-8; the next check finds it.
+            return
+        if changed:
+            raise TablesChangedError(changed)
+        self._fingerprint = fingerprint
+
+    def _changed(self) -> list[str]:
+        publication = self._publication
+        state = publication.state
+        check_names(self._connection, self._name)
+        for names in unreadable_tables(self._connection).values():
+            shown = ", ".join(map(repr, names))
+            self._tell(shown, "it has names that are not UTF-8, and is not replicated: rename them")
+        published = published_rows(self._connection, self._name)
+        shapes = stored(state.get("shapes", {}))
+        known = {*state.get("tables", {}), *state.get("present", ())}
+        # Without a snapshot, only tables created later are copied.
+        takes_new = self._follows or "present" in state
+        found = []
+        for table in read_tables(self._connection).values():
+            name = table.full_name
+            if not publication.tables.wants(table.schema, table.name):
+                continue
+            rows = published.get(table.place)
+            if rows is None:
+                if table.is_partitioned:
+                    continue
+                # Published tables are missed; if tables are copied, also those that only existed.
+                is_missed = name in (known if self._follows else shapes)
+                if self._is_to_add(table, state, is_missed=is_missed, takes_new=takes_new):
+                    found.append(name)
+            elif not table.is_identified and name in known and not table.is_partitioned:
+                self._let_go(table, state)
+            elif name not in known:
+                if takes_new:
+                    self._tell(name, "it is new")
+                    found.append(name)
+            elif name in shapes and self._follows:
+                now = PublishedTable(rows.relation(table), table)
+                why = why_copied(shapes[name], now.shape, now.plain)
+                if why:
+                    self._tell(name, why)
+                    found.append(name)
+        return found
+
+    def _let_go(self, table: CatalogueTable, state: dict[str, Any]) -> None:
+        """Stop publishing a table whose key was dropped, because its rows could not be changed."""
+        name = table.full_name
+        why = (
+            "has nothing any more that identifies its rows, and while it is published the server "
+            f"refuses every UPDATE and DELETE of it: give it a primary key, or ALTER TABLE {name} "
+            "REPLICA IDENTITY FULL, or exclude it"
+        )
+        if not self._follows or state.get("publication") != OWN or not table.is_owned:
+            self._tell(name, f"it {why}")
+            return
+        self._connection.execute(
+            SQL("ALTER PUBLICATION {} DROP TABLE {}").format(
+                Identifier(self._name), Identifier(table.schema, table.name)
+            )
+        )
+        raise TableLostError(
+            f"{name} {why}. It was taken out of the publication {self._name}; start the job again "
+            "then, which copies the table"
+        )
+
+    def _is_to_add(
+        self, table: CatalogueTable, state: dict[str, Any], *, is_missed: bool, takes_new: bool
+    ) -> bool:
+        """Return True if a selected table is to be published from now on; else log the reason."""
+        name = table.full_name
+        if not table.is_identified:
+            reason = (
+                "it has nothing that identifies its rows, and once it is published the server "
+                f"refuses every UPDATE and DELETE of it: give it a primary key, or ALTER TABLE "
+                f"{name} REPLICA IDENTITY FULL, or exclude it"
+            )
+        elif state.get("publication") != OWN or not table.is_owned:
+            reason = f"ALTER PUBLICATION {self._name} ADD TABLE {name}, or exclude it"
+        elif not takes_new:
+            reason = f"no snapshot is taken of it: ALTER PUBLICATION {self._name} ADD TABLE {name}"
+        else:
+            try:
+                self._connection.execute(
+                    SQL("ALTER PUBLICATION {} ADD TABLE {}").format(
+                        Identifier(self._name), Identifier(table.schema, table.name)
+                    )
+                )
+            except psycopg.errors.DuplicateObject:
+                return True
+            except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedTable) as error:
+                reason = str(error).strip()
+            else:
+                self._tell(name, "it is new, and published from now on")
+                return True
+        if is_missed:
+            then = "start the job again, which copies the table"
+            if not self._follows:
+                then = (
+                    "bring its rows to those that have it, since without a snapshot nothing is "
+                    "copied, and start the job again"
+                )
+            raise TableLostError(
+                f"{name} was dropped and made again, or taken out of the publication "
+                f"{self._name}, so that its changes are not seen: {reason}; then {then}"
+            )
+        self._tell(name, f"it is new, and not replicated: {reason}")
+        return False
+
+    def _tell(self, name: str, why: str) -> None:
+        if (name, why) not in self._told:
+            self._told.add((name, why))
+            _log.warning("the table %s: %s", name, why)

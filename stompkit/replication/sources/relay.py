@@ -1,0 +1,281 @@
+"""Publishing of an outbox's changesets, with sequence numbers. Needs ``replication``.
+
+Ids of rows are not in the order of commits: a row with a smaller id may be committed later. A relay
+therefore numbers rows when it first sees them, in its own transaction. A number is never changed
+or reused, and there are no gaps. If two transactions change the same row, the second waits for the
+commit of the first before it writes to the outbox. For each row of a table, numbers are therefore
+in the order of commits.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from threading import Event
+from typing import Any, Final
+
+from sqlalchemy import Engine, case, create_engine, func, make_url, select
+from sqlalchemy.exc import DBAPIError
+
+from stompkit._common.moved import renamed
+from stompkit._common.retry import Backoff
+from stompkit.replication.model.events import Changeset
+from stompkit.replication.sources._lease import Lease, OutboxError, OutboxLeaseLostError
+from stompkit.replication.sources._outbox_rows import OutboxRows
+from stompkit.replication.sources.outbox_tables import OutboxTables, database_clock
+
+__all__ = ["OutboxError", "OutboxRelay", "Publish", "RelayStatus"]
+
+_log: Final = logging.getLogger(__name__)
+
+#: Maximum pause in seconds after repeated failures.
+_MAX_PAUSE_S: Final = 30.0
+#: Time in seconds to wait for the last confirmations when a relay is stopped.
+_DRAIN_S: Final = 5.0
+#: Function that sends a changeset; its future is done when the changeset is stored.
+Publish = Callable[[Changeset], "Future[Any] | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class RelayStatus:
+    """Status of an outbox."""
+
+    origin: str | None
+    #: Last assigned sequence number.
+    last_sequence: int
+    #: Number of changesets that are not published, or not confirmed.
+    backlog: int
+    #: Age in seconds of the oldest of them; 0 if there are none.
+    oldest_age_s: float
+    #: Name of the publishing relay; ``None`` if there is none.
+    lease_owner: str | None
+    #: True if this relay is publishing.
+    is_leading: bool
+
+
+@dataclass(slots=True)
+class _Sent:
+    sequence: int
+    future: Future[Any] | None
+
+
+class OutboxRelay:
+    """Publishes the changesets of an outbox in order, and removes confirmed ones.
+
+    Of several relays of one outbox, one publishes at a time. When it dies or cannot reach the
+    database, another takes over after ``lease_s`` seconds. It publishes unconfirmed changesets
+    again, with the same ids and numbers.
+    """
+
+    def __init__(
+        self,
+        engine_or_url: Engine | str,
+        publish: Publish,
+        *,
+        origin: str | None = None,
+        table_name: str = "stompkit_outbox",
+        batch: int = 500,
+        max_unconfirmed: int = 2000,
+        poll_s: float = 0.2,
+        lease_s: float = 15.0,
+        keep_s: float = 0.0,
+    ) -> None:
+        """Configure a relay; it does nothing yet.
+
+        ``publish`` is called with one changeset after the other, and may block. ``origin`` names
+        the publisher; the first relay of an outbox stores it there, or a random one. ``batch`` rows
+        are read in one transaction, and at most ``max_unconfirmed`` wait for confirmation. An empty
+        outbox is checked every ``poll_s`` seconds. Rows are kept for ``keep_s`` seconds after they
+        were confirmed.
+
+        Raises ValueError for an unsupported database, or an invalid number.
+        """
+        if batch < 1 or max_unconfirmed < 1 or poll_s <= 0 or lease_s <= 0 or keep_s < 0:
+            raise ValueError(
+                "batch, max_unconfirmed, poll_s and lease_s are above 0, keep_s not below"
+            )
+        self._is_own_engine = isinstance(engine_or_url, str)
+        if isinstance(engine_or_url, str):
+            url = make_url(engine_or_url)
+            waits = {"timeout": lease_s} if url.get_backend_name() == "sqlite" else {}
+            self._engine = create_engine(url, pool_pre_ping=True, connect_args=waits)
+        else:
+            self._engine = engine_or_url
+        self._publish = publish
+        self._origin_wanted = origin
+        self._batch = min(batch, max_unconfirmed)
+        self._most = max_unconfirmed
+        self._poll_s = poll_s
+        self._tables = OutboxTables(table_name)
+        self._lease = Lease(self._tables, self._engine, lease_s)
+        self._rows = OutboxRows(self._tables, self._engine, self._lease, keep_s)
+        self._sent: deque[_Sent] = deque()
+        self._published = 0
+
+    # Running.
+
+    def run(self, stop: Event) -> None:
+        """Publish until ``stop`` is set; failures are logged, and retried after a pause.
+
+        Raises :class:`OutboxError` if the outbox has another origin.
+        """
+        backoff = Backoff(2 * self._poll_s, _MAX_PAUSE_S)
+        try:
+            while not stop.is_set():
+                try:
+                    if not self._lead():
+                        stop.wait(self._poll_s)
+                        continue
+                    is_idle = not self._step() and not self._sent
+                    backoff.reset()
+                except OutboxError:
+                    raise
+                except Exception as error:
+                    self._give_up(error)
+                    stop.wait(backoff.fail())
+                else:
+                    if is_idle:
+                        stop.wait(self._poll_s)
+            if self._lease.is_owned:
+                self._drain(_DRAIN_S)
+        except OutboxError:
+            raise
+        except Exception as error:
+            self._give_up(error)
+        finally:
+            self.close()
+
+    def run_once(self, timeout_s: float | None = None, stop: Event | None = None) -> int:
+        """Publish the outbox's changesets, wait for all confirmations, and return their number.
+
+        The number is 0 while another relay publishes. When ``stop`` is set, changesets that are not
+        confirmed within some seconds will be published again. Raises errors of publishing and of
+        the database, and TimeoutError; unconfirmed changesets will then be published again.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        try:
+            if not self._lead():
+                return 0
+            begun = self._published
+            while self._step() or self._sent:
+                if stop is not None and stop.is_set():
+                    self._drain(_DRAIN_S)
+                    self._forget()
+                    break
+                if deadline is not None and time.monotonic() > deadline:
+                    raise TimeoutError(f"{len(self._sent)} changesets were not confirmed in time")
+        except BaseException:
+            self._forget()
+            raise
+        return self._published - begun
+
+    def close(self) -> None:
+        """Release the lease, and close an engine that was created here."""
+        self._forget()
+        try:
+            self._lease.release()
+        except DBAPIError as error:
+            _log.warning("the lease of an outbox has to expire: %s", error.orig)
+        if self._is_own_engine:
+            self._engine.dispose()
+
+    def status(self) -> RelayStatus:
+        """Query the database; raises its errors."""
+        rows, state = self._tables.rows, self._tables.state
+        clock = database_clock(self._engine.dialect.name)
+        waiting = select(func.count(), func.min(rows.c.stored_at), clock)
+        owner = case((state.c.lease_expires > clock, state.c.lease_owner))
+        with self._engine.connect() as connection:
+            count, oldest, now = connection.execute(
+                waiting.where(rows.c.published_at.is_(None))
+            ).one()
+            found = connection.execute(
+                select(state.c.origin, state.c.last_sequence, owner)
+            ).one_or_none()
+        origin, last, holder = found or (self._origin_wanted, 0, None)
+        return RelayStatus(
+            origin=origin,
+            last_sequence=last,
+            backlog=count,
+            oldest_age_s=0.0 if oldest is None else max(0.0, float(now) - oldest),
+            lease_owner=holder,
+            is_leading=holder == self._lease.owner and self._lease.is_owned,
+        )
+
+    # The lease.
+
+    def _lead(self) -> bool:
+        """Return True if this relay has the lease; acquire it if it is free."""
+        if self._lease.is_owned:
+            return True
+        self._forget()
+        state = self._lease.acquire(self._origin_wanted)
+        if state is None:
+            return False
+        self._rows.begin(state)
+        return True
+
+    def _give_up(self, error: BaseException) -> None:
+        """Forget sent changesets, because the next leader sends them again."""
+        self._forget()
+        trace = None if isinstance(error, OutboxLeaseLostError) else error
+        _log.warning("publishing the outbox has failed, and begins anew: %s", error, exc_info=trace)
+
+    def _forget(self) -> None:
+        """Start with the unconfirmed changesets, as a relay that takes over does."""
+        self._sent.clear()
+        self._lease.expire()
+
+    # Publishing.
+
+    def _step(self) -> bool:
+        """Remove confirmed rows, read more and publish them; return True if there were any."""
+        if len(self._sent) > self._most - self._batch:
+            self._wait()
+        confirmed = self._confirmed()
+        room = min(self._batch, self._most - len(self._sent))
+        changesets = self._rows.exchange(confirmed, room)
+        for changeset in changesets:
+            if not self._lease.is_owned:
+                raise OutboxLeaseLostError("publishing has taken longer than the lease lasts")
+            self._sent.append(_Sent(changeset.sequence, self._publish(changeset)))
+            self._published += 1
+            if self._lease.is_due:
+                self._rows.exchange(self._confirmed(), 0)
+        if not changesets and self._sent:
+            self._wait()
+        return bool(changesets)
+
+    def _wait(self) -> None:
+        """Wait for a while until the oldest sent changeset is confirmed."""
+        future = self._sent[0].future
+        if future is not None:
+            wait([future], self._poll_s)
+
+    def _confirmed(self) -> tuple[int, int] | None:
+        """Return and forget the range of numbers that is confirmed."""
+        first = self._sent[0].sequence if self._sent else 0
+        last = 0
+        while self._sent and (self._sent[0].future is None or self._sent[0].future.done()):
+            done = self._sent.popleft()
+            if done.future is not None:
+                done.future.result()
+            last = done.sequence
+        return (first, last) if last else None
+
+    def _drain(self, timeout_s: float) -> None:
+        """Wait for confirmations, and remove the confirmed rows."""
+        wait([each.future for each in self._sent if each.future is not None], timeout_s)
+        confirmed = self._confirmed()
+        if confirmed:
+            self._rows.exchange(confirmed, 0)
+
+
+renamed(
+    __name__,
+    OutboxProblem="OutboxError",
+)

@@ -1,0 +1,121 @@
+"""The selection of tables, and masked columns."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from stompkit.replication.model.events import RowChange
+from stompkit.replication.model.tables import Tables
+from tests.replication.made import changes
+
+USER = RowChange(
+    table="users",
+    schema="shop",
+    action="update",
+    key={"id": 1},
+    before={"id": 1, "email": "a@example.org", "age": 40},
+    after={"id": 1, "email": None, "age": 41},
+)
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "wanted"),
+    [
+        ([], [], True),
+        (["users"], [], True),
+        (["user"], [], False),
+        (["shop.*"], [], True),
+        (["other.*"], [], False),
+        (["u*"], ["shop.users"], False),
+        ([], ["other.users"], True),
+        (["USERS"], [], False),
+        (["other.users", "users"], [], True),
+    ],
+)
+def test_a_table_is_selected_by_patterns(
+    include: list[str], exclude: list[str], *, wanted: bool
+) -> None:
+    tables = Tables(include, exclude)
+    assert tables.wants("shop", "users") is wanted
+    assert tables.wants("shop", "users") is wanted, "what was asked before"
+
+
+def test_one_text_in_place_of_a_list_is_refused() -> None:
+    with pytest.raises(ValueError, match="one text"):
+        Tables("users")
+    with pytest.raises(ValueError, match="empty"):
+        Tables([""])
+
+
+@given(changes)
+def test_without_rules_nothing_is_touched(change: RowChange) -> None:
+    assert Tables().shape(change) is change
+    assert Tables(masks={"no-such-table.*": "drop"}).shape(change) == change
+
+
+def test_a_column_is_left_out() -> None:
+    shaped = Tables(columns_exclude=["users.email"]).shape(USER)
+    assert shaped.before == {"id": 1, "age": 40}
+    assert shaped.after == {"id": 1, "age": 41}
+    assert shaped.key == {"id": 1}
+    assert Tables(columns_exclude=["other.users.email"]).shape(USER) is USER
+    assert Tables(columns_exclude=["shop.users.*il"]).shape(USER) == shaped
+
+
+def test_masks_change_values_and_leave_null() -> None:
+    masks = {"shop.users.email": "truncate:1", "users.age": "constant:x"}
+    shaped = Tables(masks=masks).shape(USER)
+    assert shaped.before == {"id": 1, "email": "a", "age": "x"}
+    assert shaped.after == {"id": 1, "email": None, "age": "x"}
+    assert Tables(masks={"users.email": "null"}).shape(USER).before == {
+        "id": 1,
+        "email": None,
+        "age": 40,
+    }
+
+
+def test_equal_values_have_equal_hashes_and_others_do_not() -> None:
+    tables = Tables(masks={"users.id": "hash:secret"})
+    one = tables.shape(USER)
+    other = tables.shape(
+        RowChange(table="users", schema="shop", action="delete", key={"id": "1"}, before=None)
+    )
+    assert one.key["id"] == one.before["id"] if one.before else False
+    assert one.key["id"] != other.key["id"], "the number and the text are not the same"
+    assert Tables(masks={"users.id": "hash:other"}).shape(USER).key != one.key
+    assert len(one.key["id"]) == 64
+
+
+@pytest.mark.parametrize("mask", ["drop", "null", "constant:1", "truncate:1"])
+def test_a_key_still_tells_rows_apart(mask: str) -> None:
+    with pytest.raises(ValueError, match=r"id is in the key of shop\.users"):
+        Tables(masks={"users.id": mask}).shape(USER)
+
+
+def test_a_changed_schema_does_not_tell_of_columns_that_are_left_out() -> None:
+    columns = [{"name": "id", "type": "int"}, {"name": "email", "type": "text"}]
+    change = RowChange(
+        table="users",
+        action="schema",
+        key={},
+        after={"statement": "ALTER TABLE users ADD email TEXT", "columns": columns},
+    )
+    assert Tables(columns_exclude=["users.email"]).shape(change).after == {"columns": columns[:1]}
+    assert Tables(masks={"users.email": "hash:x"}).shape(change) == change
+
+
+@pytest.mark.parametrize("mask", ["hash", "hash:", "truncate:x", "null:1", "secret-s3cr3t"])
+def test_a_mask_that_is_none_is_refused_without_its_secret(mask: str) -> None:
+    with pytest.raises(ValueError, match="mask") as refused:
+        Tables(masks={"users.email": mask})
+    assert "s3cr3t" not in str(refused.value)
+
+
+def test_a_pattern_that_names_no_column_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"table\.column"):
+        Tables(columns_exclude=["email"])
+
+
+def test_a_secret_is_not_shown() -> None:
+    assert "s3cr3t" not in repr(Tables(masks={"users.email": "hash:s3cr3t"}))

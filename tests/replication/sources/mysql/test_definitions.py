@@ -1,0 +1,218 @@
+"""Changes of tables at MariaDB and MySQL: applied, and never silently wrong.
+
+The table of the page on sources is this one.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from stompkit.replication.jobs.feeder import Feeder
+from stompkit.replication.model.signals import CHANGESET
+from stompkit.replication.sinks.sql import SqlSink
+from stompkit.replication.sources.mysql._tables.definitions import Definitions
+from stompkit.replication.sources.mysql._tables.statements import Effect, parse_statement
+from tests.replication.sources.mysql.reading import Database, Reading
+
+TABLE = "CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(20))"
+ROWS = "INSERT INTO t VALUES (1, 1, 'x'), (2, 2, 'y')"
+
+
+class Case(NamedTuple):
+    """Statements, and the table that must be equal afterwards."""
+
+    statements: list[str]
+    table: str = "t"
+    columns: str = "id, a, b"
+
+
+CASES = {
+    "DROP, CREATE": Case(["DROP TABLE t", TABLE, "INSERT INTO t VALUES (3, 3, 'z')"]),
+    "DROP, CREATE, no rows": Case(["DROP TABLE t", TABLE]),
+    "CREATE OR REPLACE": Case(
+        [TABLE.replace("CREATE", "CREATE OR REPLACE"), "INSERT INTO t VALUES (3, 3, 'z')"]
+    ),
+    "CREATE IF NOT EXISTS of what exists": Case(
+        [TABLE.replace("TABLE", "TABLE IF NOT EXISTS"), "INSERT INTO t VALUES (3, 3, 'z')"]
+    ),
+    "RENAME of a table": Case(["RENAME TABLE t TO t2", "UPDATE t2 SET a = 5"], "t2"),
+    "ALTER ... RENAME": Case(["ALTER TABLE t RENAME t2", "DELETE FROM t2 WHERE id = 1"], "t2"),
+    "swap of two tables": Case(
+        [
+            "CREATE TABLE n (id INT PRIMARY KEY, a INT, b VARCHAR(20))",
+            "INSERT INTO n VALUES (5, 5, 'five')",
+            "RENAME TABLE t TO old, n TO t",
+            "INSERT INTO t VALUES (6, 6, 'six')",
+        ]
+    ),
+    "DROP and ADD of a column": Case(
+        ["ALTER TABLE t DROP b", "ALTER TABLE t ADD b INT", "UPDATE t SET a = 9 WHERE id = 1"]
+    ),
+    "ADD with DEFAULT": Case(["ALTER TABLE t ADD c INT DEFAULT 5"], columns="id, a, b, c"),
+    "ADD": Case(
+        ["ALTER TABLE t ADD c INT", "UPDATE t SET c = 9 WHERE id = 1"], columns="id, a, b, c"
+    ),
+    "CHANGE of the key": Case(
+        ["ALTER TABLE t CHANGE id ident INT", "INSERT INTO t VALUES (3, 3, 'z')"],
+        columns="ident, a, b",
+    ),
+    "MODIFY": Case(
+        [
+            "UPDATE t SET b = '7'",
+            "ALTER TABLE t MODIFY b INT",
+            "INSERT INTO t VALUES (3, 3, 77)",
+        ]
+    ),
+    "without a key": Case(
+        [
+            "CREATE TABLE u (a INT)",
+            "INSERT INTO u VALUES (1), (1)",
+            "ALTER TABLE u ADD b INT DEFAULT 2",
+            "INSERT INTO u VALUES (3, 4)",
+            "DELETE FROM u WHERE a = 1 LIMIT 1",
+        ],
+        "u",
+        "a, b",
+    ),
+    "TRUNCATE PARTITION": Case(
+        [
+            "CREATE TABLE p (id INT PRIMARY KEY) PARTITION BY LIST (id) "
+            "(PARTITION x VALUES IN (1), PARTITION y VALUES IN (2))",
+            "INSERT INTO p VALUES (1), (2)",
+            "ALTER TABLE p TRUNCATE PARTITION x",
+        ],
+        "p",
+        "id",
+    ),
+}
+
+
+def copied(path: Path, case: Case) -> list[tuple[Any, ...]]:
+    with sqlite3.connect(path) as connection:
+        query = f"SELECT {case.columns} FROM {case.table}"
+        return connection.execute(query).fetchall()
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param(name, marks=pytest.mark.mariadb_only) if name == "CREATE OR REPLACE" else name
+        for name in CASES
+    ],
+)
+def test_a_change_of_a_table_is_followed(database: Database, tmp_path: Path, what: str) -> None:
+    case = CASES[what]
+    path = tmp_path / "copy.sqlite"
+    database.run(TABLE, ROWS)
+    reading = Reading(database, snapshot="initial", announce=True)
+    with Feeder(SqlSink(f"sqlite:///{path}", create=True)):
+        reading.publisher().run()
+        database.run(*case.statements)
+        reading.publisher().run()
+    query = f"SELECT {case.columns} FROM {case.table}"
+    assert sorted(copied(path, case)) == sorted(database.ask(query))
+
+
+def test_a_copy_that_is_interrupted_begins_anew(database: Database) -> None:
+    """The second copy empties the table first, whatever the first one has published."""
+    database.run(TABLE, ROWS)
+    reading = Reading(database, snapshot="initial", chunk_rows=1)
+    reading.changesets()
+    database.run("ALTER TABLE t ADD c INT DEFAULT 5", "DELETE FROM t WHERE id = 1")
+    first = reading.publisher()
+
+    def stop(changeset: Any) -> None:
+        if changeset.source.is_snapshot:
+            first.stop()
+
+    with CHANGESET.connected_to(stop):
+        first.run()
+    actions = [change.action for change in reading.changes()]
+    assert actions == ["schema", "truncate", "read"]
+    assert reading.changes() == []
+
+
+def test_without_a_snapshot_it_is_said_that_rows_are_others(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    database.run(TABLE, ROWS)
+    reading = Reading(database)
+    database.run("ALTER TABLE t ADD c INT DEFAULT 5")
+    (change,) = reading.changes()
+    assert change.action == "schema"
+    assert (change.after or {})["untold"] == "values"
+    assert "no snapshot is taken" in caplog.text
+    database.run("ALTER TABLE t RENAME COLUMN c TO d")
+    (change,) = reading.changes()
+    assert (change.after or {})["renamed"] == {"c": "d"}
+    assert (change.after or {})["untold"] == "names"
+
+
+T = ("s", "t")
+
+
+@pytest.mark.parametrize(
+    ("statement", "effects"),
+    [
+        ("CREATE TABLE t (a INT)", [Effect(T, "made")]),
+        ("CREATE TABLE IF NOT EXISTS t (a INT)", [Effect(T, "made", is_if_missing=True)]),
+        ("CREATE OR REPLACE TABLE t (a INT)", [Effect(T, "replaced")]),
+        ("CREATE TEMPORARY TABLE t (a INT)", []),
+        ("DROP TABLE IF EXISTS t, `x``y`.u", [Effect(T, "gone"), Effect(("x`y", "u"), "gone")]),
+        (
+            "RENAME TABLE t TO o, n TO t",
+            [Effect(("s", "o"), "copy"), Effect(("s", "n"), "gone"), Effect(T, "copy")],
+        ),
+        ("ALTER TABLE t RENAME TO u", [Effect(T, "gone"), Effect(("s", "u"), "copy")]),
+        ("ALTER TABLE t ADD c INT COMMENT 'DEFAULT'", [Effect(T, "same", added=("c",))]),
+        ("ALTER TABLE t WAIT 5 ADD c INT NOT NULL", [Effect(T, "copy", added=("c",))]),
+        ("ALTER TABLE t ADD (a INT, b INT)", [Effect(T, "copy")]),
+        ("ALTER TABLE t ADD c TIMESTAMP", [Effect(T, "copy", added=("c",))]),
+        ("ALTER TABLE t DROP COLUMN IF EXISTS c", [Effect(T, "same", dropped=("c",))]),
+        (
+            "ALTER TABLE t CHANGE a b INT",
+            [Effect(T, "copy", renamed=(("a", "b"),), retyped=("b",))],
+        ),
+        (
+            "ALTER TABLE t RENAME COLUMN a TO b",
+            [Effect(T, "copy", renamed=(("a", "b"),), only_names=True)],
+        ),
+        (
+            "ALTER TABLE t RENAME COLUMN a TO b, CONVERT TO CHARACTER SET utf8mb4",
+            [Effect(T, "copy", renamed=(("a", "b"),))],
+        ),
+        ("ALTER TABLE t MODIFY a INT", [Effect(T, "copy", retyped=("a",))]),
+        ("ALTER TABLE t ADD INDEX (a), ADD UNIQUE (b), ENGINE=InnoDB", [Effect(T, "same")]),
+        ("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (b)", [Effect(T, "same")]),
+        ("ALTER TABLE t ALTER a SET DEFAULT 3, COMMENT 'x, DROP y'", [Effect(T, "same")]),
+        ("ALTER TABLE t CONVERT TO CHARACTER SET latin1", [Effect(T, "copy")]),
+        ("ALTER TABLE t DROP PARTITION p", [Effect(T, "copy")]),
+        ("ALTER TABLE t ADD PARTITION (PARTITION p VALUES IN (1))", [Effect(T, "same")]),
+        (
+            "ALTER TABLE t EXCHANGE PARTITION p WITH TABLE u",
+            [Effect(T, "copy"), Effect(("s", "u"), "copy")],
+        ),
+        ("ALTER TABLE t IMPORT TABLESPACE", [Effect(T, "copy")]),
+        ("ALTER TABLE t SOMETHING NEW", [Effect(T, "copy")]),
+    ],
+)
+def test_what_a_statement_does_to_rows(statement: str, effects: list[Effect]) -> None:
+    assert list(parse_statement(statement, "s").effects) == effects
+
+
+def test_what_was_dropped_is_remembered_in_the_checkpoint() -> None:
+    before = Definitions(None)
+    assert before.follow(Effect(T, "made")) == "nothing"
+    assert before.follow(Effect(T, "same", dropped=("c",))) == "nothing"
+    assert before.follow(Effect(("s", "u"), "gone")) == "nothing"
+    after = Definitions(before.state())
+    assert after.follow(Effect(T, "same", added=("d",))) == "nothing"
+    assert after.follow(Effect(T, "same", added=("c",))) == "copy"
+    assert after.follow(Effect(T, "same", added=("c",))) == "nothing"
+    assert after.follow(Effect(("s", "u"), "made", is_if_missing=True)) == "empty"
+    assert after.follow(Effect(("s", "u"), "made", is_if_missing=True)) == "nothing"
+    assert after.state() == Definitions(None).state()

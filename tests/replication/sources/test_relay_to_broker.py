@@ -1,0 +1,49 @@
+"""An outbox to a broker: the committed changes arrive once and in order."""
+
+from __future__ import annotations
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session, sessionmaker
+
+from stompkit.link import Link
+from stompkit.replication.model.events import Changeset
+from stompkit.replication.model.frames import Reassembler, packets
+from stompkit.replication.sources.outbox import Outbox
+from stompkit.replication.sources.relay import OutboxRelay
+from stompkit.testing import RunningBroker
+from tests.replication.sources.heard import contents, replay
+from tests.replication.sources.models import Tag
+
+LONG_S = 30.0
+
+
+def test_changes_arrive_at_the_broker_and_leave_the_outbox(
+    engine: Engine, sessions: sessionmaker[Session], stomp_broker: RunningBroker
+) -> None:
+    outbox = Outbox(sessions)
+    outbox.create(engine)
+    for key in range(1, 31):
+        with sessions.begin() as session:
+            session.add(Tag(id=key, word="x"))
+    outbox.close()
+    queue = stomp_broker.queue("changes")
+    found: list[Changeset] = []
+    with Link([f"{stomp_broker.host}:{stomp_broker.port}"]) as link:
+        relay = OutboxRelay(engine, lambda each: link.send(queue, packets(each)), batch=10)
+        assert relay.run_once(LONG_S) == 30
+        assert relay.status().backlog == 0
+        relay.close()
+        inbox = link.subscribe(queue)
+        reassembler = Reassembler()
+        while len(found) < 30:
+            delivery = inbox.get(LONG_S)
+            assert delivery is not None, f"{len(found)} have come"
+            changeset = reassembler.add(delivery.headers, delivery.body)
+            assert changeset is not None
+            found.append(changeset)
+            delivery.ack()
+    assert [each.sequence for each in found] == list(range(1, 31))
+    rows: dict[str, dict[tuple[object, ...], dict[str, object]]] = {}
+    for each in found:
+        replay(each.changes, rows)
+    assert rows == contents(engine)

@@ -22,9 +22,9 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from stompkit.replication.model.values import Interval, Json, NoDate, to_json
 from stompkit.replication.sinks.search._documents import document
-from stompkit.replication.sinks.sql._schema import SourceColumn, column_type
 from stompkit.replication.sources.mysql._tables.catalogue import type_of
 from stompkit.replication.sources.postgres._values import described
+from stompkit.replication.sql.schema import SourceColumn, column_type
 
 __all__ = ["MYSQL", "POSTGRESQL", "main"]
 

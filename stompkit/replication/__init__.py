@@ -59,6 +59,7 @@ moved(
         "replica": "stompkit.replica",
         "replicators": "stompkit.replication.workers",
         "signals": "stompkit.replication.model.signals",
+        "sinks.sql.parts": "stompkit.replication.sql",
         "subscribers": "stompkit.replication.sinks.forwarders",
         "tables": "stompkit.replication.model.tables",
         "values": "stompkit.replication.model.values",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stompkit.replication.model.events import RowChange
 from stompkit.replication.model.values import InvalidValueError, row_from_json
-from stompkit.replication.sinks.sql.parts import (
+from stompkit.replication.sql import (
     ColumnChanges,
     SchemaError,
     changes_of,

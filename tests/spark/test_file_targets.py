@@ -24,7 +24,7 @@ from stompkit.replication.model.events import Changeset
 from stompkit.replication.model.values import from_json
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SinkUnavailableError
-from stompkit.replication.sinks.sql.parts import SchemaError
+from stompkit.replication.sql import SchemaError
 from stompkit.spark._states import Choice
 from stompkit.spark.targets import Committed, Job, _rewrite, open_target
 from stompkit.spark.targets._files import FileTarget

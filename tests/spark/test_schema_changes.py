@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from stompkit.replication.sinks import ApplyError
-from stompkit.replication.sinks.sql.parts import SchemaError
 from stompkit.replication.sources.postgres._survey import TableLostError
+from stompkit.replication.sql import SchemaError
 from tests.replication.sources.mysql import test_definitions as mysql_cases
 from tests.replication.sources.mysql.conftest import database as mysql_database
 from tests.replication.sources.mysql.reading import Database as MysqlDatabase

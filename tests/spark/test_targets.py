@@ -21,8 +21,8 @@ from stompkit.replication.model.events import Changeset, RowChange
 from stompkit.replication.model.values import from_json
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SinkUnavailableError, SqlSink
-from stompkit.replication.sinks.sql._schema import _HOLDERS
-from stompkit.replication.sinks.sql.parts import SchemaError
+from stompkit.replication.sql import SchemaError
+from stompkit.replication.sql.schema import _HOLDERS
 from stompkit.spark._states import Choice
 from stompkit.spark.targets import Committed, Job, Staged, open_target
 from stompkit.spark.targets import Target as AnyTarget

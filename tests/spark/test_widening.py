@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stompkit.replication.sinks import ApplyError
-from stompkit.replication.sinks.sql.parts import SchemaError
+from stompkit.replication.sql import SchemaError
 from stompkit.spark.targets import Job
 from stompkit.spark.targets._evolve import merged
 from stompkit.spark.targets.base import NewColumn

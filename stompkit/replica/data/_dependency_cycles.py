@@ -17,7 +17,7 @@ from stompkit.replica.data._plan import Batch, Target
 from stompkit.replica.data._reasons import Reason, RefusedRowError
 from stompkit.replica.data._schema import Schema
 from stompkit.replica.data._writer import Writer
-from stompkit.replication.sinks.sql.parts import TargetColumn
+from stompkit.replication.sql import TargetColumn
 
 __all__ = ["untie"]
 

@@ -21,7 +21,7 @@ from stompkit.replica.data._bodies import (
 )
 from stompkit.replica.data._many import Values, each_row, insert_rows, mark_of
 from stompkit.replication.model.values import InvalidValueError, Value
-from stompkit.replication.sinks.sql.parts import quote, table_options
+from stompkit.replication.sql import quote, table_options
 
 __all__ = ["SCHEMA", "DocumentData"]
 

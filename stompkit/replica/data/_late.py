@@ -8,7 +8,7 @@ from stompkit.replica.data._links import Link, Links
 from stompkit.replica.data._many import Values
 from stompkit.replica.data._plan import Batch, Columns
 from stompkit.replica.data._runner import Runner
-from stompkit.replication.sinks.sql.parts import TargetTable
+from stompkit.replication.sql import TargetTable
 
 __all__ = ["LateLinks"]
 

@@ -10,7 +10,7 @@ from stompkit.replica.data import Wanted
 from stompkit.replica.data._links import Identity, Links
 from stompkit.replica.data._many import Values
 from stompkit.replication.model.values import Value
-from stompkit.replication.sinks.sql.parts import TargetColumn, TargetTable, UnstorableValueError
+from stompkit.replication.sql import TargetColumn, TargetTable, UnstorableValueError
 
 __all__ = ["Batch", "Columns", "Planner", "RowFilter", "Target"]
 

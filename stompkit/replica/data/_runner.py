@@ -17,7 +17,7 @@ from stompkit.replica.data._many import (
 )
 from stompkit.replica.data._plan import Batch, Columns
 from stompkit.replica.data._reasons import Reason, RefusedRowError
-from stompkit.replication.sinks.sql.parts import Statements, TargetTable
+from stompkit.replication.sql import Statements, TargetTable
 
 __all__ = ["Runner"]
 

@@ -15,7 +15,7 @@ from stompkit.replication.model.events import RowChange
 from stompkit.replication.model.tables import Tables
 from stompkit.replication.model.values import Interval as Lapse
 from stompkit.replication.model.values import Value, portable
-from stompkit.replication.sinks.sql.parts import (
+from stompkit.replication.sql import (
     Catalog,
     TargetColumn,
     TargetTable,

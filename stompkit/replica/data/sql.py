@@ -20,7 +20,7 @@ from stompkit.replica.data._settling import settle
 from stompkit.replica.data._writer import Writer
 from stompkit.replication.model.tables import Tables
 from stompkit.replication.model.values import Value
-from stompkit.replication.sinks.sql.parts import Statements
+from stompkit.replication.sql import Statements
 
 __all__ = ["RowFilter", "SqlData"]
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from sqlalchemy.dialects import mysql
 
-from stompkit.replication.sinks.sql.parts import Database, TargetColumn, TargetTable
+from stompkit.replication.sql import Database, TargetColumn, TargetTable
 from stompkit.spark.jobs._value_normalisation import Meaning, Read, reader
 
 __all__ = ["BUCKETS", "Digests", "Found", "Key", "Range", "Side", "digests_by_tasks"]

@@ -33,7 +33,7 @@ from sqlalchemy import (
 )
 
 from stompkit.replication.sinks.sql import SinkUnavailableError
-from stompkit.replication.sinks.sql.parts import Database, RejectedRowError, table_options
+from stompkit.replication.sql import Database, RejectedRowError, table_options
 from stompkit.spark.jobs._counting import Counted
 from stompkit.spark.jobs._results import CHANGES, TABLES, Mark, Row, Spec, merged
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from stompkit.replication.sinks.sql.parts import Catalog, Database, TargetTable
+from stompkit.replication.sql import Catalog, Database, TargetTable
 from stompkit.spark.jobs.settings import PipelineError, TargetSettings
 from stompkit.spark.targets._pipeline_tables import PipelineTables
 

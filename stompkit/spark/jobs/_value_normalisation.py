@@ -14,7 +14,7 @@ from sqlalchemy import types
 from sqlalchemy.dialects import mysql
 
 from stompkit.replication.model.values import Interval
-from stompkit.replication.sinks.sql.parts import TargetColumn
+from stompkit.replication.sql import TargetColumn
 
 __all__ = ["Meaning", "Read", "is_single", "meaning_of", "reader"]
 

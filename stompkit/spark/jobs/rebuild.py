@@ -27,7 +27,7 @@ from sqlalchemy import delete
 
 from stompkit.replication.sinks import ApplyError, SinkMisconfiguredError
 from stompkit.replication.sinks.sql import SinkUnavailableError
-from stompkit.replication.sinks.sql.parts import SchemaError
+from stompkit.replication.sql import SchemaError
 from stompkit.spark._states import Choice, Place, Problem
 from stompkit.spark.fence import ranges_of
 from stompkit.spark.jobs._past import SCHEMA, Past, open_past

@@ -12,7 +12,7 @@ from sqlalchemy import and_, or_, select
 
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SinkUnavailableError
-from stompkit.replication.sinks.sql.parts import Database, SchemaError
+from stompkit.replication.sql import Database, SchemaError
 from stompkit.spark.apply import apply_changes
 from stompkit.spark.fence import Span
 from stompkit.spark.jobs._letters import Letters, Marks, NotSentError, beyond

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy import Connection, inspect
 
 from stompkit.replication.model.values import InvalidValueError, to_json
-from stompkit.replication.sinks.sql.parts import TargetTable
+from stompkit.replication.sql import TargetTable
 from stompkit.spark._states import Choice
 from stompkit.spark.jobs._digests import Found, Key, Range, Side, digests_by_tasks
 from stompkit.spark.jobs._tables import Tables

@@ -9,7 +9,7 @@ import pyarrow as pa
 from sqlalchemy import types
 
 from stompkit.replication.model.values import Value
-from stompkit.replication.sinks.sql.parts import (
+from stompkit.replication.sql import (
     SchemaError,
     TargetColumn,
     TargetTable,

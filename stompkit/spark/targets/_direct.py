@@ -12,7 +12,7 @@ import pyarrow as pa
 from sqlalchemy import Connection
 
 from stompkit.replication.sinks.sql import SinkUnavailableError
-from stompkit.replication.sinks.sql.parts import RejectedRowError, StaleRowError
+from stompkit.replication.sql import RejectedRowError, StaleRowError
 from stompkit.spark._collapse import Collapse
 from stompkit.spark._states import Problem, Step, TableRules
 from stompkit.spark.targets._ages import Ages

@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from stompkit.replication.sinks.sql.parts import (
+from stompkit.replication.sql import (
     Catalog,
     SchemaError,
     SourceColumn,

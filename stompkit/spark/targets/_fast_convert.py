@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stompkit.replication.sinks.sql.parts import TargetColumn
+from stompkit.replication.sql import TargetColumn
 
 __all__ = ["quick"]
 

@@ -16,7 +16,7 @@ from pyarrow import fs as pa_fs
 
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SinkUnavailableError
-from stompkit.replication.sinks.sql.parts import Catalog, SchemaError, TargetTable
+from stompkit.replication.sql import Catalog, SchemaError, TargetTable
 from stompkit.spark._collapse import Collapse
 from stompkit.spark._states import Problem, Step, TableRules
 from stompkit.spark.fence import Fence, beyond, moved, ranges_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from sqlalchemy import Connection
 
-from stompkit.replication.sinks.sql.parts import (
+from stompkit.replication.sql import (
     Batch,
     RejectedRowError,
     SchemaError,

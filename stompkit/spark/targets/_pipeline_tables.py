@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
-from stompkit.replication.sinks.sql.parts import table_options
+from stompkit.replication.sql import table_options
 from stompkit.spark._states import Problem
 from stompkit.spark.targets.base import letters_of
 

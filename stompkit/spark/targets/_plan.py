@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from stompkit.replication.model.values import InvalidValueError, from_json
-from stompkit.replication.sinks.sql.parts import (
+from stompkit.replication.sql import (
     Kind,
     SchemaError,
     TargetColumn,

@@ -21,7 +21,7 @@ import pyarrow.csv as pa_csv
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-from stompkit.replication.sinks.sql.parts import TargetColumn, TargetTable
+from stompkit.replication.sql import TargetColumn, TargetTable
 from stompkit.spark.targets._plan import Op
 from stompkit.spark.targets.base import StagingLostError
 

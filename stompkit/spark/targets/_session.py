@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from sqlalchemy import Connection
 
 from stompkit.replication.sinks import ApplyError
-from stompkit.replication.sinks.sql.parts import (
+from stompkit.replication.sql import (
     Batch,
     Catalog,
     Database,

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from stompkit.replication.model.values import Interval, InvalidValueError, from_json
-from stompkit.replication.sinks.sql.parts import TargetColumn, TargetTable, UnstorableValueError
+from stompkit.replication.sql import TargetColumn, TargetTable, UnstorableValueError
 from stompkit.spark._states import State
 from stompkit.spark.targets.base import NewColumn
 

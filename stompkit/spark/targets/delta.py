@@ -23,7 +23,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs as pa_fs
 
 from stompkit.replication.sinks.sql import SinkUnavailableError
-from stompkit.replication.sinks.sql.parts import SchemaError
+from stompkit.replication.sql import SchemaError
 from stompkit.spark.fence import Fence
 from stompkit.spark.targets._files import DEAD_LETTERS, LETTERS, FileTarget, Held, in_order
 from stompkit.spark.targets._rewrite import File, Rewrite

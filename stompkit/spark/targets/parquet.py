@@ -22,7 +22,7 @@ from pyarrow import fs as pa_fs
 
 from stompkit._common.files import FileLock, sync_path, write_atomically
 from stompkit.replication.sinks.sql import SinkUnavailableError
-from stompkit.replication.sinks.sql.parts import SchemaError
+from stompkit.replication.sql import SchemaError
 from stompkit.spark.fence import Fence
 from stompkit.spark.targets._files import DEAD_LETTERS, LETTERS, FileTarget, Held, in_order
 from stompkit.spark.targets._rewrite import File, Rewrite

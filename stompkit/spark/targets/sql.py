@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SinkUnavailableError
-from stompkit.replication.sinks.sql.parts import Database, ForeignKeys, RejectedRowError
+from stompkit.replication.sql import Database, ForeignKeys, RejectedRowError
 from stompkit.spark._collapse import Collapse
 from stompkit.spark.fence import beyond, ranges_of
 from stompkit.spark.targets import _direct

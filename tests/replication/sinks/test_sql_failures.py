@@ -15,7 +15,7 @@ from stompkit.replication.consumer._retry_policy import RetryPolicy, Stopping
 from stompkit.replication.model.events import RowChange
 from stompkit.replication.sinks import ApplyError, SinkMisconfiguredError
 from stompkit.replication.sinks.sql import SinkDeniedError, SinkUnavailableError, SqlSink
-from stompkit.replication.sinks.sql._failures import failure_of
+from stompkit.replication.sql.failures import failure_of
 from tests.replication.sinks.sql_targets import (
     KINDS,
     Target,

@@ -20,7 +20,10 @@ except ModuleNotFoundError as error:
 from stompkit.replication.model.events import Changeset, RowChange
 from stompkit.replication.sinks import ApplyError, Refuse, Refused, sifted
 from stompkit.replication.sinks.sql._circles import Circles
-from stompkit.replication.sinks.sql._database import (
+from stompkit.replication.sinks.sql._offsets import OffsetTable, Owners
+from stompkit.replication.sinks.sql._waiting import WaitingRows, alone
+from stompkit.replication.sql.batches import apply_batch
+from stompkit.replication.sql.database import (
     Database,
     ForeignKeys,
     OrphanRowError,
@@ -29,8 +32,7 @@ from stompkit.replication.sinks.sql._database import (
     SinkUnavailableError,
     StaleRowError,
 )
-from stompkit.replication.sinks.sql._offsets import OffsetTable, Owners
-from stompkit.replication.sinks.sql._plan import (
+from stompkit.replication.sql.planner import (
     MOST_ROWS,
     Batch,
     OnMissing,
@@ -38,8 +40,7 @@ from stompkit.replication.sinks.sql._plan import (
     children_first,
     problem_with,
 )
-from stompkit.replication.sinks.sql._rows import apply_batch
-from stompkit.replication.sinks.sql._schema import (
+from stompkit.replication.sql.schema import (
     SchemaError,
     SourceColumn,
     changes_of,
@@ -50,9 +51,8 @@ from stompkit.replication.sinks.sql._schema import (
     rename_columns,
     replace_columns,
 )
-from stompkit.replication.sinks.sql._statements import Statements
-from stompkit.replication.sinks.sql._tables import Catalog, TablesClashError, TargetTable
-from stompkit.replication.sinks.sql._waiting import WaitingRows, alone
+from stompkit.replication.sql.statements import Statements
+from stompkit.replication.sql.tables import Catalog, TablesClashError, TargetTable
 
 __all__ = ["SinkDeniedError", "SinkUnavailableError", "SqlSink"]
 

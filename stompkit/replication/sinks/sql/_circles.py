@@ -13,17 +13,17 @@ from sqlalchemy import Connection
 
 from stompkit.replication.model.events import Changeset, RowChange
 from stompkit.replication.sinks import ApplyError
-from stompkit.replication.sinks.sql._database import Database
-from stompkit.replication.sinks.sql._graph import parents_first
-from stompkit.replication.sinks.sql._plan import problem_with
-from stompkit.replication.sinks.sql._statements import Statements
-from stompkit.replication.sinks.sql._tables import (
+from stompkit.replication.sql.database import Database
+from stompkit.replication.sql.graph import parents_first
+from stompkit.replication.sql.planner import problem_with
+from stompkit.replication.sql.statements import Statements
+from stompkit.replication.sql.tables import (
     Catalog,
     ForeignKey,
     TablesClashError,
     TargetTable,
 )
-from stompkit.replication.sinks.sql._values import UnstorableValueError
+from stompkit.replication.sql.values import UnstorableValueError
 
 __all__ = ["Circles"]
 

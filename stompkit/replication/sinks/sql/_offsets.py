@@ -29,7 +29,7 @@ from sqlalchemy.schema import CreateColumn
 
 from stompkit.replication.model.events import Changeset
 from stompkit.replication.model.values import InvalidValueError
-from stompkit.replication.sinks.sql._tables import quote, table_options
+from stompkit.replication.sql.tables import quote, table_options
 
 __all__ = ["OffsetTable", "Owners", "storable"]
 

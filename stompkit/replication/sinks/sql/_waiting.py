@@ -24,7 +24,7 @@ from sqlalchemy.dialects.mysql import LONGTEXT
 
 from stompkit.replication.model.events import Changeset, RowChange, decode, encode
 from stompkit.replication.sinks.sql._offsets import storable
-from stompkit.replication.sinks.sql._tables import table_options
+from stompkit.replication.sql.tables import table_options
 
 __all__ = ["WaitingRows", "alone"]
 

@@ -15,7 +15,7 @@ from sqlalchemy.exc import SAWarning
 from sqlalchemy.types import LargeBinary, TypeEngine
 
 from stompkit.replication.sinks import ApplyError
-from stompkit.replication.sinks.sql._values import (
+from stompkit.replication.sql.values import (
     Adapt,
     Family,
     adapter,

@@ -8,8 +8,8 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from stompkit.replication.sinks.sql._plan import Batch
-from stompkit.replication.sinks.sql._statements import Statements
+from stompkit.replication.sql.planner import Batch
+from stompkit.replication.sql.statements import Statements
 
 __all__ = ["apply_batch"]
 

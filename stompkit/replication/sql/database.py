@@ -20,7 +20,7 @@ from sqlalchemy.exc import (
 )
 
 from stompkit.replication.sinks import ApplyError, SinkMisconfiguredError
-from stompkit.replication.sinks.sql._failures import failure_of, is_orphan
+from stompkit.replication.sql.failures import failure_of, is_orphan
 
 __all__ = [
     "Database",

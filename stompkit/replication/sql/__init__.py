@@ -1,17 +1,17 @@
-"""Parts of the SQL sink for other writers: its tables, values and errors."""
+"""SQL databases as targets: tables, values, planned statements and errors, for all writers."""
 
 from __future__ import annotations
 
 from stompkit._common.moved import renamed
-from stompkit.replication.sinks.sql._database import (
+from stompkit.replication.sql.batches import apply_batch
+from stompkit.replication.sql.database import (
     Database,
     ForeignKeys,
     RejectedRowError,
     StaleRowError,
 )
-from stompkit.replication.sinks.sql._plan import Batch, Kind
-from stompkit.replication.sinks.sql._rows import apply_batch
-from stompkit.replication.sinks.sql._schema import (
+from stompkit.replication.sql.planner import Batch, Kind
+from stompkit.replication.sql.schema import (
     ColumnChanges,
     SchemaError,
     SourceColumn,
@@ -21,8 +21,8 @@ from stompkit.replication.sinks.sql._schema import (
     make_table,
     rename_columns,
 )
-from stompkit.replication.sinks.sql._statements import Statements
-from stompkit.replication.sinks.sql._tables import (
+from stompkit.replication.sql.statements import Statements
+from stompkit.replication.sql.tables import (
     Catalog,
     TargetColumn,
     TargetTable,
@@ -30,7 +30,7 @@ from stompkit.replication.sinks.sql._tables import (
     quote,
     table_options,
 )
-from stompkit.replication.sinks.sql._values import UnstorableValueError, adapter
+from stompkit.replication.sql.values import UnstorableValueError, adapter
 
 __all__ = [
     "Batch",

@@ -19,7 +19,7 @@ from sqlalchemy.dialects import mysql, postgresql
 
 from stompkit.replication.model._intervals import clock
 from stompkit.replication.model.values import Interval, Json, NoDate, Value
-from stompkit.replication.sinks.sql._forms import (
+from stompkit.replication.sql.forms import (
     INT64,
     MICROSECOND,
     UnstorableValueError,
@@ -35,7 +35,7 @@ from stompkit.replication.sinks.sql._forms import (
     utf_8,
     whole_number,
 )
-from stompkit.replication.sinks.sql._moments import (
+from stompkit.replication.sql.moments import (
     END_OF_DAY,
     mysql_moment,
     postgresql_date,

@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.types import NullType
 
-from stompkit.replication.sinks.sql._tables import TargetColumn, TargetTable
+from stompkit.replication.sql.tables import TargetColumn, TargetTable
 
 __all__ = ["Statements"]
 

@@ -11,7 +11,7 @@ import re
 from datetime import timedelta
 from typing import Final
 
-from stompkit.replication.sinks.sql._forms import UnstorableValueError, shown
+from stompkit.replication.sql.forms import UnstorableValueError, shown
 
 __all__ = ["END_OF_DAY", "mysql_moment", "postgresql_date", "postgresql_moment", "time_of_text"]
 

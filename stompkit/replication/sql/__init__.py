@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stompkit._common.moved import renamed
 from stompkit.replication.sql.batches import apply_batch
+from stompkit.replication.sql.catalog import Catalog
 from stompkit.replication.sql.database import (
     Database,
     ForeignKeys,
@@ -23,7 +24,6 @@ from stompkit.replication.sql.schema import (
 )
 from stompkit.replication.sql.statements import Statements
 from stompkit.replication.sql.tables import (
-    Catalog,
     TargetColumn,
     TargetTable,
     groups_of,

@@ -11,14 +11,9 @@ from typing import Any, Final, Literal
 from stompkit.replication.model.events import Changeset, RowChange
 from stompkit.replication.model.values import Row
 from stompkit.replication.sinks import ApplyError
+from stompkit.replication.sql.catalog import Catalog, TablesClashError
 from stompkit.replication.sql.graph import parents_first
-from stompkit.replication.sql.tables import (
-    Catalog,
-    TablesClashError,
-    TargetColumn,
-    TargetTable,
-    groups_of,
-)
+from stompkit.replication.sql.tables import TargetColumn, TargetTable, groups_of
 from stompkit.replication.sql.values import UnstorableValueError
 
 __all__ = ["MOST_ROWS", "Batch", "OnMissing", "Planner", "children_first", "problem_with"]

@@ -12,8 +12,8 @@ from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.schema import CreateColumn, CreateTable
 
 from stompkit.replication.model.events import RowChange
+from stompkit.replication.sql.families import Family
 from stompkit.replication.sql.tables import TargetTable, quote, table_options
-from stompkit.replication.sql.values import Family
 
 __all__ = [
     "ColumnChanges",

@@ -23,6 +23,7 @@ from stompkit.replication.sinks.sql._circles import Circles
 from stompkit.replication.sinks.sql._offsets import OffsetTable, Owners
 from stompkit.replication.sinks.sql._waiting import WaitingRows, alone
 from stompkit.replication.sql.batches import apply_batch
+from stompkit.replication.sql.catalog import Catalog, TablesClashError
 from stompkit.replication.sql.database import (
     Database,
     ForeignKeys,
@@ -52,7 +53,7 @@ from stompkit.replication.sql.schema import (
     replace_columns,
 )
 from stompkit.replication.sql.statements import Statements
-from stompkit.replication.sql.tables import Catalog, TablesClashError, TargetTable
+from stompkit.replication.sql.tables import TargetTable
 
 __all__ = ["SinkDeniedError", "SinkUnavailableError", "SqlSink"]
 

@@ -13,16 +13,12 @@ from sqlalchemy import Connection
 
 from stompkit.replication.model.events import Changeset, RowChange
 from stompkit.replication.sinks import ApplyError
+from stompkit.replication.sql.catalog import Catalog, TablesClashError
 from stompkit.replication.sql.database import Database
 from stompkit.replication.sql.graph import parents_first
 from stompkit.replication.sql.planner import problem_with
 from stompkit.replication.sql.statements import Statements
-from stompkit.replication.sql.tables import (
-    Catalog,
-    ForeignKey,
-    TablesClashError,
-    TargetTable,
-)
+from stompkit.replication.sql.tables import ForeignKey, TargetTable
 from stompkit.replication.sql.values import UnstorableValueError
 
 __all__ = ["Circles"]

@@ -26,7 +26,7 @@ from stompkit.replication.model.events import Changeset, RowChange, decode, enco
 from stompkit.replication.sinks.sql._offsets import storable
 from stompkit.replication.sql.tables import table_options
 
-__all__ = ["WaitingRows", "alone"]
+__all__ = ["WaitingRows", "encode_one"]
 
 
 class WaitingRows:
@@ -97,6 +97,6 @@ class WaitingRows:
             )
 
 
-def alone(changeset: Changeset, change: RowChange) -> bytes:
+def encode_one(changeset: Changeset, change: RowChange) -> bytes:
     """Return a changeset with one of its changes, as JSON."""
     return encode(msgspec.structs.replace(changeset, changes=(change,)))

@@ -12,39 +12,36 @@ connection are lost, and the next consumer finds a gap.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time as clocks
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
-from functools import partial
-from itertools import takewhile
-from typing import Final, TypeVar
+from typing import Final
 
 from stompkit._common.moved import renamed
 from stompkit.link import Delivery, Link, LinkClosedError, durable_subscription
+from stompkit.replication.consumer._applier import Applier
+from stompkit.replication.consumer._dead_letters import DeadLetters
 from stompkit.replication.consumer._gaps import GapPolicy, GapWatch
-from stompkit.replication.consumer._letters import DeadLetters, Kind
+from stompkit.replication.consumer._problems import ProblemReporter
 from stompkit.replication.consumer._reports import (
     ConsumerError,
     ConsumerStatus,
     PoisonFrameError,
     Problem,
-    ProblemKind,
     SequenceGapError,
     WindowTooSmallError,
 )
-from stompkit.replication.consumer._retry_policy import (
+from stompkit.replication.consumer._sequencer import Gap, Sequencer
+from stompkit.replication.consumer._windows import Windows
+from stompkit.replication.consumer.retry_policy import (
     LOOK_S,
     ConsumerStoppedError,
     RetryPolicy,
     Stopping,
 )
-from stompkit.replication.consumer._sequencer import Gap, Ready, Sequencer
-from stompkit.replication.consumer._windows import Windows
 from stompkit.replication.model.events import Changeset, EventError
-from stompkit.replication.sinks import ApplyError, Refused, RowSink, Sink
+from stompkit.replication.sinks import Sink
 
 __all__ = [
     "Consumer",
@@ -58,9 +55,6 @@ __all__ = [
     "WindowTooSmallError",
 ]
 
-_log: Final = logging.getLogger(__name__)
-_Given = TypeVar("_Given")
-
 #: Maximum size in bytes of the frames that are held.
 _MAX_BYTES: Final = 256 * 1024 * 1024
 #: Maximum size in bytes of ready changesets before reading pauses; they are larger in memory.
@@ -69,7 +63,7 @@ _READ_AHEAD_BYTES: Final = 16 * 1024 * 1024
 _WINDOWS: Final = 4
 #: Time in seconds without frames before another subscription is opened: the broker may not yet have
 #: noticed the end of another consumer. The second one waits twice as long, and so on.
-_PATIENCE_S: Final = 0.5
+_STARVED_S: Final = 0.5
 
 
 class Consumer:
@@ -136,7 +130,6 @@ class Consumer:
             raise ValueError("batch, prefetch, hold_back and max_bytes are at least 1")
         self._link = link
         self._destination = destination
-        self._sink = sink
         self._ack = ack
         self._headers = {**(durable_subscription(durable) if durable else {}), **(headers or {})}
         self._batch = batch
@@ -144,29 +137,30 @@ class Consumer:
         self._prefetch = prefetch
         self._most = most
         self._max_bytes = max_bytes
-        self._letters = DeadLetters(link, dead_letter, destination, self._tell)
-        self._patience = RetryPolicy(
+        self._reporter = ProblemReporter(self, destination, on_problem)
+        self._on_applied = on_applied
+        self._dead_letters = DeadLetters(link, dead_letter, destination, self._reporter.report)
+        retry_policy = RetryPolicy(
             retries=retries,
             backoff_s=backoff_s,
             max_backoff_s=max_backoff_s,
-            on_failure=self._tell_of_failure,
+            on_failure=self._reporter.report_failure,
         )
-        self._watch = GapWatch(gap, gap_timeout_s, self._tell)
+        self._applier = Applier(
+            sink, self._dead_letters, retry_policy, batch=batch, on_applied=self._applied_some
+        )
+        self._gaps = GapWatch(gap, gap_timeout_s, self._reporter.report)
         self._beginning_wait_s = beginning_wait_s
-        self._on_applied = on_applied
-        self._on_problem = on_problem
         self._clock = clock
         self._stop = threading.Event()
         self._stopping = Stopping(self._stop, None)
-        self._line = Sequencer[Delivery]()
+        self._sequencer = Sequencer[Delivery]()
         self._idle_since: float | None = None
-        self._applied = self._changes = self._earlier_repeats = 0
-        self._lag_s: float | None = None
-        self._last: dict[str, int] = {}
+        self._earlier_repeats = 0
 
     def __repr__(self) -> str:
         """Show the destination and the number of applied changesets."""
-        return f"<Consumer of {self._destination!a}: {self._applied} applied>"
+        return f"<Consumer of {self._destination!a}: {self._applier.applied} applied>"
 
     def run(self, stop: threading.Event | None = None) -> None:
         """Consume until :meth:`stop` is called or ``stop`` is set; in the caller's thread.
@@ -176,8 +170,9 @@ class Consumer:
         :class:`~stompkit.link.LinkClosedError`.
         """
         self._stopping = Stopping(self._stop, stop)
-        self._earlier_repeats += self._line.repeats
-        self._line = Sequencer(beginning_wait_s=self._beginning_wait_s)
+        self._earlier_repeats += self._sequencer.repeats
+        self._sequencer = Sequencer(beginning_wait_s=self._beginning_wait_s)
+        self._applier.start(self._sequencer, self._stopping)
         windows = Windows(
             self._link,
             self._destination,
@@ -191,16 +186,16 @@ class Consumer:
             windows.grow()
             while not self._stopping.is_set:
                 self._receive(windows)
-                self._look_for_beginnings(windows)
-                self._apply_next()
-                windows.ack(self._line.take_spent())
-                self._look_for_gaps(windows)
+                self._start_overdue(windows)
+                self._applier.apply_next()
+                windows.ack(self._sequencer.take_spent())
+                self._check_gaps(windows)
             if not self._ack:
                 self._finish(windows)
         except ConsumerStoppedError:
             pass
         finally:
-            windows.ack(self._line.take_spent())
+            windows.ack(self._sequencer.take_spent())
             windows.close()
             self._stop.clear()
 
@@ -210,15 +205,15 @@ class Consumer:
 
     def status(self) -> ConsumerStatus:
         """Return the current status; thread-safe."""
-        line = self._line
+        sequencer = self._sequencer
         return ConsumerStatus(
-            applied=self._applied,
-            changes=self._changes,
-            repeats=self._earlier_repeats + line.repeats,
-            dead_letters=self._letters.count,
-            held_back=line.frames,
-            lag_s=self._lag_s,
-            last=dict(self._last),
+            applied=self._applier.applied,
+            changes=self._applier.changes,
+            repeats=self._earlier_repeats + sequencer.repeats,
+            dead_letters=self._dead_letters.count,
+            held_back=sequencer.frames,
+            lag_s=self._applier.lag_s,
+            last=dict(self._applier.last),
         )
 
     # Receiving.
@@ -226,33 +221,33 @@ class Consumer:
     @property
     def _is_full(self) -> bool:
         """True if no more frames may be held."""
-        return self._line.frames >= self._most or self._line.size >= self._max_bytes
+        return self._sequencer.frames >= self._most or self._sequencer.size >= self._max_bytes
 
     def _has_all(self, windows: Windows) -> bool:
         """Return True if the broker sends nothing more until a frame is acknowledged."""
-        return windows.frames is not None and self._line.frames >= windows.frames
+        return windows.frames is not None and self._sequencer.frames >= windows.frames
 
     def _is_starved(self, windows: Windows) -> bool:
         """Return True if no frame can arrive, none has for a while, and no changeset is ready."""
-        if self._line.ready or self._idle_since is None or not self._has_all(windows):
+        if self._sequencer.ready or self._idle_since is None or not self._has_all(windows):
             return False
-        return self._clock() - self._idle_since >= _PATIENCE_S * windows.count
+        return self._clock() - self._idle_since >= _STARVED_S * windows.count
 
     def _is_stuck(self, windows: Windows) -> bool:
         """Return True if no more frames can arrive."""
         if self._is_full:
-            return not self._line.ready
+            return not self._sequencer.ready
         return self._is_starved(windows) and not windows.can_grow
 
     def _receive(self, windows: Windows) -> None:
         """Receive frames; block only if no changeset is ready."""
-        line = self._line
+        sequencer = self._sequencer
         taken = 0
         began: float | None = None
-        while line.ready < self._batch and taken < self._prefetch and not self._is_full:
+        while sequencer.ready < self._batch and taken < self._prefetch and not self._is_full:
             wait_s = 0.0 if taken else LOOK_S
-            if line.ready:
-                if line.size >= _READ_AHEAD_BYTES or self._has_all(windows):
+            if sequencer.ready:
+                if sequencer.size >= _READ_AHEAD_BYTES or self._has_all(windows):
                     break
                 began = self._clock() if began is None else began
                 wait_s = max(0.0, min(LOOK_S, began + self._batch_wait_s - self._clock()))
@@ -260,9 +255,9 @@ class Consumer:
             if delivery is not None:
                 taken += 1
                 self._take(delivery, windows)
-            elif not wait_s or not line.ready or self._stopping.is_set:
+            elif not wait_s or not sequencer.ready or self._stopping.is_set:
                 break
-        if taken or line.ready:
+        if taken or sequencer.ready:
             self._idle_since = None
         elif self._idle_since is None:
             self._idle_since = self._clock()
@@ -273,27 +268,24 @@ class Consumer:
         with suppress(LinkClosedError):
             while (delivery := windows.get(LOOK_S)) is not None:
                 self._take(delivery, windows)
-        self._look_for_beginnings(windows)
-        while self._line.ready:
-            self._apply_next()
+        self._start_overdue(windows)
+        while self._sequencer.ready:
+            self._applier.apply_next()
 
     def _take(self, delivery: Delivery, windows: Windows) -> None:
         try:
-            self._line.add(delivery, self._clock())
+            self._sequencer.add(delivery, self._clock())
         except EventError as problem:
-            self._letters.bury([delivery], "frame", str(problem), problem, self._stopping)
+            self._dead_letters.send([delivery], "frame", str(problem), problem, self._stopping)
             windows.ack([delivery])
-        for origin in self._line.take_strangers():
-            last = self._patiently(partial(self._sink.last, origin))
-            if last is not None:
-                self._last[origin] = last
-            self._line.introduce(origin, last, self._clock())
+        for origin in self._sequencer.take_new():
+            self._sequencer.start(origin, self._applier.look_up(origin), self._clock())
 
-    def _look_for_beginnings(self, windows: Windows) -> None:
+    def _start_overdue(self, windows: Windows) -> None:
         """Start origins whose waiting time is over, and report late changesets."""
-        self._line.look(self._clock(), at_once=self._is_stuck(windows))
-        for origin, sequence in self._line.take_late():
-            self._tell(
+        self._sequencer.start_overdue(self._clock(), at_once=self._is_stuck(windows))
+        for origin, sequence in self._sequencer.take_late():
+            self._reporter.report(
                 "late",
                 f"changeset {sequence} of {origin} was not applied: it came when others behind it "
                 "had been applied, or not as a whole",
@@ -301,114 +293,15 @@ class Consumer:
                 sequence,
             )
 
-    # Applying.
-
-    def _apply_next(self) -> None:
-        group = self._line.peek(self._batch)
-        if not group:
-            return
-        if group[0].problem:
-            self._bury_changeset(group[0], "frame", group[0].problem)
-            return
-        self._apply(list(takewhile(lambda ready: not ready.problem, group)))
-
-    def _apply(self, group: list[Ready[Delivery]]) -> None:
-        changesets = [ready.changeset for ready in group]
-        try:
-            self._patiently(partial(self._sink.apply, changesets))
-        except ApplyError as problem:
-            if len(group) > 1:
-                # One of them cannot be applied; the others are applied separately.
-                for each in group:
-                    self._apply([each])
-            elif not self._apply_rows(group[0]):
-                self._bury_changeset(group[0], "apply", str(problem), problem)
-            return
-        self._applied_all(group)
-
-    def _apply_rows(self, ready: Ready[Delivery]) -> bool:
-        """Apply the acceptable changes of a changeset, and send the others to the dead letters.
-
-        Returns False if the sink does not support this, or if it refuses the whole changeset.
-        """
-        changeset = ready.changeset
-        # Also for a single change: the refused change may have been held back earlier.
-        if not self._letters.has_destination or not isinstance(self._sink, RowSink):
-            return False
-
-        def refuse(refused: Sequence[Refused]) -> None:
-            self._letters.bury_changes(ready.arrivals, refused, self._stopping, changeset)
-
-        try:
-            self._patiently(partial(self._sink.apply_rows, changeset, refuse))
-        except ApplyError:
-            return False
-        self._applied_all([ready])
-        return True
-
-    def _applied_all(self, group: Sequence[Ready[Delivery]]) -> None:
-        """Record and report the changesets that the sink has committed."""
-        changesets = [ready.changeset for ready in group]
-        self._done(group)
-        self._applied += len(group)
-        self._changes += sum(len(changeset.changes) for changeset in changesets)
-        newest = changesets[-1]
-        made = newest.source.time or newest.timestamp
-        made = made if made.tzinfo else made.replace(tzinfo=UTC)
-        self._lag_s = (datetime.now(UTC) - made).total_seconds()
-        if self._on_applied is not None:
-            self._call(self._on_applied, changesets)
-
-    def _done(self, group: Sequence[Ready[Delivery]]) -> None:
-        self._line.done(group)
-        for ready in group:
-            self._last[ready.changeset.origin] = ready.changeset.sequence
-
-    def _patiently(self, function: Callable[[], _Given]) -> _Given:
-        return self._patience.call(function, self._stopping)
-
-    # Dead letters.
-
-    def _bury_changeset(
-        self, ready: Ready[Delivery], kind: Kind, reason: str, error: Exception | None = None
-    ) -> None:
-        changeset = ready.changeset
-        self._letters.bury(ready.arrivals, kind, reason, error, self._stopping, changeset)
-        self._patiently(partial(self._sink.skip, changeset))
-        self._done([ready])
-
-    # Gaps.
-
-    def _look_for_gaps(self, windows: Windows) -> None:
+    def _check_gaps(self, windows: Windows) -> None:
         if self._is_starved(windows) and not self._is_full and windows.can_grow:
             windows.grow()
             self._idle_since = None
-        self._watch.look(self._line, self._clock(), is_stuck=self._is_stuck(windows))
+        self._gaps.check(self._sequencer, self._clock(), is_stuck=self._is_stuck(windows))
 
-    # Reports.
-
-    def _tell_of_failure(self, error: Exception) -> None:
-        self._tell("retry", f"the sink has failed: {error!r}", error=error)
-
-    def _tell(
-        self,
-        kind: ProblemKind,
-        text: str,
-        origin: str = "",
-        sequence: int | None = None,
-        error: BaseException | None = None,
-    ) -> None:
-        level = logging.WARNING if kind == "retry" else logging.ERROR
-        _log.log(level, "%s: %s", self._destination, text)
-        if self._on_problem is not None:
-            problem = Problem(kind=kind, text=text, origin=origin, sequence=sequence, error=error)
-            self._call(self._on_problem, problem)
-
-    def _call(self, function: Callable[[_Given], object], argument: _Given) -> None:
-        try:
-            function(argument)
-        except Exception:
-            _log.exception("a callback of %r has failed", self)
+    def _applied_some(self, changesets: Sequence[Changeset]) -> None:
+        if self._on_applied is not None:
+            self._reporter.call(self._on_applied, changesets)
 
 
 renamed(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from stompkit.replication.consumer._reports import SequenceGapError, Teller, WindowTooSmallError
+from stompkit.replication.consumer._reports import Reporter, SequenceGapError, WindowTooSmallError
 from stompkit.replication.consumer._sequencer import Gap, Sequencer
 
 __all__ = ["GapPolicy", "GapWatch"]
@@ -16,26 +16,26 @@ GapPolicy = Literal["wait", "stop", "skip"]
 class GapWatch:
     """Checks the gaps of a sequencer, and applies the policy."""
 
-    def __init__(self, policy: GapPolicy, timeout_s: float, tell: Teller) -> None:
+    def __init__(self, policy: GapPolicy, timeout_s: float, report: Reporter) -> None:
         """Report gaps that are ``timeout_s`` seconds old; raises ``ValueError``."""
         if policy not in get_args(GapPolicy):
             raise ValueError(f"gap is wait, stop or skip, not {policy!r}")
         self._policy = policy
         self._timeout_s = timeout_s
-        self._tell = tell
+        self._report = report
         #: Last reported gap of each origin, and the time of the report.
-        self._told: dict[str, tuple[int, float]] = {}
+        self._reported: dict[str, tuple[int, float]] = {}
 
-    def look(self, line: Sequencer[Any], now: float, *, is_stuck: bool) -> None:
+    def check(self, sequencer: Sequencer[Any], now: float, *, is_stuck: bool) -> None:
         """Handle the current gaps; ``is_stuck`` means that no more frames can arrive until then.
 
         Raises :class:`SequenceGapError` and :class:`WindowTooSmallError`.
         """
-        gaps = line.gaps(now)
+        gaps = sequencer.gaps(now)
         if is_stuck and all(gap.found is None for gap in gaps):
             raise WindowTooSmallError(
-                f"{line.frames} frames with {line.size} octets are held, which is all that prefetch"
-                ", hold_back and max_bytes allow, and no changeset is whole: "
+                f"{sequencer.frames} frames with {sequencer.size} octets are held, which is all"
+                " that prefetch, hold_back and max_bytes allow, and no changeset is whole: "
                 + "; ".join(map(str, gaps))
             )
         for gap in gaps:
@@ -45,8 +45,8 @@ class GapWatch:
                 if is_over:
                     self._remind(gap, now)
             elif (is_over or is_stuck) and self._policy == "skip":
-                line.skip(gap, now)
-                self._tell("skipped", f"{gap}; it is passed over", gap.origin, gap.missing)
+                sequencer.skip(gap, now)
+                self._report("skipped", f"{gap}; it is passed over", gap.origin, gap.missing)
             elif is_stuck:
                 raise SequenceGapError(gap, "; no more can be held")
             elif is_over and self._policy == "stop":
@@ -56,7 +56,7 @@ class GapWatch:
 
     def _remind(self, gap: Gap, now: float) -> None:
         """Report a gap, at most once in each timeout."""
-        missing, told_at = self._told.get(gap.origin, (None, now))
-        if missing != gap.missing or now - told_at >= self._timeout_s:
-            self._told[gap.origin] = (gap.missing, now)
-            self._tell("gap", str(gap), gap.origin, gap.missing)
+        missing, reported_at = self._reported.get(gap.origin, (None, now))
+        if missing != gap.missing or now - reported_at >= self._timeout_s:
+            self._reported[gap.origin] = (gap.missing, now)
+            self._report("gap", str(gap), gap.origin, gap.missing)

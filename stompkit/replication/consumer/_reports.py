@@ -14,8 +14,8 @@ __all__ = [
     "PoisonFrameError",
     "Problem",
     "ProblemKind",
+    "Reporter",
     "SequenceGapError",
-    "Teller",
     "WindowTooSmallError",
 ]
 
@@ -44,7 +44,7 @@ class WindowTooSmallError(ConsumerError):
     """A changeset has more frames or bytes than may be held until it is complete."""
 
 
-class Teller(Protocol):
+class Reporter(Protocol):
     """Reports a problem to the user."""
 
     def __call__(

@@ -46,11 +46,11 @@ class Gap:
 
 
 @dataclass(slots=True)
-class _Track(Generic[A]):
+class _OriginState(Generic[A]):
     """State of one origin."""
 
     arrived_at: float
-    is_introduced: bool = False
+    is_started: bool = False
     last: int | None = None
     """Number of the last applied changeset."""
     next: int | None = None
@@ -86,9 +86,9 @@ class Sequencer(Generic[A]):
         first.
         """
         self._beginning_wait_s = beginning_wait_s
-        self._tracks: dict[str, _Track[A]] = {}
-        self._strangers: list[str] = []
-        self._beginners: list[str] = []
+        self._origins: dict[str, _OriginState[A]] = {}
+        self._new: list[str] = []
+        self._without_last: list[str] = []
         self._ready: deque[tuple[str, int]] = deque()
         self._spent: list[A] = []
         self._late: list[tuple[str, int]] = []
@@ -107,20 +107,20 @@ class Sequencer(Generic[A]):
             if whole is None:
                 raise EventError("a part of a changeset does not say of which")
             label = label_of(whole)
-        track = self._tracks.get(label.origin)
-        if track is None:
-            track = self._tracks[label.origin] = _Track(now)
-            self._strangers.append(label.origin)
+        state = self._origins.get(label.origin)
+        if state is None:
+            state = self._origins[label.origin] = _OriginState(now)
+            self._new.append(label.origin)
         sequence = label.sequence
-        if track.is_behind(sequence):
-            if any(sequence in numbers for numbers in track.passed):
+        if state.is_behind(sequence):
+            if any(sequence in numbers for numbers in state.passed):
                 self._late.append((label.origin, sequence))
             self.repeats += 1
             self._spent.append(arrival)
             return
-        copies = track.ready.get(sequence)
+        copies = state.ready.get(sequence)
         if copies is None:
-            copies = track.early.setdefault(sequence, {})
+            copies = state.early.setdefault(sequence, {})
         copy = copies.setdefault(label.parts, Copy(label))
         self.frames += 1
         self.size += len(arrival.body)
@@ -129,46 +129,46 @@ class Sequencer(Generic[A]):
             self._release(copy.add_again(label, arrival))
         else:
             copy.add(label, arrival)
-            if sequence == track.next:
-                track.blocked_at = now
-            self._advance(label.origin, track, now)
+            if sequence == state.next:
+                state.blocked_at = now
+            self._advance(label.origin, state, now)
 
-    def take_strangers(self) -> list[str]:
-        """Return new origins, for which the caller must call :meth:`introduce`."""
-        strangers, self._strangers = self._strangers, []
-        return strangers
+    def take_new(self) -> list[str]:
+        """Return new origins, for which the caller must call :meth:`start`."""
+        new, self._new = self._new, []
+        return new
 
-    def introduce(self, origin: str, last: int | None, now: float) -> None:
+    def start(self, origin: str, last: int | None, now: float) -> None:
         """Set the last applied changeset of an origin; ``None`` if there is none."""
-        track = self._tracks[origin]
-        track.is_introduced = True
-        track.last = last
+        state = self._origins[origin]
+        state.is_started = True
+        state.last = last
         if last is None:
-            self._beginners.append(origin)
-            self.look(now)
+            self._without_last.append(origin)
+            self.start_overdue(now)
             return
-        track.next = last + 1
-        for sequence in [each for each in track.early if each <= last]:
-            self._drop(track.early.pop(sequence))
-        self._advance(origin, track, now)
+        state.next = last + 1
+        for sequence in [each for each in state.early if each <= last]:
+            self._drop(state.early.pop(sequence))
+        self._advance(origin, state, now)
 
-    def look(self, now: float, *, at_once: bool = False) -> None:
+    def start_overdue(self, now: float, *, at_once: bool = False) -> None:
         """Start origins whose waiting time is over; ``at_once`` ignores the waiting time."""
-        for origin in list(self._beginners):
-            track = self._tracks[origin]
+        for origin in list(self._without_last):
+            state = self._origins[origin]
             # A reader that joins during a split changeset never receives its first part.
             begun = [
                 sequence
-                for sequence, copies in track.early.items()
+                for sequence, copies in state.early.items()
                 if any(1 in copy.arrivals for copy in copies.values())
             ]
             if not begun:
                 continue
             lowest = min(begun)
-            is_late = at_once or now - track.arrived_at >= self._beginning_wait_s
+            is_late = at_once or now - state.arrived_at >= self._beginning_wait_s
             if lowest <= FIRST or is_late:
-                self._beginners.remove(origin)
-                self._go_on(origin, track, lowest, now)
+                self._without_last.remove(origin)
+                self._continue_at(origin, state, lowest, now)
 
     # Output.
 
@@ -181,7 +181,7 @@ class Sequencer(Generic[A]):
         """Return the next changesets, in order."""
         found = []
         for origin, sequence in islice(self._ready, most):
-            copies = self._tracks[origin].ready[sequence].values()
+            copies = self._origins[origin].ready[sequence].values()
             complete = [copy for copy in copies if copy.is_complete]
             good = next((copy for copy in complete if copy.whole is not None), complete[0])
             found.append(good.ready())
@@ -192,9 +192,9 @@ class Sequencer(Generic[A]):
         for each in ready:
             origin, sequence = self._ready.popleft()
             assert (origin, sequence) == (each.changeset.origin, each.changeset.sequence)
-            track = self._tracks[origin]
-            track.last = sequence
-            self._drop(track.ready.pop(sequence), are_repeats=False)
+            state = self._origins[origin]
+            state.last = sequence
+            self._drop(state.ready.pop(sequence), are_repeats=False)
 
     def take_spent(self) -> list[A]:
         """Return and clear the frames that can be acknowledged."""
@@ -211,48 +211,48 @@ class Sequencer(Generic[A]):
     def gaps(self, now: float) -> list[Gap]:
         """Return the current gap of each origin."""
         found = []
-        for origin, track in self._tracks.items():
-            if track.blocked_at is None or track.next is None:
+        for origin, state in self._origins.items():
+            if state.blocked_at is None or state.next is None:
                 continue
-            behind = [sequence for sequence in track.early if sequence > track.next]
-            copies = track.early.get(track.next, {}).values()
+            behind = [sequence for sequence in state.early if sequence > state.next]
+            copies = state.early.get(state.next, {}).values()
             parts = " or ".join(f"{len(copy.arrivals)} of {copy.label.parts}" for copy in copies)
             lowest = min(behind, default=None)
-            waited_s = now - track.blocked_at
-            found.append(Gap(origin, track.next, lowest, len(track.early), parts, waited_s))
+            waited_s = now - state.blocked_at
+            found.append(Gap(origin, state.next, lowest, len(state.early), parts, waited_s))
         return found
 
     def skip(self, gap: Gap, now: float) -> None:
         """Skip a gap; raises ValueError if nothing after it was received."""
         if gap.found is None:
             raise ValueError("nothing has come behind the gap")
-        self._go_on(gap.origin, self._tracks[gap.origin], gap.found, now)
+        self._continue_at(gap.origin, self._origins[gap.origin], gap.found, now)
 
     # Inside.
 
-    def _go_on(self, origin: str, track: _Track[A], sequence: int, now: float) -> None:
+    def _continue_at(self, origin: str, state: _OriginState[A], sequence: int, now: float) -> None:
         """Continue at ``sequence``, and wait for no earlier changeset."""
-        for each in [each for each in track.early if each < sequence]:
+        for each in [each for each in state.early if each < sequence]:
             self._late.append((origin, each))
-            self._drop(track.early.pop(each))
-        track.passed.append(range(FIRST if track.next is None else track.next, sequence))
-        track.next = sequence
-        self._advance(origin, track, now)
+            self._drop(state.early.pop(each))
+        state.passed.append(range(FIRST if state.next is None else state.next, sequence))
+        state.next = sequence
+        self._advance(origin, state, now)
 
-    def _advance(self, origin: str, track: _Track[A], now: float) -> None:
-        if track.next is None:
-            if track.is_introduced:
-                self.look(now)
+    def _advance(self, origin: str, state: _OriginState[A], now: float) -> None:
+        if state.next is None:
+            if state.is_started:
+                self.start_overdue(now)
             return
-        while track.is_whole(track.next):
-            track.ready[track.next] = track.early.pop(track.next)
-            self._ready.append((origin, track.next))
-            track.next += 1
-            track.blocked_at = None
-        if not track.early:
-            track.blocked_at = None
-        elif track.blocked_at is None:
-            track.blocked_at = now
+        while state.is_whole(state.next):
+            state.ready[state.next] = state.early.pop(state.next)
+            self._ready.append((origin, state.next))
+            state.next += 1
+            state.blocked_at = None
+        if not state.early:
+            state.blocked_at = None
+        elif state.blocked_at is None:
+            state.blocked_at = now
 
     def _drop(self, copies: Copies[A], *, are_repeats: bool = True) -> None:
         """Release held frames."""

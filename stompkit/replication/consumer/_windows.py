@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from stompkit.link import Delivery, Inbox, Link
-from stompkit.replication.consumer._retry_policy import ConsumerStoppedError, Stopping
+from stompkit.replication.consumer.retry_policy import ConsumerStoppedError, Stopping
 
 __all__ = ["Windows"]
 

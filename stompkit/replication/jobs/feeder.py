@@ -14,7 +14,7 @@ from typing import Final, Self
 from blinker import Signal
 
 from stompkit._common.moved import renamed
-from stompkit.replication.consumer._retry_policy import ConsumerStoppedError, RetryPolicy, Stopping
+from stompkit.replication.consumer.retry_policy import ConsumerStoppedError, RetryPolicy, Stopping
 from stompkit.replication.model.events import Changeset
 from stompkit.replication.model.signals import CHANGESET
 from stompkit.replication.sinks import ApplyError, Sink

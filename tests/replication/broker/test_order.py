@@ -49,19 +49,19 @@ def frames(changeset: Changeset, *, most: int = 10_000) -> list[Frame]:
 
 
 def add(
-    line: Sequencer[Frame], arrivals: Iterable[Frame], now: float = 0.0, last: int | None = 0
+    sequencer: Sequencer[Frame], arrivals: Iterable[Frame], now: float = 0.0, last: int | None = 0
 ) -> None:
     """Add frames; for new origins ``last`` was applied last."""
     for arrival in arrivals:
-        line.add(arrival, now)
-        for origin in line.take_strangers():
-            line.introduce(origin, last, now)
+        sequencer.add(arrival, now)
+        for origin in sequencer.take_new():
+            sequencer.start(origin, last, now)
 
 
-def apply(line: Sequencer[Frame], most: int = 100) -> list[int]:
+def apply(sequencer: Sequencer[Frame], most: int = 100) -> list[int]:
     """Apply what is possible; return the numbers."""
-    ready = line.peek(most)
-    line.done(ready)
+    ready = sequencer.peek(most)
+    sequencer.done(ready)
     return [each.changeset.sequence for each in ready]
 
 
@@ -83,7 +83,7 @@ class World:
         self.queue = list(self.messages)
         self.delivered: list[tuple[int, Frame]] = []
         self.applied: dict[str, list[int]] = {}
-        self.line = Sequencer[Frame]()
+        self.sequencer = Sequencer[Frame]()
 
     def deliver(self) -> None:
         """Deliver a random message of the queue."""
@@ -92,10 +92,10 @@ class World:
         number = self.queue.pop(self.random.randrange(len(self.queue)))
         frame = Frame(self.messages[number])
         self.delivered.append((number, frame))
-        self.line.add(frame, 0.0)
-        for origin in self.line.take_strangers():
+        self.sequencer.add(frame, 0.0)
+        for origin in self.sequencer.take_new():
             done = self.applied.get(origin)
-            self.line.introduce(origin, done[-1] if done else None, 0.0)
+            self.sequencer.start(origin, done[-1] if done else None, 0.0)
 
     def publish_again(self) -> None:
         """Publish a message again, as after a lost receipt."""
@@ -113,12 +113,12 @@ class World:
 
     def apply(self) -> None:
         """Commit some; crash before or after the commit, or report it."""
-        ready = self.line.peek(self.random.randint(1, 5))
+        ready = self.sequencer.peek(self.random.randint(1, 5))
         fate = self.random.choice(["dies before", "dies after", "lives", "lives", "lives"])
         if fate != "dies before":
             self.commit(ready)
         if fate == "lives":
-            self.line.done(ready)
+            self.sequencer.done(ready)
         else:
             self.restart()
 
@@ -133,7 +133,7 @@ class World:
 
     def acknowledge(self, chance: float) -> None:
         """Acknowledge the frames that are no longer needed; some acknowledgements are lost."""
-        for spent in self.line.take_spent():
+        for spent in self.sequencer.take_spent():
             names = [number for number, frame in self.delivered if frame is spent]
             if names and self.random.random() < chance:
                 # The message is gone, whichever delivery was acknowledged.
@@ -151,7 +151,7 @@ class World:
     def restart(self) -> None:
         """Kill and restart the consumer."""
         self.reconnect()
-        self.line = Sequencer[Frame]()
+        self.sequencer = Sequencer[Frame]()
 
     def check_that_nothing_is_lost(self) -> None:
         """Check that the broker still has all changesets that have not been applied."""
@@ -206,166 +206,166 @@ def test_each_changeset_is_applied_once_and_in_order_whatever_happens(
     world.reconnect()
     while world.queue:
         world.deliver()
-        ready = world.line.peek(100)
+        ready = world.sequencer.peek(100)
         world.commit(ready)
-        world.line.done(ready)
+        world.sequencer.done(ready)
         world.acknowledge(1.0)
     assert world.applied == {origin: list(range(1, size + 1)) for origin, size in sizes.items()}
     assert world.messages == {}
-    assert (world.line.frames, world.line.size, world.line.take_late()) == (0, 0, [])
+    assert (world.sequencer.frames, world.sequencer.size, world.sequencer.take_late()) == (0, 0, [])
 
 
 # One by one.
 
 
 def test_what_comes_early_is_held_back() -> None:
-    line = Sequencer[Frame]()
+    sequencer = Sequencer[Frame]()
     for number in (3, 2, 4):
-        add(line, frames(changeset(number)))
-    assert (line.ready, line.frames, line.take_spent()) == (0, 3, [])
-    add(line, frames(changeset(1)))
-    assert apply(line) == [1, 2, 3, 4]
-    assert (line.frames, line.size, len(line.take_spent())) == (0, 0, 4)
+        add(sequencer, frames(changeset(number)))
+    assert (sequencer.ready, sequencer.frames, sequencer.take_spent()) == (0, 3, [])
+    add(sequencer, frames(changeset(1)))
+    assert apply(sequencer) == [1, 2, 3, 4]
+    assert (sequencer.frames, sequencer.size, len(sequencer.take_spent())) == (0, 0, 4)
 
 
 def test_no_frame_can_be_acknowledged_before_its_changeset_is_applied() -> None:
-    line = Sequencer[Frame]()
+    sequencer = Sequencer[Frame]()
     parts = frames(changeset(1, rows=50), most=1000)
     assert len(parts) > 3
-    add(line, parts)
-    assert line.take_spent() == []
-    (ready,) = line.peek(10)
-    assert line.take_spent() == []
+    add(sequencer, parts)
+    assert sequencer.take_spent() == []
+    (ready,) = sequencer.peek(10)
+    assert sequencer.take_spent() == []
     assert list(ready.arrivals) == parts
-    line.done([ready])
-    assert line.take_spent() == parts
+    sequencer.done([ready])
+    assert sequencer.take_spent() == parts
 
 
 def test_repeats_of_what_was_applied_are_acknowledged_at_once() -> None:
-    line = Sequencer[Frame]()
-    add(line, frames(changeset(5)), last=7)
+    sequencer = Sequencer[Frame]()
+    add(sequencer, frames(changeset(5)), last=7)
     (again,) = frames(changeset(7))
-    add(line, [again])
-    assert line.take_spent()[-1] is again
-    assert (line.repeats, line.ready, line.take_late()) == (2, 0, [])
-    add(line, frames(changeset(8)))
-    assert apply(line) == [8]
+    add(sequencer, [again])
+    assert sequencer.take_spent()[-1] is again
+    assert (sequencer.repeats, sequencer.ready, sequencer.take_late()) == (2, 0, [])
+    add(sequencer, frames(changeset(8)))
+    assert apply(sequencer) == [8]
 
 
 def test_a_frame_that_comes_again_takes_the_place_of_one_that_can_not_be_acknowledged() -> None:
-    line = Sequencer[Frame]()
+    sequencer = Sequencer[Frame]()
     (first,), (again,) = frames(changeset(2)), frames(changeset(2))
-    add(line, [first])
+    add(sequencer, [first])
     first.is_stale = True
-    add(line, [again])
-    assert (line.take_spent(), line.frames) == ([], 1)
-    add(line, frames(changeset(1)))
-    apply(line)
-    spent = line.take_spent()
+    add(sequencer, [again])
+    assert (sequencer.take_spent(), sequencer.frames) == ([], 1)
+    add(sequencer, frames(changeset(1)))
+    apply(sequencer)
+    spent = sequencer.take_spent()
     assert again in spent
     assert first not in spent
 
 
 def test_of_a_frame_that_comes_twice_neither_is_acknowledged_before_it_is_applied() -> None:
     """A broker with an acknowledgement timeout delivers the same message again."""
-    line = Sequencer[Frame]()
+    sequencer = Sequencer[Frame]()
     (first,), (again,) = frames(changeset(2)), frames(changeset(2))
-    add(line, [first, again])
-    assert (line.take_spent(), line.frames, line.repeats) == ([], 2, 1)
-    add(line, frames(changeset(1)))
-    assert apply(line) == [1, 2]
-    assert {first, again} < set(line.take_spent())
-    assert (line.frames, line.size) == (0, 0)
+    add(sequencer, [first, again])
+    assert (sequencer.take_spent(), sequencer.frames, sequencer.repeats) == ([], 2, 1)
+    add(sequencer, frames(changeset(1)))
+    assert apply(sequencer) == [1, 2]
+    assert {first, again} < set(sequencer.take_spent())
+    assert (sequencer.frames, sequencer.size) == (0, 0)
 
 
 def test_a_publisher_may_split_otherwise_after_a_restart() -> None:
-    line = Sequencer[Frame]()
+    sequencer = Sequencer[Frame]()
     before = frames(changeset(1, rows=50), most=1000)
     after = frames(changeset(1, rows=50), most=2000)
     assert len(before) > len(after) > 1
-    add(line, [*before[:2], *after[:1], *before[2:3], *after[1:]])
-    (ready,) = line.peek(10)
+    add(sequencer, [*before[:2], *after[:1], *before[2:3], *after[1:]])
+    (ready,) = sequencer.peek(10)
     assert len(ready.changeset.changes) == 50
-    line.done([ready])
-    assert Counter(map(id, line.take_spent())) == Counter(map(id, [*before[:3], *after]))
+    sequencer.done([ready])
+    assert Counter(map(id, sequencer.take_spent())) == Counter(map(id, [*before[:3], *after]))
 
 
 def test_an_unknown_origin_begins_with_number_one_at_once() -> None:
-    line = Sequencer[Frame]()
-    add(line, frames(changeset(1)), last=None)
-    assert apply(line) == [1]
+    sequencer = Sequencer[Frame]()
+    add(sequencer, frames(changeset(1)), last=None)
+    assert apply(sequencer) == [1]
 
 
 def test_an_unknown_origin_begins_with_the_lowest_number_that_comes_in_time() -> None:
-    line = Sequencer[Frame](beginning_wait_s=2.0)
-    add(line, frames(changeset(12)), now=10.0, last=None)
-    add(line, frames(changeset(11)), now=11.0)
-    line.look(11.9)
-    assert line.ready == 0
-    line.look(12.0)
-    assert apply(line) == [11, 12]
+    sequencer = Sequencer[Frame](beginning_wait_s=2.0)
+    add(sequencer, frames(changeset(12)), now=10.0, last=None)
+    add(sequencer, frames(changeset(11)), now=11.0)
+    sequencer.start_overdue(11.9)
+    assert sequencer.ready == 0
+    sequencer.start_overdue(12.0)
+    assert apply(sequencer) == [11, 12]
     # A later change with a lower number is reported, and not applied.
-    add(line, frames(changeset(10)), now=13.0)
-    assert (line.take_late(), line.ready) == ([("o", 10)], 0)
+    add(sequencer, frames(changeset(10)), now=13.0)
+    assert (sequencer.take_late(), sequencer.ready) == ([("o", 10)], 0)
 
 
 def test_the_beginning_is_taken_at_once_where_no_more_can_be_held() -> None:
-    line = Sequencer[Frame](beginning_wait_s=2.0)
-    add(line, frames(changeset(12)), last=None)
-    line.look(0.0, at_once=True)
-    assert apply(line) == [12]
+    sequencer = Sequencer[Frame](beginning_wait_s=2.0)
+    add(sequencer, frames(changeset(12)), last=None)
+    sequencer.start_overdue(0.0, at_once=True)
+    assert apply(sequencer) == [12]
 
 
 def test_who_comes_in_the_middle_of_a_split_changeset_begins_behind_it() -> None:
-    line = Sequencer[Frame](beginning_wait_s=2.0)
+    sequencer = Sequencer[Frame](beginning_wait_s=2.0)
     rest = frames(changeset(7, rows=50), most=1000)[2:]
-    add(line, [*rest, *frames(changeset(8))], last=None)
-    line.look(5.0)
-    assert apply(line) == [8]
-    assert len(line.take_spent()) == len(rest) + 1
+    add(sequencer, [*rest, *frames(changeset(8))], last=None)
+    sequencer.start_overdue(5.0)
+    assert apply(sequencer) == [8]
+    assert len(sequencer.take_spent()) == len(rest) + 1
 
 
 def test_a_gap_is_told_with_its_numbers_and_its_age() -> None:
-    line = Sequencer[Frame]()
-    add(line, frames(changeset(1)), now=1.0)
-    apply(line)
-    assert line.gaps(2.0) == []
-    add(line, [*frames(changeset(5)), *frames(changeset(4))], now=3.0)
-    (gap,) = line.gaps(10.0)
+    sequencer = Sequencer[Frame]()
+    add(sequencer, frames(changeset(1)), now=1.0)
+    apply(sequencer)
+    assert sequencer.gaps(2.0) == []
+    add(sequencer, [*frames(changeset(5)), *frames(changeset(4))], now=3.0)
+    (gap,) = sequencer.gaps(10.0)
     assert gap == Gap("o", missing=2, found=4, held=2, parts="", waited_s=7.0)
     assert str(gap) == "changeset 2 to 3 of o is missing for 7.0 seconds, and 2 wait"
-    line.skip(gap, 10.0)
-    assert apply(line) == [4, 5]
-    assert line.gaps(11.0) == []
-    add(line, frames(changeset(3)), now=12.0)
-    assert (line.take_late(), line.repeats) == ([("o", 3)], 1)
+    sequencer.skip(gap, 10.0)
+    assert apply(sequencer) == [4, 5]
+    assert sequencer.gaps(11.0) == []
+    add(sequencer, frames(changeset(3)), now=12.0)
+    assert (sequencer.take_late(), sequencer.repeats) == ([("o", 3)], 1)
 
 
 def test_parts_that_are_missing_are_a_gap_and_each_one_that_comes_makes_it_young() -> None:
-    line = Sequencer[Frame]()
+    sequencer = Sequencer[Frame]()
     parts = frames(changeset(1, rows=50), most=1000)
-    add(line, parts[:1], now=1.0)
-    add(line, parts[1:2], now=5.0)
-    (gap,) = line.gaps(6.0)
+    add(sequencer, parts[:1], now=1.0)
+    add(sequencer, parts[1:2], now=5.0)
+    (gap,) = sequencer.gaps(6.0)
     assert (gap.missing, gap.found, gap.waited_s) == (1, None, 1.0)
     assert gap.parts == f"2 of {len(parts)}"
     with pytest.raises(ValueError, match="nothing has come behind"):
-        line.skip(gap, 6.0)
-    add(line, frames(changeset(2)), now=7.0)
-    (gap,) = line.gaps(7.0)
+        sequencer.skip(gap, 6.0)
+    add(sequencer, frames(changeset(2)), now=7.0)
+    (gap,) = sequencer.gaps(7.0)
     assert gap.found == 2
-    line.skip(gap, 7.0)
-    assert apply(line) == [2]
-    assert line.take_late() == [("o", 1)]
-    assert len(line.take_spent()) == 3
+    sequencer.skip(gap, 7.0)
+    assert apply(sequencer) == [2]
+    assert sequencer.take_late() == [("o", 1)]
+    assert len(sequencer.take_spent()) == 3
 
 
 def test_origins_do_not_wait_for_each_other() -> None:
-    line = Sequencer[Frame]()
-    add(line, frames(changeset(2, "slow")))
-    add(line, [*frames(changeset(1, "quick")), *frames(changeset(2, "quick"))])
-    assert apply(line) == [1, 2]
-    assert [gap.origin for gap in line.gaps(0.0)] == ["slow"]
+    sequencer = Sequencer[Frame]()
+    add(sequencer, frames(changeset(2, "slow")))
+    add(sequencer, [*frames(changeset(1, "quick")), *frames(changeset(2, "quick"))])
+    assert apply(sequencer) == [1, 2]
+    assert [gap.origin for gap in sequencer.gaps(0.0)] == ["slow"]
 
 
 # Frames without a changeset.
@@ -388,27 +388,27 @@ def changed(frame: Frame, body: bytes) -> Frame:
     ],
 )
 def test_frames_of_something_else_are_refused(headers: dict[str, str], told: str) -> None:
-    line = Sequencer[Frame]()
+    sequencer = Sequencer[Frame]()
     (frame,) = frames(changeset(1))
     wrong = {name.replace("_", "-"): value for name, value in headers.items()}
     with pytest.raises(EventError, match=told):
-        line.add(Frame(Packet({**frame.headers, **wrong}, frame.body)), 0.0)
-    assert (line.frames, line.take_strangers()) == (0, [])
+        sequencer.add(Frame(Packet({**frame.headers, **wrong}, frame.body)), 0.0)
+    assert (sequencer.frames, sequencer.take_new()) == (0, [])
 
 
 def test_a_frame_without_headers_is_known_by_its_body() -> None:
-    line = Sequencer[Frame]()
+    sequencer = Sequencer[Frame]()
     (frame,) = frames(changeset(1))
-    add(line, [Frame(Packet({}, frame.body))])
-    assert apply(line) == [1]
+    add(sequencer, [Frame(Packet({}, frame.body))])
+    assert apply(sequencer) == [1]
     with pytest.raises(EventError, match="this is no changeset"):
-        line.add(Frame(Packet({}, b"hello")), 0.0)
+        sequencer.add(Frame(Packet({}, b"hello")), 0.0)
     part = frames(changeset(2, rows=50), most=1000)[0]
     nameless = {"stompkit-part": "1", "stompkit-parts": "3"}
     with pytest.raises(EventError, match="does not say of which"):
-        line.add(Frame(Packet(nameless, part.body)), 0.0)
+        sequencer.add(Frame(Packet(nameless, part.body)), 0.0)
     with pytest.raises(EventError, match="stompkit-schema is '2'"):
-        line.add(Frame(Packet({"stompkit-schema": "2"}, frame.body)), 0.0)
+        sequencer.add(Frame(Packet({"stompkit-schema": "2"}, frame.body)), 0.0)
 
 
 @pytest.mark.parametrize(
@@ -422,11 +422,11 @@ def test_a_frame_without_headers_is_known_by_its_body() -> None:
     ],
 )
 def test_a_body_that_can_not_be_read_has_its_turn_and_blocks_nobody(body: bytes) -> None:
-    line = Sequencer[Frame]()
+    sequencer = Sequencer[Frame]()
     good, bad, next_one = (frames(changeset(number))[0] for number in (1, 2, 3))
     broken = changed(bad, body)
-    add(line, [next_one, broken, good])
-    first, second, third = line.peek(10)
+    add(sequencer, [next_one, broken, good])
+    first, second, third = sequencer.peek(10)
     assert (first.problem, third.problem) == ("", "")
     assert second.problem
     assert second.arrivals == (broken,)
@@ -435,12 +435,12 @@ def test_a_body_that_can_not_be_read_has_its_turn_and_blocks_nobody(body: bytes)
 
 
 def test_a_split_changeset_with_a_broken_part_is_one_problem_with_all_of_its_parts() -> None:
-    line = Sequencer[Frame]()
+    sequencer = Sequencer[Frame]()
     parts = frames(changeset(1, rows=50), most=1000)
     other = frames(changeset(2, rows=50), most=1000)
     for body in (b"{", other[1].body):
-        line = Sequencer[Frame]()
-        add(line, [parts[0], changed(parts[1], body), *parts[2:]])
-        (ready,) = line.peek(10)
+        sequencer = Sequencer[Frame]()
+        add(sequencer, [parts[0], changed(parts[1], body), *parts[2:]])
+        (ready,) = sequencer.peek(10)
         assert ready.problem
         assert len(ready.arrivals) == len(parts)

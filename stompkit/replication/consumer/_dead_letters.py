@@ -11,8 +11,8 @@ import msgspec
 
 from stompkit.link import Link
 from stompkit.replication.consumer._copies import Arrival
-from stompkit.replication.consumer._reports import PoisonFrameError, Teller
-from stompkit.replication.consumer._retry_policy import LOOK_S, ConsumerStoppedError, Stopping
+from stompkit.replication.consumer._reports import PoisonFrameError, Reporter
+from stompkit.replication.consumer.retry_policy import LOOK_S, ConsumerStoppedError, Stopping
 from stompkit.replication.model.events import Changeset, RowChange
 from stompkit.replication.model.frames import Packet, packets
 from stompkit.replication.sinks import ApplyError, Refused
@@ -44,16 +44,18 @@ _MOST_CHARACTERS: Final = 1000
 class DeadLetters:
     """Sends frames that cannot be applied to the dead-letter destination, if there is one."""
 
-    def __init__(self, link: Link, destination: str | None, original: str, tell: Teller) -> None:
+    def __init__(
+        self, link: Link, destination: str | None, original: str, report: Reporter
+    ) -> None:
         """Send frames received from ``original`` to ``destination``."""
         self._link = link
         self._destination = destination
         self._original = original
-        self._tell = tell
+        self._report = report
         #: Number of changesets and invalid frames sent.
         self.count = 0
 
-    def bury(
+    def send(
         self,
         arrivals: Sequence[Arrival],
         kind: Kind,
@@ -65,8 +67,7 @@ class DeadLetters:
         """Send the frames, of ``changeset`` if valid, and wait for the broker's confirmation.
 
         If there is no destination, raises the error, or :class:`PoisonFrameError` for it. Also
-        raises
-        :class:`ConsumerStoppedError`, and errors of sending.
+        raises :class:`ConsumerStoppedError`, and errors of sending.
         """
         if self._destination is None:
             if isinstance(error, ApplyError):
@@ -75,14 +76,14 @@ class DeadLetters:
                 f"a frame from {self._original} is no changeset, and there is no destination for "
                 f"dead letters: {reason}"
             ) from error
-        self._send(_letters(arrivals, self._original, reason, kind), stopping)
+        self._send(_dead_letters(arrivals, self._original, reason, kind), stopping)
         self.count += 1
         origin, sequence = (changeset.origin, changeset.sequence) if changeset else ("", None)
         what = f"changeset {sequence} of {origin}" if changeset else "a frame"
         text = f"{what} went to {self._destination}: {reason}"
-        self._tell("dead-letter", text, origin, sequence, error)
+        self._report("dead-letter", text, origin, sequence, error)
 
-    def bury_changes(
+    def send_changes(
         self,
         arrivals: Sequence[Arrival],
         refused: Sequence[Refused],
@@ -97,18 +98,18 @@ class DeadLetters:
         """
         if self._destination is None:
             raise ApplyError(refused[0].reason)
-        letters = [
-            letter
+        frames = [
+            frame
             for each in refused
-            for letter in _letters(
+            for frame in _dead_letters(
                 _alone(changeset, each.change, arrivals), self._original, each.reason, "apply"
             )
         ]
-        self._send(letters, stopping)
+        self._send(frames, stopping)
         for each in refused:
             self.count += 1
             text = f"a change of changeset {changeset.sequence} of {changeset.origin} went to"
-            self._tell(
+            self._report(
                 "dead-letter",
                 f"{text} {self._destination}: {each.reason}",
                 changeset.origin,
@@ -146,13 +147,13 @@ def _alone(
     changeset: Changeset, change: RowChange, arrivals: Sequence[Arrival]
 ) -> Iterator[Arrival]:
     """Yield a changeset with one of its changes, with the headers of its first frame."""
-    came = dict(arrivals[0].headers) if arrivals else {}
+    first = dict(arrivals[0].headers) if arrivals else {}
     one = msgspec.structs.replace(changeset, changes=(change,))
     for packet in packets(one):
-        yield _Made({**came, **packet.headers}, packet.body)
+        yield _Made({**first, **packet.headers}, packet.body)
 
 
-def _letters(
+def _dead_letters(
     arrivals: Iterable[Arrival], destination: str, reason: str, kind: Kind
 ) -> Iterator[Packet]:
     """Yield the frames with their own headers, and with headers that give the reason.

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, make_url
 
-from stompkit.replication.consumer._retry_policy import RetryPolicy, Stopping
+from stompkit.replication.consumer.retry_policy import RetryPolicy, Stopping
 from stompkit.replication.model.events import RowChange
 from stompkit.replication.sinks import ApplyError, SinkMisconfiguredError
 from stompkit.replication.sinks.sql import SinkDeniedError, SinkUnavailableError, SqlSink

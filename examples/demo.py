@@ -17,7 +17,7 @@ from pathlib import Path
 from sqlalchemy import create_engine, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
 
-from stompkit.replication.publishers import Outbox
+from stompkit.replication.sources import Outbox
 from stompkit.testing import LaunchConfig, launch
 
 LONGEST_S = 60.0

@@ -26,7 +26,7 @@ def test_a_test_that_it_names_exists(path: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "port", ["STOMP", "TLS", "WebSocket", "PROXY protocol", "systemd", "beanstalk", "admin's HTTP"]
+    "port", ["STOMP", "TLS", "WebSocket", "PROXY protocol", "systemd", "beanstalk", "Admin HTTP"]
 )
 def test_every_port_has_a_section(port: str) -> None:
     titles = re.findall(r"^(.+)\n-+$", TEXT, re.MULTILINE)

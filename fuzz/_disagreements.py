@@ -294,68 +294,67 @@ CLASSES: Final[dict[str, Class]] = {
         Class(
             "NUL in head",
             (_STOMPKIT, _STOMP_PY),
-            "NUL stands before the blank line; the BNF of each version has it among the octets of"
-            " a header.",
-            "stompkit refuses it. Without that a frame that lacks its blank line takes in the next"
-            ' one. 1.0, introduction: "the null indicates the end of the frame". stomp.py ends'
-            " the frame there, and reads the rest as another.",
+            "There is a NUL before the blank line. The BNF of each version permits it in headers.",
+            "stompkit refuses it. Otherwise, a frame without its blank line would include the next"
+            ' frame. 1.0, introduction: "the null indicates the end of the frame". stomp.py ends'
+            " the frame there, and reads the rest as another frame.",
             ("1.2", b"ACK\nx:\0\n\n\0"),
         ),
         Class(
             "limit",
             (_STOMPKIT,),
-            "A command, a header line, the number of headers or ``content-length`` is over a limit"
-            " of stompkit's.",
+            "A command, a header line, the number of headers or ``content-length`` exceeds a limit"
+            " of stompkit.",
             'stompkit refuses it at once. 1.2, Size Limits: "servers MAY place maximum limits".',
             ("1.2", b"SEND\ncontent-length:67108865\n\n\0"),
         ),
         Class(
             "body on 1.0",
             (_STOMPKIT,),
-            "A frame of 1.0 that is no SEND, MESSAGE or ERROR has a body or a ``content-length``.",
+            "A frame of 1.0 other than SEND, MESSAGE and ERROR has a body or a ``content-length``.",
             'stompkit ignores both. 1.0, SUBSCRIBE: "The body of the SUBSCRIBE command is'
-            ' ignored"; no other of these commands has a use for one.',
+            ' ignored"; the other commands have no use for a body.',
             ("1.0", b"ACK\n\nx\0"),
         ),
         Class(
             "command of another version",
             _ALL,
             "STOMP or NACK on 1.0.",
-            "The decoder of stompkit reads it; ``Session`` refuses it, and can name the receipt.",
+            "The decoder of stompkit reads it. ``Session`` refuses it, and can name the receipt.",
             ("1.0", b"NACK\n\n\0"),
         ),
         Class(
             "empty value",
             _ALL,
-            "A header of 1.0 has an empty value: the BNF says ``1*<any CHAR except LF>``.",
-            "stompkit reads it: nothing else can be meant, and 1.1 allows it.",
+            "A header of 1.0 has an empty value. The BNF requires ``1*<any CHAR except LF>``.",
+            "stompkit reads it. The meaning is clear, and 1.1 permits it.",
             ("1.0", b"SEND\nx:\n\n\0"),
         ),
         Class(
             "not US-ASCII",
             _ALL,
             "A header of 1.0 is not US-ASCII, the ``CHAR`` of the BNF.",
-            "stompkit reads it where it is UTF-8, which 1.1 demands.",
+            "stompkit reads it if it is UTF-8, which 1.1 requires.",
             ("1.0", b"SEND\nx:\xc3\xa9\n\n\0"),
         ),
         Class(
             "unknown command",
             _BOTH,
-            "The command is none of those of the BNF.",
+            "The BNF does not contain the command.",
             f"{_KIND}. BNF: ``command = client-command | server-command``.",
             ("1.2", b"A\n\n\0"),
         ),
         Class(
             "octet between frames",
             _BOTH,
-            "NUL, or a carriage return that belongs to no line end, stands where a frame begins.",
-            f"{_KIND}. BNF: ``NULL *( EOL )``, and no command begins so.",
+            "A NUL, or a carriage return outside a line end, is at the beginning of a frame.",
+            f"{_KIND}. BNF: ``NULL *( EOL )``, and no command begins with these bytes.",
             ("1.2", b"\0"),
         ),
         Class(
             "no colon",
             _BOTH,
-            "A header line has no colon. stomp.js takes the next line into the name.",
+            "A header line has no colon. stomp.js adds the next line to the name.",
             f'{_KIND}. BNF: ``header = header-name ":" header-value``.',
             ("1.2", b"ACK\nx\n\n\0"),
         ),
@@ -369,7 +368,7 @@ CLASSES: Final[dict[str, Class]] = {
         Class(
             "raw colon",
             _BOTH,
-            "A value has a colon that is not escaped, on 1.1 or 1.2.",
+            "A value contains an unescaped colon, on 1.1 or 1.2.",
             f"{_KIND}, unless ``Tolerance.RAW_COLON`` is given. BNF: ``header-value = *<any OCTET"
             ' except CR or LF or ":">``.',
             ("1.2", b"ACK\nx::\n\n\0"),
@@ -393,22 +392,22 @@ CLASSES: Final[dict[str, Class]] = {
         Class(
             "not UTF-8",
             _BOTH,
-            "The command or a header is not UTF-8. Both put U+FFFD in place of it.",
+            "The command or a header is not UTF-8. Both libraries replace it by U+FFFD.",
             f'{_KIND}. Value Encoding: "The commands and headers are encoded in UTF-8".',
             ("1.2", b"ACK\nx:\xff\n\n\0"),
         ),
         Class(
             "body not allowed",
             _BOTH,
-            "A frame has a body, or announces one, that is no SEND, MESSAGE or ERROR, on 1.1 or"
-            " 1.2.",
+            "A frame other than SEND, MESSAGE and ERROR has or announces a body, on 1.1 or 1.2.",
             f'{_KIND}. Body: "All other frames MUST NOT have a body".',
             ("1.2", b"ACK\n\nx\0"),
         ),
         Class(
             "not a length",
             _BOTH,
-            "``content-length`` is no number. stomp.js reads on for ever where it finds no digits.",
+            "``content-length`` is not a number. stomp.js never finishes reading if there are no"
+            " digits.",
             f'{_KIND}. content-length: "This header is an octet count for the length of the'
             ' message body".',
             ("1.2", b"SEND\ncontent-length:\n\n\0"),
@@ -416,16 +415,16 @@ CLASSES: Final[dict[str, Class]] = {
         Class(
             "no NUL at the end",
             _BOTH,
-            "The octet after as many as ``content-length`` says is not NUL. stomp.js drops that"
-            " octet; stomp.py takes the first NUL where the length is too small.",
+            "The byte after the length in ``content-length`` is not NUL. stomp.js drops that byte."
+            " stomp.py uses the first NUL if the length is too small.",
             f'{_KIND}. content-length: "The frame still needs to be terminated with a NULL octet".',
             ("1.2", b"SEND\ncontent-length:0\n\nx\0"),
         ),
         Class(
             "CR before 1.2",
             _BOTH,
-            "A header of 1.0 or 1.1 has a carriage return; both take one at the end of a line off,"
-            " and stomp.js every other one.",
+            "A header of 1.0 or 1.1 contains a carriage return. Both libraries remove one at the"
+            " end of a line, and stomp.js removes all others.",
             "stompkit keeps it, as the reference does, unless ``Tolerance.CRLF`` is given. 1.1,"
             ' BNF: ``header-value = *<any OCTET except LF or ":">``.',
             ("1.1", b"ACK\nx:\r\ny:\n\n\0"),
@@ -433,8 +432,8 @@ CLASSES: Final[dict[str, Class]] = {
         Class(
             "blank lines first",
             (_STOMP_PY,),
-            "Two line ends or more, read together, go ahead of the first frame. stomp.py drops"
-            " the octets up to the next NUL.",
+            "Two or more line ends, read together, precede the first frame. stomp.py drops the"
+            " bytes up to the next NUL.",
             'stompkit reads the frame. Heart-beating: "if the sender has no real STOMP frame to'
             ' send, it MUST send an end-of-line (EOL)".',
             ("1.2", b"\n\nACK\n\n\0"),
@@ -442,14 +441,15 @@ CLASSES: Final[dict[str, Class]] = {
         Class(
             "mixed line ends",
             (_STOMP_PY,),
-            "A frame of 1.2 has lines that end in LF and such in CR LF about its blank line.",
+            "A frame of 1.2 has lines that end with LF and lines that end with CR LF around its"
+            " blank line.",
             "stompkit reads both, as the reference does. 1.2, BNF: ``EOL = [CR] LF``.",
             ("1.2", b"ACK\r\n\n\0"),
         ),
         Class(
             "escapes where there are none",
             (_STOMP_PY,),
-            "stomp.py takes a backslash in a header of 1.0, CONNECT or CONNECTED for an escape.",
+            "stomp.py unescapes headers of 1.0, CONNECT and CONNECTED.",
             'stompkit keeps it, as the reference does. Value Encoding: "All frames except the'
             ' ``CONNECT`` and ``CONNECTED`` frames will also escape".',
             ("1.0", b"ACK\nx:\\c\n\n\0"),
@@ -457,7 +457,7 @@ CLASSES: Final[dict[str, Class]] = {
         Class(
             "escapes in STOMP",
             (_STOMP_PY, _STOMPJS),
-            "A backslash in a header of STOMP is taken for an escape.",
+            "A backslash in a header of STOMP is treated as an escape.",
             'stompkit keeps it, as the reference does. CONNECT or STOMP Frame: "servers MUST'
             ' handle a ``STOMP`` frame in the same manner as a ``CONNECT`` frame".',
             ("1.2", b"STOMP\nx:\\c\n\n\0"),
@@ -466,23 +466,23 @@ CLASSES: Final[dict[str, Class]] = {
         Class(
             "escapes of 1.1",
             (_STOMPJS,),
-            "stomp.js leaves escapes as they are on 1.1.",
-            'stompkit undoes them. 1.1, Value Encoding: "the following transformations MUST be'
+            "stomp.js does not unescape headers on 1.1.",
+            'stompkit unescapes them. 1.1, Value Encoding: "the following transformations MUST be'
             ' applied".',
             ("1.1", b"ACK\nx:\\c\n\n\0"),
         ),
         Class(
             "escapes in names",
             (_STOMPJS,),
-            "stomp.js leaves escapes in the names of headers as they are.",
-            'stompkit undoes them. Value Encoding: "to allow header keys and values to contain'
+            "stomp.js does not unescape names of headers.",
+            'stompkit unescapes them. Value Encoding: "to allow header keys and values to contain'
             ' those frame header delimiting octets".',
             ("1.2", b"ACK\n\\c:\n\n\0"),
         ),
         Class(
             "escaped backslash",
             (_STOMPJS,),
-            "stomp.js undoes ``\\\\`` last, and takes the second half of one for the beginning of"
+            "stomp.js replaces ``\\\\`` last, and uses the second backslash as the beginning of"
             " another escape.",
             "stompkit reads from left to right: ``\\\\n`` is a backslash and an n. Value Encoding:"
             ' "``\\\\`` (octet 92 and 92) translates to ``\\`` (octet 92)".',
@@ -492,7 +492,7 @@ CLASSES: Final[dict[str, Class]] = {
         Class(
             "outer blanks",
             (_STOMPJS,),
-            "stomp.js takes blanks, also those of Unicode, off both ends of names and values.",
+            "stomp.js trims blanks, also those of Unicode, at both ends of names and values.",
             'stompkit keeps them. 1.2, Value Encoding: "clients and servers MUST never trim or pad'
             ' headers with spaces".',
             ("1.2", b"ACK\nx: \n\n\0"),
@@ -500,9 +500,9 @@ CLASSES: Final[dict[str, Class]] = {
         Class(
             "lost name",
             (_STOMPJS,),
-            "stomp.js loses a header of the name ``__proto__``: assigning it to an object sets"
-            " nothing.",
-            "stompkit reads it, as any other name.",
+            "stomp.js loses a header with the name ``__proto__``, since an assignment of it to an"
+            " object has no effect.",
+            "stompkit reads it like any other name.",
             ("1.2", b"ACK\n__proto__:\n\n\0"),
         ),
     )
@@ -522,9 +522,9 @@ def table() -> str:
         "   :widths: 18 12 25 30 15",
         "",
         "   * - Class",
-        "     - Who differs",
-        "     - What about",
-        "     - Decided",
+        "     - Decoder",
+        "     - Difference",
+        "     - Decision",
         "     - Example",
     ]
     for each in CLASSES.values():

@@ -13,67 +13,68 @@ _SEEN: Final = "ActiveMQ 5.17.2, observed"
 RULES: Final = (
     Rule(
         "nack-dead-letters",
-        "NACK moves a persistent message to /queue/ActiveMQ.DLQ at once and drops any other.",
+        "NACK moves a persistent message to /queue/ActiveMQ.DLQ at once and drops any other"
+        " message.",
         f"{_SEEN}; StompSubscription.onStompMessageNack sends a poison acknowledgement",
         "nack",
     ),
     Rule(
         "nack-names-one",
-        "NACK in the mode client speaks of the named message only, not of those before it.",
+        "NACK in the mode client refuses only the named message, not the messages before it.",
         f"{_SEEN}; StompSubscription.onStompMessageNack",
     ),
     Rule(
         "prefetch-size",
-        "Only activemq.prefetchSize says how many messages may be unacknowledged: 1000 without it,"
-        " none are delivered at 0, in the mode auto either; what is no number is ignored.",
+        "Only activemq.prefetchSize limits the unacknowledged messages. The default is 1000."
+        " With 0, no messages are delivered, even in the mode auto. A value that is not a number"
+        " is ignored.",
         f"{_SEEN}; ActiveMQPrefetchPolicy, ProtocolConverter.onStompSubscribe",
         "prefetch",
     ),
     Rule(
         "heart-beat-mirrored",
-        "CONNECTED gives the numbers of the client's heart-beat back, whatever they are, on 1.0"
-        " too.",
+        "CONNECTED returns the numbers of the client's heart-beat unchanged, also on 1.0.",
         f"{_SEEN}; ProtocolConverter.configureInactivityMonitor",
         "heart-beat",
     ),
     Rule(
         "duplicate-id-accepted",
-        "A second SUBSCRIBE with the same id makes another subscription; UNSUBSCRIBE ends the"
-        " later one, and nothing the first.",
+        "A second SUBSCRIBE with the same id creates another subscription. UNSUBSCRIBE ends the"
+        " later one; the first one cannot be ended.",
         f"{_SEEN}; ProtocolConverter.onStompSubscribe",
         "duplicate-id",
     ),
     Rule(
         "message-id-with-colons",
-        "The message-id and the ack header have colons in them, which 1.1 and 1.2 escape.",
+        "The message-id and the ack header contain colons, which 1.1 and 1.2 escape.",
         f"{_SEEN}; MessageId.toString",
         "message-id",
     ),
     Rule(
         "strange-ack-closes",
-        "ACK or NACK on 1.0 or 1.1 whose message-id is none that ActiveMQ could have given out"
-        " closes the connection without an ERROR.",
-        f"{_SEEN}: MessageId.setValue throws what nobody catches",
+        "ACK or NACK on 1.0 or 1.1 closes the connection without an ERROR if ActiveMQ could not"
+        " have generated its message-id.",
+        f"{_SEEN}: MessageId.setValue throws an uncaught exception",
     ),
     Rule(
         "content-length-not-added",
-        "MESSAGE has a content-length only where SEND had one.",
+        "MESSAGE has a content-length only if SEND had one.",
         f"{_SEEN}; LegacyFrameTranslator takes it for the mark of a BytesMessage",
     ),
     Rule(
         "undefined-escape-kept",
-        "A backslash that begins no known escape sequence stands for itself.",
+        "A backslash that begins no known escape sequence is an ordinary character.",
         f"{_SEEN}; StompWireFormat.decodeHeader",
     ),
     Rule(
         "error-stack-trace",
-        "The body of ERROR is a stack trace of Java.",
+        "The body of ERROR is a Java stack trace.",
         f"{_SEEN}; ProtocolConverter.handleException",
     ),
     Rule(
         "activemq-destinations",
-        "A destination without a known prefix is a queue, whose name MESSAGE gives with /queue/ in"
-        " front, and queue:// and the like are understood.",
+        "A destination without a known prefix is a queue, and MESSAGE adds /queue/ to its name."
+        " queue:// and similar prefixes are understood.",
         f"{_SEEN}; FrameTranslator.Helper, ActiveMQDestination.createDestination",
         "destinations",
     ),

@@ -13,57 +13,58 @@ _SEEN: Final = "CoilMQ 1.1.0, observed"
 RULES: Final = (
     Rule(
         "nack-refused",
-        "NACK is an error, and the message stays where it is.",
+        "NACK is an error, and the state of the message does not change.",
         f"{_SEEN}; STOMP11.nack raises",
         "nack",
     ),
     Rule(
         "client-individual-is-auto",
-        "The ack mode client-individual is taken for auto.",
+        "The ack mode client-individual is treated as auto.",
         _SEEN,
     ),
     Rule(
         "ack-mode-of-connection",
-        "The ack mode of the last SUBSCRIBE goes for all subscriptions of the connection; those to"
-        " topics are in the mode auto in any case.",
+        "The ack mode of the last SUBSCRIBE applies to all subscriptions of the connection."
+        " Those to topics are always in the mode auto.",
         f"{_SEEN}; StompConnection.reliable_subscriber",
     ),
     Rule(
         "one-in-flight",
-        "A subscription has one unacknowledged message at a time, whatever its headers ask for.",
+        "A subscription has at most one unacknowledged message, independent of its headers.",
         f"{_SEEN}; QueueManager._pending",
         "prefetch",
     ),
     Rule(
         "acks-by-subscription",
-        "ACK has to name the subscription: by id on 1.0, where it is 0 if nothing else was said,"
-        " and by id beside message-id on 1.2, whose MESSAGE has no ack header. Of a subscription"
-        " that waits for none it is taken without a word.",
+        "ACK has to name the subscription. On 1.0, it needs the id, which is 0 by default. On"
+        " 1.2, it needs id and message-id, and MESSAGE has no ack header. ACK for a subscription"
+        " that expects none is ignored.",
         f"{_SEEN}; STOMP10.ack, STOMP12.ack",
         "spent-ack",
     ),
     Rule(
         "subscriptions-by-id-and-destination",
-        "A subscription is known by its id and its destination: the same again is ignored, the same"
-        " id with another destination is one more, and UNSUBSCRIBE needs both, and ignores what"
-        " there is not. MESSAGE has a subscription header on 1.0, too, and 0 where there is no id.",
+        "A subscription is identified by id and destination. An identical SUBSCRIBE is ignored,"
+        " and the same id with another destination creates another subscription. UNSUBSCRIBE"
+        " needs both, and is ignored if there is no match. MESSAGE has a subscription header on"
+        " 1.0, too; it is 0 without an id.",
         f"{_SEEN}; SubscriptionManager",
         "duplicate-id",
     ),
     Rule(
         "requeued-last",
-        "What a connection that ends has not acknowledged goes to the end of its queue.",
+        "Unacknowledged messages of a closed connection go to the end of their queue.",
         f"{_SEEN}; QueueManager.disconnect",
     ),
     Rule(
         "message-id-of-client",
-        "A message-id of the SEND is that of its MESSAGE.",
+        "MESSAGE has the message-id of its SEND, if there is one.",
         f"{_SEEN}; QueueManager.send",
         "message-id",
     ),
     Rule(
         "message-before-receipt",
-        "The messages that a frame brings about come before its RECEIPT.",
+        "Messages that a frame causes come before its RECEIPT.",
         f"{_SEEN}; StompEngine.process_frame",
     ),
     Rule(
@@ -74,14 +75,15 @@ RULES: Final = (
     ),
     Rule(
         "content-length-always",
-        "Every frame has a content-length, 0 where there is no body.",
+        "Every frame has a content-length, 0 without a body.",
         _SEEN,
     ),
     Rule(
         "heart-beat-least-100ms",
-        "CONNECTED answers heart-beat with what the client wants, but not below 100 ms, also for"
-        " 0, and with the greater of the client's numbers, or 100; without the header it has none."
-        " Nobody looks whether the client is still there.",
+        "The first number that CONNECTED answers is the interval that the client requests, but"
+        " at least 100 ms, also for 0. The second is the larger of this and the client's"
+        " interval, or 100 if the client sends none. Without the header, CONNECTED has none. The"
+        " broker never checks whether the client is alive.",
         f"{_SEEN}; STOMP11.connect",
         "heart-beat",
     ),
@@ -92,64 +94,65 @@ RULES: Final = (
     ),
     Rule(
         "host-is-fqdn",
-        "On 1.2 the host header of CONNECT has to be the full name of the machine; there is no"
-        " falling back to 1.1, not by another CONNECT either.",
+        "On 1.2, the host header of CONNECT has to be the full name of the machine. A fall-back"
+        " to 1.1 is not possible, not even with another CONNECT.",
         f"{_SEEN}; STOMP12.connect",
         "host",
     ),
     Rule(
         "early-frame-closes",
-        "A first frame that is not CONNECT is answered by ERROR, and one after a CONNECT that has"
-        " failed by nothing; both close the connection.",
+        "A first frame that is not CONNECT is answered with ERROR. A frame after a failed"
+        " CONNECT gets no answer. Both close the connection.",
         _SEEN,
     ),
     Rule(
         "accept-version-without-spaces",
-        "An accept-version with a space is an error, as is STOMP without the header.",
+        "An accept-version with a space is an error, and so is STOMP without the header.",
         f"{_SEEN}; coilmq.protocol.version",
         "accept-version",
     ),
     Rule(
         "coilmq-destinations",
-        "What begins with /queue/ is a queue and any other name a topic; there are no wildcards.",
+        "A name that begins with /queue/ is a queue. Any other name is a topic. There are no"
+        " wildcards.",
         f"{_SEEN}; StompEngine",
         "destinations",
     ),
     Rule(
         "eol-wedges",
-        "An end of line between frames, which a heart-beat is, and which many clients send after"
-        " NUL, makes the broker deaf for good; the connection stays open.",
+        "After a line end between frames, the broker ignores all further data. The connection"
+        " stays open. Heart-beats are such line ends, and many clients send one after NUL.",
         f"{_SEEN}; FrameBuffer",
     ),
     Rule(
         "split-frame-closes",
-        "A frame whose head, or whose body without content-length, is not in one read of 4096"
-        " octets ends the connection.",
+        "If the headers of a frame, or its body without content-length, are not within one read"
+        " of 4096 bytes, the connection ends.",
         f"{_SEEN}; FrameBuffer",
     ),
     Rule(
         "content-length-not-checked",
-        "The octet behind the body that content-length declares is dropped, whatever it is.",
+        "The byte after the declared content-length is dropped, even if it is not NUL.",
         f"{_SEEN}; FrameBuffer",
     ),
     Rule(
         "second-colon-closes",
-        "A header with a colon in its value ends the connection.",
+        "A header with a colon in its value closes the connection.",
         f"{_SEEN}; Frame.from_buffer splits at every colon",
     ),
     Rule(
         "lines-trimmed",
-        "White space at the ends of header lines, carriage returns among it, is dropped.",
+        "White space at the ends of header lines, including carriage returns, is dropped.",
         _SEEN,
     ),
     Rule(
         "header-last-wins",
-        "Of a repeated header the last one counts.",
+        "The last value of a repeated header applies.",
         _SEEN,
     ),
     Rule(
         "no-escapes",
-        "Headers are neither escaped nor unescaped, on no version.",
+        "Headers are not escaped or unescaped on any version.",
         _SEEN,
     ),
 )

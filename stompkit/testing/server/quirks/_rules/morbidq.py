@@ -13,68 +13,68 @@ _SEEN: Final = "MorbidQ 0.8.7.3 with stomper 0.2.2, observed"
 RULES: Final = (
     Rule(
         "Q1",
-        "CONNECTED has a session that counts up from 1 and no other header; accept-version, host"
-        " and heart-beat are ignored.",
+        "CONNECTED has a session number that counts from 1 and no other header. accept-version,"
+        " host and heart-beat are ignored.",
         _SEEN,
     ),
     Rule(
         "Q2",
-        "Commands that STOMP 1.0 does not have, NACK and STOMP among them, and those in small"
-        " letters, are skipped without a word, up to the next NUL.",
+        "Commands that STOMP 1.0 does not have, such as NACK and STOMP, and commands in lower"
+        " case are skipped up to the next NUL. There is no ERROR.",
         _SEEN,
     ),
     Rule(
         "Q3",
-        "ACK, BEGIN, COMMIT, ABORT, a frame that only a broker sends, a second CONNECT and any"
-        " other first frame close the connection without an ERROR.",
+        "ACK, BEGIN, COMMIT, ABORT, a frame of a broker, a second CONNECT and any other first"
+        " frame close the connection without an ERROR.",
         _SEEN,
     ),
-    Rule("Q4", "No receipt is ever answered; MESSAGE has the receipt header of its SEND.", _SEEN),
+    Rule("Q4", "The broker sends no RECEIPT. MESSAGE has the receipt header of its SEND.", _SEEN),
     Rule(
         "Q5",
-        "ack, id, selector and transaction mean nothing: every subscription is in the mode auto,"
-        " and what a client had not read when it went is lost.",
+        "ack, id, selector and transaction are ignored. Every subscription is in the mode auto,"
+        " and messages that a client has not read before it disconnects are lost.",
         _SEEN,
     ),
     Rule(
         "Q6",
-        "The message-id is DESTINATION_NUMBER, counted for each destination and each delivery, in"
-        " the place of what the client sent; MESSAGE has neither subscription nor a content-length"
-        " that SEND had not.",
+        "The message-id is DESTINATION_NUMBER, counted for each destination and delivery; it"
+        " replaces a message-id of the client. MESSAGE has no subscription header, and a"
+        " content-length only if SEND had one.",
         _SEEN,
     ),
     Rule(
         "Q7",
-        "/queue/NAME is a queue, whose backlog goes to its first subscriber as a whole and which"
-        " then serves its subscribers in turn; any other name is a topic, but for /pubsub/NAME,"
-        " which copies to its children: those of /fanout/NAME in the configuration.",
+        "/queue/NAME is a queue. Its first subscriber gets the whole backlog; after that, its"
+        " subscribers get messages in turn. /pubsub/NAME copies to its children, those of"
+        " /fanout/NAME in the configuration. Any other name is a topic.",
         _SEEN,
     ),
     Rule("Q8", "A line feed follows the NUL of each frame that the broker sends.", _SEEN),
     Rule(
         "Q9",
-        "A body with NULs is cut at the first one where content-length is the last header or"
-        " missing, and gets a line feed behind each NUL where it is not; without this rule binary"
-        " is safe.",
+        "A body with NULs is cut at the first NUL if content-length is the last header or"
+        " missing. Otherwise it gets a line feed after each NUL. Without this rule, binary bodies"
+        " are safe.",
         _SEEN,
     ),
     Rule(
         "Q10",
-        "Header values are trimmed and never unescaped, the last one of a name counts, a line"
-        " without a colon gives itself the name of all but its last character, and a head with CR"
-        " LF is skipped.",
+        "Header values are trimmed and never unescaped, and the last value of a repeated header"
+        " applies. A line without a colon becomes a header whose name lacks the last character. A"
+        " frame with CR LF in its headers is skipped.",
         _SEEN,
     ),
     Rule(
         "Q11",
-        "A frame without destination is ignored; ERROR for what is not allowed leaves the"
-        " connection open, and ERROR for a wrong login closes it.",
+        "A frame without destination is ignored. An ERROR for a missing permission leaves the"
+        " connection open, and an ERROR for a wrong login closes it.",
         _SEEN,
     ),
     Rule(
         "Q12",
-        "Logins are checked, and rights: to create for the first use of a destination, then to read"
-        " or to write. By default everybody may do everything.",
+        "Logins and permissions are checked: create for the first use of a destination, then"
+        " read or write. By default, everyone has all permissions.",
         "MorbidQ 0.8.7.3, observed with rights patched in: its own option for them does not work",
     ),
 )

@@ -11,64 +11,64 @@ __all__ = ["RULES"]
 RULES: Final = (
     Rule(
         "error-stays-open",
-        "An ERROR for a frame that can't be done leaves the connection open.",
+        "An ERROR for a frame that cannot be processed leaves the connection open.",
         "ActiveMQ 5.17.2, RabbitMQ 3.10.8 and CoilMQ 1.1.0, observed",
         "error",
     ),
     Rule(
         "failed-connect-stays-open",
-        "A CONNECT that is refused for its login, host or heart-beat leaves the connection open for"
-        " another try.",
+        "A CONNECT that is refused for its login, host or heart-beat leaves the connection open"
+        " for another attempt.",
         "RabbitMQ 3.10.8 and CoilMQ 1.1.0, observed",
     ),
     Rule(
         "malformed-closes-silently",
-        "Octets that are no frame close the connection without an ERROR.",
+        "Bytes that are not a frame close the connection without an ERROR.",
         "RabbitMQ 3.10.8 and CoilMQ 1.1.0, observed",
     ),
     Rule(
         "timeouts-close-silently",
-        "A client that has been silent for too long is closed without an ERROR.",
+        "A client that has been silent for too long is disconnected without an ERROR.",
         "ActiveMQ 5.17.2 and RabbitMQ 3.10.8, observed",
     ),
     Rule(
         "silent-client-two-checks",
-        "The broker looks for the client once in each interval of its heart-beats, and closes when"
-        " two looks in a row have found nothing: after two to three intervals.",
+        "The broker checks for data of the client once in each heart-beat interval. It closes"
+        " the connection when two consecutive checks fail, after two to three intervals.",
         "ActiveMQ 5.17.2 and RabbitMQ 3.10.8, observed",
     ),
     Rule(
         "error-without-receipt-id",
-        "ERROR does not say to which receipt it is the answer.",
+        "ERROR has no receipt-id.",
         "RabbitMQ 3.10.8 and CoilMQ 1.1.0, observed; Spring 7.1 source:"
         " StompSubProtocolHandler.sendErrorMessage",
     ),
     Rule(
         "spaces-hide-versions",
-        'A version behind a space in accept-version is not seen: "1.0, 1.1" offers 1.0 only.',
+        'A version after a space in accept-version is ignored: "1.0, 1.1" offers 1.0 only.',
         "ActiveMQ 5.17.2, RabbitMQ 3.10.8 and Artemis 2.40.0, observed; Spring 7.1 source:"
         " StompHeaderAccessor.getAcceptVersion",
         "accept-version",
     ),
     Rule(
         "version-error-without-versions",
-        "The ERROR for a CONNECT without a version in common has no version header.",
+        "The ERROR for a CONNECT without a common version has no version header.",
         "ActiveMQ 5.17.2 and CoilMQ 1.1.0, observed",
     ),
     Rule(
         "second-connect-answered",
-        "A second CONNECT is answered by another CONNECTED.",
+        "A second CONNECT is answered with another CONNECTED.",
         "CoilMQ 1.1.0 and Artemis 2.40.0, observed",
         "second-connect",
     ),
     Rule(
         "unescapes-connect",
-        "The headers of CONNECT are unescaped, a passcode with backslashes, too.",
+        "The headers of CONNECT are unescaped, including a passcode with backslashes.",
         "ActiveMQ 5.17.2 and RabbitMQ 3.10.8, observed",
     ),
     Rule(
         "unescapes-1.0",
-        "Headers are unescaped on 1.0 as well, which knows no escapes.",
+        "Headers are unescaped on 1.0 as well, which has no escapes.",
         "ActiveMQ 5.17.2 and RabbitMQ 3.10.8, observed; Spring 7.1 source: StompDecoder",
     ),
     Rule(
@@ -78,37 +78,38 @@ RULES: Final = (
     ),
     Rule(
         "crlf-anywhere",
-        "Lines may end in CR LF on every version.",
+        "Lines may end with CR LF on every version.",
         "RabbitMQ 3.10.8, observed; Spring 7.1 source: StompDecoder",
     ),
     Rule(
         "unknown-ack-mode-is-auto",
-        "An ack mode that there is not is taken for auto.",
+        "An unknown ack mode is treated as auto.",
         "ActiveMQ 5.17.2 and CoilMQ 1.1.0, observed",
         "unknown-ack-mode",
     ),
     Rule(
         "selector-ignored",
-        "The selector of SUBSCRIBE is ignored: everything is delivered.",
+        "The selector of SUBSCRIBE is ignored: all messages are delivered.",
         "RabbitMQ 3.10.8 and CoilMQ 1.1.0, observed; Spring 7.1 source: DefaultSubscriptionRegistry"
         " without a selectorHeaderName",
     ),
     Rule(
         "browser-ignored",
-        "The header browser of SUBSCRIBE is ignored: who only wanted to look takes the messages.",
+        "The header browser of SUBSCRIBE is ignored: a client that wants to browse consumes the"
+        " messages.",
         "RabbitMQ 3.10.8, CoilMQ 1.1.0 and Artemis 2.40.0, observed; Spring 7.1 source:"
         " DefaultSubscriptionRegistry",
     ),
     Rule(
         "unsubscribe-gives-back",
-        "UNSUBSCRIBE gives what is not acknowledged to the next consumer at once, and ACK of it is"
-        " an error from then on.",
+        "UNSUBSCRIBE returns unacknowledged messages to the next consumer at once. A later ACK"
+        " of such a message is an error.",
         "ActiveMQ 5.17.2 and Artemis 2.40.0, observed",
         "late-ack",
     ),
     Rule(
         "redelivered-always",
-        "Every MESSAGE has a redelivered header, false the first time.",
+        "Every MESSAGE has a redelivered header, false at first delivery.",
         "RabbitMQ 3.10.8 and Artemis 2.40.0, observed",
         "redelivered",
     ),
@@ -132,7 +133,7 @@ RULES: Final = (
     ),
     Rule(
         "begin-restarts",
-        "BEGIN of an open transaction drops what is in it.",
+        "BEGIN of an open transaction discards its frames.",
         "RabbitMQ 3.10.8 and CoilMQ 1.1.0, observed",
     ),
     Rule(
@@ -142,7 +143,8 @@ RULES: Final = (
     ),
     Rule(
         "disconnect-stays-open",
-        "The broker does not close after the RECEIPT of DISCONNECT; the next frame does it.",
+        "The broker does not close the connection after the RECEIPT of DISCONNECT. The next"
+        " frame closes it.",
         "CoilMQ 1.1.0, observed; Spring 7.1 source: StompSubProtocolHandler.sendToClient closes"
         " after an ERROR only",
     ),

@@ -13,8 +13,8 @@ _READ: Final = "Spring 7.1 source"
 RULES: Final = (
     Rule(
         "everything-is-a-topic",
-        "Every destination is a topic, /queue/NAME too: who is not subscribed gets nothing, and"
-        " all who are get a copy.",
+        "Every destination is a topic, including /queue/NAME: all current subscribers get a"
+        " copy, and later subscribers get nothing.",
         f"{_READ}: SimpleBrokerMessageHandler.sendMessageToSubscribers",
         "destinations",
     ),
@@ -26,7 +26,7 @@ RULES: Final = (
     ),
     Rule(
         "no-receipts",
-        "Nothing but DISCONNECT is answered by RECEIPT.",
+        "Only DISCONNECT is answered with RECEIPT.",
         f"{_READ}: SimpleBrokerMessageHandler.handleMessageInternal; manual, Simple Broker",
     ),
     Rule(
@@ -36,18 +36,18 @@ RULES: Final = (
     ),
     Rule(
         "no-heart-beats",
-        "CONNECTED says heart-beat:0,0, and nobody sends beats.",
+        "CONNECTED has heart-beat:0,0, and there are no heart-beats in either direction.",
         f"{_READ}: SimpleBrokerMessageHandler without a TaskScheduler",
         "heart-beat",
     ),
     Rule(
         "version-needed",
-        "CONNECT without accept-version, or without a version in common, is never answered.",
+        "CONNECT without accept-version, or without a common version, is never answered.",
         f"{_READ}: StompSubProtocolHandler.convertConnectAcktoStompConnected",
     ),
     Rule(
         "connected-without-session",
-        "CONNECTED has neither session nor server.",
+        "CONNECTED has no session and no server header.",
         f"{_READ}: StompSubProtocolHandler.convertConnectAcktoStompConnected",
     ),
     Rule(
@@ -65,12 +65,12 @@ RULES: Final = (
     ),
     Rule(
         "unknown-unsubscribe-ignored",
-        "UNSUBSCRIBE of what is not subscribed is ignored.",
+        "UNSUBSCRIBE for an unknown subscription is ignored.",
         f"{_READ}: DefaultSubscriptionRegistry.removeSubscriptionInternal",
     ),
     Rule(
         "disconnect-answered-by-error",
-        "DISCONNECT without receipt is answered by ERROR: Session closed.",
+        "DISCONNECT without receipt is answered with ERROR: Session closed.",
         f"{_READ}: StompSubProtocolHandler.getStompHeaderAccessor",
     ),
     Rule(

@@ -147,7 +147,7 @@ def check(data: bytes) -> None:
                 client.check()
             client.transport.lose(ConnectionError())
         broker.clock.advance(20)
-        assert not factory.hub.sessions and not factory.hub.reserved
+        assert not factory.hub.clients and not factory.hub.reserved
         assert not +factory.hub.using and not +factory.hub.watching
         check_empty(broker)
         check_queues(broker, config, is_exact=False)

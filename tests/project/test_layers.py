@@ -72,7 +72,6 @@ FACES = {
 #: Packages whose modules still have cyclic imports, imports for types included.
 CIRCLES = (
     "stompkit.kombu",
-    "stompkit.server.beanstalk",
     "stompkit.server.domain",
     "stompkit.testing.",
 )

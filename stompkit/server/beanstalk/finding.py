@@ -5,12 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from twisted.internet.defer import Deferred
 
 from stompkit.server.beanstalk.hub import Hub
 from stompkit.server.beanstalk.jobs import QUEUE, Job
+from stompkit.server.beanstalk.loading import loaded
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues import pulling
 from stompkit.server.domain.queues.queue import Queue
@@ -18,16 +19,13 @@ from stompkit.server.domain.queues.references import MessageReference
 from stompkit.server.domain.queues.sub_queue import DELAYED, SubQueue
 from stompkit.server.interfaces import StoredMessage, StoreError
 
-if TYPE_CHECKING:
-    from stompkit.server.beanstalk.session import Session
-
-__all__ = ["Cursor", "Found", "Letter", "find", "first_delayed", "letters_behind", "read"]
+__all__ = ["Cursor", "DeadLetter", "Found", "find", "first_delayed", "next_dead_letters"]
 
 #: Maximum number of messages, and of their bytes, read at a time.
 _PAGE_MESSAGES: Final = 1_000
 _PAGE_OCTETS: Final = 4 * 1024 * 1024
 #: Number of buried jobs examined before other clients are served.
-_PAGE_LETTERS: Final = 250
+_PAGE_BURIED: Final = 250
 
 
 class Found(NamedTuple):
@@ -35,7 +33,7 @@ class Found(NamedTuple):
 
     ``state`` is one of beanstalkd's: ready, delayed, reserved, buried. A message that waits in
     memory, or is reserved, has an ``entry``. A delayed one has a place and a time. One that is only
-    in the store has ``stored`` and its ``lane`` there, delayed or not.
+    in the store has ``stored`` and its ``sub_queue`` there, delayed or not.
     """
 
     state: str
@@ -46,7 +44,7 @@ class Found(NamedTuple):
     entry: MessageReference | None = None
     place: int = 0
     due: float = 0.0
-    lane: SubQueue | None = None
+    sub_queue: SubQueue | None = None
     stored: StoredMessage | None = None
 
 
@@ -100,13 +98,15 @@ async def _in_store(hub: Hub, tube: str, message_id: str) -> Found | None:
     for state, queue in _queues(hub, tube):
         if not queue.is_persistent:
             continue
-        for lane in [*queue.delays.lanes, *queue.lanes]:
-            after = 0 if lane.index == DELAYED else lane.seen
-            while lane.number and (lane.index == DELAYED or lane.stored or lane.is_loading):
-                page = await read(hub, lane, after, _PAGE_MESSAGES)
+        for sub_queue in [*queue.delays.lanes, *queue.lanes]:
+            after = 0 if sub_queue.index == DELAYED else sub_queue.seen
+            while sub_queue.number and (
+                sub_queue.index == DELAYED or sub_queue.stored or sub_queue.is_loading
+            ):
+                page = await _read(hub, sub_queue, after, _PAGE_MESSAGES)
                 for each in page:
                     if each.id == message_id:
-                        return _stored(hub, state, tube, queue, lane, each)
+                        return _stored(hub, state, tube, queue, sub_queue, each)
                 if not page:
                     break
                 after = page[-1].place
@@ -115,21 +115,27 @@ async def _in_store(hub: Hub, tube: str, message_id: str) -> Found | None:
 
 
 def _stored(
-    hub: Hub, state: str, tube: str, queue: Queue, lane: SubQueue, stored: StoredMessage
+    hub: Hub, state: str, tube: str, queue: Queue, sub_queue: SubQueue, stored: StoredMessage
 ) -> Found | None:
     """Return a message found in the store, if it is still only there."""
-    if lane.index == DELAYED:
+    if sub_queue.index == DELAYED:
         due = queue.delays.due_at(stored.place)
         if due is None:
             return None
-        return _of_store("delayed", hub, tube, queue, lane, stored, due)
-    if stored.place <= lane.seen or lane.is_loading:
+        return _of_store("delayed", hub, tube, queue, sub_queue, stored, due)
+    if stored.place <= sub_queue.seen or sub_queue.is_loading:
         return _in_memory(hub, tube, stored.id)
-    return _of_store(state, hub, tube, queue, lane, stored, 0.0)
+    return _of_store(state, hub, tube, queue, sub_queue, stored, 0.0)
 
 
 def _of_store(
-    state: str, hub: Hub, tube: str, queue: Queue, lane: SubQueue, stored: StoredMessage, due: float
+    state: str,
+    hub: Hub,
+    tube: str,
+    queue: Queue,
+    sub_queue: SubQueue,
+    stored: StoredMessage,
+    due: float,
 ) -> Found:
     message = Message.from_store(stored)
     return Found(
@@ -140,7 +146,7 @@ def _of_store(
         stored.deliveries,
         place=stored.place,
         due=due,
-        lane=lane,
+        sub_queue=sub_queue,
         stored=stored,
     )
 
@@ -166,10 +172,10 @@ async def first_delayed(hub: Hub, tube: str) -> Found | None:
     due, place, message = first
     if message is not None:
         return Found("delayed", hub.learn(message, tube), message, queue, place=place, due=due)
-    for lane in queue.delays.lanes:
-        for each in await read(hub, lane, place - 1, 1):
+    for sub_queue in queue.delays.lanes:
+        for each in await _read(hub, sub_queue, place - 1, 1):
             if each.place == place and queue.delays.due_at(place) is not None:
-                return _of_store("delayed", hub, tube, queue, lane, each, due)
+                return _of_store("delayed", hub, tube, queue, sub_queue, each, due)
     return None
 
 
@@ -180,53 +186,59 @@ class Cursor:
 
     def __init__(self) -> None:
         """Start at the front."""
-        #: The places already scanned, by the indices of lanes.
+        #: The places already scanned, by the indices of sub-queues.
         self.places: dict[int, int] = {}
 
 
-class Letter(NamedTuple):
+class DeadLetter(NamedTuple):
     """A message of a dead-letter queue: in memory with an ``entry``, otherwise only ``stored``."""
 
     message: Message
     queue: Queue
     deliveries: int
     entry: MessageReference | None = None
-    lane: SubQueue | None = None
+    sub_queue: SubQueue | None = None
     stored: StoredMessage | None = None
 
 
-async def letters_behind(session: Session, queue: Queue | None, cursor: Cursor) -> list[Letter]:
+async def next_dead_letters(hub: Hub, queue: Queue | None, cursor: Cursor) -> list[DeadLetter]:
     """Return the next page of messages of a queue, wherever they are; empty at the end.
 
     The caller may act on them until it waits for something. Raises ``StoreError``.
     """
     if queue is None:
         return []
-    for lane in list(queue.lanes):
+    for sub_queue in list(queue.lanes):
         while True:
-            after = cursor.places.get(lane.index, 0)
-            if lane.is_loading:
-                await session.loaded(queue)
+            after = cursor.places.get(sub_queue.index, 0)
+            if sub_queue.is_loading:
+                await loaded(hub.broker, queue)
                 continue
-            if lane.back:
-                lane.restore()
-            index = bisect_right(lane.ready, after, key=_place)
-            entries = list(islice(lane.ready, index, index + _PAGE_LETTERS))
+            if sub_queue.back:
+                sub_queue.restore()
+            index = bisect_right(sub_queue.ready, after, key=_place)
+            entries = list(islice(sub_queue.ready, index, index + _PAGE_BURIED))
             if entries:
-                cursor.places[lane.index] = entries[-1].place
-                return [Letter(each.message, queue, each.deliveries, each) for each in entries]
-            if not lane.stored:
+                cursor.places[sub_queue.index] = entries[-1].place
+                return [DeadLetter(each.message, queue, each.deliveries, each) for each in entries]
+            if not sub_queue.stored:
                 break
-            seen = max(after, lane.seen)
-            page = await read(session.hub, lane, seen, _PAGE_LETTERS)
-            if lane.is_loading or lane.seen > seen:
+            seen = max(after, sub_queue.seen)
+            page = await _read(hub, sub_queue, seen, _PAGE_BURIED)
+            if sub_queue.is_loading or sub_queue.seen > seen:
                 # It has been loaded into memory meanwhile.
                 continue
             if not page:
                 break
-            cursor.places[lane.index] = page[-1].place
+            cursor.places[sub_queue.index] = page[-1].place
             return [
-                Letter(Message.from_store(each), queue, each.deliveries, lane=lane, stored=each)
+                DeadLetter(
+                    Message.from_store(each),
+                    queue,
+                    each.deliveries,
+                    sub_queue=sub_queue,
+                    stored=each,
+                )
                 for each in page
             ]
     return []
@@ -236,12 +248,12 @@ def _place(entry: MessageReference) -> int:
     return entry.place
 
 
-async def read(hub: Hub, lane: SubQueue, after: int, most: int) -> Sequence[StoredMessage]:
-    """Return messages of a lane with places above ``after``; raises ``StoreError``."""
+async def _read(hub: Hub, sub_queue: SubQueue, after: int, most: int) -> Sequence[StoredMessage]:
+    """Return messages of a sub-queue with places above ``after``; raises ``StoreError``."""
     journal = hub.broker.journal
-    assert journal is not None  # the lane is in a store
+    assert journal is not None  # the sub-queue is in a store
     answer: Deferred[Sequence[StoredMessage] | StoreError] = Deferred()
-    journal.read(lane.number, after, most, _PAGE_OCTETS, answer.callback, answer.callback)
+    journal.read(sub_queue.number, after, most, _PAGE_OCTETS, answer.callback, answer.callback)
     result = await answer
     if isinstance(result, StoreError):
         raise result

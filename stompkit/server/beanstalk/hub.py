@@ -5,11 +5,14 @@ from __future__ import annotations
 import secrets
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from stompkit.server.beanstalk.client import Client
 from stompkit.server.beanstalk.jobs import (
+    DEFAULT_TUBE,
     QUEUE,
     Job,
+    Reservation,
     pri_of,
     queue_of,
 )
@@ -25,12 +28,7 @@ from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.domain.queues.references import MessageReference
 from stompkit.server.settings.beanstalk import BeanstalkSettings
 
-if TYPE_CHECKING:
-    from stompkit.server.beanstalk.session import Session
-
-__all__ = ["DEFAULT_TUBE", "Hub", "Pause", "Rank", "Reservation"]
-
-DEFAULT_TUBE: Final = "default"
+__all__ = ["Hub", "Pause", "Rank"]
 
 #: Number of messages at the front of a queue that are ranked to find the most urgent one.
 _MOST_RANKED: Final = 1_000
@@ -50,24 +48,6 @@ class Pause(NamedTuple):
     until: float
 
 
-class Reservation:
-    """A job that a worker has reserved until a deadline."""
-
-    __slots__ = ("deadline", "entry", "job", "pri", "session", "ttr")
-
-    def __init__(
-        self, session: Session, job: Job, entry: MessageReference, pri: int, ttr: int
-    ) -> None:
-        """Record the reservation; its time starts at :meth:`Session.touch`."""
-        self.session = session
-        self.job = job
-        self.entry = entry
-        self.pri = pri
-        self.ttr = ttr
-        #: Time when the reservation ends.
-        self.deadline = 0.0
-
-
 class Hub:
     """The tubes of a broker's first virtual host."""
 
@@ -76,7 +56,7 @@ class Hub:
         self.broker = broker
         self.host = next(iter(broker.hosts.values()))
         self.numbers = Numbers(broker)
-        self.sessions: set[Session] = set()
+        self.clients: set[Client] = set()
         self.reserved: dict[int, Reservation] = {}
         self.using: Counter[str] = Counter()
         self.watching: Counter[str] = Counter()
@@ -103,8 +83,45 @@ class Hub:
         """Apply new settings; waiting clients check again for jobs."""
         self.settings = settings
         self._allowed = [Pattern(queue_of(each)) for each in settings.tubes]
-        for session in list(self.sessions):
-            session.look_again()
+        for client in list(self.clients):
+            client.look_again()
+
+    # Clients.
+
+    def add(self, client: Client) -> None:
+        """Count a new client and its tubes."""
+        self.clients.add(client)
+        self.connections += 1
+        self.using[client.used] += 1
+        self.watching.update(list(client.watched))
+
+    def remove(self, client: Client) -> None:
+        """Stop counting a client, if it was counted."""
+        if client in self.clients:
+            self.clients.remove(client)
+            _less(self.using, client.used)
+            for tube in client.watched:
+                _less(self.watching, tube)
+
+    def use(self, client: Client, tube: str) -> None:
+        """Put the future jobs of a client into another tube."""
+        self.begin(tube)
+        self.using[tube] += 1
+        _less(self.using, client.used)
+        client.used = tube
+
+    def watch(self, client: Client, tube: str) -> None:
+        """Add a tube to those that a client watches."""
+        if tube not in client.watched:
+            self.begin(tube)
+            client.watched[tube] = None
+            self.watching[tube] += 1
+
+    def ignore(self, client: Client, tube: str) -> None:
+        """Remove a tube from those that a client watches."""
+        if tube in client.watched:
+            del client.watched[tube]
+            _less(self.watching, tube)
 
     # Tubes.
 
@@ -243,3 +260,10 @@ class Hub:
     def may_exist(self, number: int) -> bool:
         """Return True if a client may know the id of a job that is not remembered."""
         return self._has_forgotten or not self.numbers.is_own(number)
+
+
+def _less(counts: Counter[str], tube: str) -> None:
+    """Decrement a count, and remove it at zero."""
+    counts[tube] -= 1
+    if not counts[tube]:
+        del counts[tube]

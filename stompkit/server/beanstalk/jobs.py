@@ -17,10 +17,13 @@ from bisect import bisect_right
 from typing import Final
 
 from stompkit.server.domain.messages import Message
+from stompkit.server.domain.queues.references import MessageReference
 
 __all__ = [
+    "DEFAULT_TUBE",
     "QUEUE",
     "Job",
+    "Reservation",
     "delay_of",
     "job_message",
     "nearest_priority",
@@ -33,6 +36,7 @@ __all__ = [
 ]
 
 QUEUE: Final = "/queue/"
+DEFAULT_TUBE: Final = "default"
 
 #: The most urgent priority for each of STOMP's, from 9 down to 0. The usual priorities of clients
 #: are separate: 1024, 65536 (STOMP's 4) and 2147483648.
@@ -66,6 +70,21 @@ class Job:
     def written(self) -> None:
         """Reset the counters: the message's header now contains them."""
         self.timeouts = self.releases = self.buries = self.kicks = 0
+
+
+class Reservation:
+    """A job that a worker has reserved until a deadline."""
+
+    __slots__ = ("deadline", "entry", "job", "pri", "ttr")
+
+    def __init__(self, job: Job, entry: MessageReference, pri: int, ttr: int) -> None:
+        """Record the reservation; its time starts at :meth:`Reservations.touch`."""
+        self.job = job
+        self.entry = entry
+        self.pri = pri
+        self.ttr = ttr
+        #: Time when the reservation ends.
+        self.deadline = 0.0
 
 
 def queue_of(tube: str) -> str:

@@ -8,6 +8,7 @@ from typing import cast
 from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.internet.protocol import Factory, Protocol
 
+from stompkit.server.beanstalk.commands import COMMANDS
 from stompkit.server.beanstalk.hub import Hub
 from stompkit.server.beanstalk.session import Session
 from stompkit.server.domain.broker import Broker
@@ -40,7 +41,7 @@ class BeanstalkFactory(Factory):
 
     def buildProtocol(self, addr: IAddress | None) -> Protocol:
         """Return the protocol of one client."""
-        make = cast("type[Connection]", partial(Session, self.hub))
+        make = cast("type[Connection]", partial(Session, self.hub, COMMANDS))
         host = getattr(addr, "host", "")
         protocol = BeanstalkProtocol(self.hub.broker, self._clock, host, connection=make)
         protocol.factory = self

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 
 import stompkit
 from stompkit.server.beanstalk.finding import Found
-from stompkit.server.beanstalk.hub import DEFAULT_TUBE, Hub
-from stompkit.server.beanstalk.jobs import delay_of, pri_of, since_created, ttr_of
+from stompkit.server.beanstalk.hub import Hub
+from stompkit.server.beanstalk.jobs import DEFAULT_TUBE, delay_of, pri_of, since_created, ttr_of
 from stompkit.server.domain.queues import pulling
 
 __all__ = ["job_stats", "names", "server_stats", "tube_stats"]
@@ -38,7 +38,7 @@ def names(tubes: Iterable[str]) -> str:
 
 def _jobs(hub: Hub, tube: str) -> dict[str, int]:
     """Return the number of jobs of a tube in each state."""
-    queue, letters = hub.queue(tube), hub.dead_letters(tube)
+    queue, dead_letters = hub.queue(tube), hub.dead_letters(tube)
     ready = delayed = reserved = urgent = 0
     if queue is not None:
         ready, delayed = queue.ready, queue.delayed
@@ -53,14 +53,14 @@ def _jobs(hub: Hub, tube: str) -> dict[str, int]:
         "current-jobs-ready": ready,
         "current-jobs-reserved": reserved,
         "current-jobs-delayed": delayed,
-        "current-jobs-buried": 0 if letters is None else letters.ready,
+        "current-jobs-buried": 0 if dead_letters is None else dead_letters.ready,
     }
 
 
 def tube_stats(hub: Hub, tube: str) -> str:
     """Return the statistics of a tube."""
     until = hub.paused_until(tube)
-    waiting = sum(each.is_waiting and tube in each.watched for each in hub.sessions)
+    waiting = sum(each.is_waiting and tube in each.watched for each in hub.clients)
     return _document(
         {
             "name": f'"{tube}"',
@@ -123,10 +123,10 @@ def server_stats(hub: Hub) -> str:
             "total-jobs": hub.jobs,
             "max-job-size": hub.settings.max_job_octets,
             "current-tubes": len(tubes),
-            "current-connections": len(hub.sessions),
-            "current-producers": sum(each.is_producer for each in hub.sessions),
-            "current-workers": sum(each.is_worker for each in hub.sessions),
-            "current-waiting": sum(each.is_waiting for each in hub.sessions),
+            "current-connections": len(hub.clients),
+            "current-producers": sum(each.is_producer for each in hub.clients),
+            "current-workers": sum(each.is_worker for each in hub.clients),
+            "current-waiting": sum(each.is_waiting for each in hub.clients),
             "total-connections": hub.connections,
             "pid": os.getpid(),
             "version": f'"stompkit {stompkit.__version__}"',

@@ -1,0 +1,42 @@
+"""The contract of a client: its tubes, and the calls that the modules below make upwards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from stompkit.frames import State
+from stompkit.server.beanstalk.jobs import DEFAULT_TUBE
+from stompkit.server.domain.broker import Broker
+from stompkit.server.domain.session.acks import PendingAcks
+from stompkit.server.domain.session.connection import Connection
+from stompkit.server.interfaces import Outlet
+
+if TYPE_CHECKING:
+    from stompkit.frames import Version
+
+__all__ = ["Client"]
+
+
+class Client(Connection):
+    """A client as the hub, its worker and its replies know it."""
+
+    def __init__(self, broker: Broker, outlet: Outlet, now: float) -> None:
+        """Start with the tube ``default``."""
+        super().__init__(broker, outlet, now)
+        # There is no login.
+        self.session.state = State.CONNECTED
+        self.version = cast("Version", "beanstalk")
+        self.ledger = PendingAcks("1.2", most_octets=broker.config.max_unacknowledged_bytes)
+        self.used = DEFAULT_TUBE
+        self.watched: dict[str, None] = {DEFAULT_TUBE: None}
+        self.is_producer = self.is_worker = False
+        #: True while a ``reserve`` waits.
+        self.is_waiting = False
+
+    def look_again(self) -> None:
+        """Check for a job, if the client waits for one."""
+        raise NotImplementedError
+
+    def finish(self, reply: bytes) -> None:
+        """Reply to the command that has waited, and run those that follow."""
+        raise NotImplementedError

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from stompkit.server.admin import shapes
+from stompkit.server.admin import parameters, results
 from stompkit.server.admin.context import Context
 from stompkit.server.admin.errors import AdminError, refuse
 from stompkit.server.domain.destinations import Destination
@@ -48,17 +48,19 @@ _log: Final = Logger()
 _MOST_LOGGED: Final = 100
 
 
-def purge(context: Context, body: shapes.Named) -> Deferred[shapes.Purged]:
+def purge(context: Context, body: parameters.Named) -> Deferred[results.Purged]:
     """Drop all messages that nobody has and whose time has come."""
     queue = context.queue(body.host, body.name)
 
-    def answer(outcome: Outcome) -> shapes.Purged:
-        return shapes.Purged(purged=outcome.done + queue.purge_overdue())
+    def answer(outcome: Outcome) -> results.Purged:
+        return results.Purged(purged=outcome.done + queue.purge_overdue())
 
     return _sweep(context, queue, Selection(), drop, answer)
 
 
-def delete_messages(context: Context, body: shapes.MessageIds) -> Deferred[shapes.DeletedMessages]:
+def delete_messages(
+    context: Context, body: parameters.MessageIds
+) -> Deferred[results.DeletedMessages]:
     """Drop the messages of some ids that nobody has."""
     queue = context.queue(body.host, body.name)
     selection = Selection(ids=frozenset(body.ids))
@@ -67,11 +69,11 @@ def delete_messages(context: Context, body: shapes.MessageIds) -> Deferred[shape
         queue,
         selection,
         drop,
-        lambda outcome: shapes.DeletedMessages(deleted=outcome.done),
+        lambda outcome: results.DeletedMessages(deleted=outcome.done),
     )
 
 
-def move(context: Context, body: shapes.Move) -> Deferred[shapes.Moved]:
+def move(context: Context, body: parameters.Move) -> Deferred[results.Moved]:
     """Move messages to another queue, which is created if it does not exist."""
     queue = context.queue(body.host, body.from_)
     selector = None
@@ -85,17 +87,19 @@ def move(context: Context, body: shapes.Move) -> Deferred[shapes.Moved]:
         refuse(400, "same-destination", "the messages are there already")
     ids = None if body.ids is None else frozenset(body.ids)
 
-    def answer(outcome: Outcome) -> shapes.Moved:
+    def answer(outcome: Outcome) -> results.Moved:
         refused = outcome.refused
         if refused is not None and not outcome.done:
             raise AdminError(409, refused.code, refused.message)
-        return shapes.Moved(moved=outcome.done, reason=None if refused is None else refused.message)
+        return results.Moved(
+            moved=outcome.done, reason=None if refused is None else refused.message
+        )
 
     selection = Selection(ids, selector, body.limit)
     return _sweep(context, queue, selection, move_to(target), answer, target)
 
 
-def _target(context: Context, body: shapes.Move) -> Queue:
+def _target(context: Context, body: parameters.Move) -> Queue:
     host = context.host(body.host)
     found = host.destinations.get(body.to) or host.durable_named(body.to)
     if found is None:
@@ -110,7 +114,7 @@ def _target(context: Context, body: shapes.Move) -> Queue:
     return found
 
 
-def retry(context: Context, body: shapes.Retry) -> Deferred[shapes.Retried]:
+def retry(context: Context, body: parameters.Retry) -> Deferred[results.Retried]:
     """Send dead letters back to the queues that they come from."""
     queue = context.queue(body.host, body.name)
     if not queue.name.startswith(DEAD_LETTERS):
@@ -121,7 +125,7 @@ def retry(context: Context, body: shapes.Retry) -> Deferred[shapes.Retried]:
         queue,
         Selection(ids, None, body.limit),
         put_back(queue.host),
-        lambda outcome: shapes.Retried(retried=outcome.done, left=outcome.left),
+        lambda outcome: results.Retried(retried=outcome.done, left=outcome.left),
     )
 
 
@@ -163,24 +167,24 @@ def _sweep(
     return done
 
 
-def pause(context: Context, body: shapes.Named) -> shapes.Paused:
+def pause(context: Context, body: parameters.Named) -> results.Paused:
     """Stop the deliveries of a queue until :func:`resume`, or until the broker ends."""
     queue = context.queue(body.host, body.name)
     queue.is_paused = True
     _log.info("deliveries of {name} are paused", name=_logged(queue))
-    return shapes.Paused(is_paused=True)
+    return results.Paused(is_paused=True)
 
 
-def resume(context: Context, body: shapes.Named) -> shapes.Paused:
+def resume(context: Context, body: parameters.Named) -> results.Paused:
     """Resume the deliveries of a queue."""
     queue = context.queue(body.host, body.name)
     queue.resume()
     context.broker.flush()
     _log.info("deliveries of {name} go on", name=_logged(queue))
-    return shapes.Paused(is_paused=False)
+    return results.Paused(is_paused=False)
 
 
-def delete(context: Context, body: shapes.Named) -> shapes.Deleted:
+def delete(context: Context, body: parameters.Named) -> results.Deleted:
     """Remove a destination that nobody uses, with its messages."""
     found = context.destination(body.host, body.name)
     if isinstance(found, DurableQueue):
@@ -197,10 +201,10 @@ def delete(context: Context, body: shapes.Named) -> shapes.Deleted:
     found.host.discard(found)
     context.broker.flush()
     _log.info("{name} was deleted", name=_logged(found))
-    return shapes.Deleted(deleted=True)
+    return results.Deleted(deleted=True)
 
 
-def delete_durable(context: Context, body: shapes.Named) -> shapes.Deleted:
+def delete_durable(context: Context, body: parameters.Named) -> results.Deleted:
     """Remove a durable subscription that nobody uses, with what it has collected."""
     queue = context.host(body.host).durable_named(body.name)
     if queue is None:
@@ -210,10 +214,10 @@ def delete_durable(context: Context, body: shapes.Named) -> shapes.Deleted:
     queue.host.remove_durable(queue)
     context.broker.flush()
     _log.info("{name} was deleted", name=_logged(queue))
-    return shapes.Deleted(deleted=True)
+    return results.Deleted(deleted=True)
 
 
-def close(context: Context, body: shapes.Close) -> shapes.Closed:
+def close(context: Context, body: parameters.Close) -> results.Closed:
     """Close a connection, with an ERROR that says why."""
     connection = context.connection(body.connection)
     why = f": {body.reason}" if body.reason else ""
@@ -221,7 +225,7 @@ def close(context: Context, body: shapes.Close) -> shapes.Closed:
     context.broker.disconnect(connection, text.replace("\n", " "), "closed-by-operator")
     context.broker.flush()
     _log.info("connection {id} of {peer} was closed", id=connection.id, peer=connection.peer)
-    return shapes.Closed(closed=True)
+    return results.Closed(closed=True)
 
 
 def _logged(destination: Destination) -> str:

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import msgspec
 
-from stompkit.server.admin.shapes import Complaint, Refusal
+from stompkit.server.admin.results import Complaint, Refusal
 
 __all__ = ["AdminError", "refuse"]
 

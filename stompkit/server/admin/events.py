@@ -14,7 +14,7 @@ from stompkit.frames import Frame
 from stompkit.server.admin.context import Context
 from stompkit.server.admin.errors import refuse
 from stompkit.server.admin.request import HttpRequest
-from stompkit.server.admin.shapes import DestinationShape
+from stompkit.server.admin.results import DestinationShape
 from stompkit.server.admin.views import destination_shape, overview, text_of
 from stompkit.server.domain.destinations import Destination
 from stompkit.server.process.logs import masked

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 import stompkit
-from stompkit.server.admin import shapes
+from stompkit.server.admin import results
 from stompkit.server.admin.events import EventsQuery
 from stompkit.server.admin.routes import ROUTES, Route
 
@@ -33,7 +33,7 @@ _WORDS: Final = {
 def document() -> dict[str, Any]:
     """Return the description as an OpenAPI 3.1 document."""
     routes = [route for methods in ROUTES.values() for route in methods.values()]
-    types: list[type[Struct]] = [shapes.Refusal, shapes.Health, shapes.Ready]
+    types: list[type[Struct]] = [results.Refusal, results.Health, results.Ready]
     types += [each.gives for each in routes]
     types += [each.takes for each in routes if each.method == "POST"]
     unique = list(dict.fromkeys(types))
@@ -79,7 +79,7 @@ def _operation(route: Route) -> dict[str, Any]:
 
 def _refusals(statuses: list[int]) -> dict[str, Any]:
     return {
-        str(each): {"description": _WORDS[each], "content": _json(shapes.Refusal)}
+        str(each): {"description": _WORDS[each], "content": _json(results.Refusal)}
         for each in sorted(statuses)
     }
 
@@ -146,7 +146,7 @@ def _others() -> dict[str, Any]:
                 "summary": "Whether the process lives.",
                 **public,
                 "responses": {
-                    "200": {"description": "It does", "content": _json(shapes.Health)},
+                    "200": {"description": "It does", "content": _json(results.Health)},
                     **_refusals([421]),
                 },
             }
@@ -157,9 +157,9 @@ def _others() -> dict[str, Any]:
                 "summary": "Whether clients can work with the broker.",
                 **public,
                 "responses": {
-                    "200": {"description": "They can", "content": _json(shapes.Ready)},
+                    "200": {"description": "They can", "content": _json(results.Ready)},
                     **_refusals([421]),
-                    "503": {"description": "They can't now", "content": _json(shapes.Ready)},
+                    "503": {"description": "They can't now", "content": _json(results.Ready)},
                 },
             }
         },

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
-from stompkit.server.admin import shapes
+from stompkit.server.admin import parameters, results
 from stompkit.server.admin.context import Context
 from stompkit.server.admin.errors import AdminError
 from stompkit.server.admin.statistics import PERIOD_S, in_flight
@@ -52,18 +52,20 @@ _KEYS: Final[dict[str, Callable[[Any], Any]]] = {
 }
 
 
-def get_overview(context: Context, _: shapes.Nothing) -> shapes.Overview:
+def get_overview(context: Context, _: parameters.Nothing) -> results.Overview:
     """The broker at a glance."""
     return overview(context)
 
 
-def get_history(context: Context, _: shapes.Nothing) -> shapes.RatesHistory:
+def get_history(context: Context, _: parameters.Nothing) -> results.RatesHistory:
     """The broker's rates over the last five minutes."""
     history = context.statistics.history
-    return shapes.RatesHistory(interval_s=PERIOD_S, rates=[rates_shape(each) for each in history])
+    return results.RatesHistory(interval_s=PERIOD_S, rates=[rates_shape(each) for each in history])
 
 
-def get_destinations(context: Context, query: shapes.DestinationsQuery) -> shapes.DestinationList:
+def get_destinations(
+    context: Context, query: parameters.DestinationsQuery
+) -> results.DestinationList:
     """A page of destinations and durable subscriptions."""
     if query.host is not None:
         context.host(query.host)
@@ -83,17 +85,21 @@ def get_destinations(context: Context, query: shapes.DestinationsQuery) -> shape
     found.sort(key=_KEYS["name"])
     found.sort(key=_KEYS.get(query.sort, rate), reverse=query.order == "desc")
     page = found[query.offset : query.offset + query.limit]
-    return shapes.DestinationList(
+    return results.DestinationList(
         total=len(found), destinations=[destination_shape(context, each) for each in page]
     )
 
 
-def get_destination(context: Context, query: shapes.DestinationQuery) -> shapes.DestinationDetail:
+def get_destination(
+    context: Context, query: parameters.DestinationQuery
+) -> results.DestinationDetail:
     """One destination with its settings, history and subscriptions."""
     return destination_detail(context, context.destination(query.host, query.name))
 
 
-def get_messages(context: Context, query: shapes.MessagesQuery) -> Deferred[shapes.MessageList]:
+def get_messages(
+    context: Context, query: parameters.MessagesQuery
+) -> Deferred[results.MessageList]:
     """A page of the messages of a queue; they stay as they are."""
     queue = context.queue(query.host, query.name)
     after = (-1, 0)
@@ -102,12 +108,12 @@ def get_messages(context: Context, query: shapes.MessagesQuery) -> Deferred[shap
         if match is None:
             raise AdminError(400, "bad-parameter", "after is not the next of a page")
         after = int(match[1]), int(match[2])
-    answer: Deferred[shapes.MessageList] = Deferred()
+    answer: Deferred[results.MessageList] = Deferred()
 
     def done(seen: Page) -> None:
         last = None if seen.is_last else seen[-1]
         answer.callback(
-            shapes.MessageList(
+            results.MessageList(
                 messages=[message_shape(each, query.max_body_octets) for each in seen],
                 next=None if last is None else f"{last.lane}.{last.place}",
             )
@@ -120,7 +126,7 @@ def get_messages(context: Context, query: shapes.MessagesQuery) -> Deferred[shap
     return answer
 
 
-def get_connections(context: Context, query: shapes.ConnectionsQuery) -> shapes.ConnectionList:
+def get_connections(context: Context, query: parameters.ConnectionsQuery) -> results.ConnectionList:
     """A page of connections, the oldest first."""
     found = [
         each
@@ -132,14 +138,14 @@ def get_connections(context: Context, query: shapes.ConnectionsQuery) -> shapes.
     ]
     found.sort(key=lambda each: (each.connected_at, each.id))
     page = found[query.offset : query.offset + query.limit]
-    return shapes.ConnectionList(
+    return results.ConnectionList(
         total=len(found), connections=[connection_shape(each) for each in page]
     )
 
 
 def get_subscriptions(
-    context: Context, query: shapes.SubscriptionsQuery
-) -> shapes.SubscriptionList:
+    context: Context, query: parameters.SubscriptionsQuery
+) -> results.SubscriptionList:
     """A page of subscriptions, the oldest first."""
     if query.host is not None:
         context.host(query.host)
@@ -154,14 +160,14 @@ def get_subscriptions(
     ]
     found.sort(key=lambda each: each.serial)
     page = found[query.offset : query.offset + query.limit]
-    return shapes.SubscriptionList(
+    return results.SubscriptionList(
         total=len(found), subscriptions=[subscription_shape(each) for each in page]
     )
 
 
-def get_durables(context: Context, _: shapes.Nothing) -> shapes.DurableList:
+def get_durables(context: Context, _: parameters.Nothing) -> results.DurableList:
     """All durable subscriptions."""
-    return shapes.DurableList(
+    return results.DurableList(
         durables=[
             durable_shape(each)
             for host in context.broker.hosts.values()

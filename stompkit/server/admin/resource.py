@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
-from stompkit.server.admin import shapes
+from stompkit.server.admin import results
 from stompkit.server.admin.context import Context
 from stompkit.server.admin.errors import AdminError, refuse
 from stompkit.server.admin.events import EventsQuery, Streams
@@ -171,13 +171,13 @@ class Front(Resource):
     # Operations outside the table of routes.
 
     def _health(self, request: HttpRequest) -> bytes:
-        return _json(request, shapes.Health(status="alive"))
+        return _json(request, results.Health(status="alive"))
 
     def _ready(self, request: HttpRequest) -> bytes:
         trouble = self._context.trouble()
         if trouble is not None:
             request.setResponseCode(503)
-        return _json(request, shapes.Ready(is_ready=trouble is None, reason=trouble))
+        return _json(request, results.Ready(is_ready=trouble is None, reason=trouble))
 
     def _metrics(self, request: HttpRequest) -> bytes:
         # Imported on demand, since prometheus_client is an optional dependency.

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
-from stompkit.server.admin import actions, queries, shapes
+from stompkit.server.admin import actions, parameters, queries, results
 
 __all__ = ["ROUTES", "Route"]
 
@@ -44,50 +44,60 @@ def _post(
 
 
 _ALL: Final = (
-    _get("overview", shapes.Nothing, shapes.Overview, queries.get_overview),
-    _get("history", shapes.Nothing, shapes.RatesHistory, queries.get_history),
+    _get("overview", parameters.Nothing, results.Overview, queries.get_overview),
+    _get("history", parameters.Nothing, results.RatesHistory, queries.get_history),
     _get(
         "destinations",
-        shapes.DestinationsQuery,
-        shapes.DestinationList,
+        parameters.DestinationsQuery,
+        results.DestinationList,
         queries.get_destinations,
         404,
     ),
     _get(
         "destination",
-        shapes.DestinationQuery,
-        shapes.DestinationDetail,
+        parameters.DestinationQuery,
+        results.DestinationDetail,
         queries.get_destination,
         404,
     ),
-    _get("messages", shapes.MessagesQuery, shapes.MessageList, queries.get_messages, 404, 409, 503),
-    _get("connections", shapes.ConnectionsQuery, shapes.ConnectionList, queries.get_connections),
+    _get(
+        "messages",
+        parameters.MessagesQuery,
+        results.MessageList,
+        queries.get_messages,
+        404,
+        409,
+        503,
+    ),
+    _get(
+        "connections", parameters.ConnectionsQuery, results.ConnectionList, queries.get_connections
+    ),
     _get(
         "subscriptions",
-        shapes.SubscriptionsQuery,
-        shapes.SubscriptionList,
+        parameters.SubscriptionsQuery,
+        results.SubscriptionList,
         queries.get_subscriptions,
         404,
     ),
-    _get("durables", shapes.Nothing, shapes.DurableList, queries.get_durables),
-    _post("purge", shapes.Named, shapes.Purged, actions.purge, 404, 409, 429, 503),
-    _post("move", shapes.Move, shapes.Moved, actions.move, 404, 409, 429, 503),
-    _post("retry", shapes.Retry, shapes.Retried, actions.retry, 404, 409, 429, 503),
+    _get("durables", parameters.Nothing, results.DurableList, queries.get_durables),
+    _post("purge", parameters.Named, results.Purged, actions.purge, 404, 409, 429, 503),
+    _post("move", parameters.Move, results.Moved, actions.move, 404, 409, 429, 503),
+    _post("retry", parameters.Retry, results.Retried, actions.retry, 404, 409, 429, 503),
     _post(
         "delete-messages",
-        shapes.MessageIds,
-        shapes.DeletedMessages,
+        parameters.MessageIds,
+        results.DeletedMessages,
         actions.delete_messages,
         404,
         409,
         429,
         503,
     ),
-    _post("pause", shapes.Named, shapes.Paused, actions.pause, 404, 409),
-    _post("resume", shapes.Named, shapes.Paused, actions.resume, 404, 409),
-    _post("delete", shapes.Named, shapes.Deleted, actions.delete, 404, 409),
-    _post("close", shapes.Close, shapes.Closed, actions.close, 404),
-    _post("durables/delete", shapes.Named, shapes.Deleted, actions.delete_durable, 404, 409),
+    _post("pause", parameters.Named, results.Paused, actions.pause, 404, 409),
+    _post("resume", parameters.Named, results.Paused, actions.resume, 404, 409),
+    _post("delete", parameters.Named, results.Deleted, actions.delete, 404, 409),
+    _post("close", parameters.Close, results.Closed, actions.close, 404),
+    _post("durables/delete", parameters.Named, results.Deleted, actions.delete_durable, 404, 409),
 )
 
 #: The operations by path and method.

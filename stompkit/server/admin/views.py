@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 import stompkit
-from stompkit.server.admin import shapes
+from stompkit.server.admin import results
 from stompkit.server.admin.context import Context
 from stompkit.server.admin.statistics import INTERVAL_S, Followed, in_flight
 from stompkit.server.domain import broker as broker_module
@@ -57,13 +57,13 @@ def text_of(value: str) -> str:
     return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
 
 
-def overview(context: Context) -> shapes.Overview:
+def overview(context: Context) -> results.Overview:
     """Return the state of the whole broker; sums are those of the last second."""
     broker, statistics = context.broker, context.statistics
     sums = statistics.sums
     totals = sums.totals
     now = context.reactor.seconds()
-    return shapes.Overview(
+    return results.Overview(
         version=stompkit.__version__,
         is_compiled=not str(broker_module.__file__).endswith(".py"),
         pid=os.getpid(),
@@ -76,7 +76,7 @@ def overview(context: Context) -> shapes.Overview:
         in_flight=sum(len(each.ledger) for each in broker.connections),
         delayed=sums.delayed,
         rates=rates_shape(statistics.rates),
-        totals=shapes.Totals(
+        totals=results.Totals(
             received=totals.received,
             delivered=totals.delivered,
             settled=totals.settled,
@@ -88,14 +88,14 @@ def overview(context: Context) -> shapes.Overview:
     )
 
 
-def rates_shape(rates: Sequence[float]) -> shapes.Rates:
+def rates_shape(rates: Sequence[float]) -> results.Rates:
     """Return messages per second, from the fields of ``Totals``."""
-    return shapes.Rates(
+    return results.Rates(
         received=rates[0], delivered=rates[1], settled=rates[2], dead_lettered=rates[4]
     )
 
 
-def _store(context: Context) -> shapes.StoreShape:
+def _store(context: Context) -> results.StoreShape:
     settings, journal = context.settings.store, context.broker.journal
     octets = None
     if settings.effective_kind == "lmdb" and settings.path is not None:
@@ -104,7 +104,7 @@ def _store(context: Context) -> shapes.StoreShape:
         except OSError:
             octets = None
     failure = None if journal is None or journal.failure is None else str(journal.failure)
-    return shapes.StoreShape(kind=settings.effective_kind, octets=octets, failure=failure)
+    return results.StoreShape(kind=settings.effective_kind, octets=octets, failure=failure)
 
 
 def _memory() -> int | None:
@@ -139,9 +139,9 @@ def kind_of(destination: Destination) -> str:
     return destination.name.split("/", 2)[1]
 
 
-def destination_shape(context: Context, destination: Destination) -> shapes.DestinationShape:
+def destination_shape(context: Context, destination: Destination) -> results.DestinationShape:
     """Return one destination."""
-    return shapes.DestinationShape(**_fields(context, destination))
+    return results.DestinationShape(**_fields(context, destination))
 
 
 def _fields(context: Context, destination: Destination) -> dict[str, Any]:
@@ -159,8 +159,8 @@ def _fields(context: Context, destination: Destination) -> dict[str, Any]:
         "is_paused": destination.is_paused,
         "rates": None
         if followed is None
-        else shapes.DestinationRates(in_=followed.rate_in, out=followed.rate_out),
-        "totals": shapes.DestinationTotals(
+        else results.DestinationRates(in_=followed.rate_in, out=followed.rate_out),
+        "totals": results.DestinationTotals(
             in_=totals.received,
             out=totals.delivered,
             dropped=totals.dropped,
@@ -170,10 +170,10 @@ def _fields(context: Context, destination: Destination) -> dict[str, Any]:
     }
 
 
-def destination_detail(context: Context, destination: Destination) -> shapes.DestinationDetail:
+def destination_detail(context: Context, destination: Destination) -> results.DestinationDetail:
     """Return one destination with all details."""
     followed = context.statistics.followed.get(destination)
-    return shapes.DestinationDetail(
+    return results.DestinationDetail(
         **_fields(context, destination),
         policy=msgspec.to_builtins(destination.policy),
         history=None if followed is None else _history(followed),
@@ -186,8 +186,8 @@ def destination_detail(context: Context, destination: Destination) -> shapes.Des
     )
 
 
-def _history(followed: Followed) -> shapes.History:
-    return shapes.History(
+def _history(followed: Followed) -> results.History:
+    return results.History(
         interval_s=INTERVAL_S,
         ready=followed.ready.tolist(),
         in_=[round(each, 3) for each in followed.into],
@@ -198,7 +198,7 @@ def _history(followed: Followed) -> shapes.History:
 # Messages.
 
 
-def message_shape(seen: Seen, max_body_octets: int) -> shapes.MessageShape:
+def message_shape(seen: Seen, max_body_octets: int) -> results.MessageShape:
     """Return a message with the beginning of its body."""
     message = seen.message
     body = message.body[:max_body_octets]
@@ -209,7 +209,7 @@ def message_shape(seen: Seen, max_body_octets: int) -> shapes.MessageShape:
         # A truncated character does not make the body binary.
         if len(body) < len(message.body) and error.start > len(body) - 4:
             text = body[: error.start].decode("utf-8")
-    return shapes.MessageShape(
+    return results.MessageShape(
         id=message.id,
         place=seen.place,
         headers=[(text_of(name), text_of(value)) for name, value in message.headers.items()],
@@ -227,10 +227,10 @@ def message_shape(seen: Seen, max_body_octets: int) -> shapes.MessageShape:
 # Clients.
 
 
-def connection_shape(connection: Connection) -> shapes.ConnectionShape:
+def connection_shape(connection: Connection) -> results.ConnectionShape:
     """Return one client."""
     is_in = connection.is_logged_in
-    return shapes.ConnectionShape(
+    return results.ConnectionShape(
         id=connection.id,
         peer=text_of(connection.peer),
         version=connection.version if is_in else None,
@@ -243,10 +243,10 @@ def connection_shape(connection: Connection) -> shapes.ConnectionShape:
     )
 
 
-def subscription_shape(subscription: Subscription) -> shapes.SubscriptionShape:
+def subscription_shape(subscription: Subscription) -> results.SubscriptionShape:
     """Return one subscription."""
     selector = subscription.selector
-    return shapes.SubscriptionShape(
+    return results.SubscriptionShape(
         connection=subscription.connection.id,
         id=None if subscription.id is None else text_of(subscription.id),
         host=subscription.connection.host.name,
@@ -265,10 +265,10 @@ def _subscribed_to(subscription: Subscription) -> str:
     return text_of(next((home.name for home in subscription.homes), ""))
 
 
-def durable_shape(queue: DurableQueue) -> shapes.DurableShape:
+def durable_shape(queue: DurableQueue) -> results.DurableShape:
     """Return one durable subscription."""
     client_id, _, _ = queue.record.key.partition("\n")
-    return shapes.DurableShape(
+    return results.DurableShape(
         host=queue.host.name,
         name=text_of(queue.name),
         destination=text_of(queue.record.topic),

@@ -1,70 +1,43 @@
-"""Requests and responses of the API as structs, from which its description is generated."""
+"""Responses as structs, from which the API's description is generated."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Struct, field
 
 __all__ = [
-    "Close",
     "Closed",
     "Complaint",
     "ConnectionList",
     "ConnectionShape",
-    "ConnectionsQuery",
     "Deleted",
     "DeletedMessages",
     "DestinationDetail",
     "DestinationList",
-    "DestinationQuery",
     "DestinationRates",
     "DestinationShape",
     "DestinationTotals",
-    "DestinationsQuery",
     "DurableList",
     "DurableShape",
     "Health",
     "History",
-    "MessageIds",
     "MessageList",
     "MessageShape",
-    "MessagesQuery",
-    "Move",
     "Moved",
-    "Named",
-    "Nothing",
     "Overview",
     "Paused",
     "Purged",
     "Rates",
+    "RatesHistory",
     "Ready",
     "Refusal",
     "Retried",
-    "Retry",
     "StoreShape",
     "SubscriptionList",
     "SubscriptionShape",
-    "SubscriptionsQuery",
     "Totals",
 ]
-
-Name = Annotated[str, Meta(min_length=1, max_length=4096)]
-HostName = Annotated[str, Meta(max_length=1024, description='The virtual host; "" is the default')]
-Offset = Annotated[int, Meta(ge=0, le=1_000_000_000)]
-PageSize = Annotated[int, Meta(ge=1, le=1_000)]
-PeekSize = Annotated[int, Meta(ge=1, le=100)]
-BodySize = Annotated[int, Meta(ge=0, le=1024 * 1024)]
-Most = Annotated[int, Meta(ge=1, le=1_000_000_000_000)]
-Ids = Annotated[list[Name], Meta(min_length=1, max_length=10_000)]
-SortKey = Literal[
-    "name", "kind", "ready", "in_flight", "delayed", "octets", "consumers", "in", "out"
-]
-Order = Literal["asc", "desc"]
-
-
-class Nothing(Struct):
-    """A question without parameters."""
 
 
 # Errors.
@@ -156,18 +129,6 @@ class Ready(Struct, kw_only=True):
 # Destinations.
 
 
-class DestinationsQuery(Struct, kw_only=True):
-    """Selection of destinations; without ``host`` those of all virtual hosts."""
-
-    host: HostName | None = None
-    kind: Annotated[str, Meta(max_length=32)] | None = None
-    contains: Annotated[str, Meta(max_length=4096)] | None = None
-    sort: SortKey = "name"
-    order: Order = "asc"
-    offset: Offset = 0
-    limit: PageSize = 100
-
-
 class DestinationRates(Struct, kw_only=True):
     """Messages in a second: those that came, and deliveries."""
 
@@ -212,13 +173,6 @@ class DestinationList(Struct, kw_only=True):
     destinations: list[DestinationShape]
 
 
-class DestinationQuery(Struct, kw_only=True):
-    """Selection of one destination."""
-
-    name: Name
-    host: HostName = ""
-
-
 class History(Struct, kw_only=True):
     """The last minutes, oldest first, one value for each interval."""
 
@@ -252,16 +206,6 @@ class DestinationDetail(DestinationShape, kw_only=True):
 # Messages.
 
 
-class MessagesQuery(Struct, kw_only=True):
-    """Selection of messages of a queue; ``after`` is ``next`` of the page before."""
-
-    name: Name
-    host: HostName = ""
-    after: Annotated[str, Meta(max_length=64)] | None = None
-    limit: PeekSize = 20
-    max_body_octets: BodySize = 4096
-
-
 class MessageShape(Struct, kw_only=True):
     """A message where it stands; a body that is no UTF-8 is in ``body_base64``.
 
@@ -291,14 +235,6 @@ class MessageList(Struct, kw_only=True):
 # Connections, subscriptions and durable subscriptions.
 
 
-class ConnectionsQuery(Struct, kw_only=True):
-    """Selection of connections."""
-
-    contains: Annotated[str, Meta(max_length=4096)] | None = None
-    offset: Offset = 0
-    limit: PageSize = 1_000
-
-
 class ConnectionShape(Struct, kw_only=True):
     """A client; ``version`` is that of the protocol, once it has logged in."""
 
@@ -318,16 +254,6 @@ class ConnectionList(Struct, kw_only=True):
 
     total: int
     connections: list[ConnectionShape]
-
-
-class SubscriptionsQuery(Struct, kw_only=True):
-    """Selection of subscriptions."""
-
-    host: HostName | None = None
-    destination: Name | None = None
-    connection: Annotated[str, Meta(max_length=64)] | None = None
-    offset: Offset = 0
-    limit: PageSize = 1_000
 
 
 class SubscriptionList(Struct, kw_only=True):
@@ -354,49 +280,7 @@ class DurableList(Struct, kw_only=True):
     durables: list[DurableShape]
 
 
-# Operations that change the broker. They reject unknown fields.
-
-
-class Named(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A destination."""
-
-    name: Name
-    host: HostName = ""
-
-
-class Move(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Messages from one queue to another: all that nobody has, or those that are meant."""
-
-    from_: Name = field(name="from")
-    to: Name
-    host: HostName = ""
-    limit: Most | None = None
-    ids: Ids | None = None
-    selector: Name | None = None
-
-
-class Retry(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Dead letters that go back to where they come from."""
-
-    name: Name
-    host: HostName = ""
-    ids: Ids | None = None
-    limit: Most | None = None
-
-
-class MessageIds(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Messages of one queue."""
-
-    name: Name
-    ids: Ids
-    host: HostName = ""
-
-
-class Close(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A connection that is to end, with a reason that its client is told."""
-
-    connection: Name
-    reason: Annotated[str, Meta(max_length=200)] | None = None
+# Results of operations that change the broker.
 
 
 class Purged(Struct, kw_only=True):

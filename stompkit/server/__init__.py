@@ -31,7 +31,7 @@ from stompkit.server.interfaces import (
     StoreRunner,
     User,
 )
-from stompkit.server.listen.protocol import BrokerFactory
+from stompkit.server.listen.factory import BrokerFactory
 from stompkit.server.settings.broker import BrokerConfig, DestinationConfig, Policy
 from stompkit.server.stores.runner import InlineRunner
 

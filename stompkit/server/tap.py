@@ -16,8 +16,8 @@ from twisted.python.usage import Options as UsageOptions
 from twisted.python.usage import UsageError
 
 from stompkit.frames import AFTER_LOGIN, parse_heart_beat
+from stompkit.server.listen.factory import BrokerFactory
 from stompkit.server.listen.origins import Origins
-from stompkit.server.listen.protocol import BrokerFactory
 from stompkit.server.login.auth import checkers_from
 from stompkit.server.process.assembly import MakeFactory
 from stompkit.server.process.collector import CollectorSettings

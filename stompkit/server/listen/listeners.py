@@ -18,8 +18,8 @@ from twisted.internet.interfaces import (
 from twisted.logger import Logger
 
 from stompkit.server.listen.endpoints import PROXIED, accept_few, endpoint_of
+from stompkit.server.listen.factory import BrokerFactory
 from stompkit.server.listen.fair_poller import share_turns
-from stompkit.server.listen.protocol import BrokerFactory
 from stompkit.server.settings.beanstalk import BeanstalkSettings
 from stompkit.server.settings.process import Endpoint, Settings
 

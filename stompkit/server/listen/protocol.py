@@ -1,13 +1,11 @@
-"""The Twisted adapter of the broker: transports and clocks around the domain."""
+"""The Twisted adapter of a client: its transport and its deadlines around a connection."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol as TypingProtocol
 from typing import cast
 
 from twisted.internet.interfaces import (
-    IAddress,
     IHalfCloseableDescriptor,
     IHalfCloseableProtocol,
     IPushProducer,
@@ -15,7 +13,7 @@ from twisted.internet.interfaces import (
     ISSLTransport,
     ITCPTransport,
 )
-from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -24,52 +22,15 @@ from stompkit.frames import RemoteProtocolError
 from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.session.connection import Connection
 from stompkit.server.interfaces import (
-    Authenticator,
-    Authoriser,
     Clock,
-    MessageStore,
-    StoreError,
-    StoreRunner,
     Timer,
 )
 from stompkit.server.listen.fair_poller import ANONYMOUS
-from stompkit.server.listen.paced_timers import PacedTimers
+from stompkit.server.listen.stream import StreamTransport
 from stompkit.server.listen.tls import diagnose_plain, diagnose_tls_failure, peer_certificate
 from stompkit.server.process.rate_limited_log import RateLimitedLog
-from stompkit.server.settings.broker import BrokerConfig
 
-__all__ = ["BrokerFactory", "BrokerProtocol", "StreamTransport"]
-
-
-class StreamTransport(TypingProtocol):
-    """The methods used of a stream transport, TCP or TLS."""
-
-    def write(self, data: bytes) -> None:
-        """Send bytes."""
-
-    def loseConnection(self) -> None:
-        """Close after everything is sent."""
-
-    def abortConnection(self) -> None:
-        """Close at once."""
-
-    def loseWriteConnection(self) -> None:
-        """Close the sending half."""
-
-    def pauseProducing(self) -> None:
-        """Stop reading."""
-
-    def resumeProducing(self) -> None:
-        """Resume reading."""
-
-    def registerProducer(self, producer: object, streaming: bool) -> None:  # noqa: FBT001 (Twisted's)
-        """Register the producer to pause when the buffer is full."""
-
-    def unregisterProducer(self) -> None:
-        """Unregister the producer."""
-
-    def getPeer(self) -> IAddress:
-        """Return the address of the peer."""
+__all__ = ["BrokerProtocol"]
 
 
 @implementer(IPushProducer, IHalfCloseableProtocol)
@@ -88,7 +49,7 @@ class BrokerProtocol(Protocol):
     ) -> None:
         """Wait for the transport; ``peer`` is the address that counts for the client's limits.
 
-        ``connection`` and ``closing_clock`` are as in :class:`BrokerFactory`. ``login_clock`` is
+        ``connection`` and ``closing_clock`` are as in ``BrokerFactory``. ``login_clock`` is
         the clock of the deadline for CONNECT, by default ``clock``.
         """
         self._broker = broker
@@ -346,72 +307,3 @@ class BrokerProtocol(Protocol):
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         self._timer = None
-
-
-class BrokerFactory(Factory):
-    """Creates a :class:`BrokerProtocol` for each client; pass it to a Twisted endpoint."""
-
-    noisy = False
-
-    def __init__(
-        self,
-        config: BrokerConfig | None = None,
-        clock: IReactorTime | None = None,
-        *,
-        store: MessageStore | None = None,
-        runner: StoreRunner | None = None,
-        sync_interval_s: float | None = None,
-        authenticator: Authenticator | None = None,
-        authoriser: Authoriser | None = None,
-        connection: type[Connection] = Connection,
-        closing_clock: IReactorTime | None = None,
-    ) -> None:
-        """Create a broker; ``clock`` is the reactor by default.
-
-        ``connection`` is the class that serves a client; a subclass can change its behaviour.
-        ``closing_clock`` is the clock for closing a connection, which limits the time to deliver
-        its last frame; by default ``clock``. The other arguments are as in :class:`Broker`.
-        """
-        if clock is None:
-            from twisted.internet import reactor
-
-            clock = cast("IReactorTime", reactor)
-        self.broker = Broker(
-            config,
-            cast("Clock", clock),
-            store=store,
-            runner=runner,
-            sync_interval_s=sync_interval_s,
-            authenticator=authenticator,
-            authoriser=authoriser,
-        )
-        self._clock = clock
-        # Unauthenticated connections made by the thousand also time out by the thousand.
-        self._login_clock = PacedTimers(cast("Clock", clock))
-        self._closing_clock = PacedTimers(
-            cast("Clock", clock if closing_clock is None else closing_clock)
-        )
-        self._connection = connection
-
-    def buildProtocol(self, addr: IAddress | None) -> Protocol:
-        """Return the protocol of one client."""
-        protocol = BrokerProtocol(
-            self.broker,
-            self._clock,
-            getattr(addr, "host", ""),
-            connection=self._connection,
-            closing_clock=self._closing_clock,
-            login_clock=self._login_clock,
-        )
-        protocol.factory = self
-        return protocol
-
-    def disconnect_all(self, message: str, code: str) -> None:
-        """Close every connection with an ERROR."""
-        for connection in list(self.broker.connections):
-            connection.fail(message, code)
-        self.broker.flush()
-
-    def reset(self, done: Callable[[StoreError | None], None] | None = None) -> None:
-        """Reset the broker, as :meth:`Broker.reset` does."""
-        self.broker.reset(done)

@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorFromThreads, IReactorTime
 
 from stompkit.server.interfaces import Authenticator, Authoriser, Clock, MessageStore
-from stompkit.server.listen.protocol import BrokerFactory
+from stompkit.server.listen.factory import BrokerFactory
 from stompkit.server.login.auth import CredAuthenticator, checkers_from
 from stompkit.server.login.limited_authenticator import Decider, LimitedAuthenticator
 from stompkit.server.login.login_limiter import LoginLimiter

@@ -25,8 +25,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from stompkit.server.interfaces import Clock, StoreError
+from stompkit.server.listen.factory import BrokerFactory
 from stompkit.server.listen.listeners import ListenError, Listeners, addresses
-from stompkit.server.listen.protocol import BrokerFactory
 from stompkit.server.process.assembly import Access, MakeFactory, access, factory
 from stompkit.server.process.lock import DirectoryLock
 from stompkit.server.process.logs import log_frame

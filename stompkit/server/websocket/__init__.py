@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from stompkit.server.websocket.port import WebSocketFactory, WebSocketProtocol
+from stompkit.server.websocket.factory import WebSocketFactory
+from stompkit.server.websocket.protocol import WebSocketProtocol
 
 __all__ = ["WebSocketFactory", "WebSocketProtocol"]

@@ -7,7 +7,7 @@ from typing import Protocol, cast
 from twisted.internet.interfaces import IAddress, IPushProducer, ITransport
 from zope.interface import implementer
 
-from stompkit.server.listen.protocol import StreamTransport
+from stompkit.server.listen.stream import StreamTransport
 
 __all__ = ["Carrier", "MessageTransport"]
 

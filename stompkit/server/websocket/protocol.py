@@ -23,7 +23,7 @@ from twisted.internet.interfaces import (
     ITCPTransport,
     ITransport,
 )
-from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from wsproto.connection import Connection, ConnectionState
 from wsproto.events import (
@@ -39,14 +39,14 @@ from zope.interface import implementer
 
 from stompkit.server.interfaces import Clock, Timer
 from stompkit.server.listen.origins import Origins
-from stompkit.server.listen.paced_timers import PacedTimers
-from stompkit.server.listen.protocol import BrokerFactory, BrokerProtocol, StreamTransport
+from stompkit.server.listen.protocol import BrokerProtocol
+from stompkit.server.listen.stream import StreamTransport
 from stompkit.server.settings.websocket import WebSocketListener
 from stompkit.server.websocket.closing import goodbye
 from stompkit.server.websocket.handshake import Handshake, Refused, http_answer
 from stompkit.server.websocket.transport import MessageTransport
 
-__all__ = ["WebSocketFactory", "WebSocketProtocol"]
+__all__ = ["WebSocketProtocol"]
 
 
 @implementer(IPushProducer)
@@ -356,49 +356,3 @@ def _is_loopback(address: IAddress) -> bool:
     # An IPv4 client of an IPv6 socket.
     mapped = ip.ipv4_mapped if isinstance(ip, IPv6) else None
     return ip.is_loopback if mapped is None else mapped.is_loopback
-
-
-class WebSocketFactory(Factory):
-    """Creates a :class:`WebSocketProtocol` for each client; pass it to a Twisted endpoint."""
-
-    noisy = False
-
-    def __init__(
-        self,
-        factory: BrokerFactory,
-        listener: WebSocketListener | None = None,
-        clock: IReactorTime | None = None,
-        *,
-        closing_clock: IReactorTime | None = None,
-    ) -> None:
-        """Connect clients to the broker of ``factory``; raises ValueError for an invalid origin.
-
-        ``listener`` has the settings; its ``endpoint`` is ignored. ``clock`` is the reactor by
-        default, ``closing_clock`` is as in :class:`BrokerFactory`.
-        """
-        if clock is None:
-            from twisted.internet import reactor
-
-            clock = cast("IReactorTime", reactor)
-        self._factory = factory
-        self._listener = WebSocketListener(endpoint="") if listener is None else listener
-        self._origins = Origins(self._listener.allow_origins)
-        self._clock = clock
-        self._closing_clock = PacedTimers(
-            cast("Clock", clock if closing_clock is None else closing_clock)
-        )
-
-    def buildProtocol(self, addr: IAddress | None) -> Protocol:
-        """Return the protocol of one client."""
-        config = self._factory.broker.config
-        protocol = WebSocketProtocol(
-            cast("BrokerProtocol", self._factory.buildProtocol(addr)),
-            self._listener,
-            self._origins,
-            self._clock,
-            self._closing_clock,
-            linger_s=config.linger_s,
-            drain_timeout_s=config.drain_timeout_s,
-        )
-        protocol.factory = self
-        return protocol

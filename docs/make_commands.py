@@ -94,7 +94,8 @@ def page() -> str:
 def _section(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
     title = f"``stompkit {name}``"
     yield f"{title}\n{'-' * len(title)}\n"
-    yield f"{COMMANDS[name][:1].upper()}{COMMANDS[name][1:]}. ::\n"
+    what = COMMANDS[name].description
+    yield f"{what[:1].upper()}{what[1:]}. ::\n"
     yield _help(parser)
     for inner in _inner(parser):
         yield f"``{inner.prog}`` ::\n"

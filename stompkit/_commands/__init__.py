@@ -9,78 +9,75 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
-from typing import Final, Protocol, cast
+from typing import Final, NamedTuple, Protocol, cast
 
 from stompkit._common.spelling import suggestion
 
 __all__ = ["COMMANDS", "Command", "command_of", "main"]
 
-#: Descriptions of the commands, in the order of first use.
+
+class _Entry(NamedTuple):
+    """A command in the list of commands."""
+
+    module: str
+    """Its module, within this package."""
+    description: str
+    """What it does, in one line."""
+    extra: str = ""
+    """The extra with the optional libraries that it needs."""
+
+
+#: The commands, in the order of first use.
 COMMANDS: Final = {
-    "serve": "run a broker in the foreground",
-    "run": "run a command with a broker of its own",
-    "ping": "ask a broker whether it works",
-    "check-config": "say what is wrong with a broker's file of settings",
-    "show-config": "print all settings, each with its meaning",
-    "passwd": "add users to a password file, change or remove them",
-    "store": "check, compact, export or import a broker's messages",
-    "send": "send messages to any broker, and wait until it has them",
-    "receive": "receive messages of any broker, and print them or run a command for each",
-    "queues": "list the queues and topics of a broker",
-    "peek": "look at messages, and take none away",
-    "move": "move messages from one queue to another",
-    "retry": "send dead letters back to where they came from",
-    "purge": "remove the messages of a queue, for good",
-    "replica": "let several databases write, go offline, and converge",
-    "replicate": "carry changes from databases to brokers, databases and caches",
-    "bridge": "forward from broker to broker, and keep what can't be forwarded yet",
-    "spool": "keep what brokers send until others have read it, by offset",
-    "pipeline": "carry changes from spools to replicas and event stores, by Spark",
-    "recover": "publish what a crash has left between commit and publication",
-    "conformance": "ask a server how well it keeps to the specifications of STOMP",
-    "proxy": "stand before a broker and break on purpose what passes",
-    "tap": "watch the frames between clients and a broker",
-    "bench": "measure a broker, quickly",
-    "completion": "print what makes a shell complete commands and options",
-    "version": "print the versions of stompkit and of what it runs on",
-}
-
-#: The module of each command, within this package.
-_MODULES: Final = {
-    "serve": "broker.serve",
-    "run": "tools.run",
-    "ping": "tools.ping",
-    "check-config": "broker.check_config",
-    "show-config": "broker.show_config",
-    "passwd": "broker.passwd",
-    "store": "broker.store",
-    "send": "messages.send",
-    "receive": "messages.receive",
-    "queues": "queues.queues",
-    "peek": "queues.peek",
-    "move": "queues.move",
-    "retry": "queues.retry",
-    "purge": "queues.purge",
-    "replica": "replica.command",
-    "replicate": "replication.replicate",
-    "bridge": "bridge.command",
-    "spool": "spool.command",
-    "pipeline": "pipeline.command",
-    "recover": "replication.recover",
-    "conformance": "tools.conformance",
-    "proxy": "tools.proxy",
-    "tap": "tools.tap",
-    "bench": "tools.bench",
-    "completion": "tools.completion",
-    "version": "tools.version",
-}
-
-#: Extras with the optional libraries that commands need.
-_EXTRAS: Final = {
-    "replica": "replication",
-    "replicate": "replication",
-    "pipeline": "spark",
-    "recover": "replication",
+    "serve": _Entry("broker.serve", "run a broker in the foreground"),
+    "run": _Entry("tools.run", "run a command with a broker of its own"),
+    "ping": _Entry("tools.ping", "ask a broker whether it works"),
+    "check-config": _Entry(
+        "broker.check_config", "say what is wrong with a broker's file of settings"
+    ),
+    "show-config": _Entry("broker.show_config", "print all settings, each with its meaning"),
+    "passwd": _Entry("broker.passwd", "add users to a password file, change or remove them"),
+    "store": _Entry("broker.store", "check, compact, export or import a broker's messages"),
+    "send": _Entry("messages.send", "send messages to any broker, and wait until it has them"),
+    "receive": _Entry(
+        "messages.receive",
+        "receive messages of any broker, and print them or run a command for each",
+    ),
+    "queues": _Entry("queues.queues", "list the queues and topics of a broker"),
+    "peek": _Entry("queues.peek", "look at messages, and take none away"),
+    "move": _Entry("queues.move", "move messages from one queue to another"),
+    "retry": _Entry("queues.retry", "send dead letters back to where they came from"),
+    "purge": _Entry("queues.purge", "remove the messages of a queue, for good"),
+    "replica": _Entry("replica.command", "let several databases write, go offline, and converge"),
+    "replicate": _Entry(
+        "replication.replicate",
+        "carry changes from databases to brokers, databases and caches",
+        "replication",
+    ),
+    "bridge": _Entry(
+        "bridge.command", "forward from broker to broker, and keep what can't be forwarded yet"
+    ),
+    "spool": _Entry("spool.command", "keep what brokers send until others have read it, by offset"),
+    "pipeline": _Entry(
+        "pipeline.command",
+        "carry changes from spools to replicas and event stores, by Spark",
+        "spark",
+    ),
+    "recover": _Entry(
+        "replication.recover",
+        "publish what a crash has left between commit and publication",
+        "replication",
+    ),
+    "conformance": _Entry(
+        "tools.conformance", "ask a server how well it keeps to the specifications of STOMP"
+    ),
+    "proxy": _Entry("tools.proxy", "stand before a broker and break on purpose what passes"),
+    "tap": _Entry("tools.tap", "watch the frames between clients and a broker"),
+    "bench": _Entry("tools.bench", "measure a broker, quickly"),
+    "completion": _Entry(
+        "tools.completion", "print what makes a shell complete commands and options"
+    ),
+    "version": _Entry("tools.version", "print the versions of stompkit and of what it runs on"),
 }
 
 _DESCRIPTION: Final = "STOMP for Python: a broker, and tools around it."
@@ -112,7 +109,7 @@ class Command(Protocol):
 
 def _parser() -> argparse.ArgumentParser:
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {what}" for name, what in COMMANDS.items()]
+    lines = [f"  {name:<{width}}  {each.description}" for name, each in COMMANDS.items()]
     parser = argparse.ArgumentParser(
         prog="stompkit",
         usage="stompkit [--help] [--version] COMMAND ...",
@@ -156,9 +153,10 @@ def _run(arguments: list[str]) -> int:
     try:
         command = command_of(name)
     except ModuleNotFoundError as error:
-        if name not in _EXTRAS or (error.name or "").startswith("stompkit"):
+        extra = COMMANDS[name].extra
+        if not extra or (error.name or "").startswith("stompkit"):
             raise
-        needed = f"{error.name}: pip install 'stompkit[{_EXTRAS[name]}]'"
+        needed = f"{error.name}: pip install 'stompkit[{extra}]'"
         print(f"stompkit {name}: this needs {needed}", file=sys.stderr)
         return 1
     return command.main(options.arguments)
@@ -166,5 +164,5 @@ def _run(arguments: list[str]) -> int:
 
 def command_of(name: str) -> Command:
     """Import a command; raises ModuleNotFoundError if a required package is missing."""
-    module: object = import_module(f"stompkit._commands.{_MODULES[name]}")
+    module: object = import_module(f"stompkit._commands.{COMMANDS[name].module}")
     return cast("Command", module)

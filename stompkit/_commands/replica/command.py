@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Collection
+from importlib import import_module
 from typing import Final
 
-from stompkit._commands.replica.deciding import DECIDING
-from stompkit._commands.replica.history import PAST
-from stompkit._commands.replica.maintenance import CARE
-from stompkit._commands.replica.options import (
-    Command,
-    ReplicaUsageError,
-    add_database,
-    add_settings,
-    hide,
-)
-from stompkit._commands.replica.query import ASKING
-from stompkit._commands.replica.run import RUNNING
-from stompkit._commands.replica.writing import WRITING
+from stompkit._commands.replica.subcommand import Command, ReplicaUsageError, hide
 
 __all__ = ["main", "parser"]
 
@@ -41,6 +31,40 @@ settings is wrong. Where a command has others, its --help lists them.
 """
 
 _USAGE: Final = 2
+#: The commands: the module of each, within this package, and its description. A module is imported
+#: when its command is used, since the libraries of databases take long to import.
+_COMMANDS: Final = {
+    "run": ("run", "exchange changes with other replicas, until it is told to stop"),
+    "create": ("writing", "make a database a replica, and tell its name"),
+    "get": ("writing", "print documents"),
+    "put": ("writing", "write a document, or change some of its members"),
+    "delete": ("writing", "delete a document"),
+    "conflicts": (
+        "deciding",
+        "list rows that several nodes have changed without knowing of each other",
+    ),
+    "resolve": ("deciding", "end a conflict: say what a row is to be"),
+    "status": ("query", "tell how the replica is: what it has, who lacks what, what is wrong"),
+    "peers": ("query", "tell of the other nodes: what they lack, and when they were heard"),
+    "check": ("query", "compare the tables with what the replica believes, and with other nodes"),
+    "picture": ("query", "draw the history, or who hears whom"),
+    "log": ("history", "list changesets, the newest first"),
+    "show": ("history", "show a changeset and its changes"),
+    "at": ("history", "show the rows as they were at a revision or a time"),
+    "diff": ("history", "show what makes one revision of another"),
+    "skip": (
+        "maintenance",
+        "leave out a changeset in quarantine, so that those after it are applied",
+    ),
+    "retry": (
+        "maintenance",
+        "try again what is in quarantine, and rows that the tables have refused",
+    ),
+    "forget": ("maintenance", "do not wait for a node any more that will not come back"),
+    "compact": ("maintenance", "forget what need not be kept, as the retention says"),
+    "bootstrap": ("maintenance", "take all rows of another node; what only this one has stays"),
+    "keygen": ("maintenance", "make a key to sign with, and print its public key"),
+}
 #: Extras with the libraries that only some databases and settings need.
 _EXTRAS: Final = {
     "psycopg": "postgresql",
@@ -52,16 +76,21 @@ _EXTRAS: Final = {
 
 def main(arguments: list[str]) -> int:
     """Run a replica, or a command on one."""
-    options = parser().parse_args(arguments)
+    try:
+        options = _parser(arguments).parse_args(arguments)
+    except ModuleNotFoundError as error:
+        needed = f"{error.name}: pip install 'stompkit[replication]'"
+        print(f"stompkit replica: this needs {needed}", file=sys.stderr)
+        return 1
     command: Command = options.command
     try:
         return command.work(options)
-    except ReplicaUsageError as problem:
-        print(f"stompkit replica: {hide(str(problem), options)}", file=sys.stderr)
+    except ReplicaUsageError as error:
+        print(f"stompkit replica: {hide(str(error), options)}", file=sys.stderr)
         return _USAGE
     except Exception as error:
-        told = hide(_reason(error), options)
-        print(f"stompkit replica {command.name}: {told}", file=sys.stderr)
+        reason = hide(_reason(error), options)
+        print(f"stompkit replica {options.name}: {reason}", file=sys.stderr)
         return 1
 
 
@@ -75,6 +104,11 @@ def _reason(error: Exception) -> str:
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
+    return _parser(_COMMANDS)
+
+
+def _parser(complete: Collection[str]) -> argparse.ArgumentParser:
+    """Return the parser, with the arguments of these commands; others are only listed."""
     parser = argparse.ArgumentParser(
         prog="stompkit replica",
         description="Databases that all write, go offline, and converge.",
@@ -82,22 +116,26 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (*RUNNING, *WRITING, *DECIDING, *ASKING, *PAST, *CARE):
-        _add(commands, command)
+    for name, (module, what) in _COMMANDS.items():
+        added = commands.add_parser(
+            name,
+            help=what,
+            description=f"{what[:1].upper()}{what[1:]}.",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if name in complete:
+            found: dict[str, Command] = import_module(f"{__package__}.{module}").COMMANDS
+            _add_arguments(added, found[name])
+            added.set_defaults(name=name, command=found[name])
     return parser
 
 
-def _add(commands: argparse._SubParsersAction[argparse.ArgumentParser], command: Command) -> None:
-    added = commands.add_parser(
-        command.name,
-        help=command.what,
-        description=f"{command.what[:1].upper()}{command.what[1:]}.",
-        epilog=command.more,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    command.arguments(added)
+def _add_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
+    from stompkit._commands.replica.options import add_database, add_settings
+
+    parser.epilog = command.more
+    command.arguments(parser)
     if command.shared == "settings":
-        add_settings(added)
+        add_settings(parser)
     elif command.shared == "database":
-        add_database(added)
-    added.set_defaults(command=command)
+        add_database(parser)

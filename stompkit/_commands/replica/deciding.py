@@ -8,9 +8,10 @@ from typing import Final
 
 from stompkit._commands.replica.conflicts import conflict_lines, conflicts_as_json
 from stompkit._commands.replica.documents import as_columns
-from stompkit._commands.replica.options import Command, ReplicaUsageError, add_json, count, opened
+from stompkit._commands.replica.options import add_json, count, opened
 from stompkit._commands.replica.rows import key_of
 from stompkit._commands.replica.status import as_json
+from stompkit._commands.replica.subcommand import Command, ReplicaUsageError
 from stompkit._commands.replica.writing import (
     add_author,
     add_values,
@@ -20,7 +21,7 @@ from stompkit._commands.replica.writing import (
 )
 from stompkit.replica import Replica, RevisionError
 
-__all__ = ["DECIDING"]
+__all__ = ["COMMANDS"]
 
 
 def _conflicts(options: argparse.Namespace) -> int:
@@ -95,11 +96,9 @@ def _resolve_arguments(parser: argparse.ArgumentParser) -> None:
     add_author(parser)
 
 
-#: The commands of this module.
-DECIDING: Final = (
-    Command(
-        "conflicts",
-        "list rows that several nodes have changed without knowing of each other",
+#: The commands of this module, by name.
+COMMANDS: Final = {
+    "conflicts": Command(
         _conflicts_arguments,
         _conflicts,
         """\
@@ -108,9 +107,7 @@ Each has a winner, which is the same on all nodes and is what is seen.
   stompkit replica conflicts --db sqlite:///notes.db
 """,
     ),
-    Command(
-        "resolve",
-        "end a conflict: say what a row is to be",
+    "resolve": Command(
         _resolve_arguments,
         _resolve,
         """\
@@ -121,4 +118,4 @@ Each has a winner, which is the same on all nodes and is what is seen.
 exit status: 0; 1 there is nothing in conflict, or it could not be done
 """,
     ),
-)
+}

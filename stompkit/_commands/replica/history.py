@@ -18,14 +18,15 @@ from stompkit._commands.replica.changes import (
     rows_as_json,
     rows_lines,
 )
-from stompkit._commands.replica.options import Command, ReplicaUsageError, add_json, count, opened
+from stompkit._commands.replica.options import add_json, count, opened
 from stompkit._commands.replica.rows import key_of
 from stompkit._commands.replica.status import as_json, print_lines
+from stompkit._commands.replica.subcommand import Command, ReplicaUsageError
 from stompkit.replica import Replica
 from stompkit.replica.history import Entry, Shown
 from stompkit.replication.model.values import Value
 
-__all__ = ["PAST"]
+__all__ = ["COMMANDS"]
 
 #: Batch size of changesets while filtering by author.
 _PAGE: Final = 200
@@ -153,11 +154,9 @@ a revision is origin and number (anna~1f2e3d4c:17), branch id and number (anna:1
 or more digits of an id, or head
 """
 
-#: The commands of this module.
-PAST: Final = (
-    Command(
-        "log",
-        "list changesets, the newest first",
+#: The commands of this module, by name.
+COMMANDS: Final = {
+    "log": Command(
         _log_arguments,
         _log,
         """\
@@ -167,16 +166,12 @@ PAST: Final = (
 """
         + _REVISIONS,
     ),
-    Command(
-        "show",
-        "show a changeset and its changes",
+    "show": Command(
         _revision,
         _show,
         "  stompkit replica show anna:17 --db sqlite:///notes.db\n" + _REVISIONS,
     ),
-    Command(
-        "at",
-        "show the rows as they were at a revision or a time",
+    "at": Command(
         _at_arguments,
         _at,
         """\
@@ -185,11 +180,9 @@ PAST: Final = (
 """
         + _REVISIONS,
     ),
-    Command(
-        "diff",
-        "show what makes one revision of another",
+    "diff": Command(
         _diff_arguments,
         _diff,
         "  stompkit replica diff anna:17 head --db sqlite:///notes.db\n" + _REVISIONS,
     ),
-)
+}

@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from stompkit._commands.replica.options import Command, opened
+from stompkit._commands.replica.options import opened
+from stompkit._commands.replica.subcommand import Command
 from stompkit._commands.replica.writing import writable
 from stompkit._commands.shared.formatting import amount, shown
 from stompkit.replica import generate_key
 from stompkit.replica.signing import Signer
 
-__all__ = ["CARE"]
+__all__ = ["COMMANDS"]
 
 
 def _refused(command: str, problem: LookupError) -> int:
@@ -102,11 +103,9 @@ def _keygen_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-#: The commands of this module.
-CARE: Final = (
-    Command(
-        "skip",
-        "leave out a changeset in quarantine, so that those after it are applied",
+#: The commands of this module, by name.
+COMMANDS: Final = {
+    "skip": Command(
         _skip_arguments,
         _skip,
         """\
@@ -115,9 +114,7 @@ It is counted as applied, and nothing of it is in the rows here; other nodes may
   stompkit replica skip bob~22aabbcc:5 --db sqlite:///notes.db
 """,
     ),
-    Command(
-        "retry",
-        "try again what is in quarantine, and rows that the tables have refused",
+    "retry": Command(
         _nothing,
         _retry,
         """\
@@ -126,9 +123,7 @@ It is counted as applied, and nothing of it is in the rows here; other nodes may
 exit status: 0 all is applied; 1 some is not, and is told
 """,
     ),
-    Command(
-        "forget",
-        "do not wait for a node any more that will not come back",
+    "forget": Command(
         _forget_arguments,
         _forget,
         """\
@@ -137,24 +132,18 @@ What it lacks is then kept no longer than anything else.
   stompkit replica forget bob --db sqlite:///notes.db
 """,
     ),
-    Command(
-        "compact",
-        "forget what need not be kept, as the retention says",
+    "compact": Command(
         _nothing,
         _compact,
         "  stompkit replica compact --db sqlite:///notes.db --retention '30 days'\n",
         "settings",
     ),
-    Command(
-        "bootstrap",
-        "take all rows of another node; what only this one has stays",
+    "bootstrap": Command(
         _nothing,
         _bootstrap,
         "  stompkit replica bootstrap --db sqlite:///notes.db\n",
     ),
-    Command(
-        "keygen",
-        "make a key to sign with, and print its public key",
+    "keygen": Command(
         _keygen_arguments,
         _keygen,
         """\
@@ -168,4 +157,4 @@ Other nodes are told the public key: --trust anna=ed25519:..., or in their files
 """,
         "nothing",
     ),
-)
+}

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final
 
 from sqlalchemy import Engine, create_engine, inspect, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from stompkit._commands.replica.rules import rules_of
-from stompkit._common.secrets import SecretError, mask, mask_url, resolve
+from stompkit._commands.replica.subcommand import ReplicaUsageError
+from stompkit._common.secrets import SecretError, mask_url, resolve
 from stompkit._common.settings import ConfigurationError, read_toml
 from stompkit.replica.nodes import Node, known_node
 from stompkit.replica.replica import Replica
@@ -22,14 +23,11 @@ from stompkit.replica.settings import ReplicaSettings
 from stompkit.replica.store import Store
 
 __all__ = [
-    "Command",
-    "ReplicaUsageError",
     "Setup",
     "add_database",
     "add_json",
     "add_settings",
     "count",
-    "hide",
     "opened",
     "setup_of",
 ]
@@ -45,26 +43,6 @@ _SETTINGS: Final = frozenset(each.name for each in fields(ReplicaSettings))
 _OWN: Final = ("db", "tables", "documents", "rules", "author", "metrics_port")
 #: Table pattern of the collections of documents.
 _DOCUMENTS: Final = "doc.*"
-
-
-class ReplicaUsageError(Exception):
-    """An invalid command line or file; ``str()`` says what to change."""
-
-
-class Command(NamedTuple):
-    """A command of ``stompkit replica``."""
-
-    name: str
-    what: str
-    """Description in one line."""
-    arguments: Callable[[argparse.ArgumentParser], object]
-    """Function that adds the command's arguments to a parser."""
-    work: Callable[[argparse.Namespace], int]
-    """Function that runs the command; returns the exit status."""
-    more: str
-    """End of the help text, with at least one example."""
-    shared: Literal["settings", "database", "nothing"] = "database"
-    """Additional options: all settings, or those that locate the database."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,11 +196,6 @@ def _looked_up(name: str, said: str) -> str:
         return resolve(said)
     except SecretError as error:
         raise ReplicaUsageError(f"--{name.replace('_', '-')}: {error}") from None
-
-
-def hide(text: str, options: argparse.Namespace) -> str:
-    """Return a text with the secrets of the command's URLs masked; libraries may quote them."""
-    return mask(text, vars(options).get("secrets", ()))
 
 
 # The replica.

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from stompkit._commands.replica.options import Command, ReplicaUsageError, add_json, count, opened
+from stompkit._commands.replica.options import add_json, count, opened
 from stompkit._commands.replica.status import as_json, peer_lines, print_lines, status_lines
+from stompkit._commands.replica.subcommand import Command, ReplicaUsageError
 from stompkit._commands.shared.formatting import shown, shown_key
 from stompkit.replica.engine import Status
 from stompkit.replica.metrics import health
@@ -24,7 +25,7 @@ from stompkit.replica.pictures import (
 )
 from stompkit.replication.model.values import row_to_json
 
-__all__ = ["ASKING"]
+__all__ = ["COMMANDS"]
 
 # Status.
 
@@ -132,11 +133,9 @@ def _picture_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-#: The commands of this module.
-ASKING: Final = (
-    Command(
-        "status",
-        "tell how the replica is: what it has, who lacks what, what is wrong",
+#: The commands of this module, by name.
+COMMANDS: Final = {
+    "status": Command(
         _status_arguments,
         _status,
         """\
@@ -149,16 +148,12 @@ connections, its metrics tell: run --metrics-port.
 exit status: 0 all is well; 1 there are faults, which are told, or it could not be asked
 """,
     ),
-    Command(
-        "peers",
-        "tell of the other nodes: what they lack, and when they were heard",
+    "peers": Command(
         add_json,
         _peers,
         "  stompkit replica peers --db sqlite:///notes.db\n",
     ),
-    Command(
-        "check",
-        "compare the tables with what the replica believes, and with other nodes",
+    "check": Command(
         add_json,
         _check,
         """\
@@ -171,9 +166,7 @@ changesets are compared while the replica runs, by digests.
 exit status: 0 nothing differs; 1 something does, and is told
 """,
     ),
-    Command(
-        "picture",
-        "draw the history, or who hears whom",
+    "picture": Command(
         _picture_arguments,
         _picture,
         """\
@@ -181,4 +174,4 @@ exit status: 0 nothing differs; 1 something does, and is told
   stompkit replica picture topology --config notes.toml --format dot | dot -Tpng -o nodes.png
 """,
     ),
-)
+}

@@ -11,14 +11,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from stompkit._commands.replica.options import Command, ReplicaUsageError, Setup, hide, opened
+from stompkit._commands.replica.options import Setup, opened
+from stompkit._commands.replica.subcommand import Command, ReplicaUsageError, hide
 from stompkit._commands.shared.formatting import amount, shown
 from stompkit._commands.shared.signals import ended_by_signals
 from stompkit.replica import Replica, ReplicaStoreError
 from stompkit.replica.engine import Status
 from stompkit.replica.metrics import health, prometheus_replica
 
-__all__ = ["RUNNING"]
+__all__ = ["COMMANDS"]
 
 #: Poll interval in seconds while checking that the replica runs, or with --once is done.
 _LOOK_S: Final = 0.2
@@ -203,11 +204,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add("--verbose", action="store_true", help="log more to standard error")
 
 
-#: The command of this module.
-RUNNING: Final = (
-    Command(
-        "run",
-        "exchange changes with other replicas, until it is told to stop",
+#: The command of this module, by name.
+COMMANDS: Final = {
+    "run": Command(
         _arguments,
         _run,
         """\
@@ -242,4 +241,4 @@ exit status: 0 it was told to stop, or with --once is done; 1 it can't go on, an
 """,
         "settings",
     ),
-)
+}

@@ -9,14 +9,15 @@ from contextlib import contextmanager
 from typing import Final
 
 from stompkit._commands.replica.documents import document_text, parse_document
-from stompkit._commands.replica.options import Command, ReplicaUsageError, Setup, opened
+from stompkit._commands.replica.options import Setup, opened
+from stompkit._commands.replica.subcommand import Command, ReplicaUsageError
 from stompkit._commands.shared.formatting import amount, parse_assignment, shown, shown_value
 from stompkit.replica import Replica
 from stompkit.replica.signed import SignedChangeset
 from stompkit.replica.vectors import dot_text
 from stompkit.replication.model.values import Value
 
-__all__ = ["WRITING", "add_author", "add_values", "assigned", "tell_changeset", "writable"]
+__all__ = ["COMMANDS", "add_author", "add_values", "assigned", "tell_changeset", "writable"]
 
 
 @contextmanager
@@ -174,11 +175,9 @@ def _delete_arguments(parser: argparse.ArgumentParser) -> None:
     add_author(parser)
 
 
-#: The commands of this module.
-WRITING: Final = (
-    Command(
-        "create",
-        "make a database a replica, and tell its name",
+#: The commands of this module, by name.
+COMMANDS: Final = {
+    "create": Command(
         _create_arguments,
         _create,
         """\
@@ -189,9 +188,7 @@ It is harmless where that has been done. `run` does it, too.
 """,
         "settings",
     ),
-    Command(
-        "get",
-        "print documents",
+    "get": Command(
         _get_arguments,
         _get,
         """\
@@ -202,9 +199,7 @@ It is harmless where that has been done. `run` does it, too.
 exit status: 0; 1 there is no such document, or it could not be asked
 """,
     ),
-    Command(
-        "put",
-        "write a document, or change some of its members",
+    "put": Command(
         _put_arguments,
         _put,
         """\
@@ -215,11 +210,9 @@ A replica with rules or a key is written to with the same --config as it is run.
   stompkit replica put notes roof - --db sqlite:///notes.db <roof.json
 """,
     ),
-    Command(
-        "delete",
-        "delete a document",
+    "delete": Command(
         _delete_arguments,
         _delete,
         "  stompkit replica delete notes milk --db sqlite:///notes.db\n",
     ),
-)
+}

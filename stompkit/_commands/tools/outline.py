@@ -63,9 +63,9 @@ def outline() -> Outline:
         Option(("--version",), "the same as the command version", "", (), is_file=False),
     )
     commands = tuple(
-        Outline((name,), COMMANDS[name])
+        Outline((name,), COMMANDS[name].description)
         if parser is None
-        else _outline((name,), COMMANDS[name], parser)
+        else _outline((name,), COMMANDS[name].description, parser)
         for name, parser in parsers()
     )
     return Outline((), "STOMP for Python", general, (), commands)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stompkit._common.metrics import Address
 from stompkit.bridge._names import is_queue
 from stompkit.link import BrokerUrl
-from stompkit.metrics import Address
 
 __all__ = ["BridgeSettings", "Leg", "Site"]
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from stompkit._common.metrics import Address, parse_address
 from stompkit._common.secrets import resolve
 from stompkit._common.settings import ConfigurationError, canonical, read_toml
 from stompkit._common.spelling import suggestion
@@ -17,7 +18,6 @@ from stompkit.bridge._errors import BridgeError
 from stompkit.bridge._names import is_pattern, is_queue, named, template_mistake
 from stompkit.bridge._settings import BridgeSettings, Leg, Site
 from stompkit.link import BrokerUrl
-from stompkit.metrics import Address, parse_address
 
 __all__ = ["load", "parse", "site_name"]
 

@@ -6,9 +6,10 @@ Only the metrics need the extra ``metrics``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from stompkit._common.metrics import counter, gauge
 from stompkit.replica.engine import PeerStatus, Status
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ __all__ = ["OTHER", "ReplicaMetrics", "health", "prometheus_replica"]
 OTHER: Final = "other"
 
 _PREFIX: Final = "stompkit_replica"
+_UP: Final = "Whether the replica's status could be told."
 
 _log: Final = logging.getLogger(__name__)
 
@@ -204,54 +206,41 @@ class ReplicaMetrics:
             # The monitoring system needs to know just that; a database error may contain its
             # address.
             _log.warning("the replica's status can't be told: %s", type(error).__name__)
-            return iter([_gauge("up", "Whether the replica's status could be told.", 0)])
+            return iter([_gauge("up", _UP, 0)])
         return self._metrics(status)
 
     def _metrics(self, status: Status | None) -> Iterator[Metric]:
         """Yield all metrics; without a status, only their descriptions."""
-        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
-
-        is_told = status is not None
-        yield _gauge("up", "Whether the replica's status could be told.", 1 if is_told else None)
-        well = not health(status, max_lag_s=self._max_lag_s) if status is not None else None
-        yield _gauge("healthy", "Whether nothing needs to be looked at.", well)
-        info = GaugeMetricFamily(
-            f"{_PREFIX}_info", "Who the replica is.", labels=("origin", "branch", "trunk")
-        )
-        connected = GaugeMetricFamily(
-            f"{_PREFIX}_connected", "Whether a channel's broker is connected.", labels=("channel",)
-        )
+        yield _gauge("up", _UP, None if status is None else 1)
+        is_healthy = None if status is None else not health(status, max_lag_s=self._max_lag_s)
+        yield _gauge("healthy", "Whether nothing needs to be looked at.", is_healthy)
+        info: list[tuple[tuple[str, ...], float]] = []
+        connected: dict[tuple[str], float] = {}
         if status is not None:
-            info.add_metric((status.origin, status.branch, status.trunk), 1)
-            # Channels on two brokers can have the same name; they share one value.
-            for channel in dict(status.channels):
-                states = [is_so for name, is_so in status.channels if name == channel]
-                connected.add_metric((channel,), all(states))
-        yield info
-        yield connected
+            info.append(((status.origin, status.branch, status.trunk), 1))
+            for channel, is_connected in status.channels:
+                # Channels on two brokers can have the same name; they share one value.
+                connected[(channel,)] = connected.get((channel,), 1) * is_connected
+        labels = ("origin", "branch", "trunk")
+        yield gauge(f"{_PREFIX}_info", "Who the replica is.", info, labels)
+        text = "Whether a channel's broker is connected."
+        yield gauge(f"{_PREFIX}_connected", text, connected.items(), ("channel",))
         for name, (what, value) in _GAUGES.items():
             yield _gauge(name, what, None if status is None else value(status))
         for name, (what, peer_value) in _OF_PEERS.items():
-            family = GaugeMetricFamily(f"{_PREFIX}_{name}", what, labels=("peer",))
-            for peer, number in self._by_peer(status, peer_value):
-                family.add_metric((peer,), number)
-            yield family
+            yield gauge(f"{_PREFIX}_{name}", what, self._by_peer(status, peer_value), ("peer",))
         for name, what in _COUNTS.items():
             count = None if status is None else status.counts.get(name, 0)
-            yield CounterMetricFamily(f"{_PREFIX}_{name}", what, value=count)
+            yield counter(f"{_PREFIX}_{name}", what, count)
 
     def _by_peer(
         self, status: Status | None, value: Callable[[PeerStatus], float]
-    ) -> Iterable[tuple[str, float]]:
+    ) -> list[tuple[tuple[str], float]]:
         peers = [] if status is None else sorted(status.peers, key=lambda peer: peer.origin)
-        found = [(peer.origin, value(peer)) for peer in peers]
-        apart, rest = found[: self._max_peers], found[self._max_peers :]
-        if rest:
-            apart.append((OTHER, max(number for _, number in rest)))
-        return apart
+        found = [((peer.origin,), value(peer)) for peer in peers[: self._max_peers]]
+        rest = [value(peer) for peer in peers[self._max_peers :]]
+        return [*found, ((OTHER,), max(rest))] if rest else found
 
 
-def _gauge(name: str, what: str, value: float | None) -> Metric:
-    from prometheus_client.metrics_core import GaugeMetricFamily
-
-    return GaugeMetricFamily(f"{_PREFIX}_{name}", what, value=value)
+def _gauge(name: str, text: str, value: float | None) -> Metric:
+    return gauge(f"{_PREFIX}_{name}", text, value)

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Summary
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -21,6 +21,8 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
     StreamingQueryListener,
 )
+
+from stompkit._common.metrics import counter, gauge
 
 if TYPE_CHECKING:
     from stompkit.spark.jobs.progress import Progress
@@ -78,22 +80,22 @@ class QueryMetrics(StreamingQueryListener):
         self._rows = own(Counter, "rows", "Rows that batches have read.")
         self._last = own(Gauge, "last_batch_timestamp_seconds", "When the last batch began.")
         seconds = own(Summary, "batch_seconds", "What batches take, by phase.", "phase")
-        self._seconds = {told: seconds.labels(*labels, phase) for told, phase in _PHASES.items()}
+        self._seconds = {name: seconds.labels(*labels, phase) for name, phase in _PHASES.items()}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Do nothing: no batch is counted yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Count a batch."""
-        told = event.progress
-        if self._query is not None and told.name != self._query:
+        progress = event.progress
+        if self._query is not None and progress.name != self._query:
             return
         self._batches.inc()
-        self._rows.inc(max(told.numInputRows or 0, 0))
+        self._rows.inc(max(progress.numInputRows or 0, 0))
         for name, seconds in self._seconds.items():
-            if name in told.durationMs:
-                seconds.observe(told.durationMs[name] / 1000)
-        self._last.set(datetime.fromisoformat(told.timestamp).timestamp())
+            if name in progress.durationMs:
+                seconds.observe(progress.durationMs[name] / 1000)
+        self._last.set(datetime.fromisoformat(progress.timestamp).timestamp())
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Do nothing: no message has arrived."""
@@ -102,7 +104,7 @@ class QueryMetrics(StreamingQueryListener):
         """Do nothing: the counts remain."""
 
 
-class _Told(Protocol):
+class _Reporting(Protocol):
     """The interface that the metrics need from a pipeline."""
 
     def progress(self) -> Progress:
@@ -128,19 +130,19 @@ class JobMetrics:
         self,
         pipeline: str,
         job: str,
-        told: _Told,
+        source: _Reporting,
         restarts: int,
         registry: CollectorRegistry,
     ) -> None:
         """Register the metrics; raises ``ValueError`` if the registry contains them already."""
         self._labels: Final = (pipeline, job)
-        self._told: Final = told
+        self._source: Final = source
         self._restarts: Final = restarts
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the current metrics."""
-        progress = self._told.progress()
+        progress = self._source.progress()
         counts = {
             "changes": ("Changes that were new.", progress.changes),
             "dead_letters": ("Changes that can't be applied.", progress.dead_letters),
@@ -149,19 +151,9 @@ class JobMetrics:
             "restarts": ("How often the job was started before.", self._restarts),
         }
         for name, (what, value) in counts.items():
-            count = CounterMetricFamily(f"{_PREFIX}_{name}", what, labels=_LABELS)
-            count.add_metric(self._labels, value)
-            yield count
+            yield counter(f"{_PREFIX}_{name}", what, [(self._labels, value)], _LABELS)
         if progress.lag is not None:
-            lag = GaugeMetricFamily(
-                f"{_PREFIX}_lag_messages",
-                "Messages of the spool that are still to be read.",
-                labels=_LABELS,
-            )
-            lag.add_metric(self._labels, progress.lag)
-            yield lag
-        failing = GaugeMetricFamily(
-            f"{_PREFIX}_failing", "Whether a batch is tried again and again.", labels=_LABELS
-        )
-        failing.add_metric(self._labels, bool(progress.problem))
-        yield failing
+            text = "Messages of the spool that are still to be read."
+            yield gauge(f"{_PREFIX}_lag_messages", text, [(self._labels, progress.lag)], _LABELS)
+        text = "Whether a batch is tried again and again."
+        yield gauge(f"{_PREFIX}_failing", text, [(self._labels, bool(progress.problem))], _LABELS)

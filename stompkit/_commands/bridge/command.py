@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from stompkit._common.metrics import parse_address
 from stompkit.bridge import BridgeError, BridgeSettings, load, parse, site_name
-from stompkit.metrics import parse_address
 
 __all__ = ["main", "parser"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from stompkit._common.metrics import counter, gauge
 from stompkit.bridge import BridgeStatus, RouteStatus
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["BridgeMetrics"]
 
 _PREFIX: Final = "stompkit_bridge"
+_LABELS: Final = ("route",)
 _COUNTS: Final = {
     "received": "Messages that have come from the source.",
     "forwarded": "Messages that the destination has confirmed.",
@@ -39,16 +41,10 @@ class BridgeMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the current metrics."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
         routes = self._status().routes
-        for name, what in _COUNTS.items():
-            counter = CounterMetricFamily(f"{_PREFIX}_{name}", what, labels=("route",))
-            for route in routes:
-                counter.add_metric((route.name,), getattr(route, name))
-            yield counter
-        for name, (what, value) in _GAUGES.items():
-            gauge = GaugeMetricFamily(f"{_PREFIX}_{name}", what, labels=("route",))
-            for route in routes:
-                gauge.add_metric((route.name,), float(value(route)))
-            yield gauge
+        for name, text in _COUNTS.items():
+            counts = [((route.name,), getattr(route, name)) for route in routes]
+            yield counter(f"{_PREFIX}_{name}", text, counts, _LABELS)
+        for name, (text, value) in _GAUGES.items():
+            values = [((route.name,), float(value(route))) for route in routes]
+            yield gauge(f"{_PREFIX}_{name}", text, values, _LABELS)

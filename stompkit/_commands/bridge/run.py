@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
@@ -15,8 +15,8 @@ from twisted.logger import STDLibLogObserver, globalLogBeginner
 from stompkit._commands.bridge.metrics import BridgeMetrics
 from stompkit._commands.bridge.status import lock_of, write
 from stompkit._common.files import FileLock, LockedError
+from stompkit._common.metrics import MetricsError, serving_collector
 from stompkit.bridge import Bridge, BridgeError, BridgeSettings, BridgeStatus
-from stompkit.metrics import Address, MetricsError, new_registry, serving
 
 __all__ = ["run"]
 
@@ -35,12 +35,13 @@ def run(settings: BridgeSettings, *, quiet: bool, verbose: bool) -> int:
     )
     bridge = Bridge(settings)
     try:
-        with _alone(settings), _served(bridge.status, settings.metrics) as address:
+        metrics = BridgeMetrics(bridge.status)
+        with _locked(settings), serving_collector(metrics, settings.metrics) as address:
             if address is not None and not quiet:
                 print(f"metrics at http://{address}/metrics", file=sys.stderr, flush=True)
-            _run(bridge, _Told(settings, quiet=quiet))
-    except (BridgeError, MetricsError) as problem:
-        print(f"stompkit bridge: {problem}", file=sys.stderr)
+            _run(bridge, _Reporter(settings, quiet=quiet))
+    except (BridgeError, MetricsError) as error:
+        print(f"stompkit bridge: {error}", file=sys.stderr)
         return _USAGE
     stopped = [route for route in bridge.status().routes if route.state == "stopped"]
     for route in stopped:
@@ -48,7 +49,7 @@ def run(settings: BridgeSettings, *, quiet: bool, verbose: bool) -> int:
     return 1 if stopped else 0
 
 
-def _run(bridge: Bridge, told: _Told) -> None:
+def _run(bridge: Bridge, reporter: _Reporter) -> None:
     from twisted.internet import reactor as running
 
     reactor = cast("Any", running)
@@ -67,11 +68,11 @@ def _run(bridge: Bridge, told: _Told) -> None:
         is_ending = True
         return bridge.stop().addErrback(_unexpected)
 
-    looking = LoopingCall(lambda: told.look(bridge.status()))
+    looking = LoopingCall(lambda: reporter.look(bridge.status()))
     reactor.callWhenRunning(begin)
     reactor.addSystemEventTrigger("before", "shutdown", end)
     reactor.run()
-    told.look(bridge.status())
+    reporter.look(bridge.status())
 
 
 def _unexpected(failure: Any) -> None:
@@ -79,7 +80,7 @@ def _unexpected(failure: Any) -> None:
 
 
 @contextmanager
-def _alone(settings: BridgeSettings) -> Iterator[None]:
+def _locked(settings: BridgeSettings) -> Iterator[None]:
     """Hold a lock on the status file; raises :class:`BridgeError` if it is locked."""
     if settings.status is None:
         yield
@@ -95,21 +96,7 @@ def _alone(settings: BridgeSettings) -> Iterator[None]:
         ) from None
 
 
-@contextmanager
-def _served(
-    status: Callable[[], BridgeStatus], address: Address | None
-) -> Iterator[Address | None]:
-    """Serve the metrics if an address is given; returns the actual address."""
-    if address is None:
-        yield None
-        return
-    registry = new_registry()
-    registry.register(BridgeMetrics(status))
-    with serving(address, registry) as found:
-        yield found
-
-
-class _Told:
+class _Reporter:
     """Writes the status file, and reports changes on standard error."""
 
     def __init__(self, settings: BridgeSettings, *, quiet: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from stompkit._commands.pipeline.maintenance import CARE
 from stompkit._commands.pipeline.maintenance import main as care
-from stompkit.metrics import parse_address
+from stompkit._common.metrics import parse_address
 from stompkit.spark.jobs.settings import JOBS, PipelineError, seconds
 
 __all__ = ["main", "parser"]

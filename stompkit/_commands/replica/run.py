@@ -8,13 +8,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Final
 
 from stompkit._commands.replica.options import Setup, opened
 from stompkit._commands.replica.subcommand import Command, ReplicaUsageError, hide
 from stompkit._commands.shared.formatting import amount, shown
 from stompkit._commands.shared.signals import ended_by_signals
+from stompkit._common.metrics import Address, MetricsError, new_registry, serving
 from stompkit.replica import Replica, ReplicaStoreError
 from stompkit.replica.engine import Status
 from stompkit.replica.metrics import health, prometheus_replica
@@ -164,23 +165,12 @@ def _metrics(replica: Replica, setup: Setup) -> Iterator[None]:
         yield
         return
     try:
-        from prometheus_client import CollectorRegistry, start_http_server
-    except ModuleNotFoundError as error:
-        needed = f"{error.name}: pip install 'stompkit[metrics]'"
-        raise ReplicaUsageError(f"run: --metrics-port needs {needed}") from None
-    registry = CollectorRegistry()
-    metrics = prometheus_replica(replica.status, registry)
-    try:
-        server, thread = start_http_server(setup.metrics_port, "127.0.0.1", registry)
-    except OSError as error:
+        registry = new_registry()
+        metrics = prometheus_replica(replica.status, registry)
+        with serving(Address("127.0.0.1", setup.metrics_port), registry), closing(metrics):
+            yield
+    except MetricsError as error:
         raise ReplicaUsageError(f"run: --metrics-port {setup.metrics_port}: {error}") from None
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-        metrics.close()
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ import msgspec
 from stompkit._commands.replication.status import Display, lock_of, print_status, write
 from stompkit._commands.shared.signals import ended_by_signals
 from stompkit._common.files import FileLock, LockedError
+from stompkit._common.metrics import Address, MetricsError, parse_address, serving
 from stompkit._common.secrets import SecretError, resolve
 from stompkit._common.settings import ConfigurationError, canonical, read_toml
 from stompkit._common.spelling import suggestion
@@ -78,17 +79,19 @@ def main(arguments: list[str]) -> int:
         directory = JobSettings(source="", to="", state_dir=getattr(options, "state_dir", ""))
         name = getattr(options, "name", None)
         return print_status(directory.directory, name, as_json=options.json)
-    try:
-        settings = _settings(options)
-        job = Job(settings, on_applied=_metrics(options.metrics_port))
-    except JobError as problem:
-        print(f"stompkit replicate: {problem}", file=sys.stderr)
-        return _USAGE
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Formatter(job))
-    level = logging.DEBUG if options.verbose else logging.WARNING
-    logging.basicConfig(level=level, handlers=[handler])
-    return _run(job, options)
+    with ExitStack() as stack:
+        try:
+            settings = _settings(options)
+            metrics = stack.enter_context(_metrics(options.metrics_port))
+            job = Job(settings, on_applied=metrics)
+        except JobError as error:
+            print(f"stompkit replicate: {error}", file=sys.stderr)
+            return _USAGE
+        handler = logging.StreamHandler()
+        handler.setFormatter(_Formatter(job))
+        level = logging.DEBUG if options.verbose else logging.WARNING
+        logging.basicConfig(level=level, handlers=[handler])
+        return _run(job, options)
 
 
 class _Formatter(logging.Formatter):
@@ -187,22 +190,31 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _metrics(port: int) -> Callable[[Changeset], object] | None:
-    """Serve metrics if there is a port; returns the function that counts a changeset."""
+@contextmanager
+def _metrics(port: int) -> Iterator[Callable[[Changeset], object] | None]:
+    """Serve metrics if there is a port; yields the function that counts a changeset."""
     if not port:
-        return None
+        yield None
+        return
     try:
-        from prometheus_client import start_http_server
+        from prometheus_client import REGISTRY
 
         from stompkit.replication.sinks.forwarders.metrics import prometheus_sub
     except ModuleNotFoundError as error:
         needed = f"{error.name}: pip install 'stompkit[metrics]'"
         raise JobError(f"--metrics-port needs {needed}") from None
     try:
-        start_http_server(port, "127.0.0.1")
-    except (OSError, OverflowError) as error:
+        with serving(_address(port), REGISTRY), closing(prometheus_sub(None)) as metrics:
+            yield metrics
+    except MetricsError as error:
         raise JobError(f"--metrics-port {port}: {error}") from None
-    return prometheus_sub(None)
+
+
+def _address(port: int) -> Address:
+    try:
+        return parse_address(str(port))
+    except ValueError as error:
+        raise MetricsError(str(error)) from None
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -262,7 +274,7 @@ def _looked_up(name: str, url: str) -> str:
 
 def _run(job: Job, options: argparse.Namespace) -> int:
     try:
-        with _alone(job), _told(job, options), ended_by_signals(job.stop):
+        with _locked(job), _reporting(job, options), ended_by_signals(job.stop):
             job.run()
     except KeyboardInterrupt:
         raise
@@ -292,7 +304,7 @@ def _secretless(error: Exception, job: Job) -> str:
 
 
 @contextmanager
-def _alone(job: Job) -> Iterator[None]:
+def _locked(job: Job) -> Iterator[None]:
     """Hold the job's lock, so that it runs only once at a time; raises JobError."""
     job.status_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
@@ -309,17 +321,17 @@ class _Away:
 
     def __init__(self) -> None:
         self._since: float | None = None
-        self._is_told = False
+        self._is_reported = False
 
     def look(self, status: JobStatus) -> None:
         """Check a status; called every second."""
         if not status.disconnected:
-            self._since, self._is_told = None, False
+            self._since, self._is_reported = None, False
             return
         now = time.monotonic()
         self._since = now if self._since is None else self._since
-        if not self._is_told and now - self._since >= _AWAY_S:
-            self._is_told = True
+        if not self._is_reported and now - self._since >= _AWAY_S:
+            self._is_reported = True
             logging.getLogger(__name__).warning(
                 "no connection to %s for %.0f s: the job waits for it, also with --once",
                 ", ".join(status.disconnected),
@@ -328,7 +340,7 @@ class _Away:
 
 
 @contextmanager
-def _told(job: Job, options: argparse.Namespace) -> Iterator[None]:
+def _reporting(job: Job, options: argparse.Namespace) -> Iterator[None]:
     """Write the status periodically, and report it."""
     ended = threading.Event()
     display = None if options.quiet else Display()
@@ -341,14 +353,14 @@ def _told(job: Job, options: argparse.Namespace) -> Iterator[None]:
             display.show(status)
         write(job.status_path, status)
 
-    def tell() -> None:
+    def report() -> None:
         while not ended.wait(_STATUS_S):
-            with _logged("the status can't be told"):
+            with _logged("the status cannot be reported"):
                 show()
 
-    with _logged("the status can't be told"):
+    with _logged("the status cannot be reported"):
         write(job.status_path, job.status())
-    thread = threading.Thread(target=tell, name="stompkit-status", daemon=True)
+    thread = threading.Thread(target=report, name="stompkit-status", daemon=True)
     thread.start()
     try:
         yield
@@ -356,7 +368,7 @@ def _told(job: Job, options: argparse.Namespace) -> Iterator[None]:
         ended.set()
         thread.join()
         # A failure here must not hide the error that ended the job.
-        with _logged("the status can't be told"):
+        with _logged("the status cannot be reported"):
             status = job.status()
             if display is not None:
                 display.end(status)

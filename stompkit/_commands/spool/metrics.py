@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from stompkit._commands.spool.options import SpoolUsageError
 from stompkit._commands.spool.status import partitions_of, readers_of
-from stompkit.metrics import Address, MetricsError, new_registry, serving
+from stompkit._common.metrics import Address, MetricsError, counter, gauge, serving_collector
 from stompkit.spool import Record, SpoolError, SpoolReader
 from stompkit.spool.receiver import Appending, ReceiverStatus
 
@@ -96,8 +96,7 @@ class SpoolMetrics:
             _log.warning("what the spool has can't be told: %s", error)
 
     def _received(self) -> Iterator[Metric]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-        from prometheus_client.metrics_core import HistogramMetricFamily
+        from prometheus_client.core import HistogramMetricFamily
 
         statuses = self._statuses()
         appends = self._appends
@@ -113,7 +112,7 @@ class SpoolMetrics:
             ),
         }
         for name, (what, count) in counts.items():
-            yield CounterMetricFamily(f"{_PREFIX}_{name}", what, value=count)
+            yield counter(f"{_PREFIX}_{name}", what, count)
         states = {
             "brokers": ("Brokers that messages are received from.", len(statuses)),
             "connected": ("Brokers that are there.", sum(each.connected for each in statuses)),
@@ -123,7 +122,7 @@ class SpoolMetrics:
             ),
         }
         for name, (what, value) in states.items():
-            yield GaugeMetricFamily(f"{_PREFIX}_{name}", what, value=value)
+            yield gauge(f"{_PREFIX}_{name}", what, value)
         groups = list(appends.groups)
         bounds = [*map(str, _BUCKETS), "+Inf"]
         buckets = [(bound, sum(groups[: place + 1])) for place, bound in enumerate(bounds)]
@@ -135,8 +134,6 @@ class SpoolMetrics:
         )
 
     def _kept(self) -> Iterator[Metric]:
-        from prometheus_client.core import GaugeMetricFamily
-
         reader = SpoolReader(self._folder)
         partitions = partitions_of(reader)
         of_partitions = {
@@ -148,10 +145,8 @@ class SpoolMetrics:
             "octets": ("What messages take.", [each.octets for each in partitions]),
         }
         for name, (what, values) in of_partitions.items():
-            family = GaugeMetricFamily(f"{_PREFIX}_{name}", what, labels=("partition",))
-            for number, value in enumerate(values):
-                family.add_metric((str(number),), value)
-            yield family
+            samples = [((str(number),), float(value)) for number, value in enumerate(values)]
+            yield gauge(f"{_PREFIX}_{name}", what, samples, ("partition",))
         readers = readers_of(self._folder, reader)
         of_readers = {
             "lag_messages": (
@@ -168,22 +163,15 @@ class SpoolMetrics:
             ),
         }
         for name, (what, lags) in of_readers.items():
-            family = GaugeMetricFamily(f"{_PREFIX}_reader_{name}", what, labels=("reader",))
-            for each, lag in zip(readers, lags, strict=True):
-                family.add_metric((each.name,), lag)
-            yield family
+            samples = [((each.name,), lag) for each, lag in zip(readers, lags, strict=True)]
+            yield gauge(f"{_PREFIX}_reader_{name}", what, samples, ("reader",))
 
 
 @contextmanager
 def served(metrics: SpoolMetrics, address: Address | None) -> Iterator[Address | None]:
     """Serve the metrics if an address is given; raises :class:`SpoolUsageError`."""
-    if address is None:
-        yield None
-        return
     try:
-        registry = new_registry()
-        registry.register(metrics)
-        with serving(address, registry) as found:
+        with serving_collector(metrics, address) as found:
             yield found
-    except MetricsError as problem:
-        raise SpoolUsageError(f"--metrics: {problem}") from None
+    except MetricsError as error:
+        raise SpoolUsageError(f"--metrics: {error}") from None

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from stompkit._common.metrics import Address, parse_address
 from stompkit._common.secrets import resolve
 from stompkit.link import BrokerUrl
-from stompkit.metrics import Address, parse_address
 
 __all__ = ["SpoolUsageError", "address", "age", "brokers", "positive", "size"]
 

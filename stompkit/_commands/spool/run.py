@@ -18,8 +18,8 @@ from stompkit._commands.shared.formatting import amount
 from stompkit._commands.spool.maintenance import Care
 from stompkit._commands.spool.metrics import Appends, SpoolMetrics, served
 from stompkit._commands.spool.options import SpoolUsageError, brokers
+from stompkit._common.metrics import Address
 from stompkit.link import BrokerUrl
-from stompkit.metrics import Address
 from stompkit.spool import SpoolInUseError, SpoolWriter
 from stompkit.spool.receiver import Receiver, ReceiverStatus
 

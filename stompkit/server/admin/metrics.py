@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import InfoMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
+from stompkit._common.metrics import counter, gauge
 from stompkit.server.admin.context import Context
 from stompkit.server.admin.statistics import in_flight
 from stompkit.server.admin.views import kind_of, overview, places, text_of
@@ -79,15 +80,11 @@ class _BrokerCollector(Collector):
         yield from self._whole()
         rows = self._rows()
         for name, text in _COUNTERS.items():
-            counter = CounterMetricFamily(f"stompkit_messages_{name}", text, labels=_LABELS)
-            for labels, row in rows.items():
-                counter.add_metric(labels, getattr(row.totals, name))
-            yield counter
+            counts = [(labels, getattr(row.totals, name)) for labels, row in rows.items()]
+            yield counter(f"stompkit_messages_{name}", text, counts, _LABELS)
         for name, text in _GAUGES.items():
-            gauge = GaugeMetricFamily(f"stompkit_{name}", text, labels=_LABELS)
-            for labels, row in rows.items():
-                gauge.add_metric(labels, row.gauges[name])
-            yield gauge
+            values = [(labels, row.gauges[name]) for labels, row in rows.items()]
+            yield gauge(f"stompkit_{name}", text, values, _LABELS)
 
     def _whole(self) -> Iterator[Metric]:
         context = self._context
@@ -118,12 +115,13 @@ class _BrokerCollector(Collector):
 
     def _logins(self) -> Metric:
         text = "Logins, and tokens of the admin's HTTP, by what came of them."
-        counter = CounterMetricFamily("stompkit_logins", text, labels=("by", "outcome"))
         logins = self._context.logins()
-        for by in ("admin", "client"):
-            for outcome in Outcome:
-                counter.add_metric((by, outcome.value), logins.get(by, {}).get(outcome, 0))
-        return counter
+        counts = [
+            ((by, outcome.value), logins.get(by, {}).get(outcome, 0))
+            for by in ("admin", "client")
+            for outcome in Outcome
+        ]
+        return counter("stompkit_logins", text, counts, ("by", "outcome"))
 
     def _rows(self) -> dict[tuple[str, str, str], _Row]:
         """Return destinations by their labels; those beyond the limit, or removed, are summed."""
@@ -142,4 +140,4 @@ class _BrokerCollector(Collector):
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"stompkit_{name}", text, value=value)
+    return gauge(f"stompkit_{name}", text, value)

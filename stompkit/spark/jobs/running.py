@@ -20,8 +20,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
 from stompkit._common.files import write_atomically
+from stompkit._common.metrics import Address, MetricsError, new_registry, parse_address, serving
 from stompkit._common.retry import Backoff
-from stompkit.metrics import Address, MetricsError, new_registry, parse_address, serving
 from stompkit.replication.sinks import SinkMisconfiguredError
 from stompkit.spark._options import SourceOptions
 from stompkit.spark.fence import Span, TargetBehindError

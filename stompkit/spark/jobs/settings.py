@@ -30,10 +30,10 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec.structs import replace
 
+from stompkit._common.metrics import parse_address
 from stompkit._common.moved import renamed
 from stompkit._common.secrets import SecretError, mask, resolve
 from stompkit._common.settings import ConfigurationError, read_toml
-from stompkit.metrics import parse_address
 from stompkit.spark._java import SparkError
 from stompkit.spark._options import SinkOptions, SourceOptions
 from stompkit.spark.jobs._decode_settings import convert

@@ -31,7 +31,7 @@ from stompkit.testing import LaunchConfig, launch
 PATIENCE_S = 120.0
 FILE = """
 name = "shop"
-state-dir = "{folder}/state"
+state_dir = "{folder}/state"
 trigger = "100ms"
 
 [source]

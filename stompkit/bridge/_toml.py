@@ -29,7 +29,7 @@ _TOP: Final[Mapping[str, tuple[type, Any]]] = {
     "name": (str, "bridge"),
     "status": (str, ""),
     "metrics": (str, ""),
-    "max-hops": (int, 8),
+    "max_hops": (int, 8),
     "sites": (dict, {}),
     "routes": (list, []),
 }
@@ -45,7 +45,7 @@ _ROUTE: Final[Mapping[str, tuple[type, Any]]] = {
     "queues": (list, []),
     "topics": (list, []),
     "destination": (str, "{destination}"),
-    "both-ways": (bool, False),
+    "both_ways": (bool, False),
     "window": (int, 100),
     "buffer": (str, ""),
     "selector": (str, ""),
@@ -103,7 +103,7 @@ class _Reading:
     def settings(self, found: Mapping[str, Any]) -> BridgeSettings:
         top = self._table("", found, _TOP)
         name = self._name("name", top["name"])
-        hops = self._number("max-hops", top["max-hops"], 1000)
+        hops = self._number("max_hops", top["max_hops"], 1000)
         sites = {
             each: self._site(f"[sites.{each}]", each, table) for each, table in top["sites"].items()
         }
@@ -190,7 +190,7 @@ class _Reading:
         for key, each in [("queues", q) for q in queues] + [("topics", t) for t in topics]:
             self._destination(f"{place} {key}", each, is_queues=key == "queues")
         window = self._number(f"{place} window", table["window"], _MOST)
-        if table["both-ways"]:
+        if table["both_ways"]:
             self._check_both_ways(place, queues, table["destination"], pairs)
             pairs += [(b, a) for a, b in pairs]
         legs: list[Leg] = []
@@ -244,7 +244,7 @@ class _Reading:
                 there = named(template, queue, source.name)
                 if there in queues or is_pattern(queue) or named(template, there, to.name) == queue:
                     self.add(
-                        f"{place} both-ways",
+                        f"{place} both_ways",
                         f"{queue}: a message of a queue would be moved there and back; write two"
                         " routes with different names for what comes and what goes",
                     )

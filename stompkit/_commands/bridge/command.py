@@ -180,7 +180,7 @@ def _simple(options: argparse.Namespace) -> dict[str, Any]:
             *(_named("/topic/", each) for each in options.topic),
             *(name for each in channels for name in (each, f"{each}.>")),
         ],
-        "both-ways": options.both_ways or bool(channels),
+        "both_ways": options.both_ways or bool(channels),
         "durable": not options.no_durable,
     }
     for key in ("destination", "buffer", "selector", "refused", "window"):

@@ -82,7 +82,7 @@ class Sender:
         self._suspects = deque(items)
         if first.strikes >= _STRIKES:
             self._suspects.popleft()
-            first.done.errback(MessageRefusedError(_told(reason)))
+            first.done.errback(MessageRefusedError(_reason(reason)))
         self._next()
 
     def drop(self) -> None:
@@ -128,7 +128,7 @@ class Sender:
         item.sent = None
         if isinstance(error, BrokerError):
             self._named = error
-            item.done.errback(MessageRefusedError(_told(error)))
+            item.done.errback(MessageRefusedError(_reason(error)))
         elif isinstance(error, LocalProtocolError):
             item.done.errback(MessageRefusedError(str(error)))
         else:
@@ -141,6 +141,6 @@ class Sender:
             self._start(self._suspects.popleft())
 
 
-def _told(error: BrokerError) -> str:
+def _reason(error: BrokerError) -> str:
     body = error.body[:300].decode("utf-8", "replace").strip().partition("\n")[0]
     return f"{error.message}: {body}" if body and body != error.message else error.message

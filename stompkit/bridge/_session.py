@@ -32,7 +32,7 @@ _log: Final = Logger()
 _GOODBYE_S: Final = 5.0
 #: Headers of a dead letter: the reason of the refusal, and the intended destination.
 _REASON: Final = "stompkit-bridge-refused"
-_MEANT_FOR: Final = "stompkit-bridge-destination"
+_DESTINATION: Final = "stompkit-bridge-destination"
 
 
 class ClientMaker(Protocol):
@@ -110,7 +110,7 @@ class Session:
         if self._sender.count and self._to.is_connected:
             idle: Deferred[None] = Deferred()
             self._idle = idle
-            call = self._clock.callLater(timeout_s, self._tell_idle)
+            call = self._clock.callLater(timeout_s, self._notify_idle)
             await idle
             if call.active():
                 call.cancel()
@@ -167,7 +167,7 @@ class Session:
         else:
             self._end.errback(error)
 
-    def _tell_idle(self) -> None:
+    def _notify_idle(self) -> None:
         idle, self._idle = self._idle, None
         if idle is not None:
             idle.callback(None)
@@ -323,7 +323,7 @@ class Session:
         for follower in self._followers.pop(name, ()):
             follower.callback(None)
         if not self._sender.count:
-            self._tell_idle()
+            self._notify_idle()
 
     async def _refused(self, to: str, headers: dict[str, str], body: bytes, reason: str) -> None:
         """Send a message to the dead letters, or stop the route."""
@@ -335,7 +335,7 @@ class Session:
                 " (refused), and start the bridge again"
             )
         hops = hops_of(headers)[:-1]
-        more = {_REASON: reason[:500], _MEANT_FOR: to} | ({HOPS: ",".join(hops)} if hops else {})
+        more = {_REASON: reason[:500], _DESTINATION: to} | ({HOPS: ",".join(hops)} if hops else {})
         kept = {each: value for each, value in headers.items() if each != HOPS} | more
         place = spelled(leg.refused, leg.source.prefixes)
         await self._source.connect()

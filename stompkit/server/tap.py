@@ -203,19 +203,19 @@ class Options(UsageOptions, AuthOptionMixin):
 
     def _overrides(self) -> dict[str, Any]:
         """Return the options as tables of the settings file."""
-        said: list[Tables] = []
+        given: list[Tables] = []
         for option, tables in _TABLES.items():
             if self[option] is not None:
                 try:
-                    said.append(tables(self[option]))
+                    given.append(tables(self[option]))
                 except ValueError as error:
                     raise UsageError(f"--{option} {error}") from None
         if self["endpoints"]:
-            said.append({"listen": [{"endpoint": each} for each in self["endpoints"]]})
+            given.append({"listen": [{"endpoint": each} for each in self["endpoints"]]})
         if self["admin"]:
-            said.append({"admin": {"endpoints": self["admin"]}})
+            given.append({"admin": {"endpoints": self["admin"]}})
         if self["websockets"]:
-            said.append(
+            given.append(
                 {
                     "websocket": [
                         {"endpoint": each, "allow_origins": self["origins"]}
@@ -228,16 +228,16 @@ class Options(UsageOptions, AuthOptionMixin):
                 "--allow-origin goes with --websocket; for one of the file set allow_origins there"
             )
         if self["beanstalks"]:
-            said.append({"beanstalk": {"endpoints": self["beanstalks"]}})
+            given.append({"beanstalk": {"endpoints": self["beanstalks"]}})
         if self["checkers"]:
-            said.append({"auth": {"checkers": self["checkers"]}})
+            given.append({"auth": {"checkers": self["checkers"]}})
         if self["anonymous"]:
-            said.append({"auth": {"anonymous": True}})
+            given.append({"auth": {"anonymous": True}})
         if self["no-throttle"]:
-            said.append({"auth": {"throttle": {"enabled": False}}})
+            given.append({"auth": {"throttle": {"enabled": False}}})
         if self["log-frames"]:
-            said.append({"log": {"frames": True}})
-        return reduce(merged, said, {})
+            given.append({"log": {"frames": True}})
+        return reduce(merged, given, {})
 
 
 def _positive(text: str) -> int:

@@ -24,7 +24,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from stompkit._commands.spool.command import main
-from stompkit._commands.spool.maintenance import Care
+from stompkit._commands.spool.maintenance import Maintenance
 from stompkit._commands.spool.metrics import Appends, SpoolMetrics
 from stompkit._commands.spool.options import SpoolUsageError, age, brokers, size
 from stompkit.replication.model.frames import Packet
@@ -476,7 +476,7 @@ def test_old_messages_are_removed_but_not_those_that_a_reader_needs(spool: Path)
     now_s = [0.0]
     register(spool, "shop", (4,))
     with SpoolWriter(spool) as writer:
-        care = Care(
+        maintenance = Maintenance(
             writer,
             max_age_s=60.0,
             max_bytes=None,
@@ -484,13 +484,13 @@ def test_old_messages_are_removed_but_not_those_that_a_reader_needs(spool: Path)
             form=None,
             clock=lambda: now_s[0],
         )
-        care.take()
+        maintenance.run_if_due()
         assert SpoolReader(spool).floor() == (3,)
         progress(spool, "shop", (10,))
-        care.take()
+        maintenance.run_if_due()
         assert SpoolReader(spool).floor() == (3,), "it is not looked at all the time"
         now_s[0] = 100.0
-        care.take()
+        maintenance.run_if_due()
         assert SpoolReader(spool).floor() == (9,)
         assert writer.append([record(10)]) == 1
 
@@ -498,7 +498,9 @@ def test_old_messages_are_removed_but_not_those_that_a_reader_needs(spool: Path)
 def test_what_is_complete_is_sealed(run: Run, spool: Path) -> None:
     pytest.importorskip("pyarrow")
     with SpoolWriter(spool) as writer:
-        Care(writer, max_age_s=None, max_bytes=None, readers_expire_s=None, form="arrow").take()
+        Maintenance(
+            writer, max_age_s=None, max_bytes=None, readers_expire_s=None, form="arrow"
+        ).run_if_due()
     assert len(list((spool / "p0").glob("*.arrow"))) == 3
     assert len(run("show", spool, "--json")[1].splitlines()) == 10
     assert run("verify", spool)[0] == 0

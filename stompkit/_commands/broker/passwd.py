@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
             if len(lines) == len(before):
                 raise _RefusedError(f"{options.file} has no user {options.user}")
         else:
-            passcode = _asked_for(options.user)
+            passcode = _prompted(options.user)
             groups = ",".join(options.group)
             lines.append(f"{options.user}:{hash_passcode(passcode)}:{groups}".removesuffix(":"))
         _write(options.file, lines)
@@ -100,7 +100,7 @@ def _without(lines: Iterable[str], user: str) -> list[str]:
     return [line for line in lines if line.strip().partition(":")[0] != user]
 
 
-def _asked_for(user: str) -> str:
+def _prompted(user: str) -> str:
     if sys.stdin.isatty():
         passcode = getpass.getpass(f"Passcode of {user}: ")
         if getpass.getpass("The same again: ") != passcode:

@@ -97,13 +97,13 @@ def main(arguments: list[str]) -> int:
     try:
         options.parseOptions(arguments)  # type: ignore[no-untyped-call]  # Twisted's
     except UsageError as error:
-        return _said(error, _USAGE)
+        return _report(error, _USAGE)
     except SystemExit as end:
-        return 0 if end.code in (None, 0) else _said(end, 1)
+        return 0 if end.code in (None, 0) else _report(end, 1)
     return _serve(options)
 
 
-def _said(reason: object, status: int) -> int:
+def _report(reason: object, status: int) -> int:
     """Print a reason, line by line."""
     for line in str(reason).splitlines():
         print(f"stompkit serve: {line.removeprefix('stompkit: ')}", file=sys.stderr)
@@ -120,7 +120,7 @@ def _serve(options: Options) -> int:
         service.lifecycle.when_listening = lambda: _greet(service, sys.stdout)
         service.startService()
     except SystemExit as end:
-        return _said(end, 1)
+        return _report(end, 1)
     if service.lifecycle.trouble is not None:
         print(f"stompkit serve: not ready: {service.lifecycle.trouble}", file=sys.stderr)
     reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
@@ -144,11 +144,11 @@ def _begin_log(options: Options) -> None:
 def _greet(service: BrokerService, to: TextIO) -> None:
     """Print the broker's addresses and the location of the messages."""
     lifecycle = service.lifecycle
-    said = lifecycle.announcement()
+    announced = lifecycle.announcement()
     for name, what in _SPOKEN.items():
-        for place in cast("Sequence[Mapping[str, Any]]", said.get(name, ())):
+        for place in cast("Sequence[Mapping[str, Any]]", announced.get(name, ())):
             print(f"{what + ':':<11} {_address(place)}", file=to)
-    consoles = cast("Sequence[Mapping[str, Any]]", said.get("admin", ()))
+    consoles = cast("Sequence[Mapping[str, Any]]", announced.get("admin", ()))
     for place, endpoint in zip(consoles, lifecycle.settings.admin.endpoints, strict=True):
         print(f"{'console:':<11} {_url(place, endpoint)}", file=to)
     store = lifecycle.settings.store

@@ -53,7 +53,7 @@ class _Progress:
 
     def __init__(self, what: str) -> None:
         """Start without output."""
-        self._what = what
+        self._description = what
         self._is_shown = sys.stderr.isatty()
         self._percent = -1
 
@@ -62,7 +62,7 @@ class _Progress:
         percent = 100 * done // total if total else 100
         if self._is_shown and percent != self._percent:
             self._percent = percent
-            text = f"\r{self._what} {done:,} of {total:,} messages, {percent} %"
+            text = f"\r{self._description} {done:,} of {total:,} messages, {percent} %"
             print(text, end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
@@ -137,8 +137,8 @@ def _check(options: argparse.Namespace) -> int:
 def _compact(options: argparse.Namespace) -> int:
     before, after = compact(Path(options.directory))
     if options.json:
-        told = {"file": options.directory, "octets_before": before, "octets_after": after}
-        print(json_line(told))
+        result = {"file": options.directory, "octets_before": before, "octets_after": after}
+        print(json_line(result))
     else:
         print(f"{options.directory}: {before:,} octets before, {after:,} after")
     return 0

@@ -94,7 +94,7 @@ class _Sender:
         if session.signal is not None and isinstance(self._error, ClientClosedError | None):
             raise InterruptedSessionError(session.signal)
         if self._error is not None:
-            self._tell(self._error)
+            self._report(self._error)
             return 1
         return 0
 
@@ -102,12 +102,12 @@ class _Sender:
         """Limit the wait for the receipts of sent messages."""
         session.reactor.callLater(_END_S, session.client.disconnect, timeout_s=0.1)
 
-    def _tell(self, error: BaseException) -> None:
+    def _report(self, error: BaseException) -> None:
         reason = reason_of(error, self._broker)
         print(f"stompkit send: {reason}", file=sys.stderr)
         if self._sent > 1:
-            told = f"{self._confirmed:,} of {self._sent:,} messages were confirmed"
-            print(f"stompkit send: {told}", file=sys.stderr)
+            summary = f"{self._confirmed:,} of {self._sent:,} messages were confirmed"
+            print(f"stompkit send: {summary}", file=sys.stderr)
 
     async def _send_each(self, session: Session) -> None:
         window = DeferredSemaphore(self._options.window)
@@ -215,12 +215,12 @@ class _Sender:
         self._progress.end()
         took = time.monotonic() - self._began
         if self._options.json:
-            told = {
+            summary = {
                 "sent": self._sent,
                 "confirmed": self._confirmed if self._options.receipts else None,
                 "seconds": round(took, 3),
             }
-            print(json.dumps(told))
+            print(json.dumps(summary))
 
 
 class _Pace:

@@ -91,7 +91,7 @@ def main(arguments: list[str]) -> int:
         limit=options.limit,
         selector=options.selector,
     )
-    _tell(done, as_json=options.json)
+    _report(done, as_json=options.json)
     return status
 
 
@@ -105,9 +105,9 @@ def _move(admin: Admin, options: argparse.Namespace) -> int:
         selector=options.selector,
         **{"from": options.source},
     )
-    _tell(answer["moved"], as_json=options.json)
+    _report(answer["moved"], as_json=options.json)
     return 0
 
 
-def _tell(done: int, *, as_json: bool) -> None:
+def _report(done: int, *, as_json: bool) -> None:
     print(json.dumps({"moved": done}) if as_json else f"{amount(done, 'message')} moved")

@@ -66,7 +66,7 @@ class _Work:
         self._progress = Progress(what, limit)
         self._limit = limit
         self._headers = {} if selector is None else {"selector": selector}
-        self._begun = self._running = 0
+        self._started = self._running = 0
         self._last = 0.0
         self._over: Deferred[None] = Deferred()
         #: Number of processed messages.
@@ -102,9 +102,9 @@ class _Work:
                 raise ended.reason from None
             if self._over.called:
                 return
-            if self._begun == self._limit:
+            if self._started == self._limit:
                 continue  # the broker takes it back when the connection ends
-            self._begun += 1
+            self._started += 1
             self._running += 1
             # The next messages proceed while this one is confirmed: the prefetch limits them.
             dealing = Deferred.fromCoroutine(self._deal_with(session, message))
@@ -119,7 +119,7 @@ class _Work:
             self._running -= 1
             self._last = time.monotonic()
         if not is_settled:  # the connection was lost, and it is redelivered
-            self._begun -= 1
+            self._started -= 1
             return
         self.done += 1
         self._progress(self.done)

@@ -76,7 +76,7 @@ def main(arguments: list[str]) -> int:
     from stompkit._commands.queues.moving import purge
 
     status, done = purge(broker, options.destination, options.quiet_time)
-    _tell(done, as_json=options.json)
+    _report(done, as_json=options.json)
     return status
 
 
@@ -88,9 +88,9 @@ def _purge(admin: Admin, options: argparse.Namespace) -> int:
     if not confirmed("purge", question, yes=options.yes):
         return 1
     answer = admin.post("/api/v1/purge", host=host, name=options.destination)
-    _tell(answer["purged"], as_json=options.json)
+    _report(answer["purged"], as_json=options.json)
     return 0
 
 
-def _tell(done: int, *, as_json: bool) -> None:
+def _report(done: int, *, as_json: bool) -> None:
     print(json.dumps({"purged": done}) if as_json else f"{amount(done, 'message')} removed")

@@ -100,9 +100,9 @@ def change_lines(changes: Iterable[RowChange]) -> Iterator[str]:
         yield f"{shown(change.name)} {shown_key(change.key)}  {change.action}"
         before, after = (_members(change, side) for side in (change.before, change.after))
         for name in {**before, **after}:
-            was, now = (_told(side, name) for side in (before, after))
-            told = f"{was} -> {now}" if change.action == "update" else now if after else was
-            yield f"  {shown(name)}: {told}"
+            was, now = (_shown(side, name) for side in (before, after))
+            line = f"{was} -> {now}" if change.action == "update" else now if after else was
+            yield f"  {shown(name)}: {line}"
 
 
 def _members(change: RowChange, side: Mapping[str, Value] | None) -> dict[str, Value]:
@@ -115,7 +115,7 @@ def _members(change: RowChange, side: Mapping[str, Value] | None) -> dict[str, V
     return as_members(change.name, columns)
 
 
-def _told(side: Mapping[str, Value], name: str) -> str:
+def _shown(side: Mapping[str, Value], name: str) -> str:
     return shown_value(side[name]) if name in side else "(none)"
 
 

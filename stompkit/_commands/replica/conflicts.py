@@ -50,7 +50,7 @@ def conflict_lines(rows: Sequence[RowInConflict], author_of: Callable[[str], str
             (
                 "" if place else _name(row.table, conflict.column),
                 f"loser {place}" if place else "winner",
-                _told(row.table, conflict.column, version.value),
+                _shown(row.table, conflict.column, version.value),
                 _changeset(version),
                 when(seconds_of(version.stamp.hlc)),
                 shown(author_of(_changeset(version))),
@@ -68,7 +68,7 @@ def _name(table: str, column: str) -> str:
     return shown(name)
 
 
-def _told(table: str, column: str, value: Value) -> str:
+def _shown(table: str, column: str, value: Value) -> str:
     """Return a version of a column, or of the existence of the row, as text."""
     if not column:
         return "(deleted)" if value is None else shown_row(as_members(table, value)) or "(there)"

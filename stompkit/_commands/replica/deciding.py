@@ -16,7 +16,7 @@ from stompkit._commands.replica.writing import (
     add_author,
     add_values,
     assigned,
-    tell_changeset,
+    print_changeset,
     writable,
 )
 from stompkit.replica import Replica, RevisionError
@@ -78,7 +78,7 @@ def _resolve(options: argparse.Namespace) -> int:
         except LookupError as problem:
             print(f"stompkit replica resolve: {problem.args[0]}", file=sys.stderr)
             return 1
-    return tell_changeset(made)
+    return print_changeset(made)
 
 
 def _resolve_arguments(parser: argparse.ArgumentParser) -> None:

@@ -90,8 +90,8 @@ def _keygen(options: argparse.Namespace) -> int:
     try:
         print(generate_key(options.file))
     except FileExistsError:
-        told = f"{options.file} is there already: --public prints its public key"
-        print(f"stompkit replica keygen: {told}", file=sys.stderr)
+        reason = f"{options.file} is there already: --public prints its public key"
+        print(f"stompkit replica keygen: {reason}", file=sys.stderr)
         return 1
     return 0
 

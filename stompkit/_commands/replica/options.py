@@ -142,11 +142,11 @@ def setup_of(options: argparse.Namespace) -> Setup:
         found["trusted_keys"] = {**others, **dict(given["trust"])}
     relays = found.get("relays")
     listed = relays if isinstance(relays, list) else []
-    for said in (found, *(each for each in listed if isinstance(each, dict))):
-        for name in {"db", "replication_hosts"} & said.keys():
-            if isinstance(said[name], str):
-                said[name] = _looked_up(name, said[name])
-                given.setdefault("secrets", []).append(said[name])
+    for table in (found, *(each for each in listed if isinstance(each, dict))):
+        for name in {"db", "replication_hosts"} & table.keys():
+            if isinstance(table[name], str):
+                table[name] = _resolved(name, table[name])
+                given.setdefault("secrets", []).append(table[name])
     own: dict[str, Any] = {name: found.pop(name) for name in _OWN if name in found}
     if not isinstance(own.get("db"), str):
         raise ReplicaUsageError(
@@ -191,9 +191,9 @@ def _file(path: Path) -> dict[str, Any]:
         raise ReplicaUsageError(str(error)) from None
 
 
-def _looked_up(name: str, said: str) -> str:
+def _resolved(name: str, text: str) -> str:
     try:
-        return resolve(said)
+        return resolve(text)
     except SecretError as error:
         raise ReplicaUsageError(f"--{name.replace('_', '-')}: {error}") from None
 

@@ -37,8 +37,8 @@ def _status(options: argparse.Namespace) -> int:
     faults = health(status, max_lag_s=options.max_lag, needs_broker=False)
     if options.json:
         channels = [channel for channel, _ in status.channels]
-        told = {**msgspec.to_builtins(status), "channels": channels, "faults": faults}
-        print(as_json(told))
+        document = {**msgspec.to_builtins(status), "channels": channels, "faults": faults}
+        print(as_json(document))
     else:
         print_lines(status_lines(status, now=time.time(), faults=faults))
     return 1 if faults else 0
@@ -109,12 +109,12 @@ def _whole(status: Status) -> Status:
 
 def _saved_status(path: Path) -> Status:
     try:
-        said = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-        channels = [(channel, True) for channel in said.get("channels", ())]
-        return msgspec.convert({**said, "channels": channels}, Status)
+        document = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        channels = [(channel, True) for channel in document.get("channels", ())]
+        return msgspec.convert({**document, "channels": channels}, Status)
     except (OSError, msgspec.DecodeError) as error:
-        told = getattr(error, "strerror", None) or error
-        raise ReplicaUsageError(f"--status {path}: {told}; it is of `status --json`") from None
+        reason = getattr(error, "strerror", None) or error
+        raise ReplicaUsageError(f"--status {path}: {reason}; it is of `status --json`") from None
 
 
 def _picture_arguments(parser: argparse.ArgumentParser) -> None:

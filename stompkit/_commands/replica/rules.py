@@ -43,11 +43,11 @@ _NAMED: Final[Mapping[str, Callable[[], Rule]]] = {
 _PRIORITY: Final = "origin-priority"
 
 
-def rules_of(said: object) -> Rules:
+def rules_of(given: object) -> Rules:
     """Return the rules of a file; raises :class:`RuleError`."""
-    if isinstance(said, str):
-        return _imported(said)
-    found = _mapping("rules", said, ("default", "on_delete", "tables"))
+    if isinstance(given, str):
+        return _imported(given)
+    found = _mapping("rules", given, ("default", "on_delete", "tables"))
     tables = _mapping("rules.tables", found.pop("tables", {}))
     return Rules(
         **_choices("rules", found),
@@ -55,8 +55,8 @@ def rules_of(said: object) -> Rules:
     )
 
 
-def _of_table(place: str, said: object) -> TableRules:
-    found = _mapping(place, said, ("default", "on_delete", "columns"))
+def _of_table(place: str, given: object) -> TableRules:
+    found = _mapping(place, given, ("default", "on_delete", "columns"))
     columns = _mapping(f"{place}.columns", found.pop("columns", {}))
     return TableRules(
         **_choices(place, found),
@@ -70,37 +70,39 @@ def _choices(place: str, found: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _mapping(place: str, said: object, known: tuple[str, ...] = ()) -> dict[str, Any]:
-    if not isinstance(said, Mapping):
+def _mapping(place: str, given: object, known: tuple[str, ...] = ()) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
         raise RuleError(f"{place} is a table of the file")
-    for name in said:
+    for name in given:
         if known and name not in known:
             raise RuleError(f"{place} has {', '.join(known)}, and not {name!r}")
-    return dict(said)
+    return dict(given)
 
 
-def _rule(place: str, said: object) -> Rule:
-    if isinstance(said, str):
-        name, *branches = said.split() or [""]
+def _rule(place: str, given: object) -> Rule:
+    if isinstance(given, str):
+        name, *branches = given.split() or [""]
         if name in _NAMED and not branches:
             return _NAMED[name]()
         if name == _PRIORITY:
             return origin_priority(*branches)
-    raise RuleError(f"{place} is one of {', '.join(_NAMED)} or '{_PRIORITY} A B', and not {said!r}")
+    raise RuleError(
+        f"{place} is one of {', '.join(_NAMED)} or '{_PRIORITY} A B', and not {given!r}"
+    )
 
 
-def _imported(said: str) -> Rules:
-    module, found, name = said.partition(":")
+def _imported(given: str) -> Rules:
+    module, found, name = given.partition(":")
     if not found or not name:
-        raise RuleError(f"rules = {said!r}: it is MODULE:NAME, or a table of the file")
+        raise RuleError(f"rules = {given!r}: it is MODULE:NAME, or a table of the file")
     # The import path of a command lacks the working directory, which users expect.
     sys.path.insert(0, "")
     try:
         rules = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise RuleError(f"rules = {said!r}: {error}") from None
+        raise RuleError(f"rules = {given!r}: {error}") from None
     finally:
         sys.path.remove("")
     if not isinstance(rules, Rules):
-        raise RuleError(f"rules = {said!r} is a {type(rules).__name__}, and no Rules")
+        raise RuleError(f"rules = {given!r} is a {type(rules).__name__}, and no Rules")
     return rules

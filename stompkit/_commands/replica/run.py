@@ -25,7 +25,7 @@ __all__ = ["COMMANDS"]
 #: Poll interval in seconds while checking that the replica runs, or with --once is done.
 _LOOK_S: Final = 0.2
 #: Interval of status reports in seconds.
-_TELL_S: Final = 5.0
+_REPORT_S: Final = 5.0
 #: Delay in seconds before a missing connection is reported.
 _PATIENCE_S: Final = 3.0
 
@@ -51,22 +51,22 @@ def _wait(
     replica: Replica, options: argparse.Namespace, ended: threading.Event, started: float
 ) -> int:
     """Report the status until the end; returns the exit status."""
-    teller = _Teller(options)
+    reporter = _Reporter(options)
     deadline = time.monotonic() + options.timeout
-    tell_at = 0.0
+    report_at = 0.0
     while replica.is_running:
-        if options.once or time.monotonic() >= tell_at:
-            tell_at = time.monotonic() + _TELL_S
+        if options.once or time.monotonic() >= report_at:
+            report_at = time.monotonic() + _REPORT_S
             status = _status(replica)
             if status is not None:
-                teller.tell(status)
+                reporter.report(status)
             if options.once:
                 lacking = "the database is in use" if status is None else _lacking(status, started)
                 if not lacking:
                     return 0
                 if time.monotonic() > deadline:
-                    told = f"not all is exchanged after {options.timeout:g} s: {lacking}"
-                    print(f"stompkit replica run: {told}", file=sys.stderr)
+                    reason = f"not all is exchanged after {options.timeout:g} s: {lacking}"
+                    print(f"stompkit replica run: {reason}", file=sys.stderr)
                     return 1
         if ended.wait(_LOOK_S):
             break
@@ -100,7 +100,7 @@ def _lacking(status: Status, started: float) -> str:
     return ", ".join(found)
 
 
-class _Teller:
+class _Reporter:
     """Reports changes on standard error."""
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -108,9 +108,9 @@ class _Teller:
         self._options = options
         self._begun = time.monotonic()
         #: Current reported facts, each with the message for its end.
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
 
-    def tell(self, status: Status) -> None:
+    def report(self, status: Status) -> None:
         """Report facts that are new or have ended since the last call."""
         facts = {f"{status.origin} of trunk {status.trunk} runs": ""}
         for channel, is_connected in status.channels:
@@ -125,13 +125,13 @@ class _Teller:
         for fault in health(status, needs_broker=False):
             facts[f"! {shown(fault)}"] = f"over: {shown(fault)}"
         if not self._options.quiet:
-            for line, over in self._told.items():
+            for line, over in self._reported.items():
                 if line not in facts and over:
                     self._print(over)
             for line in facts:
-                if line not in self._told:
+                if line not in self._reported:
                     self._print(line)
-        self._told = facts
+        self._reported = facts
 
     def _print(self, line: str) -> None:
         print(hide(line, self._options), file=sys.stderr, flush=True)

@@ -23,9 +23,9 @@ def print_lines(lines: Iterable[str]) -> None:
         print(line)
 
 
-def as_json(told: object) -> str:
+def as_json(document: object) -> str:
     """Return data as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(told), indent=1).decode()
+    return msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
 
 
 def status_lines(status: Status, *, now: float, faults: Sequence[str] = ()) -> list[str]:
@@ -95,13 +95,13 @@ def peer_lines(status: Status, *, now: float) -> list[str]:
 
 def _peer(peer: PeerStatus, status: Status, now: float) -> tuple[str, ...]:
     channels = (status.channels[port][0] for port in peer.ports if port < len(status.channels))
-    heard = f"{duration(now - peer.heard_at)} ago" if peer.heard_at else "never"
+    received = f"{duration(now - peer.heard_at)} ago" if peer.heard_at else "never"
     mark = {"send": " (sends only)", "receive": " (receives only)"}.get(peer.direction, "")
     return (
         f"{peer.origin}{mark}",
         f"{peer.behind:,}",
         duration(peer.behind_s) if peer.behind else "",
         f"{peer.ahead:,}",
-        heard,
+        received,
         "  ".join(map(shown, channels)) or ("" if peer.ports else "relay"),
     )

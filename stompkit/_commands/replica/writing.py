@@ -17,7 +17,7 @@ from stompkit.replica.signed import SignedChangeset
 from stompkit.replica.vectors import dot_text
 from stompkit.replication.model.values import Value
 
-__all__ = ["COMMANDS", "add_author", "add_values", "assigned", "tell_changeset", "writable"]
+__all__ = ["COMMANDS", "add_author", "add_values", "assigned", "print_changeset", "writable"]
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def add_author(parser: argparse.ArgumentParser) -> None:
     add("--signing-key", default=argparse.SUPPRESS, metavar="FILE", help="as for run")
 
 
-def tell_changeset(made: object) -> int:
+def print_changeset(made: object) -> int:
     """Print the name of the new changeset, if there is one."""
     if isinstance(made, SignedChangeset):
         changeset = made.changeset
@@ -82,8 +82,8 @@ def _get(options: argparse.Namespace) -> int:
         else:
             found = documents.get(options.collection, options.id)
             if found is None:
-                told = f"there is no {shown(options.collection)} {shown(options.id)}"
-                print(f"stompkit replica get: {told}", file=sys.stderr)
+                reason = f"there is no {shown(options.collection)} {shown(options.id)}"
+                print(f"stompkit replica get: {reason}", file=sys.stderr)
                 return 1
             print(document_text(found))
     return 0
@@ -119,7 +119,7 @@ def _put(options: argparse.Namespace) -> int:
             transaction.patch(*place, members, remove=options.remove)
         else:
             transaction.put(*place, document)
-    return tell_changeset(transaction.result)
+    return print_changeset(transaction.result)
 
 
 def assigned(texts: Iterable[str]) -> dict[str, Value]:
@@ -167,7 +167,7 @@ def _delete(options: argparse.Namespace) -> int:
         replica.documents.transaction(author=setup.author, comment=options.comment) as transaction,
     ):
         transaction.delete(options.collection, options.id)
-    return tell_changeset(transaction.result)
+    return print_changeset(transaction.result)
 
 
 def _delete_arguments(parser: argparse.ArgumentParser) -> None:

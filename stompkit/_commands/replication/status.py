@@ -16,7 +16,7 @@ from stompkit.replication.jobs import JobStatus
 __all__ = ["Display", "lock_of", "print_status", "write"]
 
 #: Without a terminal, only every Nth progress line is printed.
-_TELL_EVERY: Final = 10
+_SHOW_EVERY: Final = 10
 _BAR: Final = 24
 
 
@@ -44,7 +44,7 @@ class Display:
         line = self._line(status)
         if self._is_terminal:
             print(f"\r\x1b[K{line[: _columns()]}", end="", file=sys.stderr, flush=True)
-        elif self._count % _TELL_EVERY == 0:
+        elif self._count % _SHOW_EVERY == 0:
             print(line, file=sys.stderr, flush=True)
         self._count += 1
 

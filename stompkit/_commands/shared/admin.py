@@ -96,18 +96,18 @@ class Admin:
 
     def get(self, path: str, /, **query: str | int | None) -> dict[str, Any]:
         """Send a GET request; raises :class:`AdminError`."""
-        with self._asked("GET", _with_query(path, query), None, _ANSWER_S) as response:
+        with self._response("GET", _with_query(path, query), None, _ANSWER_S) as response:
             return self._document(response)
 
     def post(self, path: str, /, **body: Any) -> dict[str, Any]:
         """Send a POST request; raises :class:`AdminError`."""
-        said = {name: value for name, value in body.items() if value is not None}
-        with self._asked("POST", path, said, _ANSWER_S) as response:
+        given = {name: value for name, value in body.items() if value is not None}
+        with self._response("POST", path, given, _ANSWER_S) as response:
             return self._document(response)
 
     def events(self, path: str, /, **query: str | int | None) -> Iterator[tuple[str, Any]]:
         """Yield the name and document of each event from now on; raises AdminError."""
-        with self._asked("GET", _with_query(path, query), None, _SILENCE_S) as response:
+        with self._response("GET", _with_query(path, query), None, _SILENCE_S) as response:
             name, data = "message", list[str]()
             for line in response:
                 text = line.decode("utf-8", "replace").rstrip("\r\n")
@@ -124,7 +124,7 @@ class Admin:
         raise AdminError(f"the broker at {self.label} has ended the connection")
 
     @contextmanager
-    def _asked(
+    def _response(
         self, method: str, path: str, body: object, timeout_s: float
     ) -> Iterator[http.client.HTTPResponse]:
         headers = {"accept": "application/json, text/event-stream", "connection": "close"}
@@ -202,8 +202,8 @@ def _decoded(text: str | bytes) -> Any:
 
 
 def _with_query(path: str, query: dict[str, str | int | None]) -> str:
-    said = {name: value for name, value in query.items() if value is not None}
-    return f"{path}?{urlencode(said)}" if said else path
+    given = {name: value for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(given)}" if given else path
 
 
 def _connections(url: str) -> Callable[[float], http.client.HTTPConnection]:

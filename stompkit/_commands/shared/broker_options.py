@@ -112,10 +112,10 @@ class Broker:
         """Return the broker of the options and the environment; raises BrokerUsageError."""
         from stompkit.link import BrokerUrl
 
-        said = options.mq or os.environ.get("STOMPKIT_URL") or _DEFAULT
+        given = options.mq or os.environ.get("STOMPKIT_URL") or _DEFAULT
         source = "--mq" if options.mq else "STOMPKIT_URL"
         try:
-            text = resolve(said)
+            text = resolve(given)
             url = BrokerUrl.parse(text if "://" in text else f"stomp://{text}")
         except ValueError as error:
             raise BrokerUsageError(f"{source}: {error}") from None

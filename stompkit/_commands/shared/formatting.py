@@ -107,19 +107,19 @@ def parse_key(text: str, columns: Sequence[str], texts: Container[str] = ()) -> 
             raise ValueError(f"{text!r} is no key: {error}") from None
         if not members:
             raise ValueError("{} is no key: it has no columns")
-        said = {each: bytes(raw).decode() for each, raw in members.items()}
+        given = {each: bytes(raw).decode() for each, raw in members.items()}
     elif found and name.isidentifier() and (not columns or name in columns):
-        said = {name: value}
+        given = {name: value}
     elif len(columns) == 1:
-        said = {columns[0]: text}
+        given = {columns[0]: text}
     elif columns:
         names = ", ".join(f'"{each}": ...' for each in columns)
         raise ValueError(f"the key has {len(columns)} columns: type it as {{{names}}}")
     else:
         raise ValueError(f"{text!r} does not say of which column it is: type it as NAME=VALUE")
-    if columns and said.keys() != set(columns):
-        raise ValueError(f"the key of the table is {', '.join(columns)}, not {', '.join(said)}")
-    return {each: _parse_of(value, is_text=each in texts) for each, value in said.items()}
+    if columns and given.keys() != set(columns):
+        raise ValueError(f"the key of the table is {', '.join(columns)}, not {', '.join(given)}")
+    return {each: _parse_of(value, is_text=each in texts) for each, value in given.items()}
 
 
 def _parse_of(text: str, *, is_text: bool) -> Value:

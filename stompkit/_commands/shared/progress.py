@@ -25,10 +25,15 @@ class Progress:
     """
 
     def __init__(
-        self, what: str, total: int | None = None, *, quiet: bool = False, unit: str = "message"
+        self,
+        description: str,
+        total: int | None = None,
+        *,
+        quiet: bool = False,
+        unit: str = "message",
     ) -> None:
-        """Start; ``what`` is the participle of the work, such as ``sent``."""
-        self._what = what
+        """Start; ``description`` is the participle of the work, such as ``sent``."""
+        self._description = description
         self._unit = unit
         self._total = total
         self._is_wanted = not quiet and sys.stderr.isatty()
@@ -45,7 +50,7 @@ class Progress:
             return
         self._next = now + _STEP_S
         self._is_shown = True
-        line = f"{self._bar(done)}{amount(done, self._unit)} {self._what}"
+        line = f"{self._bar(done)}{amount(done, self._unit)} {self._description}"
         line += f"  {done / (now - self._began):,.0f}/s"
         print(f"\r\x1b[K{line[: _columns()]}", end="", file=sys.stderr, flush=True)
 

@@ -46,12 +46,12 @@ class Session:
         self.client: Final[Client] = broker.client(reactor, connect_headers)
         #: Signal that has stopped the command, if any.
         self.signal: int | None = None
-        self._told: list[Callable[[], object]] = []
+        self._on_signal: list[Callable[[], object]] = []
         self._sleeping: set[Deferred[None]] = set()
 
     def on_signal(self, function: Callable[[], object]) -> None:
         """Call a function in the reactor's thread when a signal stops the command."""
-        self._told.append(function)
+        self._on_signal.append(function)
 
     async def sleep(self, seconds: float) -> None:
         """Sleep for a while, or until a signal."""
@@ -79,8 +79,8 @@ class Session:
         self.signal = number
         for sleeping in [*self._sleeping]:
             sleeping.callback(None)
-        if self._told:
-            for each in self._told:
+        if self._on_signal:
+            for each in self._on_signal:
                 each()
         else:
             self.client.disconnect(timeout_s=_END_S)
@@ -118,7 +118,7 @@ def run(
         done.addBoth(lambda _: session.reactor.stop())
 
     session.reactor.callWhenRunning(begin)
-    with _told_signals(session):
+    with _handling_signals(session):
         session.reactor.run(installSignalHandlers=False)
     interrupted = 128 + (session.signal or signal.SIGINT)
     if not outcome:
@@ -144,15 +144,15 @@ def reason_of(error: BaseException, broker: Broker | None = None) -> str:
     if isinstance(error, ClientClosedError) and isinstance(reason, Exception):
         return reason_of(reason, broker)
     if isinstance(error, BrokerError):
-        whom = f" of {broker.label}" if broker is not None else ""
-        said = [f"the broker{whom} " + _does(error), shown(error.message)]
+        of_broker = f" of {broker.label}" if broker is not None else ""
+        parts = [f"the broker{of_broker} " + _does(error), shown(error.message)]
         code = error.headers.get("stompkit-code")
         if code is not None:
-            said[-1] += f" ({shown(code)})"
+            parts[-1] += f" ({shown(code)})"
         body = error.body.decode("utf-8", "replace").strip()
         if body and body != error.message:
-            said.append(shown(body[:_MOST_OF_BODY]))
-        return ": ".join(said)
+            parts.append(shown(body[:_MOST_OF_BODY]))
+        return ": ".join(parts)
     if isinstance(reason, BrokerError):
         return reason_of(reason, broker)
     if isinstance(reason, Exception) and broker is not None:
@@ -165,13 +165,13 @@ def _does(error: BrokerError) -> str:
 
 
 @contextmanager
-def _told_signals(session: Session) -> Iterator[None]:
+def _handling_signals(session: Session) -> Iterator[None]:
     """Pass termination signals to the session."""
 
-    def told(number: int, frame: FrameType | None) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
         session.reactor.callFromThread(session.signalled, number)
 
-    before = {number: signal.signal(number, told) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:

@@ -14,14 +14,14 @@ from stompkit.spool.retention import retain
 if TYPE_CHECKING:
     from stompkit.spool.sealing import Form
 
-__all__ = ["Care"]
+__all__ = ["Maintenance"]
 
 _log: Final = logging.getLogger(__name__)
 #: Interval of maintenance in seconds.
 _EVERY_S: Final = 60.0
 
 
-class Care:
+class Maintenance:
     """Seals and removes segments periodically, while other threads append messages."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Care:
         self._held_up: frozenset[str] = frozenset()
         self._has_open = False
 
-    def take(self) -> None:
+    def run_if_due(self) -> None:
         """Run maintenance if it is due; failures are logged and retried."""
         if self._clock() < self._due_s:
             return
@@ -62,7 +62,7 @@ class Care:
             self._remove()
             self._seal()
         except (OSError, SpoolError) as error:
-            _log.warning("old messages could not be cared for, which is tried again: %s", error)
+            _log.warning("old messages could not be removed or sealed; retrying: %s", error)
 
     def _remove(self) -> None:
         if self._max_age_s is None and self._max_bytes is None:

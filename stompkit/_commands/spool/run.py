@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from stompkit._commands.shared.formatting import amount
-from stompkit._commands.spool.maintenance import Care
+from stompkit._commands.spool.maintenance import Maintenance
 from stompkit._commands.spool.metrics import Appends, SpoolMetrics, served
 from stompkit._commands.spool.options import SpoolUsageError, brokers
 from stompkit._common.metrics import Address
@@ -54,20 +54,20 @@ def run(options: argparse.Namespace) -> int:
             )
             for source, destinations in sources.items()
         ]
-        care = Care(
+        maintenance = Maintenance(
             writer,
             max_age_s=options.retain_age,
             max_bytes=options.retain_bytes,
             readers_expire_s=options.readers_expire,
             form=None if options.seal == "never" else options.seal,
         )
-        told = _Told(sources, options.directory, quiet=options.quiet)
+        reporter = _Reporter(sources, options.directory, quiet=options.quiet)
         metrics = SpoolMetrics(
             Path(options.directory), appends, lambda: [each.status() for each in receivers]
         )
         with served(metrics, options.metrics) as address:
-            told.metrics(address)
-            return _receive(receivers, care, told, end)
+            reporter.metrics(address)
+            return _receive(receivers, maintenance, reporter, end)
 
 
 def _refuse_durable_queues(durable: str, sources: Mapping[BrokerUrl, Sequence[str]]) -> None:
@@ -88,21 +88,23 @@ def _opened(options: argparse.Namespace) -> SpoolWriter:
         raise SpoolUsageError(str(error)) from None
 
 
-def _receive(receivers: Sequence[Receiver], care: Care, told: _Told, end: int) -> int:
+def _receive(
+    receivers: Sequence[Receiver], maintenance: Maintenance, reporter: _Reporter, end: int
+) -> int:
     """Receive until the descriptor ``end`` is readable, or a receiver has failed."""
     for receiver in receivers:
         receiver.start()
     statuses = [receiver.status() for receiver in receivers]
     while not any(status.failure for status in statuses):
-        told.show(statuses)
+        reporter.show(statuses)
         if select.select([end], [], [], _LOOK_S)[0]:
             break
-        care.take()
+        maintenance.run_if_due()
         statuses = [receiver.status() for receiver in receivers]
     for receiver in receivers:
         receiver.stop()
     failures = [error for receiver in receivers if (error := _failure(receiver)) is not None]
-    told.end([receiver.status() for receiver in receivers])
+    reporter.end([receiver.status() for receiver in receivers])
     for failure in failures:
         print(f"stompkit spool: {failure}", file=sys.stderr)
     return 1 if failures else 0
@@ -121,10 +123,10 @@ def _failure(receiver: Receiver) -> Exception | None:
 @contextmanager
 def _signalled() -> Iterator[int]:
     """Return a descriptor that becomes readable after a termination signal."""
-    end, told = os.pipe()
+    end, wake = os.pipe()
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {
-        number: signal.signal(number, lambda *_: os.write(told, b"!") and None)
+        number: signal.signal(number, lambda *_: os.write(wake, b"!") and None)
         for number in numbers
     }
     try:
@@ -133,10 +135,10 @@ def _signalled() -> Iterator[int]:
         for number, handler in before.items():
             signal.signal(number, handler)
         os.close(end)
-        os.close(told)
+        os.close(wake)
 
 
-class _Told:
+class _Reporter:
     """Progress output: one changing line on a terminal; elsewhere a line for each problem."""
 
     def __init__(

@@ -20,7 +20,7 @@ __all__ = ["show", "verify"]
 #: Number of bytes shown of a binary body.
 _SHOWN: Final = 64
 #: Number of messages between progress updates.
-_TELL_EVERY: Final = 100_000
+_REPORT_EVERY: Final = 100_000
 
 
 def show(
@@ -69,7 +69,7 @@ def _as_text(partition: int, ordinal: int, record: Record) -> str:
 
 
 def _as_json(partition: int, ordinal: int, record: Record) -> str:
-    told = {
+    fields = {
         "partition": partition,
         "ordinal": ordinal,
         "received": datetime.fromtimestamp(record.received_us / 1e6, UTC),
@@ -80,10 +80,10 @@ def _as_json(partition: int, ordinal: int, record: Record) -> str:
         "headers": dict(record.headers),
     }
     try:
-        told["body"] = record.body.decode()
+        fields["body"] = record.body.decode()
     except UnicodeDecodeError:
-        told["body_base64"] = b64encode(record.body).decode()
-    return msgspec.json.encode(told).decode()
+        fields["body_base64"] = b64encode(record.body).decode()
+    return msgspec.json.encode(fields).decode()
 
 
 def verify(directory: str) -> int:
@@ -98,7 +98,7 @@ def verify(directory: str) -> int:
         floor, head = reader.floor()[partition], reader.head()[partition]
         try:
             for block in reader.blocks(partition, floor, head):
-                if total // _TELL_EVERY < (total + block.count) // _TELL_EVERY:
+                if total // _REPORT_EVERY < (total + block.count) // _REPORT_EVERY:
                     _progress(total)
                 total += block.count
         except BrokenSpoolError as error:

@@ -16,8 +16,8 @@ from stompkit.spool import DataLostError, SpoolReader, is_in_use
 from stompkit.spool.readers import Reader, forget, listed
 
 __all__ = [
-    "PartitionTold",
-    "ReaderTold",
+    "PartitionStatus",
+    "ReaderStatus",
     "forget_reader",
     "partitions_of",
     "print_readers",
@@ -28,7 +28,7 @@ __all__ = [
 _MIB: Final = 1 << 20
 
 
-class ReaderTold(msgspec.Struct, frozen=True):
+class ReaderStatus(msgspec.Struct, frozen=True):
     """The progress of a reader."""
 
     name: str
@@ -41,7 +41,7 @@ class ReaderTold(msgspec.Struct, frozen=True):
     """Number of messages that were removed unread."""
 
 
-class PartitionTold(msgspec.Struct, frozen=True):
+class PartitionStatus(msgspec.Struct, frozen=True):
     """The contents of a partition."""
 
     floor: int
@@ -51,22 +51,22 @@ class PartitionTold(msgspec.Struct, frozen=True):
     """Time of receipt of the oldest message, in seconds since 1970."""
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _Status(msgspec.Struct, frozen=True):
     """The status of a spool."""
 
     id: str
     is_receiving: bool
     messages: int
     octets: int
-    partitions: list[PartitionTold]
-    readers: list[ReaderTold]
+    partitions: list[PartitionStatus]
+    readers: list[ReaderStatus]
 
 
 def print_status(directory: str, *, as_json: bool) -> int:
     """Print the status; raises :class:`~stompkit.spool.SpoolError`."""
     reader = SpoolReader(Path(directory))
     partitions = partitions_of(reader)
-    told = _Told(
+    status = _Status(
         id=reader.id,
         is_receiving=is_in_use(directory),
         messages=sum(each.head - each.floor for each in partitions),
@@ -75,11 +75,11 @@ def print_status(directory: str, *, as_json: bool) -> int:
         readers=readers_of(Path(directory), reader),
     )
     if as_json:
-        print(_json(told))
+        print(_json(status))
         return 0
-    state = "a process receives" if told.is_receiving else "nobody receives"
-    print(f"{directory}  {told.id}  {state}")
-    print(f"  {amount(told.messages, 'message')}, {told.octets / _MIB:,.1f} MiB")
+    state = "a process receives" if status.is_receiving else "nobody receives"
+    print(f"{directory}  {status.id}  {state}")
+    print(f"  {amount(status.messages, 'message')}, {status.octets / _MIB:,.1f} MiB")
     rows = [("partition", "floor", "head", "MiB", "oldest")]
     rows += (
         (
@@ -89,10 +89,10 @@ def print_status(directory: str, *, as_json: bool) -> int:
             f"{each.octets / _MIB:,.1f}",
             "" if each.oldest_s is None else f"{duration(time.time() - each.oldest_s)} ago",
         )
-        for number, each in enumerate(told.partitions)
+        for number, each in enumerate(status.partitions)
     )
     _print_table(rows, right=(1, 2, 3))
-    _print_readers(told.readers)
+    _print_readers(status.readers)
     return 0
 
 
@@ -119,10 +119,10 @@ def forget_reader(directory: str, name: str) -> int:
     return 0
 
 
-def partitions_of(reader: SpoolReader) -> list[PartitionTold]:
+def partitions_of(reader: SpoolReader) -> list[PartitionStatus]:
     """Return the contents of the partitions of a spool."""
     return [
-        PartitionTold(
+        PartitionStatus(
             floor=floor,
             head=head,
             octets=reader.size(number, floor, head),
@@ -132,12 +132,14 @@ def partitions_of(reader: SpoolReader) -> list[PartitionTold]:
     ]
 
 
-def readers_of(directory: Path, reader: SpoolReader) -> list[ReaderTold]:
+def readers_of(directory: Path, reader: SpoolReader) -> list[ReaderStatus]:
     """Return the progress of the registered readers; ``reader`` is of the same spool."""
-    return [_told_of(reader, name, found) for name, found in sorted(listed(directory).items())]
+    return [
+        _reader_status(reader, name, found) for name, found in sorted(listed(directory).items())
+    ]
 
 
-def _told_of(reader: SpoolReader, name: str, found: Reader) -> ReaderTold:
+def _reader_status(reader: SpoolReader, name: str, found: Reader) -> ReaderStatus:
     now = time.time()
     lag = lost = 0
     oldest_s = now
@@ -148,7 +150,7 @@ def _told_of(reader: SpoolReader, name: str, found: Reader) -> ReaderTold:
         lost += max(floor - position, 0)
         received_s = _received_s(reader, number, max(position, floor), head)
         oldest_s = min(oldest_s, now if received_s is None else received_s)
-    return ReaderTold(name, found.positions, found.updated_s, lag, now - oldest_s, lost)
+    return ReaderStatus(name, found.positions, found.updated_s, lag, now - oldest_s, lost)
 
 
 def _received_s(reader: SpoolReader, partition: int, ordinal: int, head: int) -> float | None:
@@ -159,7 +161,7 @@ def _received_s(reader: SpoolReader, partition: int, ordinal: int, head: int) ->
     return None
 
 
-def _print_readers(found: Sequence[ReaderTold]) -> None:
+def _print_readers(found: Sequence[ReaderStatus]) -> None:
     if not found:
         print("  no reader is registered: what is read is not kept for anybody")
         return
@@ -177,5 +179,5 @@ def _print_table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> No
         print(f"  {line}")
 
 
-def _json(told: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(told), indent=1).decode()
+def _json(status: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(status), indent=1).decode()

@@ -93,8 +93,8 @@ def _outline(words: tuple[str, ...], text: str, parser: argparse.ArgumentParser)
 def _option(action: argparse.Action) -> Option:
     metavar = ""
     if action.nargs != 0:
-        said = action.metavar
-        metavar = said if isinstance(said, str) else " ".join(said or ()) or action.dest.upper()
+        words = action.metavar
+        metavar = words if isinstance(words, str) else " ".join(words or ()) or action.dest.upper()
     return Option(
         tuple(sorted(action.option_strings, key=len, reverse=True)),
         "" if action.help in (None, argparse.SUPPRESS) else str(action.help).replace("%%", "%"),

@@ -78,7 +78,7 @@ def main(arguments: list[str]) -> int:
             except _UnwellError as error:
                 problems.append((host, str(error)))
             else:
-                _tell(host, answer, options)
+                _report(host, answer, options)
                 return 0
         if time.monotonic() >= deadline:
             break
@@ -137,7 +137,7 @@ def _url(target: str) -> BrokerUrl:
     return BrokerUrl.parse(target if "://" in target else f"stomp://{target}")
 
 
-def _tell(host: str, answer: _Answer, options: argparse.Namespace) -> None:
+def _report(host: str, answer: _Answer, options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps({"host": host, "answers": True, **answer._asdict()}))
     elif not options.quiet:
@@ -155,9 +155,9 @@ def _ask(host: str, url: BrokerUrl, options: argparse.Namespace) -> _Answer:
         with _connected(name.strip("[]"), int(port), url, begin + options.timeout) as peer:
             vhost = url.virtual_host or os.environ.get("STOMPKIT_VHOST")
             headers = {"accept-version": "1.0,1.1,1.2", "host": vhost or name}
-            said = os.environ.get("STOMPKIT_LOGIN") or None
-            login, passcode = url.login or said, url.passcode
-            if passcode is None and said in (None, login):
+            given = os.environ.get("STOMPKIT_LOGIN") or None
+            login, passcode = url.login or given, url.passcode
+            if passcode is None and given in (None, login):
                 # The passcode belongs to another user.
                 passcode = os.environ.get("STOMPKIT_PASSCODE") or None
             if login is not None:
@@ -171,12 +171,12 @@ def _ask(host: str, url: BrokerUrl, options: argparse.Namespace) -> _Answer:
             round_trip_s = None if destination is None else _round_trip(peer, destination)
             peer.request("DISCONNECT", {})
     except (OSError, ProtocolError) as error:
-        raise _UnwellError(_said(error)) from error
+        raise _UnwellError(_reason(error)) from error
     server = connected.headers.get("server", "")
     return _Answer(server, str(peer.session.version), connected_s, round_trip_s)
 
 
-def _said(error: OSError | ProtocolError) -> str:
+def _reason(error: OSError | ProtocolError) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):

@@ -142,8 +142,8 @@ def _environment(broker: RunningBroker) -> dict[str, str]:
         "LOGIN": broker.login,
         "PASSCODE": broker.passcode,
     }
-    said = {f"STOMPKIT_{name}": value for name, value in settings.items() if value is not None}
-    return {**os.environ, **said}
+    variables = {f"STOMPKIT_{name}": value for name, value in settings.items() if value is not None}
+    return {**os.environ, **variables}
 
 
 def _keep(broker: RunningBroker, options: argparse.Namespace) -> None:

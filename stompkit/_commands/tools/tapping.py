@@ -147,8 +147,8 @@ class _Printed(FrameLog):
     def closed(self, connection: int, reason: str = "", *, by: Any = None) -> None:
         """Report the end of a connection."""
         super().closed(connection, reason, by=by)
-        whom = f" by the {by}" if by is not None else ""
-        self._note(f"#{connection} closed{whom}" + f": {reason}" * bool(reason), connection)
+        by_whom = f" by the {by}" if by is not None else ""
+        self._note(f"#{connection} closed{by_whom}" + f": {reason}" * bool(reason), connection)
 
     def undecodable(self, direction: Direction, connection: int, octets: bytes) -> None:
         """Report once that the following bytes are not STOMP."""

@@ -149,7 +149,7 @@ def _sweep(
         target.holds += 1
     done: Deferred[_T] = Deferred()
 
-    def told(outcome: Outcome) -> None:
+    def report(outcome: Outcome) -> None:
         busy.difference_update(concerned)
         if target is not None:
             target.holds -= 1
@@ -163,7 +163,7 @@ def _sweep(
         except AdminError as problem:
             done.errback(problem)
 
-    Sweep(queue, selection, act, told).start()
+    Sweep(queue, selection, act, report).start()
     return done
 
 

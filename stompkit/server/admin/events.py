@@ -82,15 +82,15 @@ class Streams:
         request.notifyFinish().addBoth(lambda _: self._ended(stream))
         request.registerProducer(stream, True)
         if not self._streams:
-            self._context.statistics.watchers.append(self._tell)
+            self._context.statistics.watchers.append(self._notify)
         self._streams[stream] = None
         self._watch()
-        stream.tell()
+        stream.notify()
 
     def _ended(self, stream: _Stream) -> None:
         self._streams.pop(stream, None)
-        if not self._streams and self._tell in self._context.statistics.watchers:
-            self._context.statistics.watchers.remove(self._tell)
+        if not self._streams and self._notify in self._context.statistics.watchers:
+            self._context.statistics.watchers.remove(self._notify)
         self._watch()
 
     def _watch(self) -> None:
@@ -106,11 +106,11 @@ class Streams:
             if stream.wants(peer, frame):
                 if made is None:
                     made = _frame_shape(direction, peer, frame)
-                stream.tell_frame(made)
+                stream.notify_frame(made)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for stream in list(self._streams):
-            stream.tell()
+            stream.notify()
 
     def close(self) -> None:
         """End all streams."""
@@ -138,7 +138,7 @@ class _Stream:
         self._frames = 0
         self._dropped = 0
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Send the changes since the last time."""
         if self._is_paused or self._is_over:
             return
@@ -177,7 +177,7 @@ class _Stream:
             "destination", ""
         )
 
-    def tell_frame(self, frame: FrameShape) -> None:
+    def notify_frame(self, frame: FrameShape) -> None:
         """Send a frame, or count it as dropped if there are too many."""
         if self._is_paused or self._frames >= self._most_frames:
             self._dropped += 1

@@ -56,9 +56,9 @@ class Guard:
 
         With a token that site would need to know it. An invalid name is refused in any case.
         """
-        said = _said(request, b"host")
-        host = host_of(said)
-        if self._token is not None and (host or not said):
+        header = _header(request, b"host")
+        host = host_of(header)
+        if self._token is not None and (host or not header):
             return
         if host not in self._hosts and not is_loopback(host):
             refuse(
@@ -71,14 +71,14 @@ class Guard:
         """Refuse a request without the right token."""
         if self._token is None:
             return
-        said = request.getHeader(b"authorization") or b""
-        kind, _, token = said.partition(b" ")
+        header = request.getHeader(b"authorization") or b""
+        kind, _, token = header.partition(b" ")
         peer = getattr(request.getClientAddress(), "host", "")
-        if not said:
+        if not header:
             # A missing token is not a guess.
             raise _unauthorised()
         throttle, now = self._throttle, self._now()
-        attempt = throttle.attempt(peer, "", said.decode("latin-1"))
+        attempt = throttle.attempt(peer, "", header.decode("latin-1"))
         if throttle.judge(attempt, now) is Verdict.REFUSE:
             throttle.refused()
             raise _unauthorised(min(throttle.wait_s(attempt, now), _MOST_DELAY_S))
@@ -92,19 +92,19 @@ class Guard:
 
     def check_change(self, request: HttpRequest) -> None:
         """Refuse a change that a page of another site could trigger in a browser."""
-        content_type = _said(request, b"content-type").partition(";")[0]
+        content_type = _header(request, b"content-type").partition(";")[0]
         if content_type.strip().lower() != "application/json":
             refuse(415, "wrong-content-type", "it takes content-type: application/json")
         if request.getHeader(b"origin") is not None:
             self._check_origin(request)
 
     def _check_origin(self, request: HttpRequest) -> None:
-        host = _said(request, b"host")
+        host = _header(request, b"host")
         # A reverse proxy may use TLS with the browser, and not with the broker.
         is_proxied = host_of(host) in self._hosts
         schemes = ("http", "https") if is_proxied else (_scheme(request),)
         try:
-            origin = origin_of(_said(request, b"origin"))
+            origin = origin_of(_header(request, b"origin"))
             own = [origin_of(f"{scheme}://{host}") for scheme in schemes if host_of(host)]
         except ValueError:
             own = []
@@ -117,7 +117,7 @@ class Guard:
             )
 
 
-def _said(request: HttpRequest, name: bytes) -> str:
+def _header(request: HttpRequest, name: bytes) -> str:
     """Return the value of a header, decoded from any bytes; empty if it is missing."""
     return (request.getHeader(name) or b"").decode("utf-8", "replace")
 

@@ -100,13 +100,13 @@ def _parameters(cls: type[Struct]) -> list[dict[str, Any]]:
                 "name": name,
                 "in": "query",
                 "required": name in described["required"],
-                "schema": _said(each),
+                "schema": _without_null(each),
             }
         )
     return parameters
 
 
-def _said(schema: dict[str, Any]) -> dict[str, Any]:
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a schema without the null of an optional parameter."""
     options = [each for each in schema.get("anyOf", []) if each != {"type": "null"}]
     if len(options) == 1:

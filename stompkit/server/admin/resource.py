@@ -233,7 +233,7 @@ def _decoded(request: HttpRequest, takes: type[Struct]) -> Any:
 
 def _queried(request: HttpRequest, takes: type[Struct]) -> Any:
     known = set(takes.__struct_fields__)
-    said: dict[str, str] = {}
+    given: dict[str, str] = {}
     for key, values in request.args.items():
         name = key.decode("utf-8", "replace")
         if name not in known:
@@ -241,10 +241,10 @@ def _queried(request: HttpRequest, takes: type[Struct]) -> Any:
         if len(values) > 1:
             refuse(400, "bad-parameter", f"{name} is there more than once")
         try:
-            said[name] = values[0].decode("utf-8")
+            given[name] = values[0].decode("utf-8")
         except UnicodeDecodeError:
             refuse(400, "bad-parameter", f"{name} is no UTF-8")
     try:
-        return msgspec.convert(said, takes, strict=False)
+        return msgspec.convert(given, takes, strict=False)
     except msgspec.ValidationError as error:
         raise AdminError(400, "bad-parameter", f"the parameters are wrong: {error}") from None

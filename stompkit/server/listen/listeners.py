@@ -81,7 +81,7 @@ class Listeners:
                 await self.stop()
                 return False
         for listener in self._listeners:
-            self._tell(listener)
+            self._log_address(listener)
         return True
 
     def _wanted(self) -> Iterator[tuple[tuple[str, str], Endpoint, IProtocolFactory]]:
@@ -114,11 +114,11 @@ class Listeners:
 
     def announcement(self) -> dict[str, object]:
         """Return the open endpoints by protocol; ``endpoints`` has those for STOMP over TCP."""
-        said: dict[str, object] = {"endpoints": []}
+        announced: dict[str, object] = {"endpoints": []}
         for spoken in (_STOMP, _WEBSOCKET, _BEANSTALK):
             if ports := self._ports(spoken):
-                said[spoken[0]] = addresses(ports)
-        return said
+                announced[spoken[0]] = addresses(ports)
+        return announced
 
     def __str__(self) -> str:
         """Return the endpoints for STOMP over TCP, on one line."""
@@ -139,7 +139,7 @@ class Listeners:
 
     # Logging.
 
-    def _tell(self, listener: _Listener) -> None:
+    def _log_address(self, listener: _Listener) -> None:
         address = listener.port.getHost()
         _log.info(listener.spoken[1], address=address)
         if not _is_reachable(address):

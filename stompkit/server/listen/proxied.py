@@ -156,7 +156,7 @@ class HeaderProtocol(Protocol):
         try:
             header = read_header(self._data)
         except ProxyHeaderError as error:
-            self._turn_away(str(error))
+            self._refuse(str(error))
             return
         if header is not None:
             self._hand_over(header)
@@ -184,9 +184,9 @@ class HeaderProtocol(Protocol):
             inner.dataReceived(rest)
 
     def _too_late(self) -> None:
-        self._turn_away(f"it was not there within {HEADER_TIMEOUT_S:g} seconds")
+        self._refuse(f"it was not there within {HEADER_TIMEOUT_S:g} seconds")
 
-    def _turn_away(self, why: str) -> None:
+    def _refuse(self, why: str) -> None:
         self._waits_no_more()
         self._data = b""
         self._factory.refusals.info(

@@ -34,7 +34,7 @@ _GUESSED: Final = 0.5
 #: Maximum number of waiting logins refused in one cycle.
 _MOST_REFUSED: Final = 20
 #: Maximum number of addresses whose refusal is remembered as logged.
-_MOST_TOLD: Final = 1_000
+_MOST_LOGGED: Final = 1_000
 
 
 class Decided(NamedTuple):
@@ -96,7 +96,7 @@ class LimitedAuthenticator:
         self._is_guess_last = False
         #: Recent share of unknown clients that failed at the first attempt.
         self._wrong_share = 0.0
-        self._told: OrderedDict[bytes, float] = OrderedDict()
+        self._logged_until: OrderedDict[bytes, float] = OrderedDict()
 
     def authenticate(self, credentials: Credentials, answer: Callable[[User | None], None]) -> None:
         """Find the user; see :class:`~stompkit.server.interfaces.Authenticator`."""
@@ -127,14 +127,14 @@ class LimitedAuthenticator:
         self._open += 1
         is_over = False
 
-        def decided(said: Decided) -> None:
+        def decided(decision: Decided) -> None:
             nonlocal is_over
             is_over = True
             self._open -= 1
-            if said.user is not None:
+            if decision.user is not None:
                 outcome = Outcome.RIGHT
             else:
-                outcome = Outcome.WRONG if said.is_certain else Outcome.UNDECIDED
+                outcome = Outcome.WRONG if decision.is_certain else Outcome.UNDECIDED
             now = self._clock.seconds()
             self.throttle.end(entry.attempt, outcome, now)
             if repute is Repute.STRANGER and outcome is not Outcome.UNDECIDED:
@@ -142,7 +142,7 @@ class LimitedAuthenticator:
             if is_guess:
                 self._rest(now - began)
             try:
-                entry.answer(said.user)
+                entry.answer(decision.user)
             finally:
                 self._line_up(entry.attempt.address, self._clock.seconds())
                 self._go_on()
@@ -255,7 +255,7 @@ class LimitedAuthenticator:
         """Refuse like a wrong passcode, but with a delay, so that retries are slow."""
         self.throttle.refused()
         wait_s = self.throttle.wait_s(entry.attempt, now)
-        self._tell(entry, wait_s, now)
+        self._log_refusal(entry, wait_s, now)
         # Within its login timeout, or it would get another error.
         delay_s = min(wait_s, entry.until - now - self._login_timeout_s / 2)
         if delay_s <= 0 or self._held >= _MOST_HELD:
@@ -268,15 +268,15 @@ class LimitedAuthenticator:
         self._held -= 1
         answer(None)
 
-    def _tell(self, entry: _Login, wait_s: float, now: float) -> None:
+    def _log_refusal(self, entry: _Login, wait_s: float, now: float) -> None:
         """Log once for each period in which an address is refused."""
         address = entry.attempt.address
-        if self._told.get(address, 0.0) > now:
+        if self._logged_until.get(address, 0.0) > now:
             return
-        self._told[address] = now + max(wait_s, self._login_timeout_s)
-        self._told.move_to_end(address)
-        if len(self._told) > _MOST_TOLD:
-            self._told.popitem(last=False)
+        self._logged_until[address] = now + max(wait_s, self._login_timeout_s)
+        self._logged_until.move_to_end(address)
+        if len(self._logged_until) > _MOST_LOGGED:
+            self._logged_until.popitem(last=False)
         _log.warn(
             "{peer} has been wrong too often: logins are refused without a look at their"
             " passcodes, for {seconds} seconds now",

@@ -68,11 +68,11 @@ class RightsAuthoriser:
             return True
         try:
             # A name that is not subscribed to is literal, with or without wildcards.
-            asked = Pattern(destination) if _reads_pattern(action, destination) else None
+            requested = Pattern(destination) if _reads_pattern(action, destination) else None
         except RefusedError:
             return False
         return any(
-            pattern.matches(destination) if asked is None else pattern.covers(asked)
+            pattern.matches(destination) if requested is None else pattern.covers(requested)
             for rule in self._rules
             if rule.is_for(user, host, action)
             for pattern in rule.patterns(user)

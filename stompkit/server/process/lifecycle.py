@@ -244,7 +244,7 @@ class Lifecycle:
             self._prepare_announcement(_partial(self._announce))
         # In a reactor iteration: a process notified of readiness may send a signal, which then ends
         # the process in good order.
-        self._reactor.callLater(0, self._tell)
+        self._reactor.callLater(0, self._report_listening)
 
     def _prepare_announcement(self, partial: Path) -> None:
         try:
@@ -252,7 +252,7 @@ class Lifecycle:
         except OSError as error:
             raise _StartError(f"can't write the announce file: {error}") from error
 
-    def _tell(self) -> None:
+    def _report_listening(self) -> None:
         """Announce that the broker listens."""
         if self._is_stopping:
             return
@@ -297,10 +297,10 @@ class Lifecycle:
 
         Other listeners are listed separately: ``websocket``, ``beanstalk``, ``admin``.
         """
-        said = {"pid": os.getpid(), **self._listeners.announcement()}
+        announced = {"pid": os.getpid(), **self._listeners.announcement()}
         if self._admin is not None:
-            said["admin"] = addresses(self._admin.ports)
-        return said
+            announced["admin"] = addresses(self._admin.ports)
+        return announced
 
     # Stop.
 

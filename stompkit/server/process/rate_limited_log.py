@@ -45,11 +45,11 @@ class RateLimitedLog:
             self._lines += 1
             return True
         if not self._left_out:
-            self._clock.callLater(1.0, self._tell)
+            self._clock.callLater(1.0, self._log_left_out)
         self._left_out += 1
         return False
 
-    def _tell(self) -> None:
+    def _log_left_out(self) -> None:
         left_out, self._left_out = self._left_out, 0
         _log.warn(
             "{count} more clients were turned away in a second, which are not logged one by one",

@@ -104,7 +104,7 @@ class Decoder:
         for owner, keys in self._owners.items():
             if key in keys:
                 return f"unknown here; it belongs into {owner}"
-        close = _meant(key, own)
+        close = _suggestion(key, own)
         if close:
             return f"unknown{close}"
         if len(own) <= _MOST_LISTED:
@@ -149,7 +149,7 @@ def _choice(hint: Any, word: str) -> str:
     if word in words:
         return word
     shown = word[:_LONGEST_SHOWN]
-    raise _WrongError(f'must be {described(hint)}, not "{shown}"{_meant(word, words)}')
+    raise _WrongError(f'must be {described(hint)}, not "{shown}"{_suggestion(word, words)}')
 
 
 def _flags(flag: type[Flag], raw: Iterable[object]) -> Flag:
@@ -172,7 +172,7 @@ def _kind(raw: object) -> str:
     return next((name for kind, name in kinds if isinstance(raw, kind)), "a date or time")
 
 
-def _meant(word: str, words: Collection[str]) -> str:
+def _suggestion(word: str, words: Collection[str]) -> str:
     """Return the question if another word was meant, if one is close; else an empty text."""
     close = closest(word, words)
     return f"; did you mean {close}?" if close else ""

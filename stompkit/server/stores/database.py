@@ -309,5 +309,5 @@ def _lacks_room(error: BaseException | None) -> bool:
 
 def _reason(error: BaseException | None) -> str:
     """Return the driver's message, without the lines that can quote stored data."""
-    said = str(error.args[-1]) if error is not None and error.args else repr(error)
-    return said.strip().partition("\n")[0]
+    text = str(error.args[-1]) if error is not None and error.args else repr(error)
+    return text.strip().partition("\n")[0]

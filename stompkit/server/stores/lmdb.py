@@ -288,22 +288,22 @@ class LmdbStore:
                     self._write(operations)
             elif self._may_have_freed:
                 self._may_have_freed = False
-                self._turn_over()
+                self._commit_twice()
                 self._write(operations)
             else:
                 raise
         self._may_have_freed = True
 
-    def _turn_over(self) -> None:
+    def _commit_twice(self) -> None:
         """Commit two nearly empty transactions.
 
         LMDB reuses freed pages two commits later at the earliest. Without these commits no page
         would become usable while all writes are refused.
         """
         with self._environment.extended():
-            for turn in range(2):
+            for number in range(2):
                 with self._environment.transaction(write=True) as (txn, databases):
-                    txn.put(_TURN_KEY, NUMBER.pack(turn), db=databases.meta)
+                    txn.put(_TURN_KEY, NUMBER.pack(number), db=databases.meta)
 
     def _write(self, operations: Sequence[Operation]) -> None:
         """Apply the content of the log, and operations, in one transaction."""

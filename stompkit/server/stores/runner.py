@@ -71,8 +71,8 @@ class InlineRunner:
         """
         if self._stopped:
             raise RuntimeError("the runner has been stopped")
-        tell = _Call(work, done, failed).make()
-        tell()
+        notify = _Call(work, done, failed).make()
+        notify()
 
     def stop(self) -> None:
         """Accept no more calls; does nothing the second time."""
@@ -118,14 +118,14 @@ class ThreadRunner:
         if self._stopped or self._outstanding or began < self._brief_from:
             self.run(work, done, failed)
             return
-        tell = _Call(work, done, failed).make()
+        notify = _Call(work, done, failed).make()
         took = self._seconds() - began
         if took > _BRIEF_S:
             self._brief_from = began + self._rest * took
             self._rest = min(2 * self._rest, _MOST_REST)
         else:
             self._rest = _REST
-        tell()
+        notify()
 
     def run(
         self,
@@ -178,11 +178,11 @@ class ThreadRunner:
                 return
             if call is None:
                 return
-            self._call_from_thread(partial(self._tell, call.make()))
+            self._call_from_thread(partial(self._notify, call.make()))
             # Objects that a call held, such as messages, must not stay until the next call.
             del call
 
-    def _tell(self, tell: Callable[[], None]) -> None:
+    def _notify(self, notify: Callable[[], None]) -> None:
         """Report the result of a call, in the broker's thread."""
         self._outstanding -= 1
-        tell()
+        notify()

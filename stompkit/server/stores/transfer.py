@@ -221,11 +221,11 @@ class _Importer:
         if self._end is None:
             raise StoreError(f"the export is cut off after line {lines}")
         counted = (len(self._lanes), self._messages, len(self._records))
-        told = (self._end.lanes, self._end.messages, self._end.records)
-        if counted != told:
+        stated = (self._end.lanes, self._end.messages, self._end.records)
+        if counted != stated:
             raise StoreError(
                 "the export is not complete: of lanes, messages and records it has"
-                f" {counted}, and says that it has {told}"
+                f" {counted}, and says that it has {stated}"
             )
         self._flush()
 

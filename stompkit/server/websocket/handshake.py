@@ -22,24 +22,24 @@ __all__ = ["SUBPROTOCOLS", "Accepted", "Handshake", "Refused", "http_answer"]
 #: The supported sub-protocols, in order of preference.
 SUBPROTOCOLS: Final = tuple(f"v{version.replace('.', '')}.stomp" for version in VERSIONS[::-1])
 
-_WHAT: Final = "This port speaks STOMP over WebSocket"
+_PORT: Final = "This port speaks STOMP over WebSocket"
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 #: Beginning of STOMP input, which is not HTTP and would never complete a request.
 _STOMP: Final = re.compile(rb"(?:\r?\n)*(?:CONNECT|STOMP) *\r?\n")
 _FOREIGN: Final = (
     (
         re.compile(rb"\x16\x03[\x00-\x04]"),
-        f"{_WHAT} without TLS, and this is a TLS handshake: have the client use ws:// in place of"
+        f"{_PORT} without TLS, and this is a TLS handshake: have the client use ws:// in place of"
         " wss://, or the port of a TLS endpoint",
     ),
     (
         re.compile(rb"PROXY (?:TCP[46]|UNKNOWN)|\r\n\r\n\x00\r\nQUIT\n"),
-        f"{_WHAT}, and this is a header of the PROXY protocol, which a load balancer sends: put"
+        f"{_PORT}, and this is a header of the PROXY protocol, which a load balancer sends: put"
         " haproxy: before the description of the endpoint, or switch it off in the load balancer",
     ),
 )
 _PLAIN: Final = (
-    f"{_WHAT}, and the client speaks STOMP without it: have it connect to the port for STOMP over"
+    f"{_PORT}, and the client speaks STOMP without it: have it connect to the port for STOMP over"
     " TCP"
 )
 #: The request headers used for the decision.
@@ -118,9 +118,9 @@ class Handshake:
         try:
             request = parser.next_event()
         except h11.RemoteProtocolError as error:
-            return _refused(HTTPStatus.BAD_REQUEST, f"{_WHAT}, and this is no HTTP/1.1: {error}")
+            return _refused(HTTPStatus.BAD_REQUEST, f"{_PORT}, and this is no HTTP/1.1: {error}")
         if not isinstance(request, h11.Request):
-            return _refused(HTTPStatus.BAD_REQUEST, f"{_WHAT}, and this is no request of HTTP/1.1")
+            return _refused(HTTPStatus.BAD_REQUEST, f"{_PORT}, and this is no request of HTTP/1.1")
         values: dict[bytes, list[str]] = defaultdict(list)
         for name, value in request.headers:
             values[name].append(value.decode("latin-1"))
@@ -133,7 +133,7 @@ class Handshake:
             if subprotocol is None:
                 return _refused(
                     HTTPStatus.BAD_REQUEST,
-                    f"{_WHAT}: of the sub-protocols {', '.join(SUBPROTOCOLS)} the client offers"
+                    f"{_PORT}: of the sub-protocols {', '.join(SUBPROTOCOLS)} the client offers"
                     " none",
                 )
         handshake = H11Handshake(ConnectionType.SERVER)
@@ -142,7 +142,7 @@ class Handshake:
             handshake.initiate_upgrade_connection(needed, request.target)
             answer = handshake.send(AcceptConnection(subprotocol=subprotocol))
         except (RemoteProtocolError, h11.LocalProtocolError, ValueError) as error:
-            return _refused(HTTPStatus.BAD_REQUEST, f"{_WHAT}, and this is none: {error}")
+            return _refused(HTTPStatus.BAD_REQUEST, f"{_PORT}, and this is none: {error}")
         assert handshake.connection is not None  # the request has been accepted
         return Accepted(answer, handshake.connection, rest)
 
@@ -150,30 +150,30 @@ class Handshake:
         """Return the response to a request refused for its content or its origin, or None."""
         path = self._listener.path
         if request.method != b"GET":
-            return _refused(HTTPStatus.METHOD_NOT_ALLOWED, f"{_WHAT}, no web pages", "Allow: GET")
+            return _refused(HTTPStatus.METHOD_NOT_ALLOWED, f"{_PORT}, no web pages", "Allow: GET")
         upgrades = "upgrade" in _tokens(values[b"connection"], lower=True)
         if not upgrades or "websocket" not in _tokens(values[b"upgrade"], lower=True):
             return _refused(
                 HTTPStatus.UPGRADE_REQUIRED,
-                f"{_WHAT}, no web pages: have a client of STOMP connect to it, stomp.js for"
+                f"{_PORT}, no web pages: have a client of STOMP connect to it, stomp.js for"
                 f" example, by ws:// or wss:// and the path {path}",
                 "Upgrade: websocket",
             )
         if values[b"sec-websocket-version"] != [_VERSION]:
             return _refused(
                 HTTPStatus.UPGRADE_REQUIRED,
-                f"{_WHAT} of version {_VERSION} (RFC 6455)",
+                f"{_PORT} of version {_VERSION} (RFC 6455)",
                 "Upgrade: websocket",
                 f"Sec-WebSocket-Version: {_VERSION}",
             )
         if request.target.partition(b"?")[0] != path.encode("ascii"):
-            return _refused(HTTPStatus.NOT_FOUND, f"{_WHAT} at the path {path}, and nowhere else")
+            return _refused(HTTPStatus.NOT_FOUND, f"{_PORT} at the path {path}, and nowhere else")
         origins, hosts = values[b"origin"], values[b"host"]
         host = hosts[0] if len(hosts) == 1 else ""
         if not self._is_called(host_of(host)):
             return _refused(
                 HTTPStatus.MISDIRECTED_REQUEST,
-                f"{_WHAT}, and is not called {host[:200]!r}: if it should be, add that to hosts",
+                f"{_PORT}, and is not called {host[:200]!r}: if it should be, add that to hosts",
             )
         if len(origins) > 1 or not all(
             self._origins.allows(each, host, on_loopback=self._on_loopback) for each in origins

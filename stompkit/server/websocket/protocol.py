@@ -84,14 +84,14 @@ class WebSocketProtocol(Protocol):
         #: True if the broker's protocol has closed its transport.
         self._is_leaving = False
         #: True if further input is ignored.
-        self._is_deaf = False
+        self._ignores_input = False
         #: The close frame to send; None to derive it from the broker's error.
         self._goodbye: CloseConnection | None = None
         self._sends_text = listener.messages != "binary"
         self._is_full = False
         #: The response to the last ping that arrived while the buffer was full.
         self._pong: Pong | None = None
-        self._heard = 0.0
+        self._last_received = 0.0
         self._is_pinged = False
         self._ping_timer: IDelayedCall | None = None
         self._end_timer: Timer | None = None
@@ -125,9 +125,9 @@ class WebSocketProtocol(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         """Process bytes: first those of the request, then those of messages."""
-        if self._is_deaf:
+        if self._ignores_input:
             return
-        self._heard = self._clock.seconds()
+        self._last_received = self._clock.seconds()
         self._is_pinged = False
         if self._handshake is not None:
             self._shake_hands(self._handshake, data)
@@ -136,7 +136,7 @@ class WebSocketProtocol(Protocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Notify the broker's protocol."""
-        self._is_deaf = True
+        self._ignores_input = True
         timers: tuple[Timer | None, ...] = (self._ping_timer, self._end_timer)
         for timer in timers:
             if timer is not None and timer.active():
@@ -232,7 +232,7 @@ class WebSocketProtocol(Protocol):
             self._send(ping.response())
 
     def _end_of_messages(self, connection: Connection, event: CloseConnection) -> None:
-        self._is_deaf = True
+        self._ignores_input = True
         if connection.state is ConnectionState.CLOSED:
             # The response to this end's close frame.
             self._drop()
@@ -283,13 +283,13 @@ class WebSocketProtocol(Protocol):
         now = self._clock.seconds()
         if self._is_full or not self._broker.is_reading or self._broker.has_unread:
             # Either it is unknown if the client is silent, or it is not.
-            self._heard, self._is_pinged = now, False
+            self._last_received, self._is_pinged = now, False
         if self._is_pinged:
             self._broker.fail(
                 f"no answer to a ping within {timeout_s:g} seconds", "heart-beat-timeout"
             )
-        elif now < self._heard + interval_s:
-            self._look_again(self._heard + interval_s - now)
+        elif now < self._last_received + interval_s:
+            self._look_again(self._last_received + interval_s - now)
         else:
             self._is_pinged = True
             self._send(Ping())
@@ -325,7 +325,7 @@ class WebSocketProtocol(Protocol):
             self._drop()
         elif connection.state is ConnectionState.OPEN:
             self._send(self._goodbye or goodbye(self._broker.failure))
-            if self._is_deaf:
+            if self._ignores_input:
                 self._hang_up()
             else:
                 # Wait for the client's close frame. The broker's protocol limits the time.
@@ -333,13 +333,13 @@ class WebSocketProtocol(Protocol):
 
     def _drop(self) -> None:
         """Close the transport: both sides have sent a close frame."""
-        self._is_deaf = True
+        self._ignores_input = True
         self._below.unregisterProducer()
         self._below.loseConnection()
 
     def _hang_up(self) -> None:
         """Close the transport, after the client has had time to read the reason."""
-        self._is_deaf = True
+        self._ignores_input = True
         below = self._below
         below.unregisterProducer()
         if IHalfCloseableDescriptor.providedBy(below) and not ISSLTransport.providedBy(below):

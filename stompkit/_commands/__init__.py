@@ -22,7 +22,7 @@ class _Entry(NamedTuple):
     module: str
     """Its module, within this package."""
     description: str
-    """What it does, in one line."""
+    """Description in one line."""
     extra: str = ""
     """The extra with the optional libraries that it needs."""
 

@@ -32,10 +32,14 @@ _INTRODUCTION: Final = """\
 What the conformance suite tests
 ================================
 
-Every statement that the three specifications of STOMP make, in our words, with the cases that test
-it, or the reason why none does. Cases whose names begin with ``client/`` test clients, all others
-test servers; ``docs/howto/conformance.rst`` explains both. Levels are those of the specification's
-words; FACT is a statement without such a word.
+Every statement that the three specifications of STOMP make, in our words and, in quotation marks,
+in theirs, with the cases that test it, or the reason why none does. Cases whose names begin with
+``client/`` test clients, all others test servers; ``docs/howto/conformance.rst`` explains both.
+Levels are those of the specification's words; FACT is a statement without such a word.
+
+The quotations are from the `STOMP specifications <https://stomp.github.io>`__, which are licensed
+under Creative Commons Attribution, 1.0 and 1.1 in version 2.5 and 1.2 in version 3.0. They are
+without markup, and ``...`` stands for words that are left out.
 """
 _ABOUT_THE_TABLE: Final = """\
 A statement for both sides is often tested on both, and so is in two columns. *With another* are
@@ -150,6 +154,8 @@ def _section(
     for each in requirements:
         yield f"``{each.id}`` ({each.level})"
         yield _filled(_escaped(each.statement)) + "\n"
+        if each.sentence:
+            yield _filled(f'"{_escaped(each.sentence)}"') + "\n"
         cases = covering.get(each.id, [])
         if cases:
             text = "Tested by " + ", ".join(f"``{case.id}``" for case in cases) + "."

@@ -1,7 +1,16 @@
 """ACKs of messages that wait for none: whether they are refused is open, what they spare is not."""
 
 from stompkit.conformance import Outcome, Peer, Target, trial
-from stompkit.conformance.scenarios import SINCE_1_1, answer, naming, reaction, receive, unsubscribe
+from stompkit.conformance.requirements import statements
+from stompkit.conformance.scenarios import (
+    SINCE_1_1,
+    answer,
+    left_after_reset,
+    naming,
+    reaction,
+    receive,
+    unsubscribe,
+)
 
 SECTION = "ACK"
 
@@ -12,6 +21,7 @@ SECTION = "ACK"
     level="FACT",
     section=SECTION,
     versions=("1.0", "1.1", "1.2"),
+    rests_on=statements("ack/unacked-not-consumed"),
 )
 def test_ack_of_an_unknown_message(target: Target, peer: Peer) -> None:
     """ACK an id that was never delivered; the message that waits comes again. Record the answer."""
@@ -20,7 +30,7 @@ def test_ack_of_an_unknown_message(target: Target, peer: Peer) -> None:
     headers = {**naming(peer, message), name: "never-delivered"}
     target.profile("ACK of an unknown message", reaction(target, peer, "ACK", headers))
     peer.reset()
-    left = target.leftovers(queue, 1)
+    left = left_after_reset(target, queue, 1, "client")
     assert left == [b"1"], f"a new subscriber got {left}"
 
 
@@ -30,6 +40,7 @@ def test_ack_of_an_unknown_message(target: Target, peer: Peer) -> None:
     level="FACT",
     section=SECTION,
     versions=SINCE_1_1,
+    rests_on=statements("ack/unacked-not-consumed"),
 )
 def test_repeated_ack(target: Target, peer: Peer) -> None:
     """Receive two and ACK the first twice; the second comes again. Record the answer."""
@@ -38,7 +49,7 @@ def test_repeated_ack(target: Target, peer: Peer) -> None:
     outcome = reaction(target, peer, "ACK", naming(peer, messages[0]))
     target.profile("repeated ACK", outcome)
     peer.reset()
-    left = target.leftovers(queue, 1)
+    left = left_after_reset(target, queue, 1, "client-individual")
     assert left == [messages[1].body], f"a new subscriber got {left}"
 
 
@@ -48,6 +59,7 @@ def test_repeated_ack(target: Target, peer: Peer) -> None:
     level="FACT",
     section=SECTION,
     versions=SINCE_1_1,
+    rests_on=statements("ack/unacked-not-consumed"),
 )
 def test_ack_of_another_connections_message(target: Target, peer: Peer) -> None:
     """Another subscriber of the queue sends the ACK; the message comes again. Record the answer."""
@@ -58,7 +70,7 @@ def test_ack_of_another_connections_message(target: Target, peer: Peer) -> None:
     target.profile("ACK of another connection's message", outcome)
     other.close()
     peer.reset()
-    left = target.leftovers(queue, 1)
+    left = left_after_reset(target, queue, 1, "client")
     assert left == [b"1"], f"a new subscriber got {left}"
 
 
@@ -68,6 +80,7 @@ def test_ack_of_another_connections_message(target: Target, peer: Peer) -> None:
     level="FACT",
     section=SECTION,
     versions=SINCE_1_1,
+    rests_on=statements("ack/unacked-not-consumed"),
 )
 def test_ack_after_a_reconnect(target: Target, peer: Peer) -> None:
     """Receive, cut the connection and ACK on a new one; the message comes again."""
@@ -77,7 +90,7 @@ def test_ack_after_a_reconnect(target: Target, peer: Peer) -> None:
     outcome = reaction(target, again, "ACK", naming(peer, message))
     target.profile("ACK of a former connection's message", outcome)
     again.close()
-    left = target.leftovers(queue, 1)
+    left = left_after_reset(target, queue, 1, "client")
     assert left == [b"1"], f"a new subscriber got {left}"
 
 

@@ -8,6 +8,7 @@ headers; then it refuses the frame, and the case is UNSUPPORTED.
 from collections.abc import Mapping
 
 from stompkit.conformance import FailedError, Peer, Target, UnsupportedError, raw_value, trial
+from stompkit.conformance.requirements import statements
 from stompkit.conformance.scenarios import SINCE_1_1, takes
 from stompkit.frames import Frame
 
@@ -144,25 +145,41 @@ def test_carriage_return_ends_a_value(target: Target, peer: Peer) -> None:
     section="Server Frames / MESSAGE",
     versions=("1.0", *SINCE_1_1),
     covers=("1.0/message/message-id-header", "1.1/message/message-id", "1.2/message/message-id"),
+    rests_on=statements("message/message-id-unique", "message/subscription", "message/ack-relates"),
 )
 def test_headers_that_are_the_servers(target: Target, peer: Peer) -> None:
-    """SEND with a subscription, message-id and ack; none of them goes for the server's own."""
+    """SEND two with the same subscription, message-id and ack; none goes for the server's own.
+
+    They may be passed on behind those of the server: the first of repeated headers counts.
+    """
     queue = target.queue()
     mode = "client" if target.version == "1.0" else "client-individual"
     target.subscribe(peer, queue, ack=mode if peer.has_ack else "auto")
     forged = {"subscription": "forged", "message-id": "forged", "ack": "forged"}
-    if not takes(target.connect(), "SEND", {"destination": queue, **forged}, b"x"):
-        raise UnsupportedError("the target refuses headers of MESSAGE in SEND")
-    message = peer.expect("MESSAGE")
+    for _ in range(2):
+        if not takes(target.connect(), "SEND", {"destination": queue, **forged}, b"x"):
+            raise UnsupportedError("the target refuses headers of MESSAGE in SEND")
+    # A window may hold back the second.
+    messages = [peer.expect("MESSAGE"), *peer.gather_messages(1)]
     names = ["message-id"] if target.version == "1.0" else ["message-id", "subscription"]
     if target.version == "1.2" and peer.has_ack:
         names.append("ack")
-    for name in names:
-        got = message.headers.get(name)
-        assert got != "forged", f"MESSAGE has the sender's {name} instead of the server's"
-    if target.version != "1.0":
-        subscription = message.headers.get("subscription")
-        assert subscription == "s1", f"the subscription is {subscription!r}"
+    for message in messages:
+        for name in names:
+            got = message.headers.get(name)
+            assert got != "forged", f"MESSAGE has the sender's {name} instead of the server's"
+        if target.version != "1.0":
+            subscription = message.headers.get("subscription")
+            assert subscription == "s1", f"the subscription is {subscription!r}"
+
+
+def is_utf8(body: bytes) -> bool:
+    """Whether a body can be text, by the default encoding."""
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 @trial(
@@ -174,7 +191,12 @@ def test_headers_that_are_the_servers(target: Target, peer: Peer) -> None:
     covers=("1.0/message/body-is-content", "1.1/message/body", "1.2/message/body"),
 )
 def test_line_ends_in_bodies(target: Target, peer: Peer) -> None:
-    """Send bodies that begin and end in line ends and blanks, with and without content-length."""
+    """Send bodies that begin and end in line ends and blanks, with and without content-length.
+
+    From 1.1 on a receiver SHOULD take a body without content-type for a binary blob. One that does
+    not, and takes it for text, may change what is no UTF-8. 1.0 has no such choice: the body is the
+    content of the message.
+    """
     queue = target.queue()
     target.subscribe(peer, queue)
     texts = (b"a\r\nb\r\n", b"a\n\n\n", b"\n\na", b"\r\n", b"\n", b" a\t ", b"\xff\xfe\xc3(\n")
@@ -182,7 +204,11 @@ def test_line_ends_in_bodies(target: Target, peer: Peer) -> None:
         for has_length in (True, False):
             peer.send("SEND", {"destination": queue}, body, length=has_length)
             got = peer.expect("MESSAGE").body
-            assert got == body, f"the body {body!r} arrived as {got!r}"
+            told = f"the body {body!r} arrived as {got!r}"
+            if target.version != "1.0" and not is_utf8(body):
+                target.should(got == body, told)
+            else:
+                assert got == body, told
 
 
 @trial(
@@ -210,6 +236,9 @@ def test_empty_bodies(target: Target, peer: Peer) -> None:
     section="Client Frames / UNSUBSCRIBE",
     versions=SINCE_1_1,
     covers=("1.1/unsubscribe/removes", "1.2/unsubscribe/removes"),
+    rests_on=statements(
+        "unsubscribe/removes", "subscribe/delivered-as-message", "send/unprocessable-error"
+    ),
 )
 def test_unsubscribe_one_of_two(target: Target, peer: Peer) -> None:
     """Subscribe twice to a topic and end the one; a message comes for the other."""

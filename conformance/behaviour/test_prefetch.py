@@ -1,6 +1,7 @@
 """How many messages are delivered before an ACK is waited for: the window of a subscription."""
 
 from stompkit.conformance import Peer, Target, UnsupportedError, trial
+from stompkit.conformance.requirements import statements
 from stompkit.conformance.scenarios import (
     bodies,
     fill,
@@ -92,6 +93,7 @@ def test_scope_of_a_window(target: Target, peer: Peer) -> None:
     level="FACT",
     section=SECTION,
     versions=("1.1", "1.2"),
+    rests_on=statements("subscribe/delivered-as-message"),
 )
 def test_ack_lets_the_next_come(target: Target, peer: Peer) -> None:
     """Take five messages with a window of one, and ACK each; the next comes every time."""

@@ -3,6 +3,7 @@
 from collections import Counter
 
 from stompkit.conformance import Peer, Target, trial
+from stompkit.conformance.requirements import statements
 from stompkit.conformance.scenarios import begin, fill, naming, receipts, receive, unsubscribe
 
 SECTION = "Server Frames / RECEIPT"
@@ -14,6 +15,7 @@ HEADER = "Standard Headers / Header receipt"
     "Each of many frames that are sent without waiting gets one RECEIPT; the order is left open.",
     level="FACT",
     section=HEADER,
+    rests_on=statements("receipt/server-sends-receipt", "receipt/server-acknowledges"),
 )
 def test_each_frame_gets_its_receipt(target: Target, peer: Peer) -> None:
     """Send sixty frames of all kinds, twenty at a time; each gets one RECEIPT. Record the order."""

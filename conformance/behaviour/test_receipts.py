@@ -1,6 +1,7 @@
 """What a RECEIPT promises, and which words it takes."""
 
 from stompkit.conformance import Peer, Target, trial
+from stompkit.conformance.requirements import statements
 from stompkit.conformance.scenarios import (
     SINCE_1_1,
     expect_long_receipt,
@@ -19,6 +20,7 @@ HEADER = "Standard Headers / Header receipt"
     "A SEND that got its RECEIPT is in the queue, whatever becomes of the sender.",
     level="FACT",
     section=SECTION,
+    rests_on=statements("receipt-frame/after-success", "receipt-frame/means-processed"),
 )
 def test_confirmed_messages_survive_their_sender(target: Target, peer: Peer) -> None:
     """SEND twenty, each with its RECEIPT, and cut the connection; all twenty are there."""
@@ -35,6 +37,7 @@ def test_confirmed_messages_survive_their_sender(target: Target, peer: Peer) -> 
     "Once SUBSCRIBE got its RECEIPT, messages that others send to the topic arrive.",
     level="FACT",
     section=SECTION,
+    rests_on=statements("receipt-frame/after-success", "subscribe/delivered-as-message"),
 )
 def test_receipt_of_subscribe(target: Target, peer: Peer) -> None:
     """Subscribe to ten topics, another connection sends to each right after; all ten arrive."""
@@ -52,6 +55,9 @@ def test_receipt_of_subscribe(target: Target, peer: Peer) -> None:
     "Once UNSUBSCRIBE got its RECEIPT, nothing that is sent later arrives.",
     level="FACT",
     section=SECTION,
+    rests_on=statements(
+        "receipt-frame/after-success", "unsubscribe/no-more-messages", "send/unprocessable-error"
+    ),
 )
 def test_receipt_of_unsubscribe(target: Target, peer: Peer) -> None:
     """End ten subscriptions of topics, another connection sends to each then; nothing arrives."""
@@ -129,6 +135,7 @@ def test_receipt_of_disconnect_is_the_last(target: Target, peer: Peer) -> None:
     "A receipt that was answered can be asked for again.",
     level="FACT",
     section=HEADER,
+    rests_on=statements("receipt/server-sends-receipt", "receipt/server-acknowledges"),
 )
 def test_receipt_id_is_used_again(target: Target, peer: Peer) -> None:
     """Use one value for five frames, one after the other; each time RECEIPT comes."""

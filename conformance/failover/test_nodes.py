@@ -84,7 +84,7 @@ def test_no_node_keeps_clients_waiting(target: Target, cluster: Cluster) -> None
 @trial(
     "failover/nodes/served",
     "When the node that served a client has ended, another one serves it.",
-    level="FACT",
+    level="SHOULD",
     section=SECTION,
 )
 @across
@@ -99,7 +99,7 @@ def test_another_node_serves(target: Target, cluster: Cluster) -> Halves:
 @trial(
     "failover/nodes/subscription-resumed",
     "A client that makes its subscriptions again at another node gets the messages sent there.",
-    level="FACT",
+    level="SHOULD",
     section=SECTION,
 )
 @across
@@ -126,7 +126,7 @@ def test_subscription_resumed(target: Target, cluster: Cluster) -> Halves:
 @trial(
     "failover/nodes/hanging",
     "Heart-beats tell a client of a node that hangs but does not close: none come from it.",
-    level="FACT",
+    level="SHOULD",
     section=SECTION,
 )
 def test_hanging_node(target: Target, cluster: Cluster) -> None:

@@ -14,6 +14,7 @@ from stompkit.conformance.extensions import (
     durable_subscription,
     new_name,
 )
+from stompkit.conformance.requirements import statements
 from stompkit.conformance.scenarios import (
     numbered,
     require_ack_header,
@@ -63,7 +64,7 @@ def test_shared(target: Target, cluster: Cluster) -> Halves:
 @trial(
     "failover/storage/receipted",
     "Persistent messages that a node has given receipts for are not lost when it ends.",
-    level="FACT",
+    level="SHOULD",
     section=SECTION,
 )
 @across
@@ -105,7 +106,7 @@ def test_order_is_kept(target: Target, cluster: Cluster) -> Halves:
 @trial(
     "failover/storage/unacknowledged",
     "Messages that were delivered and not acknowledged are delivered again at another node.",
-    level="FACT",
+    level="SHOULD",
     section=SECTION,
 )
 @across
@@ -148,6 +149,7 @@ def test_acknowledged_messages_stay_away(target: Target, cluster: Cluster) -> Ha
     "A transaction that was open when its node ended is aborted; it is never half applied.",
     level="FACT",
     section="Transactions",
+    rests_on=statements("begin/atomic"),
 )
 @across
 def test_open_transaction_is_aborted(target: Target, cluster: Cluster) -> Halves:
@@ -165,7 +167,7 @@ def test_open_transaction_is_aborted(target: Target, cluster: Cluster) -> Halves
 @trial(
     "failover/storage/transaction-committed",
     "A transaction whose COMMIT has its receipt is applied, all of it.",
-    level="FACT",
+    level="SHOULD",
     section="Transactions",
 )
 @across
@@ -186,7 +188,7 @@ def test_committed_transaction_is_whole(target: Target, cluster: Cluster) -> Hal
 @trial(
     "failover/storage/durable-subscription",
     "A durable subscription and the messages that it keeps are there when its node has ended.",
-    level="FACT",
+    level="SHOULD",
     section=SECTION,
 )
 @across

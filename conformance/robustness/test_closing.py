@@ -4,7 +4,13 @@ import time
 from typing import Final
 
 from stompkit.conformance import Peer, Target, UnsupportedError, frame_octets, trial
-from stompkit.conformance.robustness import Bystander, need_receipts, settle
+from stompkit.conformance.robustness import (
+    NEIGHBOURS,
+    WHOLE_FRAMES,
+    Bystander,
+    need_receipts,
+    settle,
+)
 
 SECTION: Final = "Robustness: closing"
 CUT_OFF: Final = (
@@ -24,6 +30,7 @@ SILENCE_S: Final = 5.0
     " ought to close, too.",
     level="MUST",
     section=SECTION,
+    rests_on=NEIGHBOURS,
 )
 def test_half_close(target: Target) -> None:
     """Close the sending side behind a SEND, ten times; record whether RECEIPT comes."""
@@ -42,7 +49,13 @@ def test_half_close(target: Target) -> None:
     target.should(not open_still, f"{open_still} of {HALF_CLOSED} half-closed connections stay")
 
 
-@trial("robustness/closing/reset-in-head", CUT_OFF, level="MUST", section=SECTION)
+@trial(
+    "robustness/closing/reset-in-head",
+    CUT_OFF,
+    level="MUST",
+    section=SECTION,
+    rests_on=(*WHOLE_FRAMES, *NEIGHBOURS),
+)
 def test_reset_in_head(target: Target) -> None:
     """Reset connections in the middle of a head; other sessions go on."""
     bystander = Bystander(target)
@@ -54,13 +67,25 @@ def test_reset_in_head(target: Target) -> None:
     bystander.check("resets in the middle of heads")
 
 
-@trial("robustness/closing/in-body", CUT_OFF, level="MUST", section=SECTION)
+@trial(
+    "robustness/closing/in-body",
+    CUT_OFF,
+    level="MUST",
+    section=SECTION,
+    rests_on=(*WHOLE_FRAMES, *NEIGHBOURS),
+)
 def test_end_in_body(target: Target) -> None:
     """Close, half-close and reset in the middle of a counted body; nobody gets the message."""
     cut_off(target, {"content-length": "10"}, b"cut off")
 
 
-@trial("robustness/closing/before-nul", CUT_OFF, level="MUST", section=SECTION)
+@trial(
+    "robustness/closing/before-nul",
+    CUT_OFF,
+    level="MUST",
+    section=SECTION,
+    rests_on=(*WHOLE_FRAMES, *NEIGHBOURS),
+)
 def test_end_before_nul(target: Target) -> None:
     """Close, half-close and reset where only NUL is missing; nobody gets the message."""
     cut_off(target, {}, b"cut off")
@@ -117,6 +142,7 @@ def test_close_after_send(target: Target) -> None:
     " not acknowledge ought to go to somebody else.",
     level="MUST",
     section=SECTION,
+    rests_on=NEIGHBOURS,
 )
 def test_half_open(target: Target) -> None:
     """Promise heart-beats, take a message and fall silent; it goes to somebody else in 5 s."""

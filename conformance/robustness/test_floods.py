@@ -5,7 +5,14 @@ from typing import Final
 
 from stompkit.conformance import FailedError, Peer, Target, frame_octets, trial
 from stompkit.conformance.limits import KIB, MIB
-from stompkit.conformance.robustness import Bystander, need_receipts, settle
+from stompkit.conformance.robustness import (
+    NEIGHBOURS,
+    RECEIPTS,
+    STREAM,
+    Bystander,
+    need_receipts,
+    settle,
+)
 
 SECTION: Final = "Robustness: floods"
 
@@ -26,6 +33,7 @@ ANSWER_S: Final = 1.0
     "However many frames come in one piece, each is dealt with.",
     level="MUST",
     section=SECTION,
+    rests_on=(*STREAM, *RECEIPTS),
 )
 def test_flood_of_frames(target: Target) -> None:
     """Send 10,000 tiny frames in one piece; each gets its RECEIPT, and others go on."""
@@ -59,6 +67,7 @@ def receipts(peer: Peer) -> set[str]:
     "Line ends between frames trouble nobody else, and ought to be taken in any number.",
     level="MUST",
     section=SECTION,
+    rests_on=NEIGHBOURS,
 )
 def test_flood_of_line_ends(target: Target) -> None:
     """Send a million line ends between two frames; the session and all others go on."""
@@ -77,6 +86,7 @@ def test_flood_of_line_ends(target: Target) -> None:
     "Who sends line ends instead of CONNECT troubles nobody else.",
     level="MUST",
     section=SECTION,
+    rests_on=NEIGHBOURS,
 )
 def test_flood_of_line_ends_before_connect(target: Target) -> None:
     """Send 64 KiB of line ends before CONNECT; record the answer, others go on."""
@@ -93,6 +103,7 @@ def test_flood_of_line_ends_before_connect(target: Target) -> None:
     "Who sends NULs instead of frames troubles nobody else.",
     level="MUST",
     section=SECTION,
+    rests_on=NEIGHBOURS,
 )
 def test_flood_of_nuls(target: Target) -> None:
     """Send 100 KiB of NUL in a session; record the answer, others go on."""
@@ -124,6 +135,7 @@ def fate(peer: Peer, wanted: str) -> str:
     "Clients that come all at once trouble nobody else, and ought to be let in in the end.",
     level="MUST",
     section=SECTION,
+    rests_on=NEIGHBOURS,
 )
 def test_many_connections_at_once(target: Target) -> None:
     """Open 200 connections, then send CONNECT on all; all are answered, and others go on."""
@@ -145,6 +157,7 @@ def test_many_connections_at_once(target: Target) -> None:
     "Clients that come and go at once, in whatever way, trouble nobody else.",
     level="MUST",
     section=SECTION,
+    rests_on=NEIGHBOURS,
 )
 def test_storm_of_connections(target: Target) -> None:
     """Connect 300 times and go in five ways, from a reset at once to DISCONNECT; others go on."""

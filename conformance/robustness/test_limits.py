@@ -9,7 +9,7 @@ from typing import Final
 
 from stompkit.conformance import FailedError, Outcome, Peer, Target, trial
 from stompkit.conformance.limits import KIB, MIB, Limit, grow, search, size
-from stompkit.conformance.robustness import Bystander, need_receipts
+from stompkit.conformance.robustness import NEIGHBOURS, Bystander, need_receipts
 
 STATEMENT: Final = (
     "What is more than a server takes troubles nobody but the client that sent it, which ought to"
@@ -64,7 +64,7 @@ def greeted(target: Target, headers: dict[str, str]) -> Outcome:
     return asked(target, make)
 
 
-@trial("robustness/limits/body", STATEMENT, level="MUST", section=SECTION)
+@trial("robustness/limits/body", STATEMENT, level="MUST", section=SECTION, rests_on=NEIGHBOURS)
 def test_body(target: Target) -> None:
     """Send ever larger bodies, up to 32 MiB; what is not accepted is refused."""
     need_receipts(target)
@@ -80,7 +80,9 @@ def test_body(target: Target) -> None:
     bystander.check("large bodies")
 
 
-@trial("robustness/limits/header-line", STATEMENT, level="MUST", section=SECTION)
+@trial(
+    "robustness/limits/header-line", STATEMENT, level="MUST", section=SECTION, rests_on=NEIGHBOURS
+)
 def test_header_line(target: Target) -> None:
     """Send ever longer header lines, up to 1 MiB; what is not accepted is refused."""
     need_receipts(target)
@@ -96,7 +98,7 @@ def test_header_line(target: Target) -> None:
     bystander.check("long header lines")
 
 
-@trial("robustness/limits/headers", STATEMENT, level="MUST", section=SECTION)
+@trial("robustness/limits/headers", STATEMENT, level="MUST", section=SECTION, rests_on=NEIGHBOURS)
 def test_headers(target: Target) -> None:
     """Send ever more headers, up to 10,000; what is not accepted is refused."""
     need_receipts(target)
@@ -112,7 +114,7 @@ def test_headers(target: Target) -> None:
     bystander.check("many headers")
 
 
-@trial("robustness/limits/command", STATEMENT, level="MUST", section=SECTION)
+@trial("robustness/limits/command", STATEMENT, level="MUST", section=SECTION, rests_on=NEIGHBOURS)
 def test_command(target: Target) -> None:
     """Send a command that does not end, up to 64 KiB; record when the target has enough."""
     bystander = Bystander(target)
@@ -121,7 +123,9 @@ def test_command(target: Target) -> None:
     bystander.check("an endless command")
 
 
-@trial("robustness/limits/subscriptions", STATEMENT, level="MUST", section=SECTION)
+@trial(
+    "robustness/limits/subscriptions", STATEMENT, level="MUST", section=SECTION, rests_on=NEIGHBOURS
+)
 def test_subscriptions(target: Target) -> None:
     """Open ever more subscriptions in one session, up to 2,000; others are not disturbed."""
     need_receipts(target)
@@ -133,7 +137,9 @@ def test_subscriptions(target: Target) -> None:
     opened(target, frame, MOST_SUBSCRIPTIONS).record(target, "most subscriptions of a session")
 
 
-@trial("robustness/limits/transactions", STATEMENT, level="MUST", section=SECTION)
+@trial(
+    "robustness/limits/transactions", STATEMENT, level="MUST", section=SECTION, rests_on=NEIGHBOURS
+)
 def test_transactions(target: Target) -> None:
     """Open ever more transactions in one session, up to 200; others are not disturbed."""
     need_receipts(target)
@@ -174,7 +180,9 @@ def one_more(target: Target) -> Outcome:
     return peer.outcome(None, LINGER_S)
 
 
-@trial("robustness/limits/connections", STATEMENT, level="MUST", section=SECTION)
+@trial(
+    "robustness/limits/connections", STATEMENT, level="MUST", section=SECTION, rests_on=NEIGHBOURS
+)
 def test_connections(target: Target) -> None:
     """Open ever more sessions, up to 500, and keep them; the first of them still works."""
     bystander = Bystander(target)
@@ -190,7 +198,13 @@ def test_connections(target: Target) -> None:
     bystander.check(f"{found.most} connections")
 
 
-@trial("robustness/limits/before-login/header-line", STATEMENT, level="MUST", section=SECTION)
+@trial(
+    "robustness/limits/before-login/header-line",
+    STATEMENT,
+    level="MUST",
+    section=SECTION,
+    rests_on=NEIGHBOURS,
+)
 def test_header_line_before_login(target: Target) -> None:
     """Send CONNECT with ever longer header lines, up to 1 MiB; it is accepted or refused."""
     bystander = Bystander(target)
@@ -205,7 +219,13 @@ def test_header_line_before_login(target: Target) -> None:
     bystander.check("long header lines")
 
 
-@trial("robustness/limits/before-login/headers", STATEMENT, level="MUST", section=SECTION)
+@trial(
+    "robustness/limits/before-login/headers",
+    STATEMENT,
+    level="MUST",
+    section=SECTION,
+    rests_on=NEIGHBOURS,
+)
 def test_headers_before_login(target: Target) -> None:
     """Send CONNECT with ever more headers, up to 10,000; it is accepted or refused."""
     bystander = Bystander(target)

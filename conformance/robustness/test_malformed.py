@@ -15,7 +15,7 @@ from stompkit.conformance.malformed import (
     STRANGERS,
     Malformed,
 )
-from stompkit.conformance.robustness import endure, summary
+from stompkit.conformance.robustness import NEIGHBOURS, endure, summary
 
 STATEMENT: Final = (
     "Malformed frames trouble nobody but the client that sends them: other sessions go on, and what"
@@ -36,25 +36,35 @@ def endure_at_the_beginning(target: Target, rows: tuple[Malformed, ...]) -> None
         target.note(line)
 
 
-@trial("robustness/malformed/commands", STATEMENT, level="MUST", section=SECTION)
+@trial(
+    "robustness/malformed/commands", STATEMENT, level="MUST", section=SECTION, rests_on=NEIGHBOURS
+)
 def test_commands(target: Target) -> None:
     """Send unknown and misspelt commands and those of servers; others are not disturbed."""
     endure_in_session(target, COMMANDS)
 
 
-@trial("robustness/malformed/heads", STATEMENT, level="MUST", section=SECTION)
+@trial("robustness/malformed/heads", STATEMENT, level="MUST", section=SECTION, rests_on=NEIGHBOURS)
 def test_heads(target: Target) -> None:
     """Send header lines without colon or name, and heads with NUL; others are not disturbed."""
     endure_in_session(target, HEADS)
 
 
-@trial("robustness/malformed/encodings", STATEMENT, level="MUST", section=SECTION)
+@trial(
+    "robustness/malformed/encodings", STATEMENT, level="MUST", section=SECTION, rests_on=NEIGHBOURS
+)
 def test_encodings(target: Target) -> None:
     """Send heads that are not UTF-8; nobody gets them, and others are not disturbed."""
     endure_in_session(target, ENCODINGS)
 
 
-@trial("robustness/malformed/content-lengths", STATEMENT, level="MUST", section=SECTION)
+@trial(
+    "robustness/malformed/content-lengths",
+    STATEMENT,
+    level="MUST",
+    section=SECTION,
+    rests_on=NEIGHBOURS,
+)
 def test_content_lengths(target: Target) -> None:
     """Send a content-length that is no number or the wrong one; others are not disturbed."""
     endure_in_session(target, LENGTHS)
@@ -66,6 +76,7 @@ def test_content_lengths(target: Target) -> None:
     level="MUST",
     section=SECTION,
     versions=("1.1", "1.2"),
+    rests_on=NEIGHBOURS,
 )
 def test_escapes(target: Target) -> None:
     """Send escape sequences that there are not; nobody gets them, others are not disturbed."""
@@ -78,31 +89,46 @@ def test_escapes(target: Target) -> None:
     level="MUST",
     section=SECTION,
     versions=("1.0", "1.1", "1.2"),
+    rests_on=NEIGHBOURS,
 )
 def test_line_ends(target: Target) -> None:
     """Send lines that end as the version does not have it; others are not disturbed."""
     endure_in_session(target, LINE_ENDS[target.version])
 
 
-@trial("robustness/malformed/bodies", STATEMENT, level="MUST", section=SECTION)
+@trial("robustness/malformed/bodies", STATEMENT, level="MUST", section=SECTION, rests_on=NEIGHBOURS)
 def test_bodies(target: Target) -> None:
     """Send bodies on frames that may not have one; others are not disturbed."""
     endure_in_session(target, BODIES)
 
 
-@trial("robustness/malformed/before-connect", STATEMENT, level="MUST", section=SECTION)
+@trial(
+    "robustness/malformed/before-connect",
+    STATEMENT,
+    level="MUST",
+    section=SECTION,
+    rests_on=NEIGHBOURS,
+)
 def test_frames_before_connect(target: Target) -> None:
     """Send malformed frames of all kinds instead of CONNECT; others are not disturbed."""
     endure_at_the_beginning(target, (*COMMANDS, *HEADS, *ENCODINGS, *LENGTHS, *BODIES))
 
 
-@trial("robustness/malformed/connect", STATEMENT, level="MUST", section=SECTION)
+@trial(
+    "robustness/malformed/connect", STATEMENT, level="MUST", section=SECTION, rests_on=NEIGHBOURS
+)
 def test_connect(target: Target) -> None:
     """Send malformed CONNECT frames; others are not disturbed."""
     endure_at_the_beginning(target, CONNECTS)
 
 
-@trial("robustness/malformed/other-protocols", STATEMENT, level="MUST", section=SECTION)
+@trial(
+    "robustness/malformed/other-protocols",
+    STATEMENT,
+    level="MUST",
+    section=SECTION,
+    rests_on=NEIGHBOURS,
+)
 def test_other_protocols(target: Target) -> None:
     """Speak TLS, HTTP, MQTT and others to the target; its own clients are not disturbed."""
     endure_at_the_beginning(target, STRANGERS)

@@ -8,7 +8,7 @@ from typing import Final
 
 from stompkit.conformance import Target, frame_octets, trial
 from stompkit.conformance.limits import KIB, MIB, Limit, grow, size
-from stompkit.conformance.robustness import Bystander, settle
+from stompkit.conformance.robustness import NEIGHBOURS, Bystander, settle
 
 STATEMENT: Final = (
     "No octets that one client sends, before login or after it, end the sessions of others or the"
@@ -48,6 +48,7 @@ def endure(target: Target, lengths: tuple[str, ...], body: bytes) -> None:
     STATEMENT,
     level="MUST",
     section="CVE-2026-49432: Apache ActiveMQ, STOMP negative content-length",
+    rests_on=NEIGHBOURS,
 )
 def test_negative_content_length(target: Target) -> None:
     """Send content-lengths below zero, small and large; others are not disturbed."""
@@ -59,6 +60,7 @@ def test_negative_content_length(target: Target) -> None:
     STATEMENT,
     level="MUST",
     section="RabbitMQ, native STOMP: crash on a content-length that is no number",
+    rests_on=NEIGHBOURS,
 )
 def test_content_length_that_is_no_number(target: Target) -> None:
     """Send content-lengths of letters, signs and blanks; others are not disturbed."""
@@ -70,6 +72,7 @@ def test_content_length_that_is_no_number(target: Target) -> None:
     STATEMENT,
     level="MUST",
     section="openSUSE snapper #1155: crash on a content-length that no machine word holds",
+    rests_on=NEIGHBOURS,
 )
 def test_content_length_that_overflows(target: Target) -> None:
     """Send content-lengths around and beyond the powers of two; others are not disturbed."""
@@ -83,6 +86,7 @@ def test_content_length_that_overflows(target: Target) -> None:
     STATEMENT,
     level="MUST",
     section="RabbitMQ, native STOMP: crash on a content-length past NUL",
+    rests_on=NEIGHBOURS,
 )
 def test_content_length_past_nul(target: Target) -> None:
     """Send bodies that end in NUL before their content-length; others are not disturbed."""
@@ -95,6 +99,7 @@ def test_content_length_past_nul(target: Target) -> None:
     BOUNDED,
     level="MUST",
     section="CVE-2026-53916: Apache ActiveMQ, unbounded header buffer in the STOMP NIO codec",
+    rests_on=NEIGHBOURS,
 )
 def test_endless_header(target: Target) -> None:
     """Begin CONNECT with a header line that does not end, up to 4 MiB; the target has enough."""
@@ -106,6 +111,7 @@ def test_endless_header(target: Target) -> None:
     BOUNDED,
     level="MUST",
     section="CVE-2026-53916: Apache ActiveMQ, unbounded header buffer in the STOMP NIO codec",
+    rests_on=NEIGHBOURS,
 )
 def test_endless_headers(target: Target) -> None:
     """Begin CONNECT with headers that do not end, up to 4 MiB; the target has enough."""
@@ -117,6 +123,7 @@ def test_endless_headers(target: Target) -> None:
     BOUNDED,
     level="MUST",
     section="traffic-hunter titan #125: unbounded buffer until NUL, before any login",
+    rests_on=NEIGHBOURS,
 )
 def test_endless_body(target: Target) -> None:
     """Begin CONNECT with a body that does not end, up to 4 MiB; the target has enough."""

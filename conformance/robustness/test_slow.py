@@ -5,7 +5,7 @@ from typing import Final
 
 from stompkit.conformance import Peer, Target, frame_octets, trial
 from stompkit.conformance.limits import KIB
-from stompkit.conformance.robustness import Bystander, need_receipts, settle
+from stompkit.conformance.robustness import NEIGHBOURS, STREAM, Bystander, need_receipts, settle
 
 SECTION: Final = "Robustness: slow clients"
 
@@ -41,6 +41,7 @@ def drip(peer: Peer, octets: bytes) -> None:
     "A frame may arrive as slowly as the network pleases; other sessions do not wait for it.",
     level="MUST",
     section=SECTION,
+    rests_on=(*STREAM, *NEIGHBOURS),
 )
 def test_slow_sender(target: Target) -> None:
     """Go through a session one octet at a time; all is answered, and others go on meanwhile."""
@@ -65,6 +66,7 @@ def test_slow_sender(target: Target) -> None:
     "Clients that stop in the middle of a frame hold up nobody else.",
     level="MUST",
     section=SECTION,
+    rests_on=NEIGHBOURS,
 )
 def test_half_frames(target: Target) -> None:
     """Stop in the middle of a head on 10 connections and of a body on 10; others go on."""
@@ -116,6 +118,7 @@ def test_slow_login(target: Target) -> None:
     "A consumer of a queue that does not read holds up no other client.",
     level="MUST",
     section=SECTION,
+    rests_on=NEIGHBOURS,
 )
 def test_slow_reader_of_queue(target: Target) -> None:
     """Send 25 MiB to a consumer that does not read; others go on. Record what it gets then."""
@@ -127,6 +130,7 @@ def test_slow_reader_of_queue(target: Target) -> None:
     "A subscriber of a topic that does not read holds up no other client.",
     level="MUST",
     section=SECTION,
+    rests_on=NEIGHBOURS,
 )
 def test_slow_reader_of_topic(target: Target) -> None:
     """Send 25 MiB to a subscriber that does not read; others go on. Record what it gets then."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from stompkit.conformance import Peer, Target, UnsupportedError, frame_octets, trial
-from stompkit.conformance.robustness import Bystander, need_receipts, settle
+from stompkit.conformance.robustness import NEIGHBOURS, STREAM, Bystander, need_receipts, settle
 
 STATEMENT: Final = "Where the octets of a session are cut on their way does not matter."
 SECTION: Final = "Robustness: splitting"
@@ -109,7 +109,13 @@ def whole(target: Target) -> tuple[list[Reply], int]:
     return session.replies(), sum(map(len, session.parts))
 
 
-@trial("robustness/splitting/every-octet", STATEMENT, level="MUST", section=SECTION)
+@trial(
+    "robustness/splitting/every-octet",
+    STATEMENT,
+    level="MUST",
+    section=SECTION,
+    rests_on=(*STREAM, *NEIGHBOURS),
+)
 def test_split_at_every_octet(target: Target) -> None:
     """Cut a session after every octet, once each; the replies are those to the whole session."""
     bystander = Bystander(target)
@@ -126,7 +132,13 @@ def test_split_at_every_octet(target: Target) -> None:
         assert not wrong, f"{len(wrong)} of {len(cuts)}: {wrong[0]}"
 
 
-@trial("robustness/splitting/octet-by-octet", STATEMENT, level="MUST", section=SECTION)
+@trial(
+    "robustness/splitting/octet-by-octet",
+    STATEMENT,
+    level="MUST",
+    section=SECTION,
+    rests_on=(*STREAM, *NEIGHBOURS),
+)
 def test_octet_by_octet(target: Target) -> None:
     """Send each octet of a session by itself; the replies are those to the whole session."""
     bystander = Bystander(target)

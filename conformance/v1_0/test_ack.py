@@ -19,9 +19,17 @@ def filled(target: Target, number: int) -> str:
     "1.2/ack-mode/default-auto",
     "1.1/ack-mode/auto-received-when-sent",
     "1.2/ack-mode/auto-received-when-sent",
+    level={"1.0": "SHOULD"},
+    rests_on=(
+        *("1.1/ack-mode/default-auto", "1.1/ack-mode/auto-received-when-sent"),
+        *("1.2/ack-mode/default-auto", "1.2/ack-mode/auto-received-when-sent"),
+    ),
 )
 def test_auto_is_the_default(target: Target, peer: Peer) -> None:
-    """SUBSCRIBE without ack, receive, and cut the connection; the message does not come again."""
+    """SUBSCRIBE without ack, receive, and cut the connection; the message does not come again.
+
+    1.0 does not say what the mode auto means: there the case is no more than a recommendation.
+    """
     queue = filled(target, 1)
     target.subscribe(peer, queue)
     peer.expect("MESSAGE")
@@ -50,9 +58,14 @@ def test_auto_needs_no_ack(target: Target, peer: Peer) -> None:
     "1.2/ack/unacked-not-consumed",
     "1.1/subscribe/ack-controls-mode",
     "1.2/subscribe/ack-controls-mode",
+    level={"1.1": "SHOULD", "1.2": "SHOULD"},
 )
 def test_unacknowledged_message_comes_again(target: Target, peer: Peer) -> None:
-    """Receive in the mode client and cut the connection; a new subscriber gets the message."""
+    """Receive in the mode client and cut the connection; a new subscriber gets the message.
+
+    1.1 and 1.2 say that the server MAY redeliver it. 1.0 leaves no such choice: what is not
+    considered to have been consumed, nor delivered, is still in the queue.
+    """
     queue = filled(target, 1)
     target.subscribe(peer, queue, ack="client")
     peer.expect("MESSAGE")
@@ -72,7 +85,11 @@ def test_unacknowledged_message_comes_again(target: Target, peer: Peer) -> None:
     "1.2/ack/id-only-suffices",
 )
 def test_acknowledged_message_is_gone(target: Target, peer: Peer) -> None:
-    """ACK with a receipt and cut the connection; a new subscriber gets nothing."""
+    """ACK with a receipt and cut the connection; a new subscriber gets nothing.
+
+    A message whose consumption was acknowledged, and that is delivered all the same, was not
+    acknowledged.
+    """
     queue = filled(target, 1)
     target.subscribe(peer, queue, ack="client")
     peer.acknowledge(peer.expect("MESSAGE"))
@@ -96,9 +113,13 @@ def test_ack_of_nothing(target: Target, peer: Peer) -> None:
     "1.1/ack/message-id-required",
     "1.2/ack/id-required",
     "1.2/headers/ack-nack",
+    level="SHOULD",
 )
 def test_ack_needs_to_say_which(target: Target, peer: Peer) -> None:
-    """ACK without the header that names the message gets no RECEIPT."""
+    """ACK without the header that names the message gets no RECEIPT.
+
+    The header is a duty of the client: no version says what the server does without it.
+    """
     target.subscribe(peer, filled(target, 1), ack="client")
     message = peer.expect("MESSAGE")
     headers = {"subscription": "s1"}
@@ -108,9 +129,12 @@ def test_ack_needs_to_say_which(target: Target, peer: Peer) -> None:
     peer.expect_refusal("r")
 
 
-@case("1.1/ack/subscription-required")
+@case("1.1/ack/subscription-required", level="SHOULD")
 def test_ack_needs_subscription(target: Target, peer: Peer) -> None:
-    """ACK with message-id alone gets no RECEIPT."""
+    """ACK with message-id alone gets no RECEIPT.
+
+    The header is a duty of the client. A server that finds the message without it is lenient.
+    """
     target.subscribe(peer, filled(target, 1), ack="client")
     message = peer.expect("MESSAGE")
     peer.send("ACK", {"message-id": message.headers["message-id"], "receipt": "r"})

@@ -45,9 +45,12 @@ def test_server_waits_for_connect(target: Target) -> None:
     assert not frames and not peer.arrivals, "the server spoke before CONNECT"
 
 
-@case("1.0/disconnect/graceful")
+@case("1.0/disconnect/graceful", level="SHOULD")
 def test_disconnect_ends_the_session(peer: Peer) -> None:
-    """Send DISCONNECT; the server closes the connection without an ERROR."""
+    """Send DISCONNECT; the server closes the connection without an ERROR.
+
+    1.0 speaks of closing the socket as what the client does afterwards.
+    """
     peer.send("DISCONNECT")
     peer.expect_close()
     errors = [frame for frame in peer.inbox if frame.command == "ERROR"]
@@ -74,9 +77,12 @@ def test_disconnect_receipt_covers_what_came_before(target: Target, peer: Peer) 
     assert sorted(bodies, key=int) == [b"%d" % n for n in range(30)], f"{len(bodies)} of 30 arrived"
 
 
-@case("1.2/disconnect/early-close-warning")
+@case("1.2/disconnect/early-close-warning", level="SHOULD")
 def test_disconnect_receipt_is_never_cut_off(target: Target) -> None:
-    """Connect and DISCONNECT with a receipt 50 times; the RECEIPT is seen each time."""
+    """Connect and DISCONNECT with a receipt 50 times; the RECEIPT is seen each time.
+
+    The specification warns that it may get lost, and does not forbid that.
+    """
     for number in range(50):
         peer = target.connect()
         peer.send("DISCONNECT", {"receipt": "bye"})

@@ -1,7 +1,7 @@
 """Receipts, as all versions have them."""
 
 from stompkit.conformance import Peer, Target, case
-from stompkit.conformance.scenarios import expect_long_receipt
+from stompkit.conformance.scenarios import begin, expect_long_receipt, unsubscribe
 
 
 @case(
@@ -20,9 +20,9 @@ def test_every_client_frame_gets_its_receipt(target: Target, peer: Peer) -> None
     peer.call("SEND", {"destination": queue}, b"x")
     peer.acknowledge(peer.expect("MESSAGE"))
     for end in ("COMMIT", "ABORT"):
-        peer.call("BEGIN", {"transaction": end})
+        begin(peer, end)
         peer.call(end, {"transaction": end})
-    peer.call("UNSUBSCRIBE", {"id": "1"})
+    unsubscribe(peer, queue, "1")
     peer.call("DISCONNECT")
 
 

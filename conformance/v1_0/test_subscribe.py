@@ -1,6 +1,7 @@
 """SUBSCRIBE and UNSUBSCRIBE, as all versions have them."""
 
 from stompkit.conformance import FailedError, Outcome, Peer, Target, case
+from stompkit.conformance.requirements import statements
 
 
 @case(
@@ -22,9 +23,14 @@ def test_subscribe_gets_its_receipt(target: Target, peer: Peer) -> None:
     "1.1/subscribe/destination-required",
     "1.2/subscribe/destination-required",
     "1.2/headers/subscribe",
+    level={"1.0": "SHOULD"},
+    rests_on=statements("subscribe/destination-required", "subscribe/failure-error"),
 )
 def test_subscribe_needs_destination(peer: Peer) -> None:
-    """SUBSCRIBE without destination gets no RECEIPT but an ERROR, or the connection ends."""
+    """SUBSCRIBE without destination gets no RECEIPT but an ERROR, or the connection ends.
+
+    There is nothing to subscribe to. 1.0 does not say what the server does then.
+    """
     peer.send("SUBSCRIBE", {"id": "1", "receipt": "r"})
     peer.expect_refusal("r")
 
@@ -155,9 +161,13 @@ def test_unsubscribe_by_destination(target: Target, peer: Peer) -> None:
     "1.0/unsubscribe/destination-or-id-required",
     "1.1/unsubscribe/id-required",
     "1.2/unsubscribe/id-required",
+    level="SHOULD",
 )
 def test_unsubscribe_needs_to_say_which(target: Target, peer: Peer) -> None:
-    """UNSUBSCRIBE without id (from 1.1 on with a destination) gets no RECEIPT."""
+    """UNSUBSCRIBE without id (from 1.1 on with a destination) gets no RECEIPT.
+
+    The header is a duty of the client: no version says what the server does without it.
+    """
     queue = target.queue()
     target.subscribe(peer, queue)
     headers = {} if target.version == "1.0" else {"destination": queue}

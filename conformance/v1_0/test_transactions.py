@@ -1,6 +1,12 @@
-"""BEGIN, COMMIT and ABORT, as all versions have them."""
+"""BEGIN, COMMIT and ABORT, as all versions have them.
+
+To name the transaction is a duty of the client: no version says what the server does about a frame
+that does not, or that names an unknown one.
+"""
 
 from stompkit.conformance import Peer, Target, case
+from stompkit.conformance.requirements import statements
+from stompkit.conformance.scenarios import begin
 
 
 @case("1.0/begin/starts-transaction", "1.1/begin/starts", "1.2/begin/starts")
@@ -28,7 +34,7 @@ def test_sends_wait_for_commit(target: Target, peer: Peer) -> None:
     queue = target.queue()
     reader = target.connect()
     target.subscribe(reader, queue)
-    peer.call("BEGIN", {"transaction": "t"})
+    begin(peer, "t")
     for number in b"123":
         peer.send("SEND", {"destination": queue, "transaction": "t"}, bytes([number]))
     reader.expect_nothing(target.quiet_s)
@@ -42,7 +48,7 @@ def test_abort_drops_sends(target: Target, peer: Peer) -> None:
     """SEND in a transaction and ABORT; nothing is delivered."""
     queue = target.queue()
     target.subscribe(peer, queue)
-    peer.call("BEGIN", {"transaction": "t"})
+    begin(peer, "t")
     peer.send("SEND", {"destination": queue, "transaction": "t"}, b"x")
     peer.call("ABORT", {"transaction": "t"})
     peer.expect_nothing(target.quiet_s)
@@ -53,8 +59,7 @@ def test_transactions_are_told_apart(target: Target, peer: Peer) -> None:
     """Interleave two transactions, COMMIT one and ABORT the other; one message arrives."""
     queue = target.queue()
     target.subscribe(peer, queue)
-    for name in ("kept", "dropped"):
-        peer.call("BEGIN", {"transaction": name})
+    begin(peer, "kept", "dropped")
     for name in ("kept", "dropped"):
         peer.send("SEND", {"destination": queue, "transaction": name}, name.encode())
     peer.call("ABORT", {"transaction": "dropped"})
@@ -69,8 +74,8 @@ def test_transactions_belong_to_a_connection(target: Target, peer: Peer) -> None
     queue = target.queue()
     other = target.connect()
     target.subscribe(other, queue)
-    for each in (peer, other):
-        each.call("BEGIN", {"transaction": "same"})
+    begin(peer, "same")
+    other.call("BEGIN", {"transaction": "same"})
     peer.send("SEND", {"destination": queue, "transaction": "same"}, b"x")
     other.call("ABORT", {"transaction": "same"})
     peer.call("COMMIT", {"transaction": "same"})
@@ -79,10 +84,8 @@ def test_transactions_belong_to_a_connection(target: Target, peer: Peer) -> None
 
 @case("1.2/begin/id-unique", level="MAY")
 def test_repeated_begin(target: Target, peer: Peer) -> None:
-    """BEGIN one name twice; record the answer. After its COMMIT the name can be used again."""
-    peer.call("BEGIN", {"transaction": "t"})
-    peer.call("COMMIT", {"transaction": "t"})
-    peer.call("BEGIN", {"transaction": "t"})
+    """BEGIN one name twice; record the answer."""
+    begin(peer, "t")
     peer.send("BEGIN", {"transaction": "t", "receipt": "again"})
     commands = [frame.command for frame in peer.collect(target.quiet_s)]
     target.note(f"the second BEGIN got {commands or 'no answer'}")
@@ -94,6 +97,7 @@ def test_repeated_begin(target: Target, peer: Peer) -> None:
     "1.1/begin/transaction-required",
     "1.2/begin/transaction-required",
     "1.2/headers/transactions",
+    level="SHOULD",
 )
 def test_begin_needs_transaction(peer: Peer) -> None:
     """BEGIN without transaction gets no RECEIPT."""
@@ -106,10 +110,11 @@ def test_begin_needs_transaction(peer: Peer) -> None:
     "1.1/commit/transaction-required",
     "1.2/commit/transaction-required",
     "1.2/headers/transactions",
+    level="SHOULD",
 )
 def test_commit_needs_transaction(peer: Peer) -> None:
     """COMMIT without transaction gets no RECEIPT."""
-    peer.call("BEGIN", {"transaction": "t"})
+    begin(peer, "t")
     peer.send("COMMIT", {"receipt": "r"})
     peer.expect_refusal("r")
 
@@ -119,22 +124,23 @@ def test_commit_needs_transaction(peer: Peer) -> None:
     "1.1/abort/transaction-required",
     "1.2/abort/transaction-required",
     "1.2/headers/transactions",
+    level="SHOULD",
 )
 def test_abort_needs_transaction(peer: Peer) -> None:
     """ABORT without transaction gets no RECEIPT."""
-    peer.call("BEGIN", {"transaction": "t"})
+    begin(peer, "t")
     peer.send("ABORT", {"receipt": "r"})
     peer.expect_refusal("r")
 
 
-@case("1.1/commit/names-transaction", "1.2/commit/names-transaction")
+@case("1.1/commit/names-transaction", "1.2/commit/names-transaction", level="SHOULD")
 def test_commit_of_nothing(peer: Peer) -> None:
     """COMMIT of a transaction that was never begun gets no RECEIPT."""
     peer.send("COMMIT", {"transaction": "unknown", "receipt": "r"})
     peer.expect_refusal("r")
 
 
-@case("1.1/abort/names-transaction", "1.2/abort/names-transaction")
+@case("1.1/abort/names-transaction", "1.2/abort/names-transaction", level="SHOULD")
 def test_abort_of_nothing(peer: Peer) -> None:
     """ABORT of a transaction that was never begun gets no RECEIPT."""
     peer.send("ABORT", {"transaction": "unknown", "receipt": "r"})
@@ -157,7 +163,7 @@ def test_acknowledgement_follows_the_transaction(target: Target) -> None:
         peer.call("SEND", {"destination": queue}, b"x")
         target.subscribe(peer, queue, ack="client")
         message = peer.expect("MESSAGE")
-        peer.call("BEGIN", {"transaction": "t"})
+        begin(peer, "t")
         peer.acknowledge(message, transaction="t")
         peer.call(end, {"transaction": "t"})
         peer.reset()
@@ -171,19 +177,24 @@ def test_acknowledgement_follows_the_transaction(target: Target) -> None:
     "1.2/begin/covers-ack",
     "1.1/begin/implicit-abort-tcp",
     "1.2/begin/implicit-abort-tcp",
+    rests_on=statements("begin/covers-send", "begin/implicit-abort-tcp"),
 )
 def test_lost_connection_aborts(target: Target, peer: Peer) -> None:
-    """ACK and SEND in a transaction and cut the connection; neither has taken effect."""
+    """ACK and SEND in a transaction and cut the connection; neither has taken effect.
+
+    An acknowledgement SHOULD be part of the transaction that it names, as the specification says of
+    ACK. One that is not is no part of what is aborted.
+    """
     queue, other = target.queue(), target.queue()
     peer.call("SEND", {"destination": queue}, b"x")
     target.subscribe(peer, queue, ack="client")
     message = peer.expect("MESSAGE")
-    peer.call("BEGIN", {"transaction": "t"})
+    begin(peer, "t")
     peer.send("SEND", {"destination": other, "transaction": "t"}, b"never")
     peer.acknowledge(message, transaction="t")
     peer.reset()
     bodies = target.leftovers(queue, 1)
-    assert bodies == [b"x"], f"the acknowledged message: a new subscriber got {bodies}"
+    target.should(bodies == [b"x"], f"the acknowledged message: a new subscriber got {bodies}")
     assert not target.leftovers(other), "a message of the lost transaction was delivered"
 
 
@@ -191,7 +202,7 @@ def test_lost_connection_aborts(target: Target, peer: Peer) -> None:
 def test_disconnect_aborts(target: Target, peer: Peer) -> None:
     """SEND in a transaction and DISCONNECT; the message is not delivered."""
     queue = target.queue()
-    peer.call("BEGIN", {"transaction": "t"})
+    begin(peer, "t")
     peer.send("SEND", {"destination": queue, "transaction": "t"}, b"never")
     peer.call("DISCONNECT")
     peer.close()

@@ -116,7 +116,11 @@ def test_colon(target: Target, peer: Peer) -> None:
 
 @case("1.1/encoding/decode-backslash", "1.2/encoding/decode-backslash")
 def test_backslash(target: Target, peer: Peer) -> None:
-    r"""Send the header value a\\nb; it comes back, and a session on 1.0 sees a\nb."""
+    r"""Send the header value a\\nb; it comes back, and a session on 1.0 sees a\nb.
+
+    A server that decodes nothing can be told from others only by a session without escapes. On 1.0
+    a value has no other form than its own.
+    """
     got = raw_value(exchanged(target, peer, peer, rb"h:a\\nb"), "h")
     assert got == rb"a\\nb", f"the value arrived as {got!r}"
     if is_plain_on_1_0(target):
@@ -151,14 +155,21 @@ def test_spaces_are_kept(target: Target, peer: Peer) -> None:
 
 @case("1.1/encoding/no-escape-in-connect", "1.2/encoding/no-escape-in-connect")
 def test_connect_is_not_escaped(target: Target) -> None:
-    r"""Send CONNECT with the headers x:a:b and y:a\tb; CONNECTED comes, without escapes."""
+    r"""Send CONNECT with the headers x:a:b and y:a\tb; CONNECTED comes, without escapes.
+
+    A backslash in CONNECT is disputed: only the sentence about frames that are escaped leaves it
+    out, that about undefined escape sequences does not. A colon is not: it has no other form there.
+    """
     for name, value in (("x", "a:b"), ("y", r"a\tb")):
         peer = target.open()
         peer.send("CONNECT", {**target.connect_headers(), name: value})
         try:
             head = peer.expect("CONNECTED").head or b""
         except FailedError as error:
-            raise FailedError(f"CONNECT with {name}:{value}: {error}") from None
+            if name == "x":
+                raise FailedError(f"CONNECT with {name}:{value}: {error}") from None
+            target.should(False, f"CONNECT with {name}:{value}: {error}")
+            continue
         assert not re.search(rb"\\[cnr\\]", head), f"CONNECTED has escapes: {head!r}"
 
 

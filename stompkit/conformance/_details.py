@@ -40,6 +40,7 @@ def about(result: CaseResult) -> dict[str, str]:
     return {
         "requirement": result.statement,
         "case": result.expectation,
+        "specification": f"\u201c{result.sentence}\u201d" if result.sentence else "",
     }
 
 

@@ -56,7 +56,8 @@ def _case(result: CaseResult, failure: str | None) -> ElementTree.Element:
         child = ElementTree.SubElement(
             element, "failure", type=result.level, message=_xml_safe(failure)
         )
-        child.text = _xml_safe(f"{result.statement}\n\n{result.expectation}\n")
+        facts = (result.statement, result.sentence, result.expectation)
+        child.text = _xml_safe("\n\n".join(filter(None, facts)) + "\n")
     elif result.verdict is Verdict.UNSUPPORTED or result.expected:
         reason = f"expected: {result.expected}" if result.expected else result.detail
         ElementTree.SubElement(element, "skipped", message=_xml_safe(reason))

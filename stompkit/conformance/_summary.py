@@ -96,6 +96,8 @@ def _finding(result: CaseResult) -> list[str]:
     lines = [f"{result.verdict}  {result.id}  [{result.level}{ending}]"]
     lines += _wrapped(result.detail)
     lines += _wrapped(f"required: {result.statement}")
+    if result.verdict is Verdict.FAILED and result.sentence:
+        lines += _wrapped(f'specification: "{result.sentence}"')
     if result.expected:
         lines += _wrapped(f"expected: {result.expected}")
     return lines

@@ -140,8 +140,14 @@ class Peer(Stream):
     def acknowledge(
         self, message: Frame, *, command: str = "ACK", transaction: str | None = None
     ) -> None:
-        """Send ACK or NACK of a MESSAGE, as the version requires, and wait for its RECEIPT."""
+        """Send ACK or NACK of a MESSAGE, as the version requires, and wait for its RECEIPT.
+
+        Raises :class:`UnsupportedError` if the MESSAGE has no ack header on 1.2: the case
+        message/ack-header tests that.
+        """
         if self.version == "1.2":
+            if "ack" not in message.headers:
+                raise UnsupportedError("the target's MESSAGE has no ack header")
             headers = {"id": header(message, "ack")}
         else:
             headers = {"message-id": header(message, "message-id")}

@@ -152,10 +152,11 @@ def judge(case: Case, target: Target | None, error: BaseException | None) -> Cas
     """Return the verdict from the record and the exception of a case."""
     lapses = target.lapses if target is not None else []
     hide = target.recorder.hide if target is not None else str
+    version = case.version if target is None else target.version
     if isinstance(error, UnsupportedError):
         verdict, detail = Verdict.UNSUPPORTED, str(error)
     elif error is not None:
-        verdict = Verdict.NON_STRICT if case.level == "SHOULD" else Verdict.FAILED
+        verdict = Verdict.FAILED if case.can_fail(version) else Verdict.NON_STRICT
         detail = _told(error)
     elif lapses:
         verdict, detail = Verdict.NON_STRICT, "; ".join(lapses)
@@ -163,12 +164,13 @@ def judge(case: Case, target: Target | None, error: BaseException | None) -> Cas
         verdict, detail = (Verdict.INFORMATIONAL if case.informational else Verdict.OK), ""
     return CaseResult(
         id=case.id,
-        version=case.version if target is None else target.version,
+        version=version,
         chapter=case.chapter,
         section=case.section,
         level=case.level,
         requirements=list(case.requirements),
         statement=case.statement,
+        sentence=case.sentence(version) if case.can_fail(version) else "",
         expectation=case.expectation,
         verdict=verdict,
         ending=Ending.CLEAN,

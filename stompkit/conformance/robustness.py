@@ -9,10 +9,32 @@ from typing import Final
 
 from stompkit.conformance.malformed import Malformed
 from stompkit.conformance.peer import Peer
+from stompkit.conformance.requirements import statements
 from stompkit.conformance.target import Target, is_alive
 from stompkit.conformance.verdict import FailedError, UnsupportedError
 
-__all__ = ["Bystander", "comes_back", "endure", "need_receipts", "settle", "summary"]
+__all__ = [
+    "NEIGHBOURS",
+    "RECEIPTS",
+    "STREAM",
+    "WHOLE_FRAMES",
+    "Bystander",
+    "comes_back",
+    "endure",
+    "need_receipts",
+    "settle",
+    "summary",
+]
+
+#: The specifications do not say what a server does about a client that breaks them. They do say
+#: what it owes to another client that keeps to them: that is what FAILED rests on here.
+NEIGHBOURS: Final = statements("subscribe/delivered-as-message")
+#: A session is frames and nothing else: how the octets are cut on their way is no part of it.
+STREAM: Final = statements("bnf/frame-stream", "bnf/stream")
+#: A frame with a receipt is answered.
+RECEIPTS: Final = statements("receipt/server-sends-receipt", "receipt/server-acknowledges")
+#: A frame ends in NUL: without that it is none.
+WHOLE_FRAMES: Final = statements("frame/null-ends-frame", "frame/null-terminator")
 
 #: Time in seconds spent on one target connection before the next one is polled.
 _SLICE_S: Final = 0.002

@@ -19,11 +19,14 @@ __all__ = [
     "bodies",
     "expect_long_receipt",
     "fill",
+    "left_after_reset",
     "naming",
     "numbered",
     "reaction",
     "receipts",
     "receive",
+    "redelivers",
+    "refuse",
     "require_ack_header",
     "send_all",
     "takes",
@@ -157,6 +160,27 @@ def require_ack_header(message: Frame, target: Target) -> None:
         raise UnsupportedError("the target's MESSAGE has no ack header")
 
 
+def left_after_reset(target: Target, queue: str, number: int, ack: AckMode) -> list[bytes]:
+    """Return the bodies that a new subscriber gets of a queue, after its consumer was cut off.
+
+    *number* messages ought to be left, which were received in this mode and not acknowledged. 1.1
+    and 1.2 say that the server MAY redeliver them. Raises :class:`UnsupportedError` if some are
+    missing and the target redelivers nothing in this mode: then no acknowledgement can be blamed.
+    """
+    left = target.leftovers(queue, number)
+    if len(left) < number and not redelivers(target, ack):
+        raise UnsupportedError(f"the target redelivers nothing in the mode {ack}")
+    return left
+
+
+def redelivers(target: Target, ack: AckMode) -> bool:
+    """Return True if an unacknowledged message comes again when its connection is lost."""
+    peer = target.connect()
+    queue, _ = receive(target, peer, 1, ack=ack)
+    peer.reset()
+    return bool(target.leftovers(queue, 1))
+
+
 # Frames about messages and subscriptions.
 
 
@@ -173,6 +197,18 @@ def naming(peer: Peer, message: Frame) -> dict[str, str]:
     return {"message-id": message_id}
 
 
+def refuse(
+    target: Target, peer: Peer, message: Frame, headers: Mapping[str, str] | None = None
+) -> None:
+    """Send the NACK of a message; raises :class:`UnsupportedError` if the target does not take it.
+
+    The case nack/opposite-of-ack tests that it does.
+    """
+    outcome = answer(target, peer, "NACK", {**naming(peer, message), **(headers or {})})
+    if outcome is not Outcome.ACCEPTED:
+        raise UnsupportedError(f"NACK is {outcome}")
+
+
 def unsubscribe(peer: Peer, destination: str, id: str = "s1") -> None:
     """End a subscription and wait for the RECEIPT.
 
@@ -182,7 +218,10 @@ def unsubscribe(peer: Peer, destination: str, id: str = "s1") -> None:
 
 
 def begin(peer: Peer, *names: str) -> None:
-    """Begin transactions; raises :class:`UnsupportedError` if the target has none."""
+    """Begin transactions; raises :class:`UnsupportedError` if the target has none.
+
+    The case begin/starts tests that it has.
+    """
     for name in names:
         try:
             peer.call("BEGIN", {"transaction": name})

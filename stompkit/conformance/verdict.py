@@ -95,6 +95,8 @@ class CaseResult(msgspec.Struct, kw_only=True):
     requirements: list[str]
     #: The tested statement, paraphrased.
     statement: str
+    #: The words of the specification that FAILED rests on; empty if the case cannot be FAILED.
+    sentence: str = ""
     #: The actions and the expected result of the case.
     expectation: str
     verdict: Verdict

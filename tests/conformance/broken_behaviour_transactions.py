@@ -87,7 +87,6 @@ class CommitsBackwards(Transactions):
     found_by = (
         "behaviour/transaction/order",
         "behaviour/transaction/interleaved",
-        "behaviour/transaction/two-connections",
     )
 
     def adds(self, frame: Raw) -> Iterable[Raw]:

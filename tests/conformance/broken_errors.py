@@ -17,7 +17,6 @@ _COMMANDS = frozenset(
 @requests(
     "",
     *in_versions(NEW, "client-frames/unknown-may-error", "frame/case-sensitive"),
-    "1.0/bnf/commands-uppercase",
 )
 def unknown_commands(frame: Raw) -> None:
     """Replies to unknown commands with RECEIPT."""
@@ -35,7 +34,6 @@ class ErrorMiscounted(Fault):
         "1.0/error/body-detail",
         "1.0/send/destination-required",
         "1.0/send/null-after-content-length",
-        "1.0/bnf/commands-uppercase",
         "1.0/bnf/header-name-chars",
     )
     last = b""

@@ -28,9 +28,7 @@ def instead(frame: Raw, command: bytes) -> Raw:
 @requests(
     "SEND",
     *in_versions(ALL, "send/destination-required"),
-    *in_versions(
-        NEW, "send/unprocessable-error", "send/unprocessable-close", "error/message-header"
-    ),
+    *in_versions(NEW, "send/unprocessable-error", "send/unprocessable-close"),
 )
 def send_needs_no_destination(frame: Raw) -> None:
     """Accepts SEND without destination."""
@@ -188,13 +186,17 @@ class AckIgnored(Fault):
         yield instead(frame, b"ACK")
 
 
-@requests(
-    "NACK",
-    *in_versions(NEW, "nack/opposite-of-ack", "nack/transaction-optional", "nack/server-choice"),
-)
+@requests("NACK", *in_versions(NEW, "nack/opposite-of-ack"))
 def no_nack(frame: Raw) -> None:
     """Refuses NACK as unknown."""
     frame.command = b"NUCK"
+
+
+@requests("NACK", *in_versions(NEW, "nack/transaction-optional"))
+def no_nack_in_transactions(frame: Raw) -> None:
+    """Refuses NACK in a transaction."""
+    if frame.get("transaction") is not None:
+        frame.command = b"NUCK"
 
 
 # Transactions.

@@ -87,7 +87,7 @@ def no_receipt_for_disconnect(frame: Raw) -> None:
 # Framing.
 
 
-@requests("", *in_versions(NEW, "frame/case-sensitive"), "1.0/bnf/commands-uppercase")
+@requests("", *in_versions(NEW, "frame/case-sensitive"))
 def lower_case(frame: Raw) -> None:
     """Accepts commands and header names in any case."""
     frame.command = frame.command.upper()

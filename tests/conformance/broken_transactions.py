@@ -38,11 +38,9 @@ class NothingToBegin(Fault):
     found_by = (
         "1.0/begin/starts-transaction",
         *in_versions(NEW, "begin/starts"),
-        # Cases that begin so; only single-letter names, to limit their number.
-        *in_versions(ALL, "commit/commits"),
-        *in_versions(ALL, "commit/transaction-required", "abort/transaction-required"),
-        *in_versions(NEW, "begin/implicit-abort-disconnect", "heartbeat/any-data-counts"),
-        "1.2/begin/id-unique",
+        # Cases that begin so and are not about transactions; only single-letter names, to limit
+        # their number.
+        *in_versions(NEW, "heartbeat/any-data-counts"),
         *in_versions(NEW, "frame/null-terminator"),
         "1.0/frame/null-ends-frame",
         *in_versions(ALL, "receipt-frame/empty-body"),

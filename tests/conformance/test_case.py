@@ -41,6 +41,28 @@ def test_level_can_be_overridden() -> None:
     assert cases_of(function)["1.2"].level == "SHOULD"
 
 
+def test_level_can_be_overridden_for_one_version() -> None:
+    @case("1.0/send/delivers-to-destination", "1.2/send/delivers", level={"1.0": "SHOULD"})
+    def function() -> None:
+        """Do something."""
+
+    made = cases_of(function)
+    assert [made[version].level for version in ("1.0", "1.2")] == ["SHOULD", "FACT"]
+    assert [made[version].can_fail(version) for version in ("1.0", "1.2")] == [False, True]
+
+
+def test_failed_rests_on_the_first_requirement_or_on_those_that_are_named() -> None:
+    @case("1.1/send/delivers", "1.2/send/delivers", rests_on=["1.2/send/body-is-message"])
+    def function() -> None:
+        """Do something."""
+
+    made = cases_of(function)
+    assert made["1.1"].rests_on == ("1.1/send/delivers",)
+    assert made["1.2"].rests_on == ("1.2/send/body-is-message",)
+    assert made["1.2"].sentence("1.2") == "The body of the SEND frame is the message to be sent."
+    assert made["1.2"].sentence("1.0") == ""
+
+
 def test_trial_of_some_versions() -> None:
     @trial(
         "behaviour/ack/unknown",

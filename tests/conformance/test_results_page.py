@@ -180,6 +180,7 @@ def test_wire_logs_that_are_published_are_short(script: dict[str, Any]) -> None:
 def test_run_keeps_what_was_found(make: Make, tmp_path: Path) -> None:
     """A run of our broker stores its results; those of others stay unchanged."""
     other = (tmp_path / "rabbitmq-3.json").read_bytes()
+    (tmp_path / "stompkit.json").unlink()
     assert make("--run", "stompkit", "--only", "1.2/send/destination-required") == 0
     report = read_report(tmp_path / "stompkit.json")
     assert [each.id for each in report.results] == ["1.2/send/destination-required"]
@@ -190,6 +191,29 @@ def test_run_keeps_what_was_found(make: Make, tmp_path: Path) -> None:
         f'"stompkit {report.target.product()[1]}", '
         in (tmp_path / "conformance-results.rst").read_text()
     )
+
+
+def test_some_cases_are_run_again(
+    make: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The others stay as they were, unless the broker has become another one."""
+    path = tmp_path / "stompkit.json"
+    assert make("--run", "stompkit", "--only", "1.2/send/destination-required") == 1
+    assert "stompkit is another version now: run all cases" in capfd.readouterr().err
+    path.unlink()
+    assert make("--run", "stompkit", "--only", "1.2/send/destination-required") == 0
+    report = read_report(path)
+    old = result("1.2/send/delivers", Verdict.OK)
+    spoilt = result("1.2/send/destination-required", Verdict.FAILED, detail="was so")
+    report.results = [old, spoilt]
+    path.write_bytes(to_json(report))
+    cases = ("1.2/send/destination-required", "1.2/subscribe/registers")
+    assert make("--run", "stompkit", "--only", *cases) == 0
+    report = read_report(path)
+    assert [each.id for each in report.results] == [old.id, *cases]
+    assert report.results[0] == old
+    assert {each.verdict for each in report.results} == {Verdict.OK}
+    assert report.selected == 3
 
 
 def test_broker_that_can_not_be_tested_is_told(

@@ -62,7 +62,6 @@ FOUND: dict[str, tuple[str, ...]] = {
     "commits in reverse order": (
         "behaviour/transaction/interleaved",
         "behaviour/transaction/order",
-        "behaviour/transaction/two-connections",
     ),
     "commits what is open at the end": (
         "1.?/begin/covers-ack",
@@ -128,7 +127,6 @@ FOUND: dict[str, tuple[str, ...]] = {
     ),
     "expects beats sooner than agreed": (
         "1.?/heartbeat/error-margin",
-        "behaviour/heartbeat/both-ways",
         "behaviour/heartbeat/slower-side-decides",
     ),
     "folds blanks in values": (
@@ -144,10 +142,7 @@ FOUND: dict[str, tuple[str, ...]] = {
         "robustness/closing/half-open",
     ),
     "has one list of transactions for all connections": (
-        "1.0/ack/transaction-makes-ack-transactional",
         "1.2/begin/id-scope-connection",
-        "1.2/begin/id-unique",
-        "1.?/ack/transaction-part-of",
         "1.?/heartbeat/any-data-counts",
         "1.?/heartbeat/missing-is-0-0",
         "behaviour/receipt/pipelined",
@@ -163,7 +158,6 @@ FOUND: dict[str, tuple[str, ...]] = {
     "lets the sender set message-id": ("behaviour/1.?/message/own-headers",),
     "lets the sender set subscription": ("behaviour/1.[12]/message/own-headers",),
     "lowers header names": (
-        "1.0/bnf/commands-uppercase",
         "1.?/frame/case-sensitive",
         "behaviour/1.?/header/letter-case",
     ),
@@ -216,10 +210,7 @@ FOUND: dict[str, tuple[str, ...]] = {
         "behaviour/1.?/ack/any-order",
         "behaviour/1.?/redelivery/rest-after-reset",
     ),
-    "takes commands in lower case": (
-        "1.0/bnf/commands-uppercase",
-        "1.?/frame/case-sensitive",
-    ),
+    "takes commands in lower case": ("1.?/frame/case-sensitive",),
     "takes the last of repeated headers": ("1.2/repeated/first-wins-server",),
     "takes the lowest version": ("1.?/negotiation/highest-common",),
     "trims values": (

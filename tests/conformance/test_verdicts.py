@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from stompkit.conformance import FailedError, Target, UnsupportedError, case, tried_again
+from stompkit.conformance import FailedError, Target, UnsupportedError, case, trial, tried_again
 from stompkit.conformance.address import Address
-from stompkit.conformance.case import Case, cases_of
+from stompkit.conformance.case import NEWEST, Case, cases_of
 from stompkit.conformance.peer import Recorder
 from stompkit.conformance.plugin import judge
-from stompkit.conformance.requirements import Level
+from stompkit.conformance.requirements import Level, catalogue
 from stompkit.conformance.target import Capabilities
 from stompkit.conformance.verdict import Ending, Outcome, Verdict
 
@@ -35,7 +35,7 @@ def target() -> Target:
         ("MUST", FailedError("no"), Verdict.FAILED, "no"),
         ("FACT", AssertionError("no\nassert 1 == 2"), Verdict.FAILED, "no"),
         ("FACT", AssertionError(), Verdict.FAILED, "an assertion without a message"),
-        ("MAY", FailedError("no"), Verdict.FAILED, "no"),
+        ("MAY", FailedError("no"), Verdict.NON_STRICT, "no"),
         ("SHOULD", FailedError("no"), Verdict.NON_STRICT, "no"),
         ("SHOULD", UnsupportedError("none"), Verdict.UNSUPPORTED, "none"),
         ("MUST", UnsupportedError("none"), Verdict.UNSUPPORTED, "none"),
@@ -70,7 +70,7 @@ def test_what_is_left_open(target: Target) -> None:
     target.note("two headers")
     result = judge(informational, target, None)
     assert (result.verdict, result.notes) == (Verdict.INFORMATIONAL, ["two headers"])
-    assert judge(informational, target, FailedError("no")).verdict is Verdict.FAILED
+    assert judge(informational, target, FailedError("no")).verdict is Verdict.NON_STRICT
 
 
 def test_words_of_the_target_are_made_harmless(target: Target) -> None:
@@ -119,3 +119,34 @@ def test_a_case_about_time_fails_if_it_does_so_twice(target: Target) -> None:
     with pytest.raises(FailedError, match="attempt 2"):
         function(target)
     assert len(attempts) == 2
+
+
+def test_failed_quotes_its_sentence(target: Target) -> None:
+    result = judge(a_case(), target, FailedError("no"))
+    assert result.sentence == catalogue()["1.2/send/delivers"].sentence != ""
+    assert judge(a_case(level="SHOULD"), target, FailedError("no")).sentence == ""
+
+
+@pytest.mark.parametrize(
+    ("rests_on", "verdict", "sentences"),
+    [
+        (("1.0/send/body-is-message", "1.2/send/body-is-message"), Verdict.FAILED, 1),
+        (("1.2/send/body-is-message", "1.2/message/body"), Verdict.FAILED, 2),
+        (("1.0/send/body-is-message",), Verdict.NON_STRICT, 0),
+        ((), Verdict.FAILED, 0),
+    ],
+)
+def test_failed_rests_on_the_version_that_is_spoken(
+    rests_on: tuple[str, ...], verdict: Verdict, sentences: int, target: Target
+) -> None:
+    """A trial that names none at all is somebody's own, and judged by its level."""
+
+    @trial("behaviour/x", "So.", level="MUST", section="none", rests_on=rests_on)
+    def function() -> None:
+        """Do something."""
+
+    result = judge(cases_of(function)[NEWEST], target, FailedError("no"))
+    assert result.verdict is verdict
+    quoted = [catalogue()[each].sentence for each in rests_on if each.startswith("1.2")]
+    assert result.sentence == " ... ".join(quoted)
+    assert len(quoted) == sentences

@@ -40,6 +40,7 @@ def case(name: str, *covers: str) -> Case:
 def requirement(name: str, **fields: str) -> Requirement:
     """Return a requirement of STOMP 1.2, of level MUST."""
     defaults = {"version": "1.2", "level": "MUST", "section": "S", "statement": "It is so."}
+    defaults["sentence"] = ""
     return msgspec.structs.replace(ANY, id=name, **{**defaults, **fields})
 
 
@@ -58,7 +59,7 @@ def counts(page: str) -> dict[str, list[int]]:
 def test_each_statement_has_its_cases_or_a_reason(script: dict[str, Any]) -> None:
     page = script["page"](
         [
-            requirement("1.2/a/tested"),
+            requirement("1.2/a/tested", sentence="It *MUST* be so."),
             requirement("1.2/a/both", statement="A *b* `c` d_ \\n |e|"),
             requirement("1.2/a/again", kind="ref", how="As a/tested."),
             requirement("1.2/a/free", kind="none", how="Nothing to assert; see there."),
@@ -73,7 +74,7 @@ def test_each_statement_has_its_cases_or_a_reason(script: dict[str, Any]) -> Non
         ],
     )
     assert parts(page) == {
-        "1.2/a/tested": "It is so. Tested by ``1.2/a/tested``.",
+        "1.2/a/tested": 'It is so. "It \\*MUST\\* be so." Tested by ``1.2/a/tested``.',
         "1.2/a/both": "A \\*b\\* \\`c\\` d\\_ \\\\n \\|e\\|"
         " Tested by ``1.2/a/tested``, ``behaviour/x``, ``client/y``.",
         "1.2/a/again": "It is so. Tested with another: As a/tested.",

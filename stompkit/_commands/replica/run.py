@@ -27,7 +27,7 @@ _LOOK_S: Final = 0.2
 #: Interval of status reports in seconds.
 _REPORT_S: Final = 5.0
 #: Delay in seconds before a missing connection is reported.
-_PATIENCE_S: Final = 3.0
+_GRACE_S: Final = 3.0
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -117,7 +117,7 @@ class _Reporter:
             name = shown(channel)
             if is_connected:
                 facts[f"connected to {name}"] = f"not connected to {name} any more"
-            elif time.monotonic() > self._begun + _PATIENCE_S:
+            elif time.monotonic() > self._begun + _GRACE_S:
                 facts[f"trying to connect to {name}"] = ""
         for peer in status.peers:
             if peer.ports:

@@ -45,7 +45,7 @@ class Admin:
         self._statistics = Statistics(broker, reactor, own.max_followed)
         context = Context(broker, settings, self._statistics, trouble, reactor)
         self._streams = Streams(context, own)
-        guard = Guard(token, own.hosts, context.throttle, reactor.seconds)
+        guard = Guard(token, own.hosts, context.login_limiter, reactor.seconds)
         front = Front(context, guard, self._streams)
         self._site = AdminSite(front, own, reactor)
         self.ports: list[IListeningPort] = []

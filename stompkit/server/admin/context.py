@@ -39,16 +39,16 @@ class Context:
         self.reactor = reactor
         self.started = reactor.seconds()
         #: Limits the rate of wrong tokens.
-        self.throttle = LoginLimiter(settings.auth.throttle)
+        self.login_limiter = LoginLimiter(settings.auth.throttle)
         #: Queues that are being purged or moved.
         self.busy: set[Queue] = set()
 
     def logins(self) -> dict[str, dict[Outcome, int]]:
         """Return the outcomes of logins, for clients and for the admin interface."""
-        found = {"admin": dict(self.throttle.outcomes)}
+        found = {"admin": dict(self.login_limiter.outcomes)}
         authenticator = self.broker.authenticator
         if isinstance(authenticator, LimitedAuthenticator):
-            found["client"] = dict(authenticator.throttle.outcomes)
+            found["client"] = dict(authenticator.login_limiter.outcomes)
         return found
 
     def host(self, name: str) -> VirtualHost:

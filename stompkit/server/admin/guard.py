@@ -39,15 +39,15 @@ class Guard:
         self,
         token: bytes | None,
         hosts: Sequence[str],
-        throttle: LoginLimiter,
+        login_limiter: LoginLimiter,
         now: Callable[[], float],
     ) -> None:
         """Use the token, if there is one, and the allowed host names.
 
-        ``throttle`` limits the rate of wrong tokens, ``now`` returns the current time.
+        ``login_limiter`` limits the rate of wrong tokens, ``now`` returns the current time.
         """
         self._token = token
-        self._throttle = throttle
+        self._login_limiter = login_limiter
         self._now = now
         self._hosts = {each.lower().rstrip(".") for each in hosts}
 
@@ -77,16 +77,16 @@ class Guard:
         if not header:
             # A missing token is not a guess.
             raise _unauthorised()
-        throttle, now = self._throttle, self._now()
-        attempt = throttle.attempt(peer, "", header.decode("latin-1"))
-        if throttle.judge(attempt, now) is Verdict.REFUSE:
-            throttle.refused()
-            raise _unauthorised(min(throttle.wait_s(attempt, now), _MOST_DELAY_S))
-        throttle.begin(attempt)
+        login_limiter, now = self._login_limiter, self._now()
+        attempt = login_limiter.attempt(peer, "", header.decode("latin-1"))
+        if login_limiter.judge(attempt, now) is Verdict.REFUSE:
+            login_limiter.refused()
+            raise _unauthorised(min(login_limiter.wait_s(attempt, now), _MOST_DELAY_S))
+        login_limiter.begin(attempt)
         # Both are always compared, so that timing reveals nothing.
         is_right = compare_digest(token.strip(), self._token)
         is_right = is_right and kind.lower() == b"bearer"
-        throttle.end(attempt, Outcome.RIGHT if is_right else Outcome.WRONG, now)
+        login_limiter.end(attempt, Outcome.RIGHT if is_right else Outcome.WRONG, now)
         if not is_right:
             raise _unauthorised()
 

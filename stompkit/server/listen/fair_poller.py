@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, TypeAlias, cast
 
-__all__ = ["ANONYMOUS", "SharedPoll", "share_turns"]
+__all__ = ["ANONYMOUS", "SharedPoll", "schedule_fairly"]
 
 #: User name of connections that logged in without a name; no user can have it.
 ANONYMOUS: Final = "\n"
@@ -24,7 +24,7 @@ ANONYMOUS: Final = "\n"
 #: A descriptor with its ready events.
 Event: TypeAlias = tuple[int, int]
 
-_STRANGERS: Final = ""
+_NOT_LOGGED_IN: Final = ""
 #: Number of connections of a user in the reactor's epoll; further ones are in the user's own epoll.
 _FEW: Final = 50
 #: Maximum number of events taken from a user's own epoll at a time.
@@ -113,7 +113,7 @@ class SharedPoll:
             with suppress(OSError):
                 self._leave(fd, place)
         # The reactor must first register it.
-        self._enter(fd, _STRANGERS, events)
+        self._enter(fd, _NOT_LOGGED_IN, events)
 
     def modify(self, fd: int, events: int) -> None:
         """Change the watched events of a descriptor."""
@@ -141,7 +141,7 @@ class SharedPoll:
 
     def _enter(self, fd: int, user: str | None, events: int) -> None:
         group = None
-        if user is not None and (user == _STRANGERS or self._counts[user] >= _FEW):
+        if user is not None and (user == _NOT_LOGGED_IN or self._counts[user] >= _FEW):
             group = self._groups.get(user)
             if group is None:
                 group = self._groups[user] = _Group(self._poller)
@@ -173,7 +173,7 @@ class SharedPoll:
                 group.epoll.close()
 
 
-def share_turns(reactor: object) -> None:
+def schedule_fairly(reactor: object) -> None:
     """Install fair scheduling in an epoll reactor; does nothing for others, or the second time.
 
     The attribute ``who`` of a protocol names its user, and is empty if unauthenticated. Descriptors

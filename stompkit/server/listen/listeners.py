@@ -19,7 +19,7 @@ from twisted.logger import Logger
 
 from stompkit.server.listen.endpoints import PROXIED, accept_few, endpoint_of
 from stompkit.server.listen.factory import BrokerFactory
-from stompkit.server.listen.fair_poller import share_turns
+from stompkit.server.listen.fair_poller import schedule_fairly
 from stompkit.server.settings.beanstalk import BeanstalkSettings
 from stompkit.server.settings.process import Endpoint, Settings
 
@@ -69,7 +69,7 @@ class Listeners:
         Raises :class:`ListenError`.
         """
         reactor = cast("IReactorCore", self._reactor)
-        share_turns(reactor)
+        schedule_fairly(reactor)
         for spoken, where, factory in self._wanted():
             try:
                 port = await endpoint_of(reactor, where.endpoint, where.proxies).listen(factory)

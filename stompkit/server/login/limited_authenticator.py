@@ -73,11 +73,11 @@ class LimitedAuthenticator:
     """
 
     def __init__(
-        self, inner: Decider, throttle: LoginLimiter, clock: Clock, *, login_timeout_s: float
+        self, inner: Decider, login_limiter: LoginLimiter, clock: Clock, *, login_timeout_s: float
     ) -> None:
         """Ask ``inner``; no login waits longer than ``login_timeout_s`` seconds."""
         self._inner = inner
-        self.throttle = throttle
+        self.login_limiter = login_limiter
         self._clock = clock
         self._login_timeout_s = login_timeout_s
         self._held = 0
@@ -106,11 +106,13 @@ class LimitedAuthenticator:
             self._inner.decide(credentials, lambda decided: answer(decided.user))
             return
         now = self._clock.seconds()
-        attempt = self.throttle.attempt(credentials.peer, login, passcode)
+        attempt = self.login_limiter.attempt(credentials.peer, login, passcode)
         entry = _Login(attempt, credentials, answer, now + self._login_timeout_s)
-        verdict = self.throttle.judge(attempt, now)
-        is_free = self._open < _MOST_OPEN or self.throttle.is_friend(attempt)
-        has_to_rest = self._is_guess_last and self._is_guess(self.throttle.repute(attempt, now))
+        verdict = self.login_limiter.judge(attempt, now)
+        is_free = self._open < _MOST_OPEN or self.login_limiter.is_friend(attempt)
+        has_to_rest = self._is_guess_last and self._is_guess(
+            self.login_limiter.repute(attempt, now)
+        )
         if verdict is Verdict.CHECK and is_free and not has_to_rest:
             self._check(entry)
         elif verdict is not Verdict.REFUSE and self._waiting_count < _MOST_WAITING:
@@ -120,10 +122,10 @@ class LimitedAuthenticator:
 
     def _check(self, entry: _Login) -> None:
         began = self._clock.seconds()
-        repute = self.throttle.repute(entry.attempt, began)
+        repute = self.login_limiter.repute(entry.attempt, began)
         is_guess = self._is_guess(repute)
         self._is_guess_last |= is_guess
-        self.throttle.begin(entry.attempt)
+        self.login_limiter.begin(entry.attempt)
         self._open += 1
         is_over = False
 
@@ -136,8 +138,8 @@ class LimitedAuthenticator:
             else:
                 outcome = Outcome.WRONG if decision.is_certain else Outcome.UNDECIDED
             now = self._clock.seconds()
-            self.throttle.end(entry.attempt, outcome, now)
-            if repute is Repute.STRANGER and outcome is not Outcome.UNDECIDED:
+            self.login_limiter.end(entry.attempt, outcome, now)
+            if repute is Repute.UNKNOWN and outcome is not Outcome.UNDECIDED:
                 self._wrong_share += ((outcome is Outcome.WRONG) - self._wrong_share) / _LATELY
             if is_guess:
                 self._rest(now - began)
@@ -157,7 +159,7 @@ class LimitedAuthenticator:
 
     def _is_guess(self, repute: Repute) -> bool:
         """Return True if a login is treated as a guess, whose check has to wait for others."""
-        if repute is Repute.STRANGER:
+        if repute is Repute.UNKNOWN:
             return self._wrong_share > _GUESSED
         return repute is Repute.WRONG
 
@@ -186,8 +188,8 @@ class LimitedAuthenticator:
         """Enqueue the first waiting login of an address, if any, by priority."""
         if address in self._waiting and address not in self._line_of:
             attempt = self._waiting[address][0].attempt
-            number = int(self.throttle.standing(attempt, now))
-            if self.throttle.repute(attempt, now) is Repute.WRONG:
+            number = int(self.login_limiter.standing(attempt, now))
+            if self.login_limiter.repute(attempt, now) is Repute.WRONG:
                 number += 1
             line = self._lines[min(number, _LINES - 1)]
             line[address] = None
@@ -208,11 +210,11 @@ class LimitedAuthenticator:
                 address = next(iter(line))
                 waiting = self._waiting[address]
                 entry, now = waiting[0], self._clock.seconds()
-                verdict = self.throttle.judge(entry.attempt, now)
+                verdict = self.login_limiter.judge(entry.attempt, now)
                 if now >= entry.until:
                     # Its connection has ended: nobody waits for the answer.
                     verdict = Verdict.REFUSE
-                repute = self.throttle.repute(entry.attempt, now)
+                repute = self.login_limiter.repute(entry.attempt, now)
                 has_to_rest = self._is_guess_last and self._is_guess(repute)
                 is_misplaced = has_to_rest and repute is Repute.WRONG and line is self._lines[0]
                 if verdict is Verdict.CHECK and not is_misplaced:
@@ -253,8 +255,8 @@ class LimitedAuthenticator:
 
     def _refuse(self, entry: _Login, now: float) -> None:
         """Refuse like a wrong passcode, but with a delay, so that retries are slow."""
-        self.throttle.refused()
-        wait_s = self.throttle.wait_s(entry.attempt, now)
+        self.login_limiter.refused()
+        wait_s = self.login_limiter.wait_s(entry.attempt, now)
         self._log_refusal(entry, wait_s, now)
         # Within its login timeout, or it would get another error.
         delay_s = min(wait_s, entry.until - now - self._login_timeout_s / 2)

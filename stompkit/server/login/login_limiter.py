@@ -33,7 +33,7 @@ __all__ = ["Attempt", "LoginLimiter", "Outcome", "Repute", "Verdict"]
 #: Time in seconds during which a repeated wrong passcode is not checked again.
 _AGAIN_S: Final = 5.0
 #: Interval in seconds between attempts of an unknown client for a user whose count is full.
-_STRANGER_S: Final = 3600.0
+_UNKNOWN_S: Final = 3600.0
 #: Tolerance for rounding errors of counts.
 _EPSILON: Final = 1e-6
 
@@ -61,7 +61,7 @@ class Repute(Enum):
 
     FRIEND = "friend"
     """The user has logged in from there before, or nothing is counted."""
-    STRANGER = "stranger"
+    UNKNOWN = "unknown"
     WRONG = "wrong"
     """An unknown client, with a recent wrong passcode from there."""
 
@@ -193,7 +193,7 @@ class LoginLimiter:
         if not self._settings.enabled or self.is_friend(attempt):
             return Repute.FRIEND
         counts, key = self._origin(attempt)
-        return Repute.WRONG if counts.of(key, now) > _EPSILON else Repute.STRANGER
+        return Repute.WRONG if counts.of(key, now) > _EPSILON else Repute.UNKNOWN
 
     def _origin(self, attempt: Attempt) -> tuple[_Counts, bytes]:
         """Return the counts and the key that apply to an unknown client."""
@@ -209,7 +209,7 @@ class LoginLimiter:
             if over > _EPSILON:
                 wait_s = max(wait_s, over * self._settings.forgiven_after_s)
         if self._is_hunted(attempt, now):
-            wait_s = max(wait_s, _STRANGER_S - self._pairs.since(attempt.pair, now))
+            wait_s = max(wait_s, _UNKNOWN_S - self._pairs.since(attempt.pair, now))
         repeated = self._repeated(attempt, now)
         if repeated is not None:
             wait_s = max(wait_s, _AGAIN_S - (now - repeated))

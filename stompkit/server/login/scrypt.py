@@ -35,7 +35,7 @@ _log: Final = Logger()
 _MOST_PROCESSES: Final = 4
 #: Time in seconds until an idle-priority process counts as starved. The time for which nice
 #: processes then replace it follows.
-_PATIENCE_S: Final = 2.0
+_IDLE_ANSWER_S: Final = 2.0
 _NICE_S: Final = 60.0
 #: Time in seconds until a nice process counts as stuck.
 _LONG_S: Final = 60.0
@@ -107,7 +107,7 @@ class _Worker:
         assert requests is not None and keys is not None  # they are pipes
         requests.write(scrypt_worker.REQUEST.pack(*numbers) + work.passcode + work.salt)
         requests.flush()
-        if not _is_readable(keys, _PATIENCE_S if self.is_idle else _LONG_S):
+        if not _is_readable(keys, _IDLE_ANSWER_S if self.is_idle else _LONG_S):
             if self.is_idle:
                 raise _TooSlowError
             raise TimeoutError(f"no scrypt was computed within {_LONG_S:g} seconds")

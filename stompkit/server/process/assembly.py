@@ -54,9 +54,9 @@ def access(settings: Settings, clock: Clock) -> Access:
         rights = RightsAuthoriser(settings.rights)
 
     def throttled(decider: Decider) -> Authenticator:
-        throttle = LoginLimiter(auth.throttle)
+        login_limiter = LoginLimiter(auth.throttle)
         timeout_s = settings.broker.login_timeout_s
-        return LimitedAuthenticator(decider, throttle, clock, login_timeout_s=timeout_s)
+        return LimitedAuthenticator(decider, login_limiter, clock, login_timeout_s=timeout_s)
 
     if auth.http is None:
         decider = _authenticator(auth)

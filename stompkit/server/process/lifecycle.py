@@ -343,8 +343,8 @@ class Lifecycle:
         broker = self.factory.broker
         self.factory.disconnect_all("the broker is shutting down", "shutting-down")
         config = broker.config
-        patience_s = config.drain_timeout_s + config.linger_s + _MARGIN_S
-        deadline = self._reactor.seconds() + patience_s
+        wait_s = config.drain_timeout_s + config.linger_s + _MARGIN_S
+        deadline = self._reactor.seconds() + wait_s
         while broker.connections and self._reactor.seconds() < deadline:
             await deferLater(self._reactor, _PAUSE_S)
 

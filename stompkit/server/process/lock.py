@@ -30,7 +30,7 @@ class DirectoryLock:
         self._mutex = threading.Lock()
         self._descriptor: int | None = None
         #: Set once the result of a waiting thread is no longer needed.
-        self._given_up: threading.Event | None = None
+        self._abandoned: threading.Event | None = None
 
     @property
     def is_held(self) -> bool:
@@ -50,29 +50,29 @@ class DirectoryLock:
 
         Neither is called after :meth:`release`.
         """
-        given_up = threading.Event()
-        self._given_up = given_up
+        abandoned = threading.Event()
+        self._abandoned = abandoned
         # A thread that waits in the kernel cannot be woken, so that it must not keep the process
         # alive.
         threading.Thread(
-            target=self._wait, args=(given_up, acquired, failed), name="stompkit-lock", daemon=True
+            target=self._wait, args=(abandoned, acquired, failed), name="stompkit-lock", daemon=True
         ).start()
 
     def _wait(
         self,
-        given_up: threading.Event,
+        abandoned: threading.Event,
         acquired: Callable[[], None],
         failed: Callable[[OSError], None],
     ) -> None:
         try:
             descriptor = self._lock(fcntl.LOCK_EX)
         except OSError as error:
-            if not given_up.is_set():
+            if not abandoned.is_set():
                 failed(error)
             return
         assert descriptor is not None  # the thread has waited for it
         with self._mutex:
-            if given_up.is_set():
+            if abandoned.is_set():
                 os.close(descriptor)
                 return
             self._take(descriptor)
@@ -91,9 +91,9 @@ class DirectoryLock:
     def release(self) -> None:
         """Release the lock, or cancel the wait for it; does nothing without either."""
         with self._mutex:
-            if self._given_up is not None:
-                self._given_up.set()
-                self._given_up = None
+            if self._abandoned is not None:
+                self._abandoned.set()
+                self._abandoned = None
             descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             with contextlib.suppress(OSError):

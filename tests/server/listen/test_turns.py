@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from stompkit.server.interfaces import Credentials, User
-from stompkit.server.listen.fair_poller import ANONYMOUS, SharedPoll, share_turns
+from stompkit.server.listen.fair_poller import ANONYMOUS, SharedPoll, schedule_fairly
 from stompkit.server.listen.protocol import BrokerProtocol
 from stompkit.testing.memory import MemoryBroker
 from tests.server.processes import LOOPBACK, TWIST, Client, announced, processes, talk, tcp
@@ -192,12 +192,12 @@ def test_a_reactor_shares_its_turns_once() -> None:
     from twisted.internet.epollreactor import EPollReactor
 
     reactor: Any = EPollReactor()  # type: ignore[no-untyped-call]  # Twisted's
-    share_turns(reactor)
+    schedule_fairly(reactor)
     first = reactor._poller
     assert isinstance(first, SharedPoll)
-    share_turns(reactor)
+    schedule_fairly(reactor)
     assert reactor._poller is first
-    share_turns(object())
+    schedule_fairly(object())
     reactor.removeAll()
     first.close()
 

@@ -87,7 +87,7 @@ class Guesses:
 
     def count(self, outcome: Outcome) -> int:
         """Return the number of logins with this outcome."""
-        return self.authenticator.throttle.outcomes[outcome]
+        return self.authenticator.login_limiter.outcomes[outcome]
 
 
 def error(client: MemoryClient) -> Frame:

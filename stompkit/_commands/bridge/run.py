@@ -14,6 +14,7 @@ from twisted.logger import STDLibLogObserver, globalLogBeginner
 
 from stompkit._commands.bridge.metrics import BridgeMetrics
 from stompkit._commands.bridge.status import lock_of, write
+from stompkit._commands.shared.logs import start_log
 from stompkit._common.files import FileLock, LockedError
 from stompkit._common.metrics import MetricsError, serving_collector
 from stompkit.bridge import Bridge, BridgeError, BridgeSettings, BridgeStatus
@@ -29,7 +30,7 @@ _USAGE: Final = 2
 def run(settings: BridgeSettings, *, quiet: bool, verbose: bool) -> int:
     """Forward until a signal or until all routes have stopped; returns the exit status."""
     level = logging.DEBUG if verbose else logging.ERROR if quiet else logging.WARNING
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    start_log(level)
     globalLogBeginner.beginLoggingTo(
         [cast("Any", STDLibLogObserver("stompkit.bridge"))], redirectStandardIO=False
     )

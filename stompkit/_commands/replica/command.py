@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Final
 
 from stompkit._commands.replica.subcommand import Command, ReplicaUsageError, hide
+from stompkit._commands.shared.missing import reason
 
 __all__ = ["main", "parser"]
 
@@ -65,13 +66,6 @@ _COMMANDS: Final = {
     "bootstrap": ("maintenance", "take all rows of another node; what only this one has stays"),
     "keygen": ("maintenance", "make a key to sign with, and print its public key"),
 }
-#: Extras with the libraries that only some databases and settings need.
-_EXTRAS: Final = {
-    "psycopg": "postgresql",
-    "pymysql": "mysql",
-    "cryptography": "signing",
-    "prometheus_client": "metrics",
-}
 
 
 def main(arguments: list[str]) -> int:
@@ -89,17 +83,9 @@ def main(arguments: list[str]) -> int:
         print(f"stompkit replica: {hide(str(error), options)}", file=sys.stderr)
         return _USAGE
     except Exception as error:
-        reason = hide(_reason(error), options)
-        print(f"stompkit replica {options.name}: {reason}", file=sys.stderr)
+        text = hide(reason(error), options)
+        print(f"stompkit replica {options.name}: {text}", file=sys.stderr)
         return 1
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, ModuleNotFoundError):
-        library = (error.name or "").partition(".")[0]
-        if library in _EXTRAS:
-            return f"this needs {library}: pip install 'stompkit[{_EXTRAS[library]}]'"
-    return str(error) or type(error).__name__
 
 
 def parser() -> argparse.ArgumentParser:

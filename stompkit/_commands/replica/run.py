@@ -14,6 +14,7 @@ from typing import Final
 from stompkit._commands.replica.options import Setup, opened
 from stompkit._commands.replica.subcommand import Command, ReplicaUsageError, hide
 from stompkit._commands.shared.formatting import amount, shown
+from stompkit._commands.shared.logs import start_log
 from stompkit._commands.shared.signals import ended_by_signals
 from stompkit._common.metrics import Address, MetricsError, new_registry, serving
 from stompkit.replica import Replica, ReplicaStoreError
@@ -31,7 +32,8 @@ _GRACE_S: Final = 3.0
 
 
 def _run(options: argparse.Namespace) -> int:
-    _log(options)
+    level = logging.DEBUG if options.verbose else logging.WARNING
+    start_log(level, lambda text: hide(text, options))
     ended = threading.Event()
     with opened(options, is_made=True) as (replica, setup), ended_by_signals(ended.set):
         if not setup.settings.ports:
@@ -137,25 +139,7 @@ class _Reporter:
         print(hide(line, self._options), file=sys.stderr, flush=True)
 
 
-# Logging and metrics.
-
-
-class _Formatter(logging.Formatter):
-    """Formats log lines without secrets, since libraries may quote a URL."""
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
-        self._options = options
-
-    def format(self, record: logging.LogRecord) -> str:
-        return hide(super().format(record), self._options)
-
-
-def _log(options: argparse.Namespace) -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Formatter(options))
-    level = logging.DEBUG if options.verbose else logging.WARNING
-    logging.basicConfig(level=level, handlers=[handler])
+# Metrics.
 
 
 @contextmanager

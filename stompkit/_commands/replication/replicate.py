@@ -15,6 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from stompkit._commands.replication.status import Display, lock_of, print_status, write
+from stompkit._commands.shared.logs import start_log
+from stompkit._commands.shared.missing import reason
 from stompkit._commands.shared.signals import ended_by_signals
 from stompkit._common.files import FileLock, LockedError
 from stompkit._common.metrics import Address, MetricsError, parse_address, serving
@@ -87,22 +89,9 @@ def main(arguments: list[str]) -> int:
         except JobError as error:
             print(f"stompkit replicate: {error}", file=sys.stderr)
             return _USAGE
-        handler = logging.StreamHandler()
-        handler.setFormatter(_Formatter(job))
         level = logging.DEBUG if options.verbose else logging.WARNING
-        logging.basicConfig(level=level, handlers=[handler])
+        start_log(level, job.without_secrets)
         return _run(job, options)
-
-
-class _Formatter(logging.Formatter):
-    """Formats log lines without secrets, since libraries may quote a URL."""
-
-    def __init__(self, job: Job) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
-        self._job = job
-
-    def format(self, record: logging.LogRecord) -> str:
-        return self._job.without_secrets(super().format(record))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -280,27 +269,9 @@ def _run(job: Job, options: argparse.Namespace) -> int:
         raise
     except Exception as error:
         logging.getLogger(__name__).debug("the job has failed", exc_info=True)
-        print(f"stompkit replicate: {_secretless(error, job)}", file=sys.stderr)
+        print(f"stompkit replicate: {job.without_secrets(reason(error))}", file=sys.stderr)
         return 1
     return 0
-
-
-#: Extras with the libraries that only some jobs need.
-_EXTRAS: Final = {
-    "psycopg": "postgresql",
-    "pymysql": "mysql",
-    "pymysqlreplication": "mysql",
-    "redis": "redis",
-}
-
-
-def _secretless(error: Exception, job: Job) -> str:
-    """Return a description of the error without secrets, since libraries may quote a URL."""
-    if isinstance(error, ModuleNotFoundError):
-        library = (error.name or "").partition(".")[0]
-        if library in _EXTRAS:
-            return f"this needs {library}: pip install 'stompkit[{_EXTRAS[library]}]'"
-    return job.without_secrets(str(error) or type(error).__name__)
 
 
 @contextmanager

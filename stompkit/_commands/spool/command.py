@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
+from stompkit._commands.shared.logs import start_log
 from stompkit._commands.spool.options import SpoolUsageError, address, age, positive, size
 from stompkit.spool import SpoolError
 
@@ -56,7 +57,7 @@ def main(arguments: list[str]) -> int:
     options = parser().parse_args(arguments)
     work: Callable[[argparse.Namespace], int] = options.work
     level = logging.DEBUG if getattr(options, "verbose", False) else logging.WARNING
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    start_log(level)
     try:
         return work(options)
     except SpoolUsageError as error:

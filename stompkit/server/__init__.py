@@ -5,18 +5,16 @@
 
 from stompkit._common.moved import renamed
 from stompkit.server.domain.broker import Broker
-from stompkit.server.domain.destinations import Destination
-from stompkit.server.domain.errors import RefusedError
 
 # Two names for each: plug-ins import the old ones, Entry and Ledger.
-from stompkit.server.domain.queues.references import MessageReference
-from stompkit.server.domain.queues.references import MessageReference as Entry
+from stompkit.server.domain.deliveries import MessageReference, Subscription
+from stompkit.server.domain.deliveries import MessageReference as Entry
+from stompkit.server.domain.destinations import Destination
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.session.acks import PendingAcks
 from stompkit.server.domain.session.acks import PendingAcks as Ledger
-from stompkit.server.domain.session.connection import Connection
-from stompkit.server.domain.session.handlers import Handler
-from stompkit.server.domain.session.subscriptions import Subscription
-from stompkit.server.domain.session.transactions import Settlement
+from stompkit.server.domain.session.connection import Connection, Handler
+from stompkit.server.domain.settlements import Settlement
 from stompkit.server.interfaces import (
     Action,
     Authenticator,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.destinations import Destination
 from stompkit.server.domain.queues.durables import DurableQueue
+from stompkit.server.domain.session.connection import connections_of
 
 __all__ = ["ConnectionState", "DestinationState", "connections", "destinations"]
 
@@ -71,5 +72,5 @@ def connections(broker: Broker) -> list[ConnectionState]:
             len(each.subscriptions),
             len(each.ledger),
         )
-        for each in broker.connections
+        for each in connections_of(broker)
     ]

@@ -71,7 +71,6 @@ FACES = {
 #: Packages whose modules still have cyclic imports, imports for types included.
 CIRCLES = (
     "stompkit.kombu",
-    "stompkit.server.domain",
     "stompkit.testing.",
 )
 #: Words that open a docstring which does not name its subject.

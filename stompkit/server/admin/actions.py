@@ -124,7 +124,7 @@ def retry(context: Context, body: parameters.Retry) -> Deferred[results.Retried]
         context,
         queue,
         Selection(ids, None, body.limit),
-        put_back(queue.host),
+        put_back(context.host(body.host)),
         lambda outcome: results.Retried(retried=outcome.done, left=outcome.left),
     )
 
@@ -198,7 +198,7 @@ def delete(context: Context, body: parameters.Named) -> results.Deleted:
         is_used = is_used or bool(found.durables)
     if is_used:
         refuse(409, "in-use", f"{body.name[:100]!a} is being used: it has consumers or deliveries")
-    found.host.discard(found)
+    context.host(body.host).discard(found)
     context.broker.flush()
     _log.info("{name} was deleted", name=_logged(found))
     return results.Deleted(deleted=True)
@@ -206,12 +206,13 @@ def delete(context: Context, body: parameters.Named) -> results.Deleted:
 
 def delete_durable(context: Context, body: parameters.Named) -> results.Deleted:
     """Remove a durable subscription that nobody uses, with what it has collected."""
-    queue = context.host(body.host).durable_named(body.name)
+    host = context.host(body.host)
+    queue = host.durable_named(body.name)
     if queue is None:
         refuse(404, "no-such-durable", f"there is no durable subscription {body.name[:100]!a}")
     if queue.subscriptions or queue.unsettled or queue in context.busy:
         refuse(409, "in-use", "the durable subscription is being used")
-    queue.host.remove_durable(queue)
+    host.remove_durable(queue)
     context.broker.flush()
     _log.info("{name} was deleted", name=_logged(queue))
     return results.Deleted(deleted=True)

@@ -10,9 +10,9 @@ from stompkit.server.admin.errors import AdminError
 from stompkit.server.admin.statistics import Statistics
 from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.destinations import Destination
-from stompkit.server.domain.hosts import VirtualHost
+from stompkit.server.domain.hosts.virtual_host import VirtualHost
 from stompkit.server.domain.queues.queue import Queue
-from stompkit.server.domain.session.connection import Connection
+from stompkit.server.domain.session.connection import Connection, connections_of
 from stompkit.server.login.limited_authenticator import LimitedAuthenticator
 from stompkit.server.login.login_limiter import LoginLimiter, Outcome
 from stompkit.server.settings.process import Settings
@@ -77,7 +77,7 @@ class Context:
 
     def connection(self, number: str) -> Connection:
         """Return the connection with an identifier; raises :class:`AdminError` if unknown."""
-        for each in self.broker.connections:
+        for each in connections_of(self.broker):
             if each.id == number:
                 return each
         raise AdminError(404, "no-such-connection", f"there is no connection {number[:100]!a}")

@@ -17,14 +17,14 @@ from stompkit.server.admin.context import Context
 from stompkit.server.admin.statistics import INTERVAL_S, Followed, in_flight
 from stompkit.server.domain import broker as broker_module
 from stompkit.server.domain.broker import Broker
+from stompkit.server.domain.deliveries import Subscription
 from stompkit.server.domain.destinations import Destination
-from stompkit.server.domain.hosts import VirtualHost
+from stompkit.server.domain.hosts.virtual_host import VirtualHost
 from stompkit.server.domain.names import Pattern
 from stompkit.server.domain.queues.durables import DurableQueue
 from stompkit.server.domain.queues.peeking import Seen
 from stompkit.server.domain.queues.queue import Queue
-from stompkit.server.domain.session.connection import Connection
-from stompkit.server.domain.session.subscriptions import Subscription
+from stompkit.server.domain.session.connection import Connection, connections_of
 from stompkit.server.stores.environment import DATA_FILE, DIRECTORY
 
 __all__ = [
@@ -96,15 +96,18 @@ def rates_shape(rates: Sequence[float]) -> results.Rates:
 
 
 def _store(context: Context) -> results.StoreShape:
-    settings, journal = context.settings.store, context.broker.journal
+    settings, failure = context.settings.store, context.broker.commit_queue.failure
     octets = None
     if settings.effective_kind == "lmdb" and settings.path is not None:
         try:
             octets = (Path(settings.path) / DIRECTORY / DATA_FILE).stat().st_size
         except OSError:
             octets = None
-    failure = None if journal is None or journal.failure is None else str(journal.failure)
-    return results.StoreShape(kind=settings.effective_kind, octets=octets, failure=failure)
+    return results.StoreShape(
+        kind=settings.effective_kind,
+        octets=octets,
+        failure=None if failure is None else str(failure),
+    )
 
 
 def _memory() -> int | None:
@@ -179,7 +182,7 @@ def destination_detail(context: Context, destination: Destination) -> results.De
         history=None if followed is None else _history(followed),
         subscriptions=[
             subscription_shape(each)
-            for connection in context.broker.connections
+            for connection in connections_of(context.broker)
             for each in connection.subscriptions.values()
             if destination in each.homes
         ],
@@ -245,11 +248,12 @@ def connection_shape(connection: Connection) -> results.ConnectionShape:
 
 def subscription_shape(subscription: Subscription) -> results.SubscriptionShape:
     """Return one subscription."""
-    selector = subscription.selector
+    selector, connection = subscription.selector, subscription.connection
+    assert isinstance(connection, Connection)  # no others subscribe
     return results.SubscriptionShape(
-        connection=subscription.connection.id,
+        connection=connection.id,
         id=None if subscription.id is None else text_of(subscription.id),
-        host=subscription.connection.host.name,
+        host=connection.host.name,
         destination=_subscribed_to(subscription),
         ack=subscription.mode.value,
         prefetch=subscription.prefetch,

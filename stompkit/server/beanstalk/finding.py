@@ -12,11 +12,11 @@ from twisted.internet.defer import Deferred
 from stompkit.server.beanstalk.hub import Hub
 from stompkit.server.beanstalk.jobs import QUEUE, Job
 from stompkit.server.beanstalk.loading import loaded
+from stompkit.server.domain.deliveries import MessageReference
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues import pulling
 from stompkit.server.domain.queues.queue import Queue
-from stompkit.server.domain.queues.references import MessageReference
-from stompkit.server.domain.queues.sub_queue import DELAYED, SubQueue
+from stompkit.server.domain.sub_queue import DELAYED, SubQueue
 from stompkit.server.interfaces import StoredMessage, StoreError
 
 __all__ = ["Cursor", "DeadLetter", "Found", "find", "first_delayed", "next_dead_letters"]
@@ -44,7 +44,7 @@ class Found(NamedTuple):
     entry: MessageReference | None = None
     place: int = 0
     due: float = 0.0
-    sub_queue: SubQueue | None = None
+    sub_queue: SubQueue[MessageReference] | None = None
     stored: StoredMessage | None = None
 
 
@@ -115,7 +115,12 @@ async def _in_store(hub: Hub, tube: str, message_id: str) -> Found | None:
 
 
 def _stored(
-    hub: Hub, state: str, tube: str, queue: Queue, sub_queue: SubQueue, stored: StoredMessage
+    hub: Hub,
+    state: str,
+    tube: str,
+    queue: Queue,
+    sub_queue: SubQueue[MessageReference],
+    stored: StoredMessage,
 ) -> Found | None:
     """Return a message found in the store, if it is still only there."""
     if sub_queue.index == DELAYED:
@@ -133,7 +138,7 @@ def _of_store(
     hub: Hub,
     tube: str,
     queue: Queue,
-    sub_queue: SubQueue,
+    sub_queue: SubQueue[MessageReference],
     stored: StoredMessage,
     due: float,
 ) -> Found:
@@ -197,7 +202,7 @@ class DeadLetter(NamedTuple):
     queue: Queue
     deliveries: int
     entry: MessageReference | None = None
-    sub_queue: SubQueue | None = None
+    sub_queue: SubQueue[MessageReference] | None = None
     stored: StoredMessage | None = None
 
 
@@ -248,12 +253,13 @@ def _place(entry: MessageReference) -> int:
     return entry.place
 
 
-async def _read(hub: Hub, sub_queue: SubQueue, after: int, most: int) -> Sequence[StoredMessage]:
+async def _read(
+    hub: Hub, sub_queue: SubQueue[MessageReference], after: int, most: int
+) -> Sequence[StoredMessage]:
     """Return messages of a sub-queue with places above ``after``; raises ``StoreError``."""
-    journal = hub.broker.journal
-    assert journal is not None  # the sub-queue is in a store
+    read = hub.broker.commit_queue.read
     answer: Deferred[Sequence[StoredMessage] | StoreError] = Deferred()
-    journal.read(sub_queue.number, after, most, _PAGE_OCTETS, answer.callback, answer.callback)
+    read(sub_queue.number, after, most, _PAGE_OCTETS, answer.callback, answer.callback)
     result = await answer
     if isinstance(result, StoreError):
         raise result

@@ -18,14 +18,14 @@ from stompkit.server.beanstalk.jobs import (
 )
 from stompkit.server.beanstalk.numbers import Numbers
 from stompkit.server.beanstalk.parser import is_tube
-from stompkit.server.domain.alarm import Alarm
 from stompkit.server.domain.broker import Broker
-from stompkit.server.domain.deadlines import Deadlines
+from stompkit.server.domain.deliveries import MessageReference
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.names import DEAD_LETTERS, Pattern, dead_letter_source, dead_letters_of
 from stompkit.server.domain.queues import pulling
 from stompkit.server.domain.queues.queue import Queue
-from stompkit.server.domain.queues.references import MessageReference
+from stompkit.server.domain.scheduling.alarm import Alarm
+from stompkit.server.domain.scheduling.deadlines import Deadlines
 from stompkit.server.settings.beanstalk import BeanstalkSettings
 
 __all__ = ["Hub", "Pause", "Rank"]
@@ -62,7 +62,7 @@ class Hub:
         self.watching: Counter[str] = Counter()
         self.pauses: dict[str, Pause] = {}
         self._pause_ends: Deadlines[str] = Deadlines()
-        self._alarm = Alarm(broker, self._end_pauses)
+        self._alarm = Alarm(broker.scheduler, self._end_pauses)
         #: Number of calls of each command, and of events of each tube; see count().
         self.commands: Counter[str] = Counter()
         self.puts: Counter[str] = Counter()

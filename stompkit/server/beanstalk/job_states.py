@@ -6,9 +6,9 @@ from stompkit.server.beanstalk.buried import first_message
 from stompkit.server.beanstalk.finding import Found
 from stompkit.server.beanstalk.jobs import Job, pri_of, queue_of, rewritten
 from stompkit.server.beanstalk.session import Session
+from stompkit.server.domain.deliveries import MessageReference
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.queues import pulling
-from stompkit.server.domain.queues.references import MessageReference
 
 __all__ = ["drop", "make_ready", "take_back", "total_counts"]
 
@@ -37,9 +37,7 @@ def total_counts(
 
 def take_back(session: Session, entry: MessageReference) -> None:
     """Return a settled message to its queue if the store cannot apply the change."""
-    journal = session.broker.journal
-    if journal is not None:
-        journal.take([entry])
+    session.broker.commit_queue.take([entry])
 
 
 def make_ready(session: Session, found: Found) -> bool:

@@ -16,8 +16,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final
 
+from stompkit.server.domain.deliveries import MessageReference
 from stompkit.server.domain.messages import Message
-from stompkit.server.domain.queues.references import MessageReference
 
 __all__ = [
     "DEFAULT_TUBE",

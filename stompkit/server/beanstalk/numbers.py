@@ -91,7 +91,6 @@ class Numbers:
         if len(kept.names) > _MOST:
             del self._indices[kept.names.pop(0)]
             kept.first += 1
-        journal = self._broker.journal
-        if journal is not None:
-            journal.record(SetRecord(_RECORD, msgspec.json.encode(kept)))
+        value = msgspec.json.encode(kept)
+        self._broker.commit_queue.record(SetRecord(_RECORD, value))
         return index

@@ -60,7 +60,7 @@ class Replies:
     def _commit(self, slot: _Slot) -> bool:
         broker = self._client.broker
         key = str(self._last_key + 1)
-        if broker.journal is None or not broker.journal.cut(self._client, key):
+        if not broker.commit_queue.cut(self._client, key):
             return False
         self._last_key += 1
         slot.is_done = False
@@ -69,14 +69,14 @@ class Replies:
 
     async def barrier(self) -> None:
         """Wait until the store has all changes made so far."""
-        journal = self._client.broker.journal
-        if journal is None:
+        commit_queue = self._client.broker.commit_queue
+        if not commit_queue.has_store:
             return
         self._last_key += 1
         key = str(self._last_key)
         done: Deferred[StoreError | None] = Deferred()
         self._barriers[key] = done
-        journal.barrier(self._client, key)
+        commit_queue.barrier(self._client, key)
         error = await done
         if error is not None:
             raise error

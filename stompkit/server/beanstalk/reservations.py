@@ -8,11 +8,11 @@ from stompkit._common import LOOK_S, MOST_GRACE_S
 from stompkit.server.beanstalk.client import Client
 from stompkit.server.beanstalk.hub import Hub
 from stompkit.server.beanstalk.jobs import Job, Reservation, pri_of, ttr_of
-from stompkit.server.domain.deadlines import Deadlines
+from stompkit.server.domain.ack_mode import AckMode
+from stompkit.server.domain.deliveries import MessageReference, Subscription
 from stompkit.server.domain.queues import pulling
 from stompkit.server.domain.queues.queue import Queue
-from stompkit.server.domain.queues.references import MessageReference
-from stompkit.server.domain.session.subscriptions import AckMode, Subscription
+from stompkit.server.domain.scheduling.deadlines import Deadlines
 
 __all__ = ["MARGIN_S", "Reservations"]
 

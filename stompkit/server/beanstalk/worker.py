@@ -10,10 +10,10 @@ from stompkit.server.beanstalk.jobs import Job, Reservation
 from stompkit.server.beanstalk.loading import RETRY_S
 from stompkit.server.beanstalk.offers import Offers
 from stompkit.server.beanstalk.reservations import MARGIN_S, Reservations
-from stompkit.server.domain.alarm import Alarm
+from stompkit.server.domain.deliveries import MessageReference
 from stompkit.server.domain.queues import pulling
 from stompkit.server.domain.queues.queue import Queue
-from stompkit.server.domain.queues.references import MessageReference
+from stompkit.server.domain.scheduling.alarm import Alarm
 
 __all__ = ["Worker"]
 
@@ -28,7 +28,7 @@ class Worker:
         self._broker = hub.broker
         self.reservations = Reservations(hub, client)
         self._offers = Offers(hub, client)
-        self._alarm = Alarm(hub.broker, self._on_time)
+        self._alarm = Alarm(hub.broker.scheduler, self._on_time)
         #: Time when the wait ends; None without a timeout.
         self._until: float | None = None
 

@@ -2,22 +2,118 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
+from stompkit.server.domain.deliveries import (
+    ConnectionBase,
+    DestinationBase,
+    MessageReference,
+    Subscription,
+)
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.messages import Message
-from stompkit.server.domain.queues.references import MessageReference
-from stompkit.server.domain.session.subscriptions import Subscription
-from stompkit.server.interfaces import StoreError
-from stompkit.server.settings.broker import Policy
+from stompkit.server.domain.names import Pattern
+from stompkit.server.domain.scheduling.scheduler import Scheduler
+from stompkit.server.domain.scheduling.selector_time import SelectorTime
+from stompkit.server.domain.settler import Settler
+from stompkit.server.domain.sub_queue import SubQueue
+from stompkit.server.interfaces import MessageStore
+from stompkit.server.process.once_log import OnceLog
+from stompkit.server.settings.broker import BrokerConfig, Policy
 
-if TYPE_CHECKING:
-    from stompkit.server.domain.hosts import VirtualHost
-    from stompkit.server.domain.queues.sub_queue import SubQueue
-    from stompkit.server.domain.session.connection import Connection
+__all__ = ["BlockedError", "BrokerBase", "Destination", "HostBase", "Totals"]
 
-__all__ = ["BlockedError", "Destination", "Totals"]
+
+class BrokerBase:
+    """The broker as its destinations see it."""
+
+    config: BrokerConfig
+    store: MessageStore | None
+    connections: set[ConnectionBase]
+    scheduler: Scheduler
+    settler: Settler
+    selector_time: SelectorTime
+    #: Log of pitfalls for clients, once for each destination.
+    traps: OnceLog
+
+    @property
+    def last_subscription(self) -> int:
+        """The number of the newest subscription."""
+        raise NotImplementedError
+
+    def new_lane(self) -> int:
+        """Return a number that no other lane of the store has."""
+        raise NotImplementedError
+
+
+class HostBase:
+    """The virtual host as its destinations see it."""
+
+    name: str
+    broker: BrokerBase
+    scheduler: Scheduler
+    destinations: dict[str, Destination]
+    #: During an atomic operation: the messages that it puts into queues in memory.
+    arriving: list[tuple[Destination, MessageReference]] | None
+
+    def stored_name(self, name: str) -> str:
+        """Return the name of a queue in the store."""
+        raise NotImplementedError
+
+    def pattern(self, text: str) -> Pattern:
+        """Parse a pattern by the rules of the dialect; raises RefusedError if it is invalid."""
+        raise NotImplementedError
+
+    def own_ttl_s(self, name: str) -> float:
+        """Return the time-to-live in seconds set for this destination in particular, or 0."""
+        raise NotImplementedError
+
+    def destination(self, name: str, maker: ConnectionBase | None = None) -> Destination:
+        """Return the destination with a name, created if it does not exist."""
+        raise NotImplementedError
+
+    def is_gone(self, name: str) -> bool:
+        """Return True if a name belongs to a temporary destination that no longer exists."""
+        raise NotImplementedError
+
+    def forget_if_idle(self, destination: Destination) -> None:
+        """Remove a destination if nothing would be lost."""
+        raise NotImplementedError
+
+    def note_maker(self, queue: Destination) -> None:
+        """Record in the store for which user a queue was created, as long as it has messages."""
+        raise NotImplementedError
+
+    def touch_durable(self, queue: Destination) -> None:
+        """Record that a durable subscription has been used, unless it is removed."""
+        raise NotImplementedError
+
+    def together(self, apply: Callable[[], None]) -> None:
+        """Run an operation atomically."""
+        raise NotImplementedError
+
+    def begin_together(self) -> None:
+        """Begin an atomic operation that :meth:`end_together` ends."""
+        raise NotImplementedError
+
+    def end_together(self) -> None:
+        """Enqueue messages in memory now, or together with those being stored."""
+        raise NotImplementedError
+
+    def reject(
+        self, entries: Iterable[MessageReference], *, requeue: bool, reason: str
+    ) -> list[MessageReference]:
+        """Requeue, dead-letter or drop rejected messages, as their queue's policy says."""
+        raise NotImplementedError
+
+    def bury(self, entry: MessageReference, reason: str) -> bool:
+        """Move a message to the dead letters of its queue; return False without room for it."""
+        raise NotImplementedError
+
+    def await_dead_letters(self, queue: Destination) -> None:
+        """Register a queue to retry dead-lettering once its dead-letter queue has room."""
+        raise NotImplementedError
 
 
 class Totals(NamedTuple):
@@ -56,20 +152,16 @@ class BlockedError(RefusedError):
         self.destination = destination
 
 
-class Destination:
+class Destination(DestinationBase):
     """A named destination of messages."""
 
-    #: True if each message goes to one subscriber, and stays until it is acknowledged.
-    is_queue: ClassVar[bool] = False
-
-    def __init__(self, name: str, policy: Policy, host: VirtualHost) -> None:
+    def __init__(self, name: str, policy: Policy, host: HostBase) -> None:
         """Create an empty destination."""
         self.name = name
         self.policy = policy
         self.host = host
         self._charged_to = ""
-        #: The connection that owns a temporary destination, which ends with it.
-        self.owner: Connection | None = None
+        self.owner = None
         #: True if the broker created it to hold the dead letters of another destination.
         self.is_for_letters = False
         #: True if its messages are in the store.
@@ -77,8 +169,7 @@ class Destination:
         #: Number of messages dropped because it, or a slow reader of it, was full.
         self.dropped = 0
         #: Numbers of messages received, of deliveries, and of other outcomes.
-        self.received = 0
-        self.delivered = 0
+        self.received = self.delivered = 0
         self.dead_lettered = 0
         self.expired = 0
         #: True if an operator has paused deliveries; lasts until the broker stops.
@@ -144,21 +235,6 @@ class Destination:
         )
 
     @property
-    def is_stored(self) -> bool:
-        """True if the store holds a part of it."""
-        return False
-
-    @property
-    def is_idle(self) -> bool:
-        """True if nothing would be lost if the destination were removed."""
-        raise NotImplementedError
-
-    @property
-    def depends_on_takers(self) -> bool:
-        """True if others may receive messages when a subscription ends, for example with groups."""
-        return False
-
-    @property
     def is_disposable(self) -> bool:
         """True if it could be created again as it is: only patterns use it."""
         return self.is_idle
@@ -170,15 +246,6 @@ class Destination:
         """Return the destinations that would keep a message, and its size in bytes there."""
         return ((self, message.size),)
 
-    def check_room(self, messages: int, size: int) -> None:
-        """Raise :class:`RefusedError` if there is no room for that many more messages and bytes."""
-
-    def check_delays(self, messages: int, size: int) -> None:
-        """Raise :class:`RefusedError` if there is no room for that many more delayed messages."""
-
-    def let_in(self) -> None:
-        """Resume the senders that wait for it."""
-
     def put(self, message: Message) -> None:
         """Accept a message; the caller has checked that there is room."""
         raise NotImplementedError
@@ -187,12 +254,9 @@ class Destination:
         """Accept a message that is due."""
         raise NotImplementedError
 
-    def keep(self, lane: SubQueue, entry: MessageReference) -> None:
+    def keep(self, lane: SubQueue[MessageReference], entry: MessageReference) -> None:
         """Write a message to the store."""
         raise NotImplementedError
-
-    def pump(self) -> None:
-        """Deliver everything deliverable now."""
 
     def add(self, subscription: Subscription) -> None:
         """Start deliveries to a subscription."""
@@ -201,34 +265,29 @@ class Destination:
     def offer_to(self, subscription: Subscription) -> None:
         """Offer existing messages to a new subscription, at the end of the cycle."""
 
-    def remove(self, subscription: Subscription) -> None:
-        """Stop deliveries to a subscription."""
+    def forget_if_idle(self) -> None:
+        """Remove it from its host if nothing would be lost."""
+        self.host.forget_if_idle(self)
+
+    def reject(
+        self, entries: Iterable[MessageReference], *, requeue: bool, reason: str
+    ) -> list[MessageReference]:
+        """Requeue, dead-letter or drop rejected messages; return those that are dropped."""
+        return self.host.reject(entries, requeue=requeue, reason=reason)
+
+    # Messages in memory that are part of an atomic operation.
+
+    #: Number of messages that wait until the rest of their write batch is stored.
+    following: int
+
+    def follow(self, entry: MessageReference) -> None:
+        """Delay a message in memory until the store is done; :meth:`put_done` follows."""
         raise NotImplementedError
 
-    def put_last(self, subscription: Subscription) -> None:
-        """Move a subscription to the end of the rotation."""
+    def count_off(self, entry: MessageReference) -> None:
+        """Remove a message from the count of incoming ones."""
+        raise NotImplementedError
 
-    def settled(self, entry: MessageReference) -> None:
-        """Remove an acknowledged message."""
-
-    def settled_many(self, messages: int, octets: int) -> None:
-        """Remove many acknowledged messages; :meth:`let_go` follows for each."""
-
-    def let_go(self, entry: MessageReference) -> None:
-        """Stop the timers of an acknowledged message that is already removed."""
-
-    def returned(self, entries: Iterable[MessageReference]) -> None:
-        """Take back messages that were delivered but not acknowledged."""
-
-    def given_back(self, entries: Iterable[MessageReference]) -> None:
-        """Take back a part of an ended connection's messages, the newest part first."""
-        self.returned(entries)
-
-    def taken_back(self, entry: MessageReference) -> None:
-        """Take back a message whose settlement could not be applied."""
-
-    def arrived(self, entry: MessageReference) -> None:
-        """Remove a message from the count of incoming ones, before :meth:`put_done`."""
-
-    def put_done(self, entry: MessageReference, error: StoreError | None) -> None:
-        """Deliver a message that the store has, or forget one that it could not store."""
+    def take_in(self, entry: MessageReference) -> None:
+        """Append a message in memory."""
+        raise NotImplementedError

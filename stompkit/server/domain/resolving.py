@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from stompkit.frames import Frame
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.names import Kind, canonical, is_pattern, kind_of
+from stompkit.server.domain.session.client_session import ClientSession
 from stompkit.server.interfaces import Action, Decision, Request
-
-if TYPE_CHECKING:
-    from stompkit.server.domain.session.connection import Connection
 
 __all__ = ["TEMPORARY", "ask_right", "resolve", "resolve_temporary", "with_right"]
 
@@ -20,7 +18,7 @@ __all__ = ["TEMPORARY", "ask_right", "resolve", "resolve_temporary", "with_right
 TEMPORARY: Final = (Kind.TEMP_QUEUE.value, Kind.TEMP_TOPIC.value)
 
 
-def resolve(connection: Connection, name: str, headers: dict[str, str]) -> str:
+def resolve(connection: ClientSession, name: str, headers: dict[str, str]) -> str:
     """Return the broker's name for a client's name of a destination."""
     name = canonical(name, headers, connection.broker.config.dialect)
     if name.startswith(TEMPORARY):
@@ -28,7 +26,7 @@ def resolve(connection: Connection, name: str, headers: dict[str, str]) -> str:
     return name
 
 
-def resolve_temporary(connection: Connection, name: str) -> str:
+def resolve_temporary(connection: ClientSession, name: str) -> str:
     """Return a unique, unguessable name for a client's own temporary name.
 
     A name without a slash is the client's own; those from ``reply-to`` headers contain one.
@@ -53,7 +51,7 @@ def resolve_temporary(connection: Connection, name: str) -> str:
 
 
 def with_right(
-    connection: Connection,
+    connection: ClientSession,
     frame: Frame,
     action: Action,
     name: str,
@@ -99,7 +97,7 @@ def with_right(
 
 
 def ask_right(
-    connection: Connection, frame: Frame, action: Action, name: str, then: Callable[[bool], None]
+    connection: ClientSession, frame: Frame, action: Action, name: str, then: Callable[[bool], None]
 ) -> None:
     """Call *then* with True if the sender of a frame has a right on a destination."""
     authoriser = connection.broker.authoriser

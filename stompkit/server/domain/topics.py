@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from stompkit.server.domain.choices import Choice
-from stompkit.server.domain.destinations import Destination
+from stompkit.server.domain.deliveries import ConnectionBase, MessageReference, Subscription
+from stompkit.server.domain.destinations import Destination, HostBase
 from stompkit.server.domain.errors import RefusedError
+from stompkit.server.domain.hosts.choices import Choice
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues.delays import Delays
-from stompkit.server.domain.queues.references import MessageReference
-from stompkit.server.domain.session.subscriptions import Subscription
+from stompkit.server.domain.queues.durables import DurableQueue
 from stompkit.server.interfaces import StoreError
 from stompkit.server.settings.broker import Policy
-
-if TYPE_CHECKING:
-    from stompkit.server.domain.hosts import VirtualHost
-    from stompkit.server.domain.queues.durables import DurableQueue
-    from stompkit.server.domain.session.connection import Connection
 
 __all__ = ["Fanout", "Topic"]
 
@@ -71,7 +66,7 @@ class _Rest:
 class Topic(Destination):
     """A topic: each subscriber gets a copy of messages sent while it is subscribed."""
 
-    def __init__(self, name: str, policy: Policy, host: VirtualHost) -> None:
+    def __init__(self, name: str, policy: Policy, host: HostBase) -> None:
         """Create a topic without subscribers."""
         super().__init__(name, policy, host)
         self.subscriptions: dict[Subscription, None] = {}
@@ -87,7 +82,7 @@ class Topic(Destination):
         #: Those of them whose transaction is not stored yet, by place.
         self._reserved: dict[int, _Rest] | None = None
         #: Connections that wait for these messages, in order of arrival.
-        self.blocked: list[Connection] = []
+        self.blocked: list[ConnectionBase] = []
 
     @property
     def ready(self) -> int:
@@ -145,20 +140,20 @@ class Topic(Destination):
         If it must be stored for durable subscriptions, it is delivered once it is stored.
         ``choice`` has the results of selectors evaluated before, if any.
         """
-        journal = self.host.broker.journal
-        if self.durables and journal is not None:
+        commit_queue = self.host.scheduler.commit_queue
+        if self.durables and commit_queue.has_store:
             was_busy = self.is_busy
             entry = self.reserve(message, choice)
             # The sender can continue without waiting for the store: later messages follow this one.
             self.is_busy = was_busy or bool(self._rest and not self._rest[-1].has_durables)
-            if entry is not None and journal.is_recording:
-                journal.follow(entry)
+            if entry is not None and commit_queue.is_recording:
+                commit_queue.follow(entry)
             elif entry is not None:
                 self.put_done(entry, None)
             return
         self.received += 1
         ttl_s = self.policy.message_ttl_s
-        now = self.host.broker.now
+        now = self.host.scheduler.now
         if ttl_s and not message.expires:
             message.expires = max(now, message.due) + ttl_s
         if message.due > now:
@@ -176,10 +171,10 @@ class Topic(Destination):
         ttl_s = self.policy.message_ttl_s
         broker = self.host.broker
         if ttl_s and not message.expires:
-            message.expires = max(broker.now, message.due) + ttl_s
-        if message.due > broker.now:
+            message.expires = max(broker.scheduler.now, message.due) + ttl_s
+        if message.due > broker.scheduler.now:
             return self._delays.arriving(message)
-        if message.is_expired(broker.now):
+        if message.is_expired(broker.scheduler.now):
             return None
         self._last_place += 1
         rest = _Rest(message, self._last_place, broker.last_subscription, choice)
@@ -210,11 +205,11 @@ class Topic(Destination):
         rest.is_reserved = False
         rest.is_gone = error is not None
         rest.last_serial = self.host.broker.last_subscription
-        self.host.broker.touch(self)
+        self.host.scheduler.touch(self)
 
     def enqueue(self, message: Message, choice: Choice | None = None) -> None:
         """Deliver a message to all subscribers, or hold it for those that cannot receive it now."""
-        if message.is_expired(self.host.broker.now):
+        if message.is_expired(self.host.scheduler.now):
             return
         self._last_place += 1
         if self._selectors or self.durables or self._rest:
@@ -254,7 +249,7 @@ class Topic(Destination):
             self._rest.popleft()
         if self.is_busy:
             self.is_busy = False
-            self.host.broker.has_room(self)
+            self.host.scheduler.has_room(self)
 
     def let_in(self) -> None:
         """Resume the senders that wait for earlier messages, in order."""
@@ -361,7 +356,7 @@ class Topic(Destination):
         """Hold a message for a subscriber with a full backlog, according to the policy."""
         size = entry.message.size
         # It may accept some of the backlog by now, and expired messages do not count.
-        subscription.catch_up(self.host.broker.now)
+        subscription.catch_up(self.host.scheduler.now)
         if not subscription.backlog and subscription.wants_copy():
             subscription.deliver(entry)
             self.delivered += 1
@@ -379,7 +374,7 @@ class Topic(Destination):
         # No other message is dropped for one that cannot be held.
         subscription.lose(entry)
         if policy.slow_reader == "disconnect":
-            self.host.broker.disconnect(
+            self.host.scheduler.disconnect(
                 subscription.connection,
                 f"too slow: {len(subscription.backlog)} messages of {self.name} wait for it",
                 "slow-reader",
@@ -398,6 +393,17 @@ class Topic(Destination):
             del self.subscriptions[subscription]
             self._selectors -= subscription.selector is not None
 
+    def count_lost_copy(self) -> None:
+        """Count a message that a subscriber does not get, since it reads too slowly."""
+        self.host.broker.traps.warn(
+            "slow-reader",
+            self.host.name,
+            self.name,
+            "{destination}: a subscriber reads too slowly, and loses messages, whether or not their"
+            " senders got receipts; see max_topic_backlog, or subscribe durably",
+        )
+        self.dropped += 1
+
     def clear(self) -> None:
         """Remove all subscribers and all delayed messages."""
         for subscription in list(self.subscriptions):
@@ -407,13 +413,13 @@ class Topic(Destination):
         self._rest = self._reserved = None
         self.is_busy = False
         if self.blocked:
-            self.host.broker.has_room(self)
+            self.host.scheduler.has_room(self)
 
 
 class Fanout(Destination):
     """Copies messages to its child queues, and keeps none itself."""
 
-    def __init__(self, name: str, policy: Policy, host: VirtualHost, children: list[str]) -> None:
+    def __init__(self, name: str, policy: Policy, host: HostBase, children: list[str]) -> None:
         """Create a destination with the children that the configuration names."""
         super().__init__(name, policy, host)
         self.children = dict.fromkeys(children)
@@ -471,7 +477,7 @@ class Fanout(Destination):
             copy.expires, copy.due = message.expires, message.due
             ttl_s = self._ttl_s(queue.name)
             if ttl_s and not copy.expires:
-                copy.expires = max(self.host.broker.now, copy.due) + ttl_s
+                copy.expires = max(self.host.scheduler.now, copy.due) + ttl_s
             queue.put(copy)
             self.delivered += 1
 
@@ -480,6 +486,6 @@ class Fanout(Destination):
         for child in self.children:
             queue = self.host.destination(child)
             # The hold keeps it from being removed meanwhile, or from staying behind empty.
-            self.host.broker.touch(queue)
+            self.host.scheduler.touch(queue)
             queues.append(queue)
         return queues

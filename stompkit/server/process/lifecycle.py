@@ -111,9 +111,9 @@ class Lifecycle:
             if self._lock is not None and not self._lock.is_held:
                 return "it stands by: another broker works on its data"
             return "it does not listen yet"
-        journal = self.factory.broker.journal
-        if journal is not None and journal.failure is not None:
-            return f"its store has failed: {journal.failure}"
+        failure = self.factory.broker.commit_queue.failure
+        if failure is not None:
+            return f"its store has failed: {failure}"
         return None
 
     @property

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompkit.server import BrokerConfig
-from stompkit.server.domain.alarm import Alarm
-from stompkit.server.domain.deadlines import Deadlines
+from stompkit.server.domain.scheduling.alarm import Alarm
+from stompkit.server.domain.scheduling.deadlines import Deadlines
 from stompkit.testing.memory import MemoryBroker
 from tests.server.beanstalk.peers import Front
 from tests.server.brokers import MakeBroker, publish_all, take_one
@@ -60,7 +60,7 @@ def test_a_thing_that_was_discarded_is_not_kept() -> None:
 def test_an_alarm_rings_at_the_earliest_time_that_it_was_set_to() -> None:
     broker = MemoryBroker()
     rung: list[float] = []
-    alarm = Alarm(broker.broker, lambda: rung.append(broker.clock.seconds()))
+    alarm = Alarm(broker.broker.scheduler, lambda: rung.append(broker.clock.seconds()))
     for when in (5.0, 3.0, 4.0):
         alarm.set(when)
     broker.clock.advance(2.5)

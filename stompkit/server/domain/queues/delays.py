@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from stompkit.server.domain.alarm import Alarm
+from stompkit.server.domain.deliveries import MessageReference
+from stompkit.server.domain.destinations import Destination
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.messages import Message
-from stompkit.server.domain.queues.references import MessageReference
-from stompkit.server.domain.queues.sub_queue import DELAYED, SubQueue
+from stompkit.server.domain.scheduling.alarm import Alarm
+from stompkit.server.domain.sub_queue import DELAYED, SubQueue
 from stompkit.server.interfaces import Remove, StoredMessage, StoreError
-
-if TYPE_CHECKING:
-    from stompkit.server.domain.destinations import Destination
 
 __all__ = ["Delays"]
 
@@ -28,7 +26,7 @@ _FEW: Final = 64
 #: Delay in seconds before a failed read or move of messages is retried.
 _RETRY_S: Final = 1.0
 #: Marks the references of delayed messages in memory.
-_IN_MEMORY: Final = SubQueue(DELAYED)
+_IN_MEMORY: Final[SubQueue[MessageReference]] = SubQueue(DELAYED)
 
 
 class Delays:
@@ -55,7 +53,7 @@ class Delays:
         self.moving: dict[Message, tuple[float, int]] = {}
         self._reads = 0
         self._retry_at = 0.0
-        self._lane: SubQueue | None = None
+        self._lane: SubQueue[MessageReference] | None = None
         self._alarm: Alarm | None = None
         self._last = 0
         #: Number of messages on their way into the store, to wait there, and of those in memory
@@ -73,7 +71,7 @@ class Delays:
         return not (self._waiting or self.incoming)
 
     @property
-    def lanes(self) -> Sequence[SubQueue]:
+    def lanes(self) -> Sequence[SubQueue[MessageReference]]:
         """The lane in the store, if there is one."""
         return [] if self._lane is None else [self._lane]
 
@@ -118,7 +116,7 @@ class Delays:
             heapq.heappop(heap)
         return None
 
-    def restore(self, lane: SubQueue) -> None:
+    def restore(self, lane: SubQueue[MessageReference]) -> None:
         """Restore the waiting messages from the store, while the broker is being opened."""
         self._lane = lane
         store = self._queue.host.broker.store
@@ -165,7 +163,7 @@ class Delays:
     def check(self, message: Message) -> None:
         """Raise :class:`RefusedError` for a message with too long a delay."""
         broker = self._queue.host.broker
-        if message.due > broker.now + broker.config.max_delay_s:
+        if message.due > broker.scheduler.now + broker.config.max_delay_s:
             raise RefusedError(
                 f"delay too long: at most {broker.config.max_delay_s:g} seconds", "bad-header"
             )
@@ -214,7 +212,7 @@ class Delays:
         else:
             message.due = 0.0
             self._queue.enqueue(message)
-        self._queue.host.broker.touch(self._queue)
+        self._queue.host.scheduler.touch(self._queue)
 
     def drop(self, place: int) -> None:
         """Remove the message at a place; the queue forgets it."""
@@ -254,11 +252,11 @@ class Delays:
         if first is None or self._reads or self.moving:
             return
         if self._alarm is None:
-            self._alarm = Alarm(self._queue.host.broker, self._on_time)
+            self._alarm = Alarm(self._queue.host.scheduler, self._on_time)
         self._alarm.set(max(first[0], self._retry_at))
 
     def _on_time(self) -> None:
-        now = self._queue.host.broker.now
+        now = self._queue.host.scheduler.now
         ripe: list[tuple[float, int, Message | MessageReference | None]] = []
         # Until the last moves are complete, no later message may overtake them.
         if now >= self._retry_at and not (self._reads or self.moving):
@@ -273,7 +271,7 @@ class Delays:
             elif isinstance(what, Message):
                 what.due = 0.0
                 self._queue.enqueue(what)
-                self._queue.host.broker.touch(self._queue)
+                self._queue.host.scheduler.touch(self._queue)
             else:
                 self._move(due, place, what)
         self._arm()
@@ -281,12 +279,12 @@ class Delays:
     def _again(self, due: float, place: int, entry: MessageReference | None) -> None:
         """Keep a message waiting for a retry; messages that come due meanwhile wait, too."""
         self._add(due, place, entry)
-        self._retry_at = self._queue.host.broker.clock.seconds() + _RETRY_S
+        self._retry_at = self._queue.host.scheduler.clock.seconds() + _RETRY_S
         self._arm()
 
     def _fetch(self, due: float, place: int) -> None:
-        lane, journal = self._lane, self._queue.host.broker.journal
-        assert lane is not None and journal is not None  # the message is in the store
+        lane, commit_queue = self._lane, self._queue.host.scheduler.commit_queue
+        assert lane is not None  # the message is in the store
         self._reads += 1
 
         def did(stored: Sequence[StoredMessage]) -> None:
@@ -300,14 +298,14 @@ class Delays:
             self._reads -= 1
             self._again(due, place, None)
 
-        journal.read(lane.number, place - 1, 1, 1, did, failed)
+        commit_queue.read(lane.number, place - 1, 1, 1, did, failed)
 
     def _move(self, due: float, place: int, what: Message | MessageReference) -> None:
         """Move a message into its queue in a separate write batch; a reference is retried."""
         queue, lane = self._queue, self._lane
-        journal = queue.host.broker.journal
-        assert lane is not None and journal is not None  # the message is in the store
-        journal.record(Remove(lane.number, place))
+        commit_queue = queue.host.scheduler.commit_queue
+        assert lane is not None  # the message is in the store
+        commit_queue.record(Remove(lane.number, place))
         if isinstance(what, Message):
             what.due = 0.0
             self.moving[what] = (due, place)
@@ -316,4 +314,4 @@ class Delays:
             assert what.lane is not None  # every entry of a queue has one
             self.moving[what.message] = (due, place)
             queue.keep(what.lane, what)
-        journal.cut()
+        commit_queue.cut()

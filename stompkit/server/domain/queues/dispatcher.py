@@ -6,10 +6,9 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
+from stompkit.server.domain.deliveries import MessageReference, Subscription
 from stompkit.server.domain.messages import Message
-from stompkit.server.domain.queues.references import MessageReference
-from stompkit.server.domain.selector_time import SelectorTime
-from stompkit.server.domain.session.subscriptions import Subscription
+from stompkit.server.domain.scheduling.selector_time import SelectorTime
 from stompkit.server.settings.broker import Policy
 
 __all__ = ["Dispatcher"]

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 from urllib.parse import quote, unquote
 
+from stompkit.server.domain.deliveries import Subscription
+from stompkit.server.domain.destinations import HostBase
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.names import DURABLES, is_pattern
 from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.domain.session.headers import flag
-from stompkit.server.domain.session.subscriptions import Subscription
 from stompkit.server.interfaces import LaneState
 from stompkit.server.selectors import Selector
 from stompkit.server.settings.broker import Policy
 from stompkit.server.stores.records import DurableRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from stompkit.server.domain.hosts import VirtualHost
 
 __all__ = [
     "DurableQueue",
@@ -96,7 +92,7 @@ class DurableQueue(Queue):
         self,
         record: DurableRecord,
         policy: Policy,
-        host: VirtualHost,
+        host: HostBase,
         states: Sequence[LaneState] = (),
     ) -> None:
         """Start collecting."""
@@ -144,8 +140,7 @@ class DurableQueue(Queue):
     def remove(self, subscription: Subscription) -> None:
         """Stop deliveries to a subscription, and record the time of last use."""
         super().remove(subscription)
-        if self.host.durables.get(self.record.key) is self:
-            self.host.touch_durable(self)
+        self.host.touch_durable(self)
 
     def covers(self, topic: str) -> bool:
         """Return True if it collects messages sent to a topic."""
@@ -166,4 +161,4 @@ class DurableQueue(Queue):
             self.dropped += 1
             return
         self.put(message)
-        self.host.broker.touch(self)
+        self.host.scheduler.touch(self)

@@ -6,16 +6,14 @@ import heapq
 from bisect import bisect_left
 from collections.abc import Sequence
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from stompkit.server.domain.alarm import Alarm
+from stompkit.server.domain.deliveries import MessageReference
 from stompkit.server.domain.messages import Message
-from stompkit.server.domain.queues.references import MessageReference
-from stompkit.server.domain.queues.sub_queue import SubQueue
+from stompkit.server.domain.queues.base import QueueBase
+from stompkit.server.domain.scheduling.alarm import Alarm
+from stompkit.server.domain.sub_queue import SubQueue
 from stompkit.server.interfaces import StoredMessage, StoreError
-
-if TYPE_CHECKING:
-    from stompkit.server.domain.queues.queue import Queue
 
 __all__ = ["Expiry"]
 
@@ -42,7 +40,7 @@ class Expiry:
     Senders that wait for room, and consumers that wait for stored messages, are then served again.
     """
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: QueueBase) -> None:
         """Start empty."""
         self._queue = queue
         #: Expiry times with sub-queue indices and places: no message is kept alive. Stale ones are
@@ -52,7 +50,7 @@ class Expiry:
         self.overdue: list[MessageReference] = []
         self._alarm: Alarm | None = None
         #: Sub-queues being read.
-        self._scans: set[SubQueue] = set()
+        self._scans: set[SubQueue[MessageReference]] = set()
 
     def expect(self, entry: MessageReference) -> None:
         """Record the expiry time of a message in memory."""
@@ -80,11 +78,11 @@ class Expiry:
 
     def _wake_at(self, when: float) -> None:
         if self._alarm is None:
-            self._alarm = Alarm(self._queue.host.broker, self._on_time)
+            self._alarm = Alarm(self._queue.host.scheduler, self._on_time)
         self._alarm.set(when)
 
     def _on_time(self) -> None:
-        now = self._queue.host.broker.now
+        now = self._queue.host.scheduler.now
         due: list[tuple[int, int]] = []
         while self._heap and self._heap[0][0] <= now and len(due) < _MOST_EXPIRED:
             _, index, place = heapq.heappop(self._heap)
@@ -105,7 +103,7 @@ class Expiry:
 
         It does not read from the store, since it is called within other operations.
         """
-        heap, now = self._heap, self._queue.host.broker.now
+        heap, now = self._heap, self._queue.host.scheduler.now
         if not heap or heap[0][0] > now:
             return False
         _, index, place = heapq.heappop(heap)
@@ -131,12 +129,12 @@ class Expiry:
             lane.window_octets -= entry.message.size
             if can_load:
                 self._queue.refill(lane)
-            self._queue.host.broker.touch(self._queue)
+            self._queue.host.scheduler.touch(self._queue)
         return entry
 
     # Messages only in the store.
 
-    def expect_stored(self, lane: SubQueue, expires: float) -> None:
+    def expect_stored(self, lane: SubQueue[MessageReference], expires: float) -> None:
         """Record the expiry time of a message that is only in the store."""
         lane.stored_expires = min(lane.stored_expires, expires)
         if self._queue.blocked:
@@ -147,7 +145,7 @@ class Expiry:
 
         Return True if the store is being read for that; waiting senders are resumed at the end.
         """
-        now = self._queue.host.broker.now
+        now = self._queue.host.scheduler.now
         for lane in self._queue.lanes:
             if lane.stored and lane.stored_expires < inf and not lane.is_loading:
                 at = max(lane.stored_expires, lane.scan_at)
@@ -157,12 +155,11 @@ class Expiry:
                     self._wake_at(at)
         return bool(self._scans)
 
-    def _scan(self, lane: SubQueue) -> None:
+    def _scan(self, lane: SubQueue[MessageReference]) -> None:
         """Read a sub-queue from the end of its window; nothing else is loaded meanwhile."""
         broker = self._queue.host.broker
-        journal = broker.journal
-        assert journal is not None  # messages outside memory require a store
-        began = broker.now
+        commit_queue = broker.scheduler.commit_queue
+        began = broker.scheduler.now
         earliest, after = inf, lane.seen
         self._scans.add(lane)
         lane.is_loading = True
@@ -172,7 +169,7 @@ class Expiry:
             nonlocal earliest, after
             for each in stored:
                 after = each.place
-                if 0 < each.expires_ms <= broker.now * 1000:
+                if 0 < each.expires_ms <= broker.scheduler.now * 1000:
                     self._expire_stored(lane, each)
                 elif each.expires_ms:
                     earliest = min(earliest, each.expires_ms / 1000)
@@ -187,22 +184,21 @@ class Expiry:
             end()
 
         def read() -> None:
-            assert journal is not None  # as above
-            journal.read(lane.number, after, _PAGE_MESSAGES, _PAGE_OCTETS, did, failed)
+            commit_queue.read(lane.number, after, _PAGE_MESSAGES, _PAGE_OCTETS, did, failed)
 
         def end() -> None:
             lane.stored_expires = min(lane.stored_expires, earliest)
-            lane.scan_at = broker.now + _REST * max(0.0, broker.now - began)
+            lane.scan_at = broker.scheduler.now + _REST * max(0.0, broker.scheduler.now - began)
             self._scans.discard(lane)
             self._queue.loaded(lane)
 
         read()
 
-    def _expire_stored(self, lane: SubQueue, stored: StoredMessage) -> None:
+    def _expire_stored(self, lane: SubQueue[MessageReference], stored: StoredMessage) -> None:
         lane.take_stored(1, stored.size)
         self.expire_read(lane, stored)
 
-    def expire_read(self, lane: SubQueue, stored: StoredMessage) -> None:
+    def expire_read(self, lane: SubQueue[MessageReference], stored: StoredMessage) -> None:
         """Apply the expiry policy to an expired message read from the store."""
         entry = MessageReference(Message.from_store(stored), self._queue, stored.place)
         entry.deliveries = stored.deliveries
@@ -228,7 +224,7 @@ class Expiry:
             # No consumer receives it any more.
             self.overdue.append(entry)
             queue.host.await_dead_letters(queue)
-            self._wake_at(queue.host.broker.now + _RETRY_S)
+            self._wake_at(queue.host.scheduler.now + _RETRY_S)
 
     def retry_overdue(self) -> None:
         """Retry messages for which the dead letters had no room."""
@@ -252,7 +248,7 @@ class Expiry:
             self._alarm.cancel()
 
 
-def _at(lane: SubQueue, place: int) -> MessageReference | None:
+def _at(lane: SubQueue[MessageReference], place: int) -> MessageReference | None:
     """Remove and return the message at a place of the window, if it is there."""
     ready = lane.ready
     if ready and ready[0].place == place:

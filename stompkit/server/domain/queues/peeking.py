@@ -9,10 +9,10 @@ from typing import Final, Literal, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
+from stompkit.server.domain.deliveries import MessageReference
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues.queue import Queue
-from stompkit.server.domain.queues.references import MessageReference
-from stompkit.server.domain.queues.sub_queue import DELAYED, SubQueue
+from stompkit.server.domain.sub_queue import DELAYED, SubQueue
 from stompkit.server.interfaces import StoredMessage, StoreError
 
 __all__ = ["Page", "Seen", "State", "peek"]
@@ -77,7 +77,7 @@ class _Look:
         self._found = Page()
         self._octets_left = _PAGE_OCTETS
         self._in_flight = _in_flight(queue)
-        self._lanes: list[tuple[SubQueue, int]] = []
+        self._lanes: list[tuple[SubQueue[MessageReference], int]] = []
         for lane in [*queue.lanes, *queue.delays.lanes]:
             if lane.index >= after[0]:
                 self._lanes.append((lane, after[1] if lane.index == after[0] else 0))
@@ -103,7 +103,7 @@ class _Look:
         self._found.is_last = self._room > 0
         self._done(self._found)
 
-    def _in_memory(self, lane: SubQueue, after: int) -> list[Seen]:
+    def _in_memory(self, lane: SubQueue[MessageReference], after: int) -> list[Seen]:
         first = bisect_right(lane.ready, after, key=_place)
         entries = list(islice(lane.ready, first, first + self._room))
         entries += [each for each in lane.back if each.place > after]
@@ -117,9 +117,8 @@ class _Look:
         ]
         return sorted(seen, key=lambda each: each.place)
 
-    def _read(self, lane: SubQueue, after: int, state: State) -> None:
-        journal = self._queue.host.broker.journal
-        assert journal is not None  # messages outside memory require a store
+    def _read(self, lane: SubQueue[MessageReference], after: int, state: State) -> None:
+        commit_queue = self._queue.host.scheduler.commit_queue
 
         def did(stored: Sequence[StoredMessage]) -> None:
             self._found += [
@@ -135,7 +134,7 @@ class _Look:
             else:
                 self._done(self._found)
 
-        journal.read(lane.number, after, self._room, self._octets_left, did, self._failed)
+        commit_queue.read(lane.number, after, self._room, self._octets_left, did, self._failed)
 
     def _delayed(self) -> list[Seen]:
         waiting = self._queue.delays.in_memory(self._delayed_after, self._room)

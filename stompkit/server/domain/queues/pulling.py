@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from mypy_extensions import mypyc_attr
-
-from stompkit.server.domain.queues.references import MessageReference
+from stompkit.server.domain.deliveries import MessageReference
+from stompkit.server.domain.queues.queue import Puller, Queue
 from stompkit.server.interfaces import Mark
 
-if TYPE_CHECKING:
-    from stompkit.server.domain.queues.queue import Queue
-
 __all__ = ["Puller", "drop", "find", "front", "is_loading", "take"]
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Puller:
-    """A waiting consumer: one registered in ``Queue.pullers`` is notified of messages."""
-
-    def offered(self, queue: Queue) -> None:
-        """Called at most once in a cycle when the queue may have messages; :func:`take` takes one.
-
-        Also called when the queue is being removed, and has removed all pullers.
-        """
-        raise NotImplementedError
 
 
 def front(queue: Queue, most: int) -> list[MessageReference]:
@@ -34,7 +17,7 @@ def front(queue: Queue, most: int) -> list[MessageReference]:
     For a queue with priorities, only those of the highest present priority are returned. Stored
     messages are loaded into memory if necessary, and offered then.
     """
-    now = queue.host.broker.now
+    now = queue.host.scheduler.now
     found: list[MessageReference] = []
     if queue.is_held_back:
         return found
@@ -72,9 +55,9 @@ def take(queue: Queue, entry: MessageReference) -> None:
     """Take a message that waits in memory; settle or return it like a delivered one."""
     _take_out(queue, entry)
     entry.deliveries += 1
-    lane, journal = entry.lane, queue.host.broker.journal
-    if lane is not None and lane.number and journal is not None:
-        journal.lazily(Mark(lane.number, entry.place, entry.deliveries))
+    lane, commit_queue = entry.lane, queue.host.scheduler.commit_queue
+    if lane is not None and lane.number:
+        commit_queue.lazily(Mark(lane.number, entry.place, entry.deliveries))
 
 
 def drop(queue: Queue, entry: MessageReference) -> None:

@@ -7,19 +7,20 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
-from stompkit.server.domain.destinations import BlockedError, Destination
+from mypy_extensions import mypyc_attr
+
+from stompkit.server.domain.deliveries import ConnectionBase, MessageReference, Subscription
+from stompkit.server.domain.destinations import BlockedError, HostBase
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.messages import Message
+from stompkit.server.domain.queues.base import QueueBase
 from stompkit.server.domain.queues.delays import Delays
 from stompkit.server.domain.queues.dispatcher import Dispatcher
 from stompkit.server.domain.queues.expiry import Expiry
-from stompkit.server.domain.queues.pulling import Puller
-from stompkit.server.domain.queues.references import MessageReference
-from stompkit.server.domain.queues.sub_queue import DELAYED, SubQueue
 from stompkit.server.domain.queues.timeouts import AckTimeouts
-from stompkit.server.domain.session.subscriptions import Subscription
+from stompkit.server.domain.sub_queue import DELAYED, SubQueue
 from stompkit.server.interfaces import (
     CreateLane,
     Delivered,
@@ -33,11 +34,7 @@ from stompkit.server.interfaces import (
 )
 from stompkit.server.settings.broker import Policy
 
-if TYPE_CHECKING:
-    from stompkit.server.domain.hosts import VirtualHost
-    from stompkit.server.domain.session.connection import Connection
-
-__all__ = ["Queue"]
+__all__ = ["Puller", "Queue"]
 
 _HIGHEST_PRIORITY: Final = 9
 _USUAL_PRIORITY: Final = 4
@@ -49,7 +46,19 @@ _RETRY_S: Final = 1.0
 _DROPPED_OCTETS: Final = 16 * 1024 * 1024
 
 
-class Queue(Destination):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Puller:
+    """A waiting consumer: one registered in ``Queue.pullers`` is notified of messages."""
+
+    def offered(self, queue: Queue) -> None:
+        """Called at most once in a cycle when the queue may have messages; :func:`take` takes one.
+
+        Also called when the queue is being removed, and has removed all pullers.
+        """
+        raise NotImplementedError
+
+
+class Queue(QueueBase):
     """A work queue, in memory or in the store."""
 
     is_queue: ClassVar[bool] = True
@@ -58,7 +67,7 @@ class Queue(Destination):
         self,
         name: str,
         policy: Policy,
-        host: VirtualHost,
+        host: HostBase,
         states: Sequence[LaneState] = (),
         *,
         is_persistent: bool | None = None,
@@ -67,7 +76,7 @@ class Queue(Destination):
         super().__init__(name, policy, host)
         if is_persistent is None:
             is_persistent = policy.storage == "persistent"
-        self.is_persistent = is_persistent and host.broker.journal is not None
+        self.is_persistent = is_persistent and host.scheduler.commit_queue.has_store
         self._read_policy()
         self._sharing = Dispatcher(policy)
         self.subscriptions = self._sharing.subscriptions
@@ -78,9 +87,9 @@ class Queue(Destination):
         #: Ranks of messages at the front by identifier, for consumers that take by rank.
         self.ranks: dict[str, tuple[int, int]] = {}
         #: Connections that wait for room, in the order in which they are resumed.
-        self.blocked: deque[Connection] = deque()
+        self.blocked: deque[ConnectionBase] = deque()
         #: Queues with expired messages that wait for room among these dead letters.
-        self.overdue_of: dict[Queue, None] = {}
+        self.overdue_of: dict[QueueBase, None] = {}
         #: Number of messages and bytes in the queue, including delivered and unsettled ones.
         self.messages = 0
         self.octets = 0
@@ -106,14 +115,14 @@ class Queue(Destination):
         #: acknowledgement.
         self.restored = 0
         self.lost = 0
-        self.lanes: list[SubQueue] = []
+        self.lanes: list[SubQueue[MessageReference]] = []
         self._delays = Delays(self)
         self._timeouts = AckTimeouts(self)
         self._expiry = Expiry(self)
         for state in states:
             self.messages += state.messages
             self.octets += state.octets
-            lane = SubQueue.of(state)
+            lane: SubQueue[MessageReference] = SubQueue.of(state)
             if state.part == DELAYED:
                 self._delays.restore(lane)
             else:
@@ -131,7 +140,7 @@ class Queue(Destination):
         self._expiry.retry_overdue()
         self._made_room()
         # Messages beyond lowered limits are dropped, or nothing more is waited for.
-        self.host.broker.touch(self)
+        self.host.scheduler.touch(self)
 
     def _drop_no_more(self) -> None:
         """Keep and deliver messages that would have been dropped."""
@@ -239,7 +248,7 @@ class Queue(Destination):
         # Expired messages must be in memory to be dropped. They are read after this cycle: nothing
         # may happen between the check and the operation.
         self._is_short = True
-        self.host.broker.touch(self)
+        self.host.scheduler.touch(self)
         while self._expiry.expire_next():
             if self._fits(messages, size):
                 return
@@ -261,11 +270,11 @@ class Queue(Destination):
         """Drop expired messages that are only in the store; return True if that takes time."""
         broker = self.host.broker
         # A runner that answers immediately must not serve others in the middle of this.
-        broker.is_checking = True
+        broker.scheduler.is_checking = True
         try:
             return self._expiry.look_in_store()
         finally:
-            broker.is_checking = False
+            broker.scheduler.is_checking = False
 
     @property
     def is_held_back(self) -> bool:
@@ -345,7 +354,7 @@ class Queue(Destination):
             if lane.stored > lane.owed:
                 self._owe(lane)
 
-    def _owe(self, lane: SubQueue) -> None:
+    def _owe(self, lane: SubQueue[MessageReference]) -> None:
         """Schedule messages that are only in the store to be dropped, as many as necessary.
 
         Their number is known, but their sizes are not until they are read. The average size is
@@ -360,7 +369,7 @@ class Queue(Destination):
         lane.owed += owed
         lane.owed_octets += owed * usual
 
-    def _drop_stored(self, lane: SubQueue, stored: StoredMessage) -> bool:
+    def _drop_stored(self, lane: SubQueue[MessageReference], stored: StoredMessage) -> bool:
         """Drop a message read for that; return False if that is no longer necessary."""
         messages, octets = self._excess()
         if messages <= 0 and octets <= 0:
@@ -370,13 +379,13 @@ class Queue(Destination):
         lane.seen = stored.place
         lane.owed -= 1
         lane.owed_octets = max(0, lane.owed_octets - stored.size) if lane.owed else 0
-        if 0 < stored.expires_ms <= self.host.broker.now * 1000:
+        if 0 < stored.expires_ms <= self.host.scheduler.now * 1000:
             self._expiry.expire_read(lane, stored)
         else:
             self._drop_at(lane, stored.place, stored.size)
         return True
 
-    def _drop_first(self, lane: SubQueue) -> bool:
+    def _drop_first(self, lane: SubQueue[MessageReference]) -> bool:
         """Drop the first message of a sub-queue in memory; return False if there is none."""
         overdue = self._expiry.next_overdue()
         if overdue is not None:
@@ -385,7 +394,7 @@ class Queue(Destination):
             return False
         else:
             entry = lane.popleft()
-            if entry.message.is_expired(self.host.broker.now):
+            if entry.message.is_expired(self.host.scheduler.now):
                 self._expiry.expire(entry)
             else:
                 self._drop(entry)
@@ -398,16 +407,14 @@ class Queue(Destination):
         assert lane is not None  # every entry of a queue has one
         self._drop_at(lane, entry.place, entry.message.size)
 
-    def _drop_at(self, lane: SubQueue, place: int, size: int) -> None:
+    def _drop_at(self, lane: SubQueue[MessageReference], place: int, size: int) -> None:
         self.dropped += 1
         self.lost += 1
         self.messages -= 1
         self.octets -= size
         if lane.number:
-            journal = self.host.broker.journal
-            assert journal is not None  # it has given the lane its number
             # If the process dies before, the limits are enforced again at the next start.
-            journal.lazily(Remove(lane.number, place))
+            self.host.scheduler.commit_queue.lazily(Remove(lane.number, place))
         self._made_room()
 
     def _hand_out(self) -> None:
@@ -438,32 +445,29 @@ class Queue(Destination):
                 self._purge_stored(lane)
         for entry in self._expiry.take_overdue():
             self._forget(entry)
-        self.host.broker.touch(self)
+        self.host.scheduler.touch(self)
         self.lost += before - self.messages
         return before - self.messages
 
-    def _purge_stored(self, lane: SubQueue) -> None:
+    def _purge_stored(self, lane: SubQueue[MessageReference]) -> None:
         """Drop messages behind the window; their sizes must be read for that."""
-        journal = self.host.broker.journal
-        assert journal is not None  # messages outside memory require a store
+        commit_queue = self.host.scheduler.commit_queue
         left, after = lane.stored, lane.seen
         self.messages -= left
         self.octets -= lane.stored_octets
         lane.nothing_stored()
 
         def read() -> None:
-            assert journal is not None  # as above
-            journal.read(lane.number, after, min(left, 1_000), 1 << 24, did, failed)
+            commit_queue.read(lane.number, after, min(left, 1_000), 1 << 24, did, failed)
 
         def failed(_: StoreError) -> None:
-            self.host.broker.later(_RETRY_S, read)
+            self.host.scheduler.later(_RETRY_S, read)
 
         def did(stored: Sequence[StoredMessage]) -> None:
             nonlocal left, after
-            assert journal is not None  # as above
             for each in stored:
                 after = each.place
-                journal.record(Remove(lane.number, each.place))
+                commit_queue.record(Remove(lane.number, each.place))
             left -= len(stored)
             lane.seen = max(lane.seen, after)
             self._made_room()
@@ -479,7 +483,7 @@ class Queue(Destination):
         self.received += 1
         self.messages += 1
         self.octets += message.size
-        now = self.host.broker.now
+        now = self.host.scheduler.now
         if self._ttl_s and not message.expires:
             message.expires = max(now, message.due) + self._ttl_s
         is_delayed = message.due > now
@@ -509,10 +513,9 @@ class Queue(Destination):
 
     def follow(self, entry: MessageReference) -> None:
         """Delay a message in memory until the store is done; :meth:`put_done` follows."""
-        journal = self.host.broker.journal
-        assert journal is not None  # there is a store to wait for
+        commit_queue = self.host.scheduler.commit_queue
         self.following += 1
-        journal.follow(entry)
+        commit_queue.follow(entry)
 
     def _entry(self, message: Message) -> MessageReference:
         """Return a reference to a message, with the next place of its sub-queue."""
@@ -554,19 +557,18 @@ class Queue(Destination):
         if entry.message.expires:
             self._expiry.expect(entry)
 
-    def keep(self, lane: SubQueue, entry: MessageReference) -> None:
+    def keep(self, lane: SubQueue[MessageReference], entry: MessageReference) -> None:
         """Write a message to the store; :meth:`put_done` follows."""
         broker = self.host.broker
-        journal = broker.journal
-        assert journal is not None  # a persistent queue has a store
+        commit_queue = broker.scheduler.commit_queue
         if not lane.number:
             lane.number = broker.new_lane()
-            journal.record(
+            commit_queue.record(
                 CreateLane(lane.number, self.host.stored_name(self.stored_as), lane.index)
             )
             self.host.note_maker(self)
         message = entry.message
-        journal.put(
+        commit_queue.put(
             entry,
             Put(
                 lane.number,
@@ -622,11 +624,11 @@ class Queue(Destination):
             self.messages -= 1
             self.octets -= entry.message.size
             self._made_room()
-            self.host.broker.touch(self)
+            self.host.scheduler.touch(self)
             return
         if not self.is_persistent:
             self.take_in(entry)
-            self.host.broker.touch(self)
+            self.host.scheduler.touch(self)
             return
         if self._is_trimmed and self.is_over:
             self._make_room()
@@ -653,9 +655,9 @@ class Queue(Destination):
                 self._sharing.look_again(lane.index, entry.place)
             if entry.message.expires:
                 self._expiry.expect(entry)
-        broker.touch(self)
+        broker.scheduler.touch(self)
 
-    def _lane(self, index: int) -> SubQueue:
+    def _lane(self, index: int) -> SubQueue[MessageReference]:
         for lane in self.lanes:
             if lane.index == index:
                 return lane
@@ -730,7 +732,7 @@ class Queue(Destination):
         is_served = self._deliver(deque([subscription]), 1) > 0
         if is_served and self._sharing.is_picky:
             # Other subscriptions can see further now.
-            self.host.broker.touch(self)
+            self.host.scheduler.touch(self)
         return is_served
 
     def _deliver(self, takers: deque[Subscription], most: int, *, can_load: bool = True) -> int:
@@ -756,9 +758,11 @@ class Queue(Destination):
                 subscription.waiting[self] = None
         return delivered
 
-    def _pump(self, lane: SubQueue, takers: deque[Subscription], most: int) -> int:
+    def _pump(
+        self, lane: SubQueue[MessageReference], takers: deque[Subscription], most: int
+    ) -> int:
         ready = lane.ready
-        now = self.host.broker.now
+        now = self.host.scheduler.now
         delivered = reached = unable = 0
         is_alone = len(takers) == 1
         while ready and unable < len(takers) and delivered < most:
@@ -782,18 +786,18 @@ class Queue(Destination):
                 self._timeouts.watch(entry)
         if reached > lane.delivered and lane.number:
             lane.delivered = reached
-            journal = self.host.broker.journal
-            assert journal is not None  # it has given the lane its number
-            journal.lazily(Delivered(lane.number, reached))
+            self.host.scheduler.commit_queue.lazily(Delivered(lane.number, reached))
         return delivered
 
-    def _pump_picky(self, lane: SubQueue, takers: deque[Subscription], most: int) -> int:
+    def _pump_picky(
+        self, lane: SubQueue[MessageReference], takers: deque[Subscription], most: int
+    ) -> int:
         """Deliver matching messages in order, and keep the others in order.
 
         Only the window is searched: stored messages wait until those in front are taken.
         """
         broker = self.host.broker
-        now, furthest = broker.now, broker.config.window_messages
+        now, furthest = broker.scheduler.now, broker.config.window_messages
         delivered = 0
         ready = lane.ready
         turns = self._sharing.round(lane.index, takers, broker.selector_time)
@@ -816,11 +820,11 @@ class Queue(Destination):
         if turns.is_unfinished:
             broker.selector_time.postpone(self, has_begun=turns.has_looked)
         if turns.has_forgotten:
-            broker.touch(self)
+            broker.scheduler.touch(self)
         return delivered
 
     def _hand_over(
-        self, lane: SubQueue, entry: MessageReference, subscription: Subscription
+        self, lane: SubQueue[MessageReference], entry: MessageReference, subscription: Subscription
     ) -> None:
         subscription.deliver(entry)
         if subscription.is_auto:
@@ -828,9 +832,14 @@ class Queue(Destination):
             return
         self._timeouts.watch(entry)
         if lane.number:
-            journal = self.host.broker.journal
-            assert journal is not None  # it has given the lane its number
-            journal.lazily(Mark(lane.number, entry.place, entry.deliveries))
+            self.host.scheduler.commit_queue.lazily(
+                Mark(lane.number, entry.place, entry.deliveries)
+            )
+
+    def _mark(self, lane: SubQueue[MessageReference], entry: MessageReference) -> None:
+        """Record in the store how often a message was delivered."""
+        mark = Mark(lane.number, entry.place, entry.deliveries)
+        self.host.scheduler.commit_queue.lazily(mark)
 
     def _show(self, browser: Subscription) -> None:
         """Write unseen messages to a browser; mark the end, after which it gets no more."""
@@ -843,7 +852,7 @@ class Queue(Destination):
                 if lane.back:
                     lane.restore()
                 backlog.extend(entry for entry in lane.ready if browser.takes(entry.message))
-        now = self.host.broker.now
+        now = self.host.scheduler.now
         while backlog and browser.connection.has_room:
             entry = backlog.popleft()
             if not entry.message.is_expired(now):
@@ -866,12 +875,12 @@ class Queue(Destination):
                 self._load_if_low(lane)
         return any(lane.is_loading for lane in self.lanes)
 
-    def refill(self, lane: SubQueue) -> None:
+    def refill(self, lane: SubQueue[MessageReference]) -> None:
         """Load more of a sub-queue if its window has run low."""
         if lane.stored:
             self._load_if_low(lane)
 
-    def _load_if_low(self, lane: SubQueue) -> None:
+    def _load_if_low(self, lane: SubQueue[MessageReference]) -> None:
         config = self.host.broker.config
         if (
             not lane.is_loading
@@ -880,10 +889,9 @@ class Queue(Destination):
         ):
             self._load(lane)
 
-    def _load(self, lane: SubQueue) -> None:
+    def _load(self, lane: SubQueue[MessageReference]) -> None:
         broker = self.host.broker
-        journal = broker.journal
-        assert journal is not None  # messages outside memory require a store
+        commit_queue = broker.scheduler.commit_queue
         lane.is_loading = True
 
         def did(stored: Sequence[StoredMessage]) -> None:
@@ -905,9 +913,9 @@ class Queue(Destination):
             self.loaded(lane)
 
         def failed(_: StoreError) -> None:
-            broker.later(_RETRY_S, partial(self.loaded, lane))
+            broker.scheduler.later(_RETRY_S, partial(self.loaded, lane))
 
-        journal.read(
+        commit_queue.read(
             lane.number,
             lane.seen,
             max(1, broker.config.window_messages - len(lane.ready)) + lane.owed,
@@ -917,14 +925,14 @@ class Queue(Destination):
             failed,
         )
 
-    def loaded(self, lane: SubQueue) -> None:
+    def loaded(self, lane: SubQueue[MessageReference]) -> None:
         """Continue after a sub-queue has been read."""
         lane.is_loading = False
         if lane.is_purged:
             lane.is_purged = False
             self.purge()
         self._made_room()
-        self.host.broker.touch(self)
+        self.host.scheduler.touch(self)
 
     # Removal of messages.
 
@@ -947,15 +955,13 @@ class Queue(Destination):
         self.lost += 1
         self._forget(entry)
 
-    def forget_stored(self, lane: SubQueue, stored: StoredMessage) -> None:
+    def forget_stored(self, lane: SubQueue[MessageReference], stored: StoredMessage) -> None:
         """Remove a message behind the window of its sub-queue, or a delayed one."""
         self.messages -= 1
         self.octets -= stored.size
         if lane.index != DELAYED:
             lane.take_stored(1, stored.size)
-        journal = self.host.broker.journal
-        assert journal is not None  # stored messages require a store
-        journal.hide(Remove(lane.number, stored.place))
+        self.host.scheduler.commit_queue.hide(Remove(lane.number, stored.place))
         self._made_room()
 
     def forget_delayed(self, message: Message) -> None:
@@ -970,14 +976,12 @@ class Queue(Destination):
         self.octets -= entry.message.size
         lane = entry.lane
         if lane is not None and lane.number:
-            journal = self.host.broker.journal
-            assert journal is not None  # it has given the lane its number
-            journal.record(Remove(lane.number, entry.place))
+            self.host.scheduler.commit_queue.record(Remove(lane.number, entry.place))
         self._made_room()
 
     def _made_room(self) -> None:
         if self.blocked or self.overdue_of:
-            self.host.broker.has_room(self)
+            self.host.scheduler.has_room(self)
 
     def retry_overdue(self) -> None:
         """Retry dead-lettering expired messages for which there was no room."""
@@ -1008,9 +1012,9 @@ class Queue(Destination):
             if entry.message.expires:
                 self._expiry.expect(entry)
             if lane.number:
-                journal = self.host.broker.journal
-                assert journal is not None  # it has given the lane its number
-                journal.lazily(Mark(lane.number, entry.place, entry.deliveries))
+                self.host.scheduler.commit_queue.lazily(
+                    Mark(lane.number, entry.place, entry.deliveries)
+                )
 
     def given_back(self, entries: Iterable[MessageReference]) -> None:
         """Take back a part of an ended connection's messages, the newest part first."""
@@ -1030,7 +1034,7 @@ class Queue(Destination):
             lane.leave_stored(entry.message.size)
         else:
             self.returned([entry])
-        self.host.broker.touch(self)
+        self.host.scheduler.touch(self)
 
     def clear(self) -> None:
         """Remove all subscriptions and waiting connections: the queue is being removed."""
@@ -1052,7 +1056,7 @@ class Queue(Destination):
     def resume(self) -> None:
         """Resume deliveries."""
         self.is_paused = False
-        self.host.broker.touch(self)
+        self.host.scheduler.touch(self)
 
     def purge_overdue(self) -> int:
         """Drop expired messages that wait for room in the dead letters; return their number."""
@@ -1063,10 +1067,10 @@ class Queue(Destination):
 
     def drop_lanes(self) -> None:
         """Delete the queue's lanes from the store; it is empty, or removed with its messages."""
-        journal = self.host.broker.journal
+        commit_queue = self.host.scheduler.commit_queue
         for lane in [*self.lanes, *self._delays.lanes]:
-            if lane.number and journal is not None:
-                journal.apart(DropLane(lane.number))
+            if lane.number:
+                commit_queue.apart(DropLane(lane.number))
                 lane.number = 0
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from stompkit._common import LOOK_S, MOST_GRACE_S
-from stompkit.server.domain.alarm import Alarm
-from stompkit.server.domain.deadlines import Deadlines
-from stompkit.server.domain.queues.references import MessageReference
-
-if TYPE_CHECKING:
-    from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.domain.deliveries import MessageReference
+from stompkit.server.domain.destinations import Destination
+from stompkit.server.domain.scheduling.alarm import Alarm
+from stompkit.server.domain.scheduling.deadlines import Deadlines
 
 __all__ = ["AckTimeouts"]
 
@@ -25,7 +23,7 @@ class AckTimeouts:
     always in the order of deliveries.
     """
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Destination) -> None:
         """Start without deliveries."""
         self._queue = queue
         self._deadlines: Deadlines[MessageReference] | None = None
@@ -37,12 +35,12 @@ class AckTimeouts:
         """Start the timeout of a delivery."""
         timeout_s = self._queue.policy.ack_timeout_s
         if timeout_s:
-            self._wait(entry, self._queue.host.broker.now + timeout_s)
+            self._wait(entry, self._queue.host.scheduler.now + timeout_s)
 
     def _wait(self, entry: MessageReference, until: float) -> None:
         if self._deadlines is None:
             self._deadlines = Deadlines()
-            self._alarm = Alarm(self._queue.host.broker, self._on_time)
+            self._alarm = Alarm(self._queue.host.scheduler, self._on_time)
         assert self._alarm is not None  # made together
         self._deadlines.set(entry, until)
         self._alarm.set(until)
@@ -65,7 +63,7 @@ class AckTimeouts:
     def _on_time(self) -> None:
         deadlines, alarm = self._deadlines, self._alarm
         assert deadlines is not None and alarm is not None  # who has set the alarm made both
-        now = self._queue.host.broker.now
+        now = self._queue.host.scheduler.now
         for _ in range(_MOST_TAKEN):
             first = deadlines.first()
             if first is None or first[0] > now:
@@ -85,11 +83,11 @@ class AckTimeouts:
             self._missed.pop(entry, None)
             return
         if self._may_be_settled(entry, deadline):
-            deadlines.set(entry, broker.now + LOOK_S)
+            deadlines.set(entry, broker.scheduler.now + LOOK_S)
             return
         self._missed.pop(entry, None)
         if entry.holder is None:
-            broker.take_away(entry)
+            broker.settler.take_away(entry)
         else:
             # Acknowledgements in an open transaction count as settled. If it is aborted, the
             # timeout starts again.
@@ -101,4 +99,4 @@ class AckTimeouts:
         if subscription is None or not subscription.connection.has_input_waiting:
             return False
         missed = self._missed.setdefault(entry, deadline)
-        return self._queue.host.broker.now < missed + MOST_GRACE_S
+        return self._queue.host.scheduler.now < missed + MOST_GRACE_S

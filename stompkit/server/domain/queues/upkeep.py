@@ -12,19 +12,19 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from stompkit.server.domain.deliveries import MessageReference
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.names import DURABLES, Kind, canonical
 from stompkit.server.domain.queues.dead_letters import DeadLetter, moved_message, read_dead_letter
 from stompkit.server.domain.queues.durables import DurableQueue
 from stompkit.server.domain.queues.queue import Queue
-from stompkit.server.domain.queues.references import MessageReference
 from stompkit.server.interfaces import StoredMessage, StoreError
 from stompkit.server.selectors import Selector
 
 if TYPE_CHECKING:
-    from stompkit.server.domain.hosts import VirtualHost
-    from stompkit.server.domain.queues.sub_queue import SubQueue
+    from stompkit.server.domain.hosts.virtual_host import VirtualHost
+    from stompkit.server.domain.sub_queue import SubQueue
 
 __all__ = ["Outcome", "Selection", "Sweep", "drop", "move_to", "put_back"]
 
@@ -76,10 +76,10 @@ def move_to(target: Queue) -> Act:
     """Return an action that moves messages to another queue, within its limits."""
 
     def act(message: Message) -> bool:
-        copy = moved_message(message, target.name, target.host.broker.now)
+        copy = moved_message(message, target.name, target.host.scheduler.now)
         target.check_room(1, copy.size)
         target.put(copy)
-        target.host.broker.touch(target)
+        target.host.scheduler.touch(target)
         return True
 
     return act
@@ -90,7 +90,7 @@ def put_back(host: VirtualHost) -> Act:
 
     def act(message: Message) -> bool:
         letter = read_dead_letter(message)
-        if letter is None or letter.first.is_expired(host.broker.now):
+        if letter is None or letter.first.is_expired(host.scheduler.now):
             return False
         try:
             target = _home(host, letter.source)
@@ -101,7 +101,7 @@ def put_back(host: VirtualHost) -> Act:
         except RefusedError:
             return False
         target.put(first)
-        host.broker.touch(target)
+        host.scheduler.touch(target)
         return True
 
     return act
@@ -125,24 +125,24 @@ class Sweep:
         self._cursor = 0
         self._is_over = False
         #: The sub-queue that must not load messages, since they are being moved, if any.
-        self._locked: SubQueue | None = None
+        self._locked: SubQueue[MessageReference] | None = None
 
     def start(self) -> None:
         """Start in a later cycle; the queue is not removed before the end."""
         self._queue.holds += 1
-        self._broker.later(0.0, self._step)
+        self._broker.scheduler.later(0.0, self._step)
 
     def _step(self) -> None:
         if self._is_over or not self._lanes or self._is_satisfied:
             self._finish()
             return
         lane, end = self._lanes[0]
-        journal = self._broker.journal
+        commit_queue = self._broker.scheduler.commit_queue
         if lane.is_loading:
-            if journal is not None and journal.failure is not None:
-                self._fail(journal.failure)
+            if commit_queue.failure is not None:
+                self._fail(commit_queue.failure)
                 return
-            self._broker.later(_PATIENCE_S, self._step)
+            self._broker.scheduler.later(_PATIENCE_S, self._step)
             return
         if lane.back:
             lane.restore()
@@ -154,7 +154,7 @@ class Sweep:
         else:
             del self._lanes[0]
             self._cursor = 0
-            self._broker.later(0.0, self._step)
+            self._broker.scheduler.later(0.0, self._step)
 
     @property
     def _is_satisfied(self) -> bool:
@@ -164,7 +164,7 @@ class Sweep:
 
     # Steps.
 
-    def _take_from_window(self, lane: SubQueue, index: int, end: int) -> None:
+    def _take_from_window(self, lane: SubQueue[MessageReference], index: int, end: int) -> None:
         self._begin_step()
         ready = lane.ready
         ready.rotate(-index)
@@ -185,9 +185,8 @@ class Sweep:
         ready.rotate(index)
         self._commit(taken)
 
-    def _take_from_store(self, lane: SubQueue, end: int) -> None:
-        journal = self._broker.journal
-        assert journal is not None  # messages outside memory require a store
+    def _take_from_store(self, lane: SubQueue[MessageReference], end: int) -> None:
+        commit_queue = self._broker.scheduler.commit_queue
         # Prevents loading of messages that are about to leave.
         self._locked = lane
         lane.is_loading = True
@@ -203,10 +202,10 @@ class Sweep:
             self._commit(taken)
 
         after = max(self._cursor, lane.seen)
-        journal.read(lane.number, after, _STEP_MESSAGES, _STEP_OCTETS, did, self._fail)
+        commit_queue.read(lane.number, after, _STEP_MESSAGES, _STEP_OCTETS, did, self._fail)
 
     def _entries(
-        self, lane: SubQueue, stored: Sequence[StoredMessage], end: int
+        self, lane: SubQueue[MessageReference], stored: Sequence[StoredMessage], end: int
     ) -> Iterator[MessageReference]:
         self._cursor = end if not stored else min(end, stored[-1].place)
         for each in stored:
@@ -236,13 +235,11 @@ class Sweep:
     # Write batches.
 
     def _begin_step(self) -> None:
-        journal = self._broker.journal
-        if journal is not None:
-            journal.cut()
+        self._broker.scheduler.commit_queue.cut()
         self._queue.host.begin_together()
 
     def _commit(self, taken: list[MessageReference]) -> None:
-        journal = self._broker.journal
+        commit_queue = self._broker.scheduler.commit_queue
         self._queue.host.end_together()
 
         def did(error: StoreError | None) -> None:
@@ -253,18 +250,16 @@ class Sweep:
                 return
             self._go_on()
 
-        if journal is not None:
-            if self._act is not drop:
-                # Dropped messages stay dropped: the removal is recorded again.
-                journal.take(taken)
-            if journal.cut_for(did):
-                return
-        self._go_on()
+        if self._act is not drop:
+            # Dropped messages stay dropped: the removal is recorded again.
+            commit_queue.take(taken)
+        if not commit_queue.cut_for(did):
+            self._go_on()
 
     def _go_on(self) -> None:
         self._unlock()
-        self._broker.touch(self._queue)
-        self._broker.later(0.0, self._step)
+        self._broker.scheduler.touch(self._queue)
+        self._broker.scheduler.later(0.0, self._step)
 
     def _unlock(self) -> None:
         lane, self._locked = self._locked, None
@@ -284,7 +279,7 @@ class Sweep:
         queue.holds -= 1
         for lane in queue.lanes:
             queue.refill(lane)
-        self._broker.touch(queue)
+        self._broker.scheduler.touch(queue)
         self._told(self._outcome)
 
 

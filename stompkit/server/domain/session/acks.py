@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
 from stompkit.frames import Frame, Version
+from stompkit.server.domain.ack_mode import AckMode
+from stompkit.server.domain.deliveries import (
+    MessageReference,
+    PendingAcksBase,
+    Subscription,
+)
 from stompkit.server.domain.errors import RefusedError
-from stompkit.server.domain.session.subscriptions import AckMode
-
-if TYPE_CHECKING:
-    from stompkit.server.domain.queues.references import MessageReference
-    from stompkit.server.domain.session.subscriptions import Subscription
 
 __all__ = ["PendingAcks"]
 
@@ -23,7 +24,7 @@ _MOST_LAPSED: Final = 10_000
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class PendingAcks:
+class PendingAcks(PendingAcksBase):
     """Finds a delivery by the key that ACK gives, which differs between the versions.
 
     ====  ==========================================  ==============
@@ -47,7 +48,6 @@ class PendingAcks:
         self._most = most
         self._most_octets = most_octets
         self._octets = 0
-        #: True if nothing more may be delivered before something is settled.
         self.is_full = False
         self._entries: dict[str, MessageReference] = {}
         self._last_key = 0

@@ -3,41 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final
 
 import stompkit
 from stompkit._common import LOOK_S, MOST_GRACE_S
 from stompkit.frames import COMMANDS, Frame, Role, parse_heart_beat
-from stompkit.server.domain.choices import Choice
+from stompkit.server.domain.deliveries import MessageReference
 from stompkit.server.domain.errors import RefusedError
+from stompkit.server.domain.hosts.choices import Choice
+from stompkit.server.domain.hosts.sliced import Prepared
 from stompkit.server.domain.messages import Message
-from stompkit.server.domain.queues.references import MessageReference
 from stompkit.server.domain.resolving import TEMPORARY, resolve, with_right
 from stompkit.server.domain.session.acks import PendingAcks
+from stompkit.server.domain.session.client_session import ClientSession
 from stompkit.server.domain.session.headers import flag
 from stompkit.server.domain.session.subscribing import on_subscribe, on_unsubscribe, with_reply_to
-from stompkit.server.domain.session.transactions import (
+from stompkit.server.domain.settlements import (
     MOST_SETTLED,
     Acknowledged,
     Settlement,
     Transaction,
 )
-from stompkit.server.domain.sliced import Prepared
 from stompkit.server.interfaces import Action, Credentials, User
 
-if TYPE_CHECKING:
-    from stompkit.server.domain.session.connection import Connection
-
-__all__ = ["HANDLERS", "Handler"]
-
-#: Handler of the frames of one command; raises :class:`RefusedError` if it fails.
-Handler: TypeAlias = "Callable[[Connection, Frame], None]"
+__all__ = ["HANDLERS"]
 
 
 # CONNECT.
 
 
-def on_connect(connection: Connection, frame: Frame) -> None:
+def on_connect(connection: ClientSession, frame: Frame) -> None:
     """Authenticate the client; the session has negotiated the version."""
     broker, headers = connection.broker, frame.headers
     name = headers.get("host")
@@ -74,7 +69,7 @@ def _beats_ms(headers: dict[str, str]) -> int:
         return 0
 
 
-def _accept(connection: Connection, frame: Frame, user: User) -> None:
+def _accept(connection: ClientSession, frame: Frame, user: User) -> None:
     """Answer CONNECT or STOMP."""
     connection.broker.logged_in(connection, user)
     version = connection.session.version
@@ -89,7 +84,7 @@ def _accept(connection: Connection, frame: Frame, user: User) -> None:
         "session": connection.broker.new_session(),
         "server": f"stompkit/{stompkit.__version__}",
     }
-    connection.emit(connection.session.accept(headers, connection.broker.now))
+    connection.emit(connection.session.accept(headers, connection.scheduler.now))
     if connection.is_logged:
         connection.log_connected(headers)
     connection.outlet.logged_in()
@@ -98,7 +93,7 @@ def _accept(connection: Connection, frame: Frame, user: User) -> None:
 # SEND.
 
 
-def on_send(connection: Connection, frame: Frame) -> None:
+def on_send(connection: ClientSession, frame: Frame) -> None:
     """Put a message into its destination, or into a transaction."""
     headers = frame.headers
     name = headers["destination"]
@@ -118,11 +113,13 @@ def on_send(connection: Connection, frame: Frame) -> None:
     )
 
 
-def _send(connection: Connection, frame: Frame, name: str, body: bytes | None) -> None:
+def _send(connection: ClientSession, frame: Frame, name: str, body: bytes | None) -> None:
     broker, host = connection.broker, connection.host
     if body is not None:
         frame = Frame(frame.command, frame.headers | {"content-length": str(len(body))}, body)
-    message = Message.from_send(frame, name, broker.new_message(), connection.version, broker.now)
+    message = Message.from_send(
+        frame, name, broker.new_message(), connection.version, broker.scheduler.now
+    )
     if host.is_gone(name):
         return
     transaction = _transaction(connection, frame)
@@ -137,7 +134,7 @@ def _send(connection: Connection, frame: Frame, name: str, body: bytes | None) -
     transaction.send(message, _other_octets(connection, transaction))
 
 
-def _send_chosen(connection: Connection, frame: Frame, choice: Choice) -> None:
+def _send_chosen(connection: ClientSession, frame: Frame, choice: Choice) -> None:
     def send() -> None:
         connection.host.send(choice.message, connection, choice)
 
@@ -145,7 +142,7 @@ def _send_chosen(connection: Connection, frame: Frame, choice: Choice) -> None:
 
 
 def _choose(
-    connection: Connection, frame: Frame, choices: Sequence[Choice], then: Callable[[], None]
+    connection: ClientSession, frame: Frame, choices: Sequence[Choice], then: Callable[[], None]
 ) -> None:
     """Continue when durable subscriptions have been selected for messages."""
 
@@ -155,24 +152,24 @@ def _choose(
     connection.ask(frame, begin, lambda _: then())
 
 
-def _other_octets(connection: Connection, transaction: Transaction) -> int:
+def _other_octets(connection: ClientSession, transaction: Transaction) -> int:
     return sum(each.octets for each in connection.transactions.values() if each is not transaction)
 
 
 # ACK and NACK.
 
 
-def on_ack(connection: Connection, frame: Frame) -> None:
+def on_ack(connection: ClientSession, frame: Frame) -> None:
     """Settle deliveries as consumed."""
     _settle(connection, frame, accepted=True)
 
 
-def on_nack(connection: Connection, frame: Frame) -> None:
+def on_nack(connection: ClientSession, frame: Frame) -> None:
     """Settle deliveries as not consumed; ``requeue:false`` prevents redelivery."""
     _settle(connection, frame, accepted=False)
 
 
-def _settle(connection: Connection, frame: Frame, *, accepted: bool) -> None:
+def _settle(connection: ClientSession, frame: Frame, *, accepted: bool) -> None:
     transaction = _transaction(connection, frame)
     headers = frame.headers
     requeue = "requeue" not in headers or flag(headers, "requeue")
@@ -182,22 +179,22 @@ def _settle(connection: Connection, frame: Frame, *, accepted: bool) -> None:
         if len(entries) > MOST_SETTLED:
             _settle_in_parts(connection, frame, settlement)
         else:
-            connection.broker.settle(settlement)
+            connection.broker.settler.settle(settlement)
         return
     transaction.settle(settlement)
     if accepted and entries:
         _free(connection, transaction, entries)
 
 
-def _settle_in_parts(connection: Connection, frame: Frame, settlement: Settlement) -> None:
+def _settle_in_parts(connection: ClientSession, frame: Frame, settlement: Settlement) -> None:
     def begin(done: Callable[[None], None]) -> None:
-        connection.broker.settle_in_parts(settlement, connection, done)
+        connection.broker.settler.settle_in_parts(settlement, connection, done)
 
     connection.ask(frame, begin, lambda _: None)
 
 
 def _free(
-    connection: Connection, transaction: Transaction, entries: list[MessageReference]
+    connection: ClientSession, transaction: Transaction, entries: list[MessageReference]
 ) -> None:
     """Free room for more deliveries in place of those that an open transaction has acknowledged.
 
@@ -218,13 +215,13 @@ def _free(
     is_free = connection.frees_in_transactions
     if is_free and len(connection.ledger) <= broker.config.max_unacknowledged:
         transaction.free(subscription, len(entries))
-        broker.feed(subscription)
+        broker.scheduler.feed(subscription)
 
 
 # Transactions.
 
 
-def on_begin(connection: Connection, frame: Frame) -> None:
+def on_begin(connection: ClientSession, frame: Frame) -> None:
     """Begin a transaction."""
     name = frame.headers["transaction"]
     if name in connection.transactions:
@@ -241,25 +238,25 @@ def on_begin(connection: Connection, frame: Frame) -> None:
         _limit_time(connection, transaction, config.transaction_timeout_s)
 
 
-def _limit_time(connection: Connection, transaction: Transaction, timeout_s: float) -> None:
+def _limit_time(connection: ClientSession, transaction: Transaction, timeout_s: float) -> None:
     """End the connection if a transaction is open for too long."""
     broker = connection.broker
-    until = broker.now + timeout_s
+    until = broker.scheduler.now + timeout_s
 
     def end() -> None:
-        if connection.has_input_waiting and broker.now < until + MOST_GRACE_S:
+        if connection.has_input_waiting and broker.scheduler.now < until + MOST_GRACE_S:
             # Unread input may end the transaction.
-            transaction.timer = broker.later(LOOK_S, end)
+            transaction.timer = broker.scheduler.later(LOOK_S, end)
             return
         connection.fail(
             f"transaction {transaction.name[:100]!a} has been open for {timeout_s:g} seconds",
             "transaction-timeout",
         )
 
-    transaction.timer = broker.later(timeout_s, end)
+    transaction.timer = broker.scheduler.later(timeout_s, end)
 
 
-def on_commit(connection: Connection, frame: Frame) -> None:
+def on_commit(connection: ClientSession, frame: Frame) -> None:
     """Apply a transaction as a whole or not at all."""
     transaction = _named(connection, frame)
     host, messages = connection.host, transaction.messages
@@ -283,7 +280,7 @@ def on_commit(connection: Connection, frame: Frame) -> None:
 
 
 def _reckon_and_commit(
-    connection: Connection,
+    connection: ClientSession,
     frame: Frame,
     transaction: Transaction,
     names: Iterable[str],
@@ -295,7 +292,7 @@ def _reckon_and_commit(
         return
 
     def begin(done: Callable[[Acknowledged], None]) -> None:
-        connection.broker.reckon_up(many, connection, done)
+        connection.broker.settler.reckon_up(many, connection, done)
 
     def then(acknowledged: Acknowledged) -> None:
         _make_and_commit(connection, frame, transaction, names, choices, acknowledged)
@@ -304,7 +301,7 @@ def _reckon_and_commit(
 
 
 def _make_and_commit(
-    connection: Connection,
+    connection: ClientSession,
     frame: Frame,
     transaction: Transaction,
     names: Iterable[str],
@@ -331,7 +328,7 @@ def _make_and_commit(
 
 
 def _commit(
-    connection: Connection,
+    connection: ClientSession,
     transaction: Transaction,
     choices: Mapping[Message, Choice],
     acknowledged: Acknowledged | None,
@@ -343,12 +340,12 @@ def _commit(
     connection.host.commit(transaction.messages, rest, connection, choices, acknowledged)
 
 
-def on_abort(connection: Connection, frame: Frame) -> None:
+def on_abort(connection: ClientSession, frame: Frame) -> None:
     """Discard a transaction."""
     _end(connection, _named(connection, frame))
 
 
-def _transaction(connection: Connection, frame: Frame) -> Transaction | None:
+def _transaction(connection: ClientSession, frame: Frame) -> Transaction | None:
     name = frame.headers.get("transaction")
     if name is None:
         return None
@@ -358,13 +355,13 @@ def _transaction(connection: Connection, frame: Frame) -> Transaction | None:
     return transaction
 
 
-def _named(connection: Connection, frame: Frame) -> Transaction:
+def _named(connection: ClientSession, frame: Frame) -> Transaction:
     transaction = _transaction(connection, frame)
     assert transaction is not None  # the session has checked that the frame names one
     return transaction
 
 
-def _end(connection: Connection, transaction: Transaction) -> None:
+def _end(connection: ClientSession, transaction: Transaction) -> None:
     del connection.transactions[transaction.name]
     connection.end_transaction(transaction)
 
@@ -372,13 +369,13 @@ def _end(connection: Connection, transaction: Transaction) -> None:
 # DISCONNECT.
 
 
-def on_disconnect(connection: Connection, frame: Frame) -> None:
+def on_disconnect(connection: ClientSession, frame: Frame) -> None:
     """Release everything; a requested receipt is the last frame."""
     connection.release()
     connection.leave(frame)
 
 
-_BY_NAME: Final[dict[str, Handler]] = {
+_BY_NAME: Final[dict[str, Callable[[ClientSession, Frame], None]]] = {
     handler.__name__: handler
     for handler in (
         on_connect,
@@ -394,6 +391,6 @@ _BY_NAME: Final[dict[str, Handler]] = {
     )
 }
 #: The handlers by client command.
-HANDLERS: Final[Mapping[str, Handler]] = {
+HANDLERS: Final[Mapping[str, Callable[[ClientSession, Frame], None]]] = {
     row.name: _BY_NAME[row.handler] for row in COMMANDS.values() if row.sender is Role.CLIENT
 }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from stompkit.frames import Frame
+from stompkit.server.domain.ack_mode import AckMode
+from stompkit.server.domain.deliveries import Subscription
 from stompkit.server.domain.destinations import Destination
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.names import Kind, below_level, canonical, is_pattern, level_itself
@@ -18,14 +20,11 @@ from stompkit.server.domain.resolving import (
     resolve_temporary,
     with_right,
 )
+from stompkit.server.domain.session.client_session import ClientSession
 from stompkit.server.domain.session.headers import flag, number
-from stompkit.server.domain.session.subscriptions import AckMode, Subscription
 from stompkit.server.domain.topics import Fanout
 from stompkit.server.interfaces import Action
 from stompkit.server.selectors import Selector, SelectorError, with_hyphens
-
-if TYPE_CHECKING:
-    from stompkit.server.domain.session.connection import Connection
 
 __all__ = ["on_subscribe", "on_unsubscribe", "with_reply_to"]
 
@@ -39,7 +38,7 @@ _NO_LOCAL: Final = ("no-local", "activemq.noLocal")
 _FLAGS: Final = ("auto-delete", "browser", "durable", "persistent", *_NO_LOCAL)
 
 
-def on_subscribe(connection: Connection, frame: Frame) -> None:
+def on_subscribe(connection: ClientSession, frame: Frame) -> None:
     """Subscribe to a destination, to all that match a pattern, or durably to a topic."""
     broker, headers = connection.broker, frame.headers
     subscription_id = headers.get("id")
@@ -73,7 +72,7 @@ def on_subscribe(connection: Connection, frame: Frame) -> None:
 
 
 def _subscribe_within_rights(
-    connection: Connection, frame: Frame, key: str, subscription: Subscription, name: str
+    connection: ClientSession, frame: Frame, key: str, subscription: Subscription, name: str
 ) -> None:
     """Subscribe; in ActiveMQ's dialect include the level itself only if it may be read."""
     broker = connection.broker
@@ -99,7 +98,7 @@ def _subscribe_within_rights(
     ask_right(connection, frame, Action.READ, itself, go_on)
 
 
-def _selector(connection: Connection, headers: dict[str, str]) -> str:
+def _selector(connection: ClientSession, headers: dict[str, str]) -> str:
     """Return the text of the selector; empty if it is missing or blank (JMS, 3.8.1)."""
     text = headers.get("selector", "")
     if not text.strip():
@@ -122,7 +121,7 @@ def _key(headers: dict[str, str]) -> str:
 
 
 def _subscription(
-    connection: Connection, subscription_id: str | None, mode: AckMode
+    connection: ClientSession, subscription_id: str | None, mode: AckMode
 ) -> Subscription:
     made = Subscription(connection, subscription_id, mode, 1, connection.version)
     made.serial = connection.broker.new_subscription()
@@ -137,7 +136,7 @@ def _ack_mode(value: str) -> AckMode:
         raise RefusedError(f"ack mode {value[:40]!a} is none of {modes}", "bad-ack-mode") from None
 
 
-def _prefetch(connection: Connection, headers: dict[str, str], default: int) -> int:
+def _prefetch(connection: ClientSession, headers: dict[str, str], default: int) -> int:
     most = connection.broker.config.max_prefetch
     if "prefetch-count" in headers:
         # RabbitMQ's 0 means "no limit": here, the maximum.
@@ -151,7 +150,7 @@ def _prefetch(connection: Connection, headers: dict[str, str], default: int) -> 
 
 
 def _subscribe(
-    connection: Connection, frame: Frame, key: str, subscription: Subscription, name: str
+    connection: ClientSession, frame: Frame, key: str, subscription: Subscription, name: str
 ) -> None:
     host, headers = connection.host, frame.headers
     kind = host.check_name(name)
@@ -170,7 +169,7 @@ def _subscribe(
             if is_pattern(name):
                 host.pattern(name)
             else:
-                connection.broker.touch(host.destination(name, connection))
+                connection.scheduler.touch(host.destination(name, connection))
             found = host.durables.get(durable[0])
             if found is not None:
                 found.check_user(_durable_user(connection))
@@ -202,12 +201,12 @@ def _subscribe(
         subscription.is_auto = True
         connection.include(key, subscription)
         destination.browse(subscription)
-        connection.broker.touch(destination)
+        connection.scheduler.touch(destination)
         return
     _subscribe_to(connection, key, subscription, name)
 
 
-def _subscribe_to_all(connection: Connection, frame: Frame, subscription: Subscription) -> None:
+def _subscribe_to_all(connection: ClientSession, frame: Frame, subscription: Subscription) -> None:
     """Answer a client when it is subscribed to all matches; others are served meanwhile."""
 
     def begin(done: Callable[[None], None]) -> None:
@@ -217,7 +216,7 @@ def _subscribe_to_all(connection: Connection, frame: Frame, subscription: Subscr
 
 
 def _subscribe_durably(
-    connection: Connection, frame: Frame, key: str, subscription: Subscription, name: str
+    connection: ClientSession, frame: Frame, key: str, subscription: Subscription, name: str
 ) -> None:
     durable = durable_key(frame.headers, connection.client_id)
     assert durable is not None  # the caller has looked
@@ -228,27 +227,26 @@ def _subscribe_durably(
     # The queue holds only messages that the selector takes.
     subscription.selector = None
     _add(connection, key, subscription, queue)
-    journal = connection.broker.journal
-    if journal is not None:
-        # Its RECEIPT precedes its first MESSAGE, and no message without rights is delivered.
-        subscription.hold()
-        journal.when_kept(lambda: _begin(subscription))
+    # Its RECEIPT precedes its first MESSAGE, and no message without rights is delivered.
+    subscription.hold()
+    connection.scheduler.commit_queue.when_kept(lambda: _begin(connection, subscription))
 
 
-def _begin(subscription: Subscription) -> None:
+def _begin(connection: ClientSession, subscription: Subscription) -> None:
     """Start deliveries to a subscription that is stored."""
     subscription.begin()
-    broker = subscription.connection.broker
     for home in subscription.homes:
-        broker.touch(home)
+        connection.scheduler.touch(home)
 
 
-def _durable_user(connection: Connection) -> str | None:
+def _durable_user(connection: ClientSession) -> str | None:
     """Return the owner of a client's durable subscriptions; ``None`` without authentication."""
     return None if connection.broker.authenticator is None else connection.user.name
 
 
-def _subscribe_to(connection: Connection, key: str, subscription: Subscription, name: str) -> None:
+def _subscribe_to(
+    connection: ClientSession, key: str, subscription: Subscription, name: str
+) -> None:
     destination = _readable(connection, name)
     if isinstance(destination, Fanout):
         raise RefusedError(
@@ -257,7 +255,7 @@ def _subscribe_to(connection: Connection, key: str, subscription: Subscription, 
     _add(connection, key, subscription, destination)
 
 
-def _readable(connection: Connection, name: str) -> Destination:
+def _readable(connection: ClientSession, name: str) -> Destination:
     destination = connection.host.destination(name, connection)
     if destination.owner not in (None, connection):
         raise RefusedError("a temporary destination can be read by its owner only", "not-owner")
@@ -265,14 +263,14 @@ def _readable(connection: Connection, name: str) -> Destination:
 
 
 def _add(
-    connection: Connection, key: str, subscription: Subscription, destination: Destination
+    connection: ClientSession, key: str, subscription: Subscription, destination: Destination
 ) -> None:
     connection.include(key, subscription)
     destination.add(subscription)
-    connection.broker.touch(destination)
+    connection.scheduler.touch(destination)
 
 
-def on_unsubscribe(connection: Connection, frame: Frame) -> None:
+def on_unsubscribe(connection: ClientSession, frame: Frame) -> None:
     """End a subscription; its deliveries can still be acknowledged.
 
     If the headers are those of a durable subscription, it is removed as well.
@@ -296,7 +294,7 @@ def on_unsubscribe(connection: Connection, frame: Frame) -> None:
         )
 
 
-def _remove_durable(connection: Connection, queue: DurableQueue) -> None:
+def _remove_durable(connection: ClientSession, queue: DurableQueue) -> None:
     if connection.host.durables.get(queue.record.key) is not queue:
         raise RefusedError("the durable subscription is gone", "unknown-subscription")
     queue.check_user(_durable_user(connection))
@@ -305,7 +303,7 @@ def _remove_durable(connection: Connection, queue: DurableQueue) -> None:
     connection.host.remove_durable(queue)
 
 
-def with_reply_to(connection: Connection, frame: Frame) -> Frame:
+def with_reply_to(connection: ClientSession, frame: Frame) -> Frame:
     """Return the frame with a reply-to that is valid for all clients."""
     asked = frame.headers["reply-to"]
     config = connection.broker.config

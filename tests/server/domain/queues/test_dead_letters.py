@@ -6,7 +6,7 @@ import pytest
 
 from stompkit.frames import Frame
 from stompkit.server import DestinationConfig
-from stompkit.server.domain.queues.references import MessageReference
+from stompkit.server.domain.deliveries import MessageReference
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.brokers import MakeBroker, publish_all, refusal, stored, take_one
 from tests.server.many_queues import numbered

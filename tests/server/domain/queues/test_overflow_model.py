@@ -34,12 +34,12 @@ from twisted.internet.task import Clock
 
 from stompkit.frames import Frame, encode
 from stompkit.server import BrokerConfig, DestinationConfig
-from stompkit.server.domain.hosts import VirtualHost
+from stompkit.server.domain.deliveries import Subscription
+from stompkit.server.domain.hosts.virtual_host import VirtualHost
 from stompkit.server.domain.queues.delays import Delays
 from stompkit.server.domain.queues.durables import DurableQueue
 from stompkit.server.domain.queues.peeking import Seen, peek
 from stompkit.server.domain.queues.queue import Queue
-from stompkit.server.domain.session.subscriptions import Subscription
 from stompkit.server.domain.topics import Topic
 from stompkit.server.interfaces import Operation, Put
 from stompkit.testing.memory import MemoryBroker, MemoryClient
@@ -921,7 +921,7 @@ def _what_is_in_memory_does_not_wait_for_the_store(host: VirtualHost) -> None:
     for queue, entry in arriving:
         queue.count_off(entry)
         queue.take_in(entry)
-        host.broker.touch(queue)
+        host.scheduler.touch(queue)
 
 
 def _what_never_fits_empties_a_backlog(

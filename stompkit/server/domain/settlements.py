@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
+from stompkit.server.domain.deliveries import DestinationBase, MessageReference, Subscription
 from stompkit.server.domain.errors import RefusedError
+from stompkit.server.domain.messages import Message
 from stompkit.server.interfaces import Remove, Timer
 from stompkit.server.settings.broker import BrokerConfig
-
-if TYPE_CHECKING:
-    from stompkit.server.domain.destinations import Destination
-    from stompkit.server.domain.messages import Message
-    from stompkit.server.domain.queues.references import MessageReference
-    from stompkit.server.domain.session.subscriptions import Subscription
 
 __all__ = ["MOST_SETTLED", "Acknowledged", "Settlement", "Transaction"]
 
@@ -52,12 +49,14 @@ class Acknowledged:
     They are removed together, however many they are; the clean-up of each follows later.
     """
 
-    __slots__ = ("entries", "shares")
+    __slots__ = ("entries", "finish", "shares")
 
     def __init__(self) -> None:
         """Start empty."""
         self.entries: list[MessageReference] = []
-        self.shares: dict[Destination, Share] = {}
+        self.shares: dict[DestinationBase, Share] = {}
+        #: Completes the clean-up after the removal at once.
+        self.finish: Callable[[], None] | None = None
 
     def add(self, entry: MessageReference) -> None:
         """Add a message that the transaction holds."""

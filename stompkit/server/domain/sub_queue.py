@@ -4,24 +4,34 @@ from __future__ import annotations
 
 from collections import deque
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final, Generic, TypeVar
 
-from stompkit.server.domain.queues.references import MessageReference
+from stompkit.server.domain.messages import Message
+from stompkit.server.interfaces import LaneState
 
-if TYPE_CHECKING:
-    from stompkit.server.interfaces import LaneState
-
-__all__ = ["DELAYED", "SubQueue"]
+__all__ = ["DELAYED", "Placed", "SubQueue"]
 
 #: Index of the sub-queue for delayed messages; those of priorities are lower.
 DELAYED: Final = 10
 
 
-def _place(entry: MessageReference) -> int:
+class Placed:
+    """A message at a place of a sub-queue."""
+
+    __slots__ = ("message", "place")
+    message: Message
+    #: A number that increases with each message of the destination.
+    place: int
+
+
+_P = TypeVar("_P", bound=Placed)
+
+
+def _place(entry: Placed) -> int:
     return entry.place
 
 
-class SubQueue:
+class SubQueue(Generic[_P]):
     """A first-in, first-out part of a queue; a queue with priorities has one for each.
 
     Only a window at the front of a persistent queue is in memory. The rest is counted in
@@ -52,9 +62,9 @@ class SubQueue:
         self.index = index
         #: Number of its lane in the store; 0 without a lane.
         self.number = 0
-        self.ready: deque[MessageReference] = deque()
+        self.ready: deque[_P] = deque()
         #: Delivered messages that were returned; they get their old places.
-        self.back: list[MessageReference] = []
+        self.back: list[_P] = []
         self.last_place = 0
         #: Number of messages behind the window; their bytes, and the place where the window ends,
         #: follow.
@@ -77,7 +87,7 @@ class SubQueue:
         self.delivered = 0
 
     @classmethod
-    def of(cls, state: LaneState) -> SubQueue:
+    def of(cls, state: LaneState) -> SubQueue[_P]:
         """Create a sub-queue from its lane in the store, with nothing in memory yet."""
         lane = cls(state.part)
         lane.number = state.lane
@@ -116,13 +126,13 @@ class SubQueue:
         """Record that no messages are behind the window."""
         self.stored = self.stored_octets = self.owed = self.owed_octets = 0
 
-    def append(self, entry: MessageReference) -> None:
+    def append(self, entry: _P) -> None:
         """Append a message to the window."""
         self.ready.append(entry)
         self.seen = entry.place
         self.window_octets += entry.message.size
 
-    def popleft(self) -> MessageReference:
+    def popleft(self) -> _P:
         """Remove and return the message at the front."""
         entry = self.ready.popleft()
         self.window_octets -= entry.message.size

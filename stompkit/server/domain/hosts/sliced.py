@@ -1,88 +1,17 @@
-"""Do large amounts of work in slices, serving others in between."""
+"""Work on many destinations in slices: pattern subscriptions and large transactions."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
+from stompkit.server.domain.deliveries import ConnectionBase, Subscription
+from stompkit.server.domain.destinations import Destination, HostBase
 from stompkit.server.domain.errors import RefusedError
+from stompkit.server.domain.scheduling.slices import STEP, SlicedWork, Slices
 
-if TYPE_CHECKING:
-    from stompkit.server.domain.broker import Broker
-    from stompkit.server.domain.destinations import Destination
-    from stompkit.server.domain.hosts import VirtualHost
-    from stompkit.server.domain.session.connection import Connection
-    from stompkit.server.domain.session.subscriptions import Subscription
-
-__all__ = ["CommitWork", "PatternWork", "Prepared", "Slices"]
-
-_T = TypeVar("_T")
-
-#: Maximum time in seconds of a slice, and number of destinations between two checks of the clock.
-_TURN_S: Final = 0.003
-_STEP: Final = 32
-
-
-class _Turns:
-    """Runs steps within a time limit now, and the remaining ones later."""
-
-    def __init__(self, broker: Broker, take_step: Callable[[], bool], *, steps: int) -> None:
-        """Start idle; *take_step* returns True if there is more to do.
-
-        The clock is checked after every *steps* steps.
-        """
-        self._broker = broker
-        self._take_step = take_step
-        self._steps = steps
-        self._is_busy = False
-
-    def go_on(self) -> None:
-        """Run steps, unless they are already running: a step may add others."""
-        if not self._is_busy:
-            self._is_busy = True
-            self._work()
-
-    def _work(self) -> None:
-        clock = self._broker.clock
-        began = clock.seconds()
-        while True:
-            for _ in range(self._steps):
-                if not self._take_step():
-                    self._is_busy = False
-                    return
-            if clock.seconds() - began > _TURN_S:
-                self._broker.later(0.0, self._work)
-                return
-
-
-class Slices(Generic[_T]):
-    """Applies a function to each of many items, in order, within a time limit now and later."""
-
-    def __init__(self, broker: Broker, act: Callable[[_T], None], *, step: int = _STEP) -> None:
-        """Start without items; the clock is checked after each *step* items."""
-        self._act = act
-        self._left: deque[_T] = deque()
-        self._turns = _Turns(broker, self._take_step, steps=step)
-
-    def add(self, things: Iterable[_T]) -> None:
-        """Add items to process."""
-        self._left.extend(things)
-        self._turns.go_on()
-
-    def finish(self) -> None:
-        """Process all remaining items, however long it takes."""
-        while self._left:
-            self._act(self._left.popleft())
-
-    def clear(self) -> None:
-        """Discard all remaining items."""
-        self._left.clear()
-
-    def _take_step(self) -> bool:
-        if self._left:
-            self._act(self._left.popleft())
-        return bool(self._left)
+__all__ = ["CommitWork", "PatternWork", "Prepared"]
 
 
 class PatternWork:
@@ -91,25 +20,25 @@ class PatternWork:
     An ended subscription receives nothing more at once, even where it is not removed yet.
     """
 
-    def __init__(self, host: VirtualHost) -> None:
+    def __init__(self, host: HostBase) -> None:
         """Start without work."""
         self._host = host
         self._beginning: deque[tuple[Subscription, Callable[[None], None]]] = deque()
         self._ending: deque[Subscription] = deque()
         #: Destinations to which the first pending subscription has yet to be added.
         self._left: list[Destination] | None = None
-        self._turns = _Turns(host.broker, self._take_step, steps=_STEP)
+        self._sliced = SlicedWork(host.scheduler, self._take_step, steps=STEP)
 
     def begin(self, subscription: Subscription, done: Callable[[None], None]) -> None:
         """Add a subscription to all existing destinations; ``done`` is called at the end."""
         self._beginning.append((subscription, done))
-        self._turns.go_on()
+        self._sliced.go_on()
 
     def end(self, subscription: Subscription) -> None:
         """Remove a subscription from all destinations."""
         subscription.is_over = True
         self._ending.append(subscription)
-        self._turns.go_on()
+        self._sliced.go_on()
 
     def _take_step(self) -> bool:
         if self._ending:
@@ -126,7 +55,7 @@ class PatternWork:
         matters = home.depends_on_takers
         home.remove(subscription)
         if matters or home.is_idle:
-            self._host.broker.touch(home)
+            self._host.broker.scheduler.touch(home)
 
     def _add_one(self, subscription: Subscription, done: Callable[[None], None]) -> None:
         left = self._left
@@ -135,7 +64,7 @@ class PatternWork:
         if not left or subscription.is_over:
             self._left = None
             self._beginning.popleft()
-            self._host.broker.begin(subscription)
+            self._host.broker.scheduler.begin(subscription)
             done(None)
             return
         destination = left.pop()
@@ -157,7 +86,7 @@ class _Commit:
     __slots__ = ("done", "kept", "maker", "names")
 
     def __init__(
-        self, names: deque[str], maker: Connection, done: Callable[[Prepared], None]
+        self, names: deque[str], maker: ConnectionBase, done: Callable[[Prepared], None]
     ) -> None:
         """Start without destinations."""
         self.names = names
@@ -179,19 +108,19 @@ class CommitWork:
     Transactions are served in rotation, so that a small one does not wait for a large one.
     """
 
-    def __init__(self, host: VirtualHost) -> None:
+    def __init__(self, host: HostBase) -> None:
         """Start without work."""
         self._host = host
         self._left: deque[_Commit] = deque()
-        self._turns = _Turns(host.broker, self._take_step, steps=_STEP)
-        self._over: Slices[Destination] = Slices(host.broker, self._let_go_one)
+        self._sliced = SlicedWork(host.scheduler, self._take_step, steps=STEP)
+        self._over: Slices[Destination] = Slices(host.scheduler, self._let_go_one)
 
     def begin(
-        self, names: Iterable[str], maker: Connection, done: Callable[[Prepared], None]
+        self, names: Iterable[str], maker: ConnectionBase, done: Callable[[Prepared], None]
     ) -> None:
         """Create destinations for a client; ``done`` is not called if the client ends meanwhile."""
         self._left.append(_Commit(deque(names), maker, done))
-        self._turns.go_on()
+        self._sliced.go_on()
 
     def let_go(self, kept: Iterable[Destination]) -> None:
         """Release destinations; those not in use are removed."""
@@ -199,7 +128,7 @@ class CommitWork:
 
     def _let_go_one(self, destination: Destination) -> None:
         destination.holds -= 1
-        self._host.broker.touch(destination)
+        self._host.broker.scheduler.touch(destination)
 
     def _take_step(self) -> bool:
         work = self._left.popleft()

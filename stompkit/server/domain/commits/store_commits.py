@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import ClassVar, Final, cast
 
 from twisted.logger import Logger
 
+from stompkit.server.domain.commits.commit_queue import CommitQueue
+from stompkit.server.domain.deliveries import ConnectionBase, MessageReference
+from stompkit.server.domain.scheduling.scheduler import Scheduler
+from stompkit.server.domain.settlements import Acknowledged
 from stompkit.server.interfaces import (
     BriefRunner,
     BriefStore,
-    Clock,
     CreateLane,
     DropLane,
     Mark,
@@ -30,12 +33,7 @@ from stompkit.server.interfaces import (
     Timer,
 )
 
-if TYPE_CHECKING:
-    from stompkit.server.domain.queues.references import MessageReference
-    from stompkit.server.domain.session.connection import Connection
-    from stompkit.server.domain.session.transactions import Acknowledged
-
-__all__ = ["CommitQueue", "WriteBatch"]
+__all__ = ["StoreCommitQueue", "WriteBatch"]
 
 _log: Final = Logger()
 
@@ -78,7 +76,7 @@ class WriteBatch:
         self.taken: list[MessageReference] = []
         self.gone: Acknowledged | None = None
         self.octets = 0
-        self.sender: Connection | None = None
+        self.sender: ConnectionBase | None = None
         self.receipt: str | None = None
         self.done: Callable[[StoreError | None], None] | None = None
         self.undo: Callable[[], None] | None = None
@@ -125,23 +123,24 @@ def _without_older(units: list[WriteBatch], operations: Sequence[Operation]) -> 
     return [unit for unit in units if unit.operations]
 
 
-class CommitQueue:
+class StoreCommitQueue(CommitQueue):
     """Passes write batches to the store, in order, and reports their completion."""
+
+    has_store: ClassVar[bool] = True
 
     def __init__(
         self,
         store: MessageStore,
         runner: StoreRunner,
-        clock: Clock,
-        wake: Callable[[], None],
+        scheduler: Scheduler,
         *,
         sync_interval_s: float | None = None,
     ) -> None:
-        """Start empty; ``wake`` is called when a call of the store has completed."""
+        """Start empty; a call of the store that has completed ends a cycle."""
+        super().__init__()
         self._store = store
         self._runner = runner
-        self._clock = clock
-        self._wake = wake
+        self._scheduler = scheduler
         self._sync_interval_s = sync_interval_s
         self._unit: WriteBatch | None = None
         self._pending: list[WriteBatch] = []
@@ -164,17 +163,13 @@ class CommitQueue:
         self._brief_runner = runner if isinstance(runner, BriefRunner) else None
         #: The sender of the last batches, if there was only one, and the number of cycles since
         #: then.
-        self._last_sender: Connection | None = None
+        self._last_sender: ConnectionBase | None = None
         self._turns = 0
         self._closed = False
         self._is_abandoned = False
         self._unsynced = False
         self._timer: Timer | None = None
         self._sync_timer: Timer | None = None
-        #: Number of bytes of messages passed to the store and not completed.
-        self.octets = 0
-        #: The error of the last call of the store, if it failed.
-        self.failure: StoreError | None = None
 
     # Effects of frames.
 
@@ -242,7 +237,7 @@ class CommitQueue:
             for home, share in acknowledged.shares.items():
                 home.in_doubt += share.messages
 
-    def undo_with(self, undo: Callable[[], None], kept: Callable[[], None] | None = None) -> None:
+    def undo_with(self, undo: Callable[[], None], kept: Callable[[], None]) -> None:
         """Call *undo* if the current batch fails, after its sender has been notified.
 
         ``kept`` is called if it succeeds.
@@ -276,7 +271,7 @@ class CommitQueue:
         """Apply an operation with the next batch; it may be lost if the process dies."""
         self._lazy.append(operation)
 
-    def cut(self, sender: Connection | None = None, receipt: str | None = None) -> bool:
+    def cut(self, sender: ConnectionBase | None = None, receipt: str | None = None) -> bool:
         """End the current batch; return True if there was one, whose sender is notified later."""
         unit = self._unit
         if unit is None:
@@ -295,7 +290,7 @@ class CommitQueue:
         unit.done = done
         return self.cut()
 
-    def barrier(self, sender: Connection, receipt: str) -> None:
+    def barrier(self, sender: ConnectionBase, receipt: str) -> None:
         """Notify a sender when everything recorded so far is stored."""
         self.cut()
         unit = WriteBatch()
@@ -353,7 +348,7 @@ class CommitQueue:
         self._hides = False
         return units
 
-    def _is_alone(self, sender: Connection | None) -> bool:
+    def _is_alone(self, sender: ConnectionBase | None) -> bool:
         """Return True if only the sender of a batch has used the store recently.
 
         Blocking its thread for the disk then delays nobody else. No other batches arrive meanwhile
@@ -387,7 +382,7 @@ class CommitQueue:
         for unit in units:
             self._finish(unit, None)
         self._sync_later()
-        self._wake()
+        self._scheduler.flush()
 
     def _is_written(self, operation: Operation) -> bool:
         """Return True if an operation causes a write: a lane never created needs no drop."""
@@ -409,7 +404,7 @@ class CommitQueue:
             if error is not None:
                 entry.home.taken_back(entry)
             else:
-                entry.home.host.broker.touch(entry.home)
+                self._scheduler.touch(entry.home)
         if unit.gone is not None:
             self._finish_gone(unit.gone, error)
         if unit.sender is not None:
@@ -420,13 +415,13 @@ class CommitQueue:
         if then is not None:
             then()
 
-    @staticmethod
-    def _finish_gone(gone: Acknowledged, error: StoreError | None) -> None:
+    def _finish_gone(self, gone: Acknowledged, error: StoreError | None) -> None:
         for home, share in gone.shares.items():
             home.in_doubt -= share.messages
-            home.host.broker.touch(home)
+            self._scheduler.touch(home)
         if error is not None:
-            gone.entries[0].home.host.broker.finish_forgetting()
+            if gone.finish is not None:
+                gone.finish()
             for entry in gone.entries:
                 entry.home.taken_back(entry)
 
@@ -443,7 +438,7 @@ class CommitQueue:
         if len(units) == 1:
             self._give_up(units[0], error)
             self._busy = False
-            self._wake()
+            self._scheduler.flush()
             return
         self._rest = deque(units)
         self._one_by_one()
@@ -454,7 +449,7 @@ class CommitQueue:
                 return
         self._busy = False
         self._sync_later()
-        self._wake()
+        self._scheduler.flush()
 
     def _do_first(self) -> bool:
         """Apply the first of several batches; return True if it completed immediately."""
@@ -520,7 +515,7 @@ class CommitQueue:
 
     def _later(self, delay_s: float) -> None:
         if self._timer is None and not self._closed:
-            self._timer = self._clock.callLater(delay_s, self._on_timer)
+            self._timer = self._scheduler.clock.callLater(delay_s, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -530,7 +525,7 @@ class CommitQueue:
     def _sync_later(self) -> None:
         interval_s = self._sync_interval_s
         if interval_s is not None and self._sync_timer is None and not self._closed:
-            self._sync_timer = self._clock.callLater(interval_s, self._sync)
+            self._sync_timer = self._scheduler.clock.callLater(interval_s, self._sync)
 
     def _sync(self) -> None:
         self._sync_timer = None
@@ -568,14 +563,14 @@ class CommitQueue:
         def did(messages: object) -> None:
             if not self._closed:
                 done(cast("Sequence[StoredMessage]", messages))
-                self._wake()
+                self._scheduler.flush()
 
         def did_not(error: StoreError) -> None:
             if not self._closed:
                 _log.error("the store can't be read: {error}", error=error)
                 self.failure = error
                 failed(error)
-                self._wake()
+                self._scheduler.flush()
 
         if self._hides:
             self._reads.append(lambda: self._runner.run(read, did, did_not))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from stompkit.server.domain.broker import Broker
-    from stompkit.server.interfaces import Timer
+from stompkit.server.domain.scheduling.scheduler import Scheduler
+from stompkit.server.interfaces import Timer
 
 __all__ = ["Alarm"]
 
@@ -15,11 +13,11 @@ __all__ = ["Alarm"]
 class Alarm:
     """Calls a function at the earliest of the times set, in a separate cycle."""
 
-    __slots__ = ("_broker", "_call", "_timer", "_when")
+    __slots__ = ("_call", "_scheduler", "_timer", "_when")
 
-    def __init__(self, broker: Broker, call: Callable[[], None]) -> None:
+    def __init__(self, scheduler: Scheduler, call: Callable[[], None]) -> None:
         """Create an alarm that is not set."""
-        self._broker = broker
+        self._scheduler = scheduler
         self._call = call
         self._timer: Timer | None = None
         self._when = 0.0
@@ -30,15 +28,15 @@ class Alarm:
         if self._timer is not None and self._timer.active():
             if when >= self._when:
                 return
-            self._broker.cancel(self._timer)
+            self._scheduler.cancel(self._timer)
         self._when = when
-        delay_s = max(0.0, when - self._broker.clock.seconds())
-        self._timer = self._broker.later(delay_s, self._ring)
+        delay_s = max(0.0, when - self._scheduler.clock.seconds())
+        self._timer = self._scheduler.later(delay_s, self._ring)
 
     def cancel(self) -> None:
         """Cancel the call."""
         if self._timer is not None:
-            self._broker.cancel(self._timer)
+            self._scheduler.cancel(self._timer)
             self._timer = None
 
     def _ring(self) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from stompkit.server.domain.broker import Broker
-    from stompkit.server.domain.destinations import Destination
+from stompkit.server.domain.deliveries import DestinationBase
+from stompkit.server.domain.scheduling.scheduler import Scheduler
 
 __all__ = ["SelectorTime"]
 
@@ -24,9 +23,9 @@ class SelectorTime:
     Work that has used its time resumes in the next reactor iteration.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, scheduler: Scheduler) -> None:
         """Start with the full time of an iteration."""
-        self._broker = broker
+        self._scheduler = scheduler
         self._left = _ALL_S
         #: Time spent by each connection, and for durable subscriptions before a message is
         #: accepted.
@@ -35,8 +34,8 @@ class SelectorTime:
         self._since = 0.0
         self._is_renewed = False
         #: Destinations that stopped for lack of time; those that had some are last.
-        self._without: dict[Destination, None] = {}
-        self._begun: dict[Destination, None] = {}
+        self._without: dict[DestinationBase, None] = {}
+        self._begun: dict[DestinationBase, None] = {}
         self._calls: list[Callable[[], None]] = []
 
     @property
@@ -52,7 +51,7 @@ class SelectorTime:
 
     def begin(self) -> None:
         """Record the time before selectors are evaluated."""
-        self._since = self._broker.clock.seconds()
+        self._since = self._scheduler.clock.seconds()
 
     def charge(self, spender: object, words: int) -> None:
         """Charge the evaluation of a selector with *words* words to a spender, if any."""
@@ -60,7 +59,7 @@ class SelectorTime:
         if self._words < _WORDS:
             return
         self._words = 0
-        now = self._broker.clock.seconds()
+        now = self._scheduler.clock.seconds()
         spent = now - self._since
         self._since = now
         if spent > 0:
@@ -69,7 +68,7 @@ class SelectorTime:
                 self._spent[spender] = self._spent.get(spender, 0.0) + spent
             self._renew_later()
 
-    def postpone(self, destination: Destination, *, has_begun: bool) -> None:
+    def postpone(self, destination: DestinationBase, *, has_begun: bool) -> None:
         """Schedule a destination to continue when there is time, after those that had none."""
         if has_begun:
             self._without.pop(destination, None)
@@ -86,7 +85,7 @@ class SelectorTime:
     def _renew_later(self) -> None:
         if not self._is_renewed:
             self._is_renewed = True
-            self._broker.later(0.0, self._renew)
+            self._scheduler.later(0.0, self._renew)
 
     def _renew(self) -> None:
         self._is_renewed = False
@@ -97,6 +96,6 @@ class SelectorTime:
         self._begun.clear()
         calls, self._calls = self._calls, []
         for destination in destinations:
-            self._broker.touch(destination)
+            self._scheduler.touch(destination)
         for call in calls:
             call()

@@ -8,16 +8,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
+from stompkit.server.domain.deliveries import ConnectionBase
+from stompkit.server.domain.destinations import HostBase
 from stompkit.server.domain.messages import Message
+from stompkit.server.domain.queues.durables import DurableQueue
 
-if TYPE_CHECKING:
-    from stompkit.server.domain.hosts import VirtualHost
-    from stompkit.server.domain.queues.durables import DurableQueue
-    from stompkit.server.domain.session.connection import Connection
+__all__ = ["Choice", "ChoiceWork", "ChoosingHost"]
 
-__all__ = ["Choice", "ChoiceWork"]
+
+class ChoosingHost(HostBase):
+    """A virtual host with durable subscriptions."""
+
+    #: Incremented when a durable subscription is added or collects other messages.
+    durable_changes: int
+
+    def durables_of(self, name: str) -> Iterable[DurableQueue]:
+        """Return the durable subscriptions that collect messages sent to a name."""
+        raise NotImplementedError
 
 
 class Choice:
@@ -51,7 +59,7 @@ class _Work:
     __slots__ = ("changes", "choices", "done", "left", "maker", "unasked")
 
     def __init__(
-        self, choices: Sequence[Choice], maker: Connection, done: Callable[[None], None]
+        self, choices: Sequence[Choice], maker: ConnectionBase, done: Callable[[None], None]
     ) -> None:
         """Start with the first message."""
         self.choices = choices
@@ -71,14 +79,14 @@ class ChoiceWork:
     Together they have the time limit of one consumer.
     """
 
-    def __init__(self, host: VirtualHost) -> None:
+    def __init__(self, host: ChoosingHost) -> None:
         """Start without work."""
         self._host = host
         self._works: deque[_Work] = deque()
         self._is_busy = False
 
     def begin(
-        self, choices: Sequence[Choice], maker: Connection, done: Callable[[None], None]
+        self, choices: Sequence[Choice], maker: ConnectionBase, done: Callable[[None], None]
     ) -> None:
         """Evaluate all selectors; ``done`` is called when every message has all results.
 

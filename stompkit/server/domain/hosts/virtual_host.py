@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
-from stompkit.server.domain.choices import Choice, ChoiceWork
-from stompkit.server.domain.destinations import BlockedError, Destination, Totals
+from stompkit.server.domain.deliveries import (
+    ConnectionBase,
+    DestinationBase,
+    MessageReference,
+    Subscription,
+)
+from stompkit.server.domain.destinations import (
+    BlockedError,
+    BrokerBase,
+    Destination,
+    Totals,
+)
 from stompkit.server.domain.errors import RefusedError
+from stompkit.server.domain.hosts.choices import Choice, ChoiceWork, ChoosingHost
+from stompkit.server.domain.hosts.sliced import CommitWork, PatternWork
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.names import (
     DEAD_LETTERS,
@@ -31,12 +43,9 @@ from stompkit.server.domain.queues.durables import (
     named_durable_key,
     stored_durable_name,
 )
-from stompkit.server.domain.queues.pulling import Puller
-from stompkit.server.domain.queues.queue import Queue
-from stompkit.server.domain.queues.references import MessageReference
-from stompkit.server.domain.session.subscriptions import Subscription
-from stompkit.server.domain.session.transactions import Acknowledged, Settlement
-from stompkit.server.domain.sliced import CommitWork, PatternWork, Slices
+from stompkit.server.domain.queues.queue import Puller, Queue
+from stompkit.server.domain.scheduling.slices import Slices
+from stompkit.server.domain.settlements import Acknowledged, Settlement
 from stompkit.server.domain.topics import Fanout, Topic
 from stompkit.server.interfaces import DropLane, LaneState, SetRecord
 from stompkit.server.settings.broker import DestinationConfig, Policy
@@ -47,10 +56,6 @@ from stompkit.server.stores.records import (
     MakerRecord,
     packed,
 )
-
-if TYPE_CHECKING:
-    from stompkit.server.domain.broker import Broker
-    from stompkit.server.domain.session.connection import Connection
 
 __all__ = ["VirtualHost"]
 
@@ -97,16 +102,17 @@ class _Demand:
         self.octets -= octets
 
 
-class VirtualHost:
+class VirtualHost(ChoosingHost):
     """The destinations shared by the clients of one ``host``."""
 
-    def __init__(self, name: str, broker: Broker) -> None:
+    def __init__(self, name: str, broker: BrokerBase) -> None:
         """Create a host with the destinations that the configuration names."""
         self.name = name
         self.broker = broker
+        self.scheduler = broker.scheduler
         self.destinations: dict[str, Destination] = {}
         #: During an atomic operation: the messages that it puts into queues in memory.
-        self.arriving: list[tuple[Queue, MessageReference]] | None = None
+        self.arriving: list[tuple[Destination, MessageReference]] | None = None
         #: Pattern subscriptions, which also receive from destinations created later.
         self._patterns: PatternTree[Subscription] = PatternTree()
         self.durables: dict[str, DurableQueue] = {}
@@ -133,7 +139,7 @@ class VirtualHost:
         #: Shared policies, by the configuration tables that apply.
         self._policies: dict[tuple[int, ...], Policy] = {}
         #: Destinations that still use the previous settings.
-        self._unconfigured: Slices[Destination] = Slices(broker, self._configure_one)
+        self._unconfigured: Slices[Destination] = Slices(broker.scheduler, self._configure_one)
         self._rules: list[tuple[int, Pattern | None, DestinationConfig]] = []
         self._is_checking = False
         self.configure()
@@ -187,7 +193,7 @@ class VirtualHost:
         self._pattern_work = PatternWork(self)
         self.commit_work = CommitWork(self)
         self.choice_work = ChoiceWork(self)
-        self._unconfigured = Slices(self.broker, self._configure_one)
+        self._unconfigured = Slices(self.scheduler, self._configure_one)
         self._evicted_at = float("-inf")
         self._is_checking = False
         self.configure()
@@ -246,7 +252,7 @@ class VirtualHost:
             for _, pattern, each in self._rules
         )
 
-    def destination(self, name: str, maker: Connection | None = None) -> Destination:
+    def destination(self, name: str, maker: ConnectionBase | None = None) -> Destination:
         """Return the destination with a name, created if it does not exist.
 
         ``maker`` is the client that asks for it, if any. Raises :class:`RefusedError` for a name
@@ -277,7 +283,7 @@ class VirtualHost:
         policy = self.policy(name)
         return (Topic if kind is Kind.TOPIC else Queue)(name, policy, self)
 
-    def _check_may_make(self, name: str, maker: Connection) -> None:
+    def _check_may_make(self, name: str, maker: ConnectionBase) -> None:
         create = self.broker.config.create
         if create == "any" or self.is_configured(name):
             return
@@ -285,7 +291,7 @@ class VirtualHost:
             return
         raise RefusedError(f"destination {name[:100]!a} does not exist", "unknown-destination")
 
-    def temporary(self, name: str, owner: Connection) -> Destination:
+    def temporary(self, name: str, owner: ConnectionBase) -> Destination:
         """Create a temporary destination, which ends with its owner."""
         policy = self.policy(name)
         made: Destination
@@ -338,7 +344,7 @@ class VirtualHost:
         expected = self._expected.pop(name, None)
         if expected is not None and isinstance(destination, Queue):
             destination.pullers.update(expected)
-            self.broker.touch(destination)
+            self.scheduler.touch(destination)
         if isinstance(destination, Topic):
             # A durable subscription of one topic is attached to it from the start, and keeps it.
             destination.durables.update(dict.fromkeys(self._durable_patterns.find(name)))
@@ -367,7 +373,7 @@ class VirtualHost:
 
     def _evict(self) -> None:
         """Make room by removing destinations that can be created again as they are."""
-        now = self.broker.clock.seconds()
+        now = self.scheduler.clock.seconds()
         if now < self._evicted_at + _EVICTION_PAUSE_S:
             return
         before = len(self.destinations)
@@ -376,7 +382,7 @@ class VirtualHost:
             if (
                 destination.owner is None
                 and destination.is_disposable
-                and not self.broker.is_touched(destination)
+                and not self.scheduler.is_touched(destination)
             ):
                 self.discard(destination)
         if len(self.destinations) * 2 > before:
@@ -398,21 +404,20 @@ class VirtualHost:
         if destination.name in self._noted:
             self._note_maker(destination.name, None)
 
-    def note_maker(self, queue: Queue) -> None:
+    def note_maker(self, queue: Destination) -> None:
         """Record in the store for which user a queue was created, as long as it has messages."""
         user, name = queue.charged_to, queue.name
         if user and name not in self._noted and self.destinations.get(name) is queue:
             self._note_maker(name, MakerRecord(self.name, name, user, queue.is_for_letters))
 
     def _note_maker(self, name: str, record: MakerRecord | None) -> None:
-        journal = self.broker.journal
         if record is None:
             self._noted.discard(name)
         else:
             self._noted.add(name)
-        if journal is not None:
-            value = None if record is None else packed(record)
-            journal.apart(SetRecord(MAKER_RECORDS + self.stored_name(name), value))
+        value = None if record is None else packed(record)
+        key = MAKER_RECORDS + self.stored_name(name)
+        self.scheduler.commit_queue.apart(SetRecord(key, value))
 
     def forget_if_idle(self, destination: Destination) -> None:
         """Remove a destination if nothing would be lost."""
@@ -466,7 +471,7 @@ class VirtualHost:
             topic=topic,
             selector=selector,
             is_shared=is_shared,
-            used_at=self.broker.now,
+            used_at=self.scheduler.now,
             owner=user if found is None or found.record.owner is None else found.record.owner,
         )
         if found is not None:
@@ -546,11 +551,7 @@ class VirtualHost:
 
     def _await_change(self, queue: DurableQueue, undo: Callable[[], None]) -> None:
         """End the replaced subscription of the same name once the store has the change."""
-        journal = self.broker.journal
-        if journal is None:
-            self._end_replaced(queue)
-        else:
-            journal.undo_with(undo, lambda: self._end_replaced(queue))
+        self.scheduler.commit_queue.undo_with(undo, lambda: self._end_replaced(queue))
 
     def _end_replaced(self, queue: DurableQueue) -> None:
         """Remove the subscriptions that a durable subscription has replaced."""
@@ -595,7 +596,7 @@ class VirtualHost:
         self.durable_changes += 1
         if not self._is_checking:
             self._is_checking = True
-            self.broker.later(_EXPIRY_CHECK_S, self._expire_durables)
+            self.scheduler.later(_EXPIRY_CHECK_S, self._expire_durables)
         topic = queue.record.topic
         if queue.pattern is None:
             found = self.destinations.get(topic)
@@ -632,26 +633,23 @@ class VirtualHost:
         found = None if key is None else self.durables.get(key)
         return found if found is not None and found.name == name else None
 
-    def touch_durable(self, queue: DurableQueue) -> None:
-        """Record that a durable subscription has been used."""
-        self._save(queue, msgspec.structs.replace(queue.record, used_at=self.broker.now))
+    def touch_durable(self, queue: Destination) -> None:
+        """Record that a durable subscription has been used, unless it is removed."""
+        if isinstance(queue, DurableQueue) and self.durables.get(queue.record.key) is queue:
+            self._save(queue, msgspec.structs.replace(queue.record, used_at=self.scheduler.now))
 
     def _save(self, queue: DurableQueue, record: DurableRecord) -> None:
         queue.record = record
-        journal = self.broker.journal
-        if journal is not None:
-            key = DURABLE_RECORDS + self.stored_name(record.key)
-            journal.record(SetRecord(key, packed(record)))
+        key = DURABLE_RECORDS + self.stored_name(record.key)
+        self.scheduler.commit_queue.record(SetRecord(key, packed(record)))
 
     def remove_durable(self, queue: DurableQueue) -> None:
         """Remove a durable subscription with its messages."""
         del self.durables[queue.record.key]
         self._end_replaced(queue)
         self._end_durable(queue)
-        journal = self.broker.journal
-        if journal is not None:
-            key = DURABLE_RECORDS + self.stored_name(queue.record.key)
-            journal.record(SetRecord(key, None))
+        key = DURABLE_RECORDS + self.stored_name(queue.record.key)
+        self.scheduler.commit_queue.record(SetRecord(key, None))
 
     def _end_durable(self, queue: DurableQueue) -> None:
         """Stop collecting for a durable subscription, and drop its messages."""
@@ -662,7 +660,7 @@ class VirtualHost:
         for destination in list(self.destinations.values()):
             if isinstance(destination, Topic) and queue in destination.durables:
                 del destination.durables[queue]
-                self.broker.touch(destination)
+                self.scheduler.touch(destination)
         queue.stop()
         queue.drop_lanes()
 
@@ -671,10 +669,10 @@ class VirtualHost:
         for queue in list(self.durables.values()):
             if queue.subscriptions:
                 self.touch_durable(queue)
-            elif expiry_s and queue.record.used_at + expiry_s <= self.broker.now:
+            elif expiry_s and queue.record.used_at + expiry_s <= self.scheduler.now:
                 self.remove_durable(queue)
         if self.durables:
-            self.broker.later(_EXPIRY_CHECK_S, self._expire_durables)
+            self.scheduler.later(_EXPIRY_CHECK_S, self._expire_durables)
         else:
             self._is_checking = False
 
@@ -697,13 +695,13 @@ class VirtualHost:
             durable = DurableQueue(record, self.policy(record.topic), self, states)
             self.take_durable(durable)
             self._keep_limits(durable)
-        journal = self.broker.journal
+        commit_queue = self.scheduler.commit_queue
         for name, states in queues.items():
             if any(state.messages for state in states) and not name.startswith(DURABLES):
                 self._restore_queue(name, states, makers.get(name))
-            elif journal is not None:
+            else:
                 for state in states:
-                    journal.apart(DropLane(state.lane))
+                    commit_queue.apart(DropLane(state.lane))
 
         for name in self._noted - self.destinations.keys():
             self._note_maker(name, None)
@@ -722,12 +720,12 @@ class VirtualHost:
     def _keep_limits(self, queue: Queue) -> None:
         """Schedule a queue to drop its excess messages, as the broker may have died before."""
         if queue.is_over:
-            self.broker.touch(queue)
+            self.scheduler.touch(queue)
 
     # Effects of frames.
 
     def send(
-        self, message: Message, maker: Connection | None = None, choice: Choice | None = None
+        self, message: Message, maker: ConnectionBase | None = None, choice: Choice | None = None
     ) -> None:
         """Put a message into its destination; raises RefusedError if it cannot be accepted.
 
@@ -744,7 +742,7 @@ class VirtualHost:
                 raise BlockedError(f"{destination.name} is busy", destination)
             destination.check_room(1, message.size)
         finally:
-            self.broker.touch(destination)
+            self.scheduler.touch(destination)
         if choice is not None and isinstance(destination, Topic):
             destination.put(message, choice)
         else:
@@ -755,7 +753,7 @@ class VirtualHost:
         destination = self.destination(name)
         destination.check_room(1, message.size)
         destination.put(message)
-        self.broker.touch(destination)
+        self.scheduler.touch(destination)
 
     def names_to_make(self, messages: Sequence[Message]) -> Iterable[str]:
         """Return the destinations of messages if creating them may take long, or none."""
@@ -768,7 +766,7 @@ class VirtualHost:
         self,
         messages: Sequence[Message],
         settlements: Sequence[Settlement],
-        maker: Connection | None = None,
+        maker: ConnectionBase | None = None,
         choices: Mapping[Message, Choice] = _NO_CHOICES,
         acknowledged: Acknowledged | None = None,
     ) -> None:
@@ -793,9 +791,9 @@ class VirtualHost:
                 else:
                     destination.put(message)
             for settlement in settlements:
-                gone.extend(self.broker.settle(settlement))
+                gone.extend(self.broker.settler.settle(settlement))
             if acknowledged is not None:
-                self.broker.forget(acknowledged)
+                self.broker.settler.forget(acknowledged)
             for topic, message in copied:
                 entry = topic.reserve(message, choices.get(message))
                 if entry is not None:
@@ -803,14 +801,13 @@ class VirtualHost:
 
         # Room is checked after everything that the transaction frees, and before dead letters.
         self.together(apply)
-        journal = self.broker.journal
+        commit_queue = self.scheduler.commit_queue
         for topic, entry in copies:
-            if journal is not None and journal.is_recording:
-                journal.follow(entry)
+            if commit_queue.is_recording:
+                commit_queue.follow(entry)
             else:
                 topic.put_done(entry, None)
-        if journal is not None:
-            journal.take(gone)
+        commit_queue.take(gone)
 
     def together(self, apply: Callable[[], None]) -> None:
         """Run an operation atomically: if the store cannot record its part, nothing takes effect.
@@ -835,9 +832,8 @@ class VirtualHost:
     def end_together(self) -> None:
         """Enqueue messages in memory now, or together with those being stored."""
         arriving, self.arriving = self.arriving or [], None
-        journal = self.broker.journal
-        if journal is not None and (
-            journal.is_recording or any(queue.following for queue, _ in arriving)
+        if self.scheduler.commit_queue.is_recording or any(
+            queue.following for queue, _ in arriving
         ):
             for queue, entry in arriving:
                 queue.follow(entry)
@@ -846,23 +842,23 @@ class VirtualHost:
             queue.count_off(entry)
         for queue, entry in arriving:
             queue.take_in(entry)
-            self.broker.touch(queue)
+            self.scheduler.touch(queue)
 
     def _check_unit(
         self,
         messages: Sequence[Message],
         settlements: Sequence[Settlement],
         acknowledged: Acknowledged | None,
-        maker: Connection | None,
+        maker: ConnectionBase | None,
     ) -> None:
         """Raise RefusedError unless all destinations have room for a transaction's messages."""
-        wanted: dict[Destination, _Demand] = defaultdict(_Demand)
+        wanted: dict[DestinationBase, _Demand] = defaultdict(_Demand)
         for message in messages:
             destination = self.destination(message.destination, maker)
-            self.broker.touch(destination)
+            self.scheduler.touch(destination)
             destination.check(message)
-            for home, size in destination.shares(message):
-                wanted[home].add(size, is_delayed=message.due > 0)
+            for share_of, size in destination.shares(message):
+                wanted[share_of].add(size, is_delayed=message.due > 0)
         for settlement in settlements if wanted else ():
             if settlement.accepted:
                 for entry in settlement.entries:
@@ -871,10 +867,10 @@ class VirtualHost:
         for home, share in acknowledged.shares.items() if acknowledged is not None else ():
             if home in wanted:
                 wanted[home].free(share.octets, share.messages)
-        for destination, demand in wanted.items():
+        for each, demand in wanted.items():
             if demand.delayed:
-                destination.check_delays(demand.delayed, demand.delayed_octets)
-            destination.check_room(max(0, demand.messages), max(0, demand.octets))
+                each.check_delays(demand.delayed, demand.delayed_octets)
+            each.check_room(max(0, demand.messages), max(0, demand.octets))
 
     # Rejected and expired messages.
 
@@ -885,7 +881,7 @@ class VirtualHost:
 
         Return those that are dropped, which would not return if the store failed.
         """
-        back: dict[Destination, list[MessageReference]] = defaultdict(list)
+        back: dict[DestinationBase, list[MessageReference]] = defaultdict(list)
         dropped: list[MessageReference] = []
         for entry in entries:
             home = entry.home
@@ -918,10 +914,10 @@ class VirtualHost:
             home.lost += 1
         home.settled(entry)
 
-    def await_dead_letters(self, queue: Queue) -> None:
+    def await_dead_letters(self, queue: Destination) -> None:
         """Register a queue to retry dead-lettering once its dead-letter queue has room."""
         letters = self.destinations.get(dead_letters_of(queue.name))
-        if isinstance(letters, Queue):
+        if isinstance(letters, Queue) and isinstance(queue, Queue):
             letters.overdue_of[queue] = None
 
     def dead_letter(
@@ -934,7 +930,7 @@ class VirtualHost:
         """
         message, home = entry.message, entry.home
         expires = sent_expiry(message, home.policy)
-        now, times = self.broker.now, entry.deliveries
+        now, times = self.scheduler.now, entry.deliveries
         letter = dead_letter(message, home.name, reason, times, now, expires, more or {})
         if letter.destination not in self.destinations:
             self._make_letters(letter.destination, home.charged_to)
@@ -971,15 +967,14 @@ class VirtualHost:
             # A full dead-letter queue must not fail the client that sent NACK, and the message must
             # not be lost.
             return False
-        journal = self.broker.journal
-        if journal is not None and not is_expired:
+        if not is_expired:
             # If the store cannot record the dead letter, the message stays in its queue. An expired
             # one would be retried at once, and so returns with a restart.
-            journal.take([entry])
+            self.scheduler.commit_queue.take([entry])
         return True
 
     @staticmethod
-    def _keeps_letters(home: Destination) -> bool:
+    def _keeps_letters(home: DestinationBase) -> bool:
         """Return True if rejected messages of a queue become dead letters."""
         is_of_letters = home.name.startswith(DEAD_LETTERS)
         return home.policy.dead_letters and not is_of_letters and not home.owner

@@ -1,0 +1,1 @@
+"""Commit queues: pending operations for the store."""

@@ -1,0 +1,1 @@
+"""Virtual hosts: destinations, and the routing of messages between them."""

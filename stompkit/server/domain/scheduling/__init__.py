@@ -1,0 +1,1 @@
+"""Scheduling: the cycle, timers, and time limits of work."""

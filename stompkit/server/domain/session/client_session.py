@@ -1,0 +1,596 @@
+"""One client of the broker: its input, its output and its session state."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Final, TypeVar
+
+from mypy_extensions import mypyc_attr
+
+from stompkit.frames import (
+    Frame,
+    LocalProtocolError,
+    RemoteProtocolError,
+    Role,
+    Session,
+    State,
+    Version,
+    refusal,
+)
+from stompkit.server.domain.broker import Broker
+from stompkit.server.domain.deliveries import ConnectionBase, MessageReference, Subscription
+from stompkit.server.domain.destinations import BlockedError, Destination
+from stompkit.server.domain.errors import RefusedError
+from stompkit.server.domain.messages import header_line
+from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.domain.session.acks import PendingAcks
+from stompkit.server.domain.settlements import Transaction
+from stompkit.server.domain.topics import Topic
+from stompkit.server.interfaces import Outlet, StoreError, StoreFullError, User
+
+__all__ = ["ClientSession"]
+
+_T = TypeVar("_T")
+
+_NO_RECEIPT = ("CONNECT", "STOMP")
+#: Number of pieces in which a frame is emitted.
+_PIECES = 3
+#: Maximum time in seconds for the frames of one client before others are served, and number of
+#: frames between two checks of the clock.
+_TURN_S: Final = 0.01
+_CHEAP_FRAMES: Final = 32
+#: Expensive frames, and the time in seconds after which no further one is started. A long selector
+#: takes about 10 ms to parse.
+_COSTLY_TURN_S: Final = 0.005
+_COSTLY: Final = frozenset({"SUBSCRIBE", "UNSUBSCRIBE", "COMMIT"})
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ClientSession(ConnectionBase):
+    """Translates frames of one client into calls of the broker, and replies to it.
+
+    It is independent of transport and clock: bytes enter by :meth:`receive` with the time, and
+    leave through the ``outlet``. Its owner calls :meth:`Broker.flush` after each call. The effects
+    of frames are in :mod:`stompkit.server.domain.session.handlers`.
+    """
+
+    #: Handlers by command, which get the session and the frame.
+    handlers: ClassVar[Mapping[str, Callable[..., None]]] = {}
+
+    def __init__(self, broker: Broker, outlet: Outlet, now: float) -> None:
+        """Start before any input."""
+        config = broker.config
+        self.broker = broker
+        self.scheduler = broker.scheduler
+        self.outlet = outlet
+        self.id = broker.new_connection()
+        self.connected_at = now
+        self.peer = outlet.peer
+        self.session = Session(
+            Role.SERVER,
+            now,
+            heart_beat=config.heart_beat_ms,
+            limits=config.limits,
+            limits_before_login=config.limits_before_login,
+            tolerance=config.effective_tolerance,
+            eol=config.eol_after_frames,
+        )
+        #: True if a line feed follows the NUL of each frame; the end of a frame without body
+        #: follows.
+        self.has_eol = config.eol_after_frames
+        self.end_of_frame = b"\n\0\n" if self.has_eol else b"\n\0"
+        self.version: Version = "1.0"
+        self.ledger = PendingAcks("1.0")
+        self.user = User()
+        self.host = next(iter(broker.hosts.values()))
+        self.client_id: str | None = None
+        self.subscriptions: dict[str, Subscription] = {}
+        self.transactions: dict[str, Transaction] = {}
+        #: Number of topic messages held for its subscriptions, counting each copy.
+        self.backlog = 0
+        #: Temporary destinations that end with the connection.
+        self.temporaries: list[Destination] = []
+        #: The error for which the connection was closed, if any.
+        self.failure: RemoteProtocolError | None = None
+        #: True if messages can be written now; replies always can.
+        self.has_room = True
+        #: True if the number of unacknowledged messages from queues is limited.
+        self.is_limited = config.flow == "one-in-flight"
+        self.slots = config.max_in_flight if self.is_limited else sys.maxsize
+        #: True if acknowledgements in an open transaction free slots.
+        self.frees_in_transactions = True
+        self.is_logged = broker.frame_log is not None or broker.frame_watch is not None
+        self._does = self.handlers
+        self._turns = 0
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        #: Maximum size in bytes of a write with several frames; 0 for no limit.
+        self._largest_write_bytes = 0
+        #: Minimum size in bytes of a write, except for the last one of a cycle.
+        self._write_from_bytes = config.write_batch_bytes
+        self._closing = False
+        #: Number of write batches that replies wait for; the pending DISCONNECT follows, if any.
+        self._uncommitted = 0
+        self._leaving: Frame | None = None
+        #: True while input is suspended; the frames already read and the blocked frame follow.
+        self._suspended = False
+        self._held: list[Frame] = []
+        self._unread: list[bytes] = []
+        self._blocked: Frame | None = None
+        self._blocked_by: Queue | Topic | None = None
+        self._at_end = False
+
+    # Input.
+
+    def opened(self) -> None:
+        """Register the connection; if there are too many, send an ERROR and close."""
+        try:
+            self.broker.connected(self)
+        except RefusedError as refused:
+            self.fail(refused.message, refused.code)
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Process bytes from the client."""
+        self.scheduler.now = now
+        if self._suspended:
+            self.session.heart_beat.last_received = now
+            self._unread.append(data)
+            return
+        self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            while frames := self.session.receive(data, self.scheduler.now):
+                data = b""
+                self._held = frames
+                if not self._work():
+                    return
+        except RemoteProtocolError as error:
+            self.refuse(error)
+
+    def _work(self) -> bool:
+        """Handle the frames that have been read; return True if more can be read."""
+        held, self._held = self._held, []
+        for start in range(0, len(held), _CHEAP_FRAMES):
+            if start:
+                self._take_turns(_TURN_S)
+            frames = iter(held[start : start + _CHEAP_FRAMES])
+            for frame in frames:
+                if self._closing or self._suspended:
+                    self._held = [frame, *frames, *held[start + _CHEAP_FRAMES :]]
+                    return False
+                self._handle(frame)
+                if frame.command in _COSTLY:
+                    self._take_turns(_COSTLY_TURN_S)
+        return not (self._closing or self._suspended)
+
+    def _handle(self, frame: Frame) -> None:
+        if self.is_logged:
+            self._log("<", frame)
+        try:
+            self._does[frame.command](self, frame)
+        except BlockedError as blocked:
+            self._wait_for_room(frame, blocked)
+            return
+        except RefusedError as refused:
+            self.fail(refused.message, refused.code, receipt=frame.headers.get("receipt"))
+            return
+        if not self._suspended:
+            self._handled(frame)
+
+    def _handled(self, frame: Frame) -> None:
+        """Reply to a frame, once its effect is stored."""
+        receipt = frame.headers.get("receipt")
+        if receipt is not None and frame.command in _NO_RECEIPT:
+            receipt = None
+        if self._leaving is not None:
+            return
+        if self.scheduler.commit_queue.cut(self, receipt):
+            self._uncommitted += 1
+            if self.scheduler.wait_for_store(self):
+                self._suspend()
+        elif receipt is not None:
+            self._send_receipt(receipt)
+
+    def did_part(self) -> None:
+        """Delay the reply to a frame until this part of its effect is stored, too."""
+        if self.scheduler.commit_queue.cut(self):
+            self._uncommitted += 1
+
+    def committed(self, receipt: str | None, error: StoreError | None) -> None:
+        """Reply to a frame whose write batch has succeeded or failed."""
+        self._uncommitted -= 1
+        if error is not None:
+            code = "store-full" if isinstance(error, StoreFullError) else "store-failed"
+            self.fail(f"the broker can't keep it: {error}", code, receipt=receipt)
+        elif receipt is not None and not self._closing:
+            self._send_receipt(receipt)
+        if self._leaving is not None:
+            self.leave(self._leaving)
+
+    def _send_receipt(self, receipt: str) -> None:
+        self.emit(b"RECEIPT\n", header_line("receipt-id", receipt, self.version), self.end_of_frame)
+        if self.is_logged:
+            self._log(">", Frame("RECEIPT", {"receipt-id": receipt}))
+
+    def leave(self, frame: Frame) -> None:
+        """End the session normally; a requested receipt is the last frame."""
+        if self._closing:
+            return
+        self._leaving = frame
+        if self._uncommitted:
+            return
+        self._closing = True
+        receipt = frame.headers.get("receipt")
+        if receipt is not None:
+            self._send_receipt(receipt)
+        self._end()
+
+    # Waiting.
+
+    def ask(
+        self,
+        frame: Frame,
+        start: Callable[[Callable[[_T], None]], None],
+        then: Callable[[_T], None],
+    ) -> None:
+        """Suspend input until a question is answered, and continue with the answer.
+
+        ``start`` is called with the function that takes the answer, at once or later. Until then no
+        other input is processed. ``then`` may raise :class:`RefusedError`.
+        """
+        answers: list[_T] = []
+
+        def answer(value: _T) -> None:
+            if not waiting:
+                answers.append(value)
+                return
+            if self._closing:
+                return
+            self._suspended = False
+            try:
+                then(value)
+            except BlockedError as blocked:
+                self._wait_for_room(frame, blocked)
+            except RefusedError as refused:
+                self.fail(refused.message, refused.code, receipt=frame.headers.get("receipt"))
+            else:
+                if not self._suspended:
+                    self._handled(frame)
+            self._go_on()
+            self.broker.flush()
+
+        waiting = False
+        start(answer)
+        if answers:
+            then(answers[0])
+        else:
+            waiting = True
+            self._suspend()
+
+    def _wait_for_room(self, frame: Frame, blocked: BlockedError) -> None:
+        destination = blocked.destination
+        if not isinstance(destination, Queue | Topic) or "transaction" in frame.headers:
+            self.fail(blocked.message, blocked.code, receipt=frame.headers.get("receipt"))
+            return
+        self._blocked, self._blocked_by = frame, destination
+        destination.blocked.append(self)
+        self._suspend()
+
+    def try_again(self) -> bool:
+        """Handle the frame that has waited for room; return False if there is still none."""
+        frame = self._unblocked()
+        if frame is None or self._closing:
+            return True
+        self._suspended = False
+        self._handle(frame)
+        if self._blocked is not None:
+            return False
+        self._go_on()
+        return True
+
+    def _unblocked(self) -> Frame | None:
+        """Return the blocked frame, and stop its wait."""
+        frame, self._blocked, self._blocked_by = self._blocked, None, None
+        return frame
+
+    def _take_turns(self, most_s: float) -> None:
+        """Suspend input until others are served, if this cycle took more than *most_s* seconds."""
+        if self._suspended or self._closing:
+            return
+        broker = self.broker
+        if broker.scheduler.clock.seconds() - broker.scheduler.now > most_s:
+            self._suspend()
+            broker.scheduler.later(0.0, self.go_on)
+
+    def _suspend(self) -> None:
+        if not self._suspended:
+            self._suspended = True
+            self.outlet.pause()
+
+    def go_on(self) -> None:
+        """Resume after a wait for the store."""
+        if self._suspended and not self._closing:
+            self._suspended = False
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Process the frames read meanwhile, and resume reading."""
+        if not self._work():
+            return
+        self._feed(b"")
+        while self._unread and not (self._suspended or self._closing):
+            self._feed(self._unread.pop(0))
+        if not (self._suspended or self._closing):
+            self.outlet.resume()
+            if self._at_end:
+                self.ended(self.scheduler.now)
+
+    # Timers.
+
+    @property
+    def has_input_waiting(self) -> bool:
+        """Return True if input of the client waits to be processed."""
+        return bool(self._held or self._unread or self._blocked is not None or self._has_unread)
+
+    @property
+    def _has_unread(self) -> bool:
+        # An outlet without this attribute passes on everything at once.
+        return bool(getattr(self.outlet, "has_unread", False))
+
+    def on_deadline(self, now: float) -> None:
+        """Send a heart-beat that is due, or close the connection of a silent client."""
+        self.scheduler.now = now
+        beat = self.session.heart_beat
+        if not self.outlet.is_reading or self._has_unread:
+            # Either it is unknown if the client was silent, or it was not.
+            beat.last_received = now
+        if beat.is_dead(now):
+            seconds = beat.receive_s * beat.tolerance
+            self.fail(f"nothing received for {seconds:.1f} seconds", "heart-beat-timeout")
+        elif beat.must_send(now):
+            beat.last_sent = now
+            self.outlet.write(b"\n")
+
+    def next_deadline(self) -> float | None:
+        """Return the time of the next call of :meth:`on_deadline`, or None."""
+        return None if self._closing else self.session.heart_beat.next_deadline()
+
+    # Closing.
+
+    def ended(self, now: float) -> None:
+        """Record that the client sends no more; frames already received are still answered."""
+        self.scheduler.now = now
+        if self._closing or self._leaving is not None:
+            return
+        if self._suspended:
+            # It can wait: frames already received are not processed yet.
+            self._at_end = True
+            return
+        state = self.session.state
+        try:
+            self.session.receive_eof()
+        except RemoteProtocolError as error:
+            self.session.state = state
+            self.refuse(error)
+            return
+        # Only one direction is closed: the other one can still carry an ERROR for those frames.
+        self.session.state = state
+        # Treated as a DISCONNECT without a receipt.
+        self.release()
+        self.leave(Frame("DISCONNECT"))
+
+    def lost(self) -> None:
+        """Record the end of the stream, and return unsettled messages to their destinations."""
+        self.scheduler.now = self.scheduler.clock.seconds()
+        self._closing = True
+        self.release()
+        self.broker.disconnected(self)
+
+    @property
+    def is_logged_in(self) -> bool:
+        """True if CONNECT has been answered with CONNECTED."""
+        return self.session.state not in (State.OPENING, State.CONNECTING)
+
+    @property
+    def is_closing(self) -> bool:
+        """True if no more input is processed."""
+        return self._closing
+
+    # Output.
+
+    def set_writable(self, writable: bool, now: float) -> None:  # noqa: FBT001 (a state, not a choice)
+        """Record if the transport accepts more bytes; messages wait while it does not."""
+        self.scheduler.now = now
+        self.has_room = writable and not self._closing
+        if not self.has_room or not self.subscriptions:
+            return
+        self.feed()
+
+    def pull(self) -> None:
+        """Fill the free slots, from one queue after the other."""
+        while self.slots > 0 and self.has_room:
+            # Subscriptions in the mode auto use no slots; they receive messages like all others.
+            waiting = [
+                each for each in self.subscriptions.values() if each.waiting and not each.is_auto
+            ]
+            waiting.sort(key=lambda each: each.turn)
+            if not any(map(self._pull_from, waiting)):
+                return
+
+    @staticmethod
+    def _pull_from(subscription: Subscription) -> bool:
+        waiting = subscription.waiting
+        for _ in range(len(waiting)):
+            queue = next(iter(waiting), None)
+            if queue is None:
+                break
+            # It is re-added as the last one if it has more messages.
+            del waiting[queue]
+            if queue.serve(subscription):
+                return True
+        return False
+
+    def served(self, subscription: Subscription) -> None:
+        """Record that a subscription has been served."""
+        self._turns += 1
+        subscription.turn = self._turns
+
+    def emit(self, head: bytes, lines: bytes = b"", tail: bytes = b"") -> None:
+        """Write bytes at the end of the cycle, or as soon as there are enough for one write."""
+        out = self._out
+        if not out:
+            self.scheduler.wrote(self)
+        out.append(head)
+        out.append(lines)
+        out.append(tail)
+        self._out_bytes += len(head) + len(lines) + len(tail)
+        if self._out_bytes >= self._write_from_bytes:
+            if self._out_bytes > self._largest_write_bytes > 0:
+                self._write_without_last()
+            else:
+                self.write_out()
+
+    def limit_writes(self, limit_bytes: int) -> None:
+        """Limit the size in bytes of a write that contains several frames."""
+        self._largest_write_bytes = limit_bytes
+        self._write_from_bytes = limit_bytes or self.broker.config.write_batch_bytes
+
+    def _write_without_last(self) -> None:
+        """Write the output, with the last frame in a separate write."""
+        last = self._out[-_PIECES:]
+        del self._out[-_PIECES:]
+        self.write_out()
+        self._out += last
+        self._out_bytes = sum(map(len, last))
+        if self._out_bytes >= self._largest_write_bytes:
+            self.write_out()
+
+    def write_out(self) -> None:
+        """Write the output."""
+        if self._out:
+            data = b"".join(self._out)
+            self._out.clear()
+            self._out_bytes = 0
+            self.session.heart_beat.last_sent = self.scheduler.now
+            self.outlet.write(data)
+
+    def fail(self, message: str, code: str, *, receipt: str | None = None) -> None:
+        """Send ERROR and close (1.2, "ERROR")."""
+        self.refuse(refusal(message, code, receipt=receipt))
+
+    def refuse(self, error: RemoteProtocolError) -> None:
+        """Close, with the ERROR frame of the error, if it has one."""
+        if self._closing:
+            return
+        self._closing = True
+        self.failure = error
+        if error.reply is not None:
+            if self.is_logged:
+                self._log(">", error.reply)
+            try:
+                self.emit(self.session.send(error.reply, self.scheduler.now))
+            except LocalProtocolError:
+                # The input cannot be quoted in the reply: use a shorter message.
+                headers = {"message": "malformed frame", "stompkit-code": error.code}
+                self.emit(self.session.send(Frame("ERROR", headers), self.scheduler.now))
+        self._end()
+
+    def _end(self) -> None:
+        """Write the remaining output, close, and release everything."""
+        self.release()
+        self.write_out()
+        self.outlet.close()
+
+    def release(self) -> None:
+        """Abort transactions, end subscriptions, and return unsettled messages."""
+        self.has_room = False
+        for transaction in self.transactions.values():
+            self.end_transaction(transaction)
+        self.transactions.clear()
+        for subscription in self.subscriptions.values():
+            self.remove(subscription)
+        self.subscriptions.clear()
+        if self._blocked_by is not None:
+            self._blocked_by.blocked.remove(self)
+            self.scheduler.has_room(self._blocked_by)
+            self.scheduler.touch(self._blocked_by)
+            self._blocked = self._blocked_by = None
+        # Entries held now are being settled, which continues: all transactions have ended.
+        left = [each for each in self.ledger.clear() if each.holder is None]
+        self.broker.settler.give_back(left)
+        for temporary in self.temporaries:
+            self.host.discard(temporary)
+        self.temporaries.clear()
+
+    # Shared by handlers.
+
+    def include(self, key: str, subscription: Subscription) -> None:
+        """Add a new subscription."""
+        self.subscriptions[key] = subscription
+
+    def remove(self, subscription: Subscription) -> None:
+        """End a subscription; its deliveries from queues can still be acknowledged."""
+        # Unsettled deliveries keep the subscription alive, but must not keep its undelivered
+        # backlog.
+        subscription.drop_backlog()
+        if subscription.pattern is not None:
+            self.host.unsubscribe_pattern(subscription)
+        else:
+            for home in list(subscription.homes):
+                home.remove(subscription)
+                self.scheduler.touch(home)
+        # Nobody else gets the copy of a topic's message, so that its ACK has no effect.
+        first = next(iter(subscription.unsettled.values()), None)
+        was_full = self.ledger.is_full
+        if first is not None and not first.home.is_queue:
+            for entry in list(subscription.unsettled.values()):
+                if entry.holder is None:
+                    self.ledger.lapse(entry)
+        if was_full and not self.ledger.is_full and self.has_room:
+            self.feed()
+
+    def feed(self) -> None:
+        """Schedule all subscriptions to receive messages at the end of the cycle."""
+        # The first one rotates, so that a busy destination does not starve the others.
+        first = next(iter(self.subscriptions), None)
+        if first is not None:
+            self.subscriptions[first] = self.subscriptions.pop(first)
+        for subscription in self.subscriptions.values():
+            self.scheduler.feed(subscription)
+        self.scheduler.pull(self)
+
+    def drop_from_longest_backlog(self) -> None:
+        """Drop the oldest message of the subscription with the longest backlog."""
+        longest = max(self.subscriptions.values(), key=lambda each: len(each.backlog))
+        if longest.backlog:
+            longest.drop_oldest()
+
+    def end_transaction(self, transaction: Transaction) -> None:
+        """Release the entries of a transaction, for ABORT or before COMMIT."""
+        transaction.release()
+        self.stop_timer(transaction)
+
+    def stop_timer(self, transaction: Transaction) -> None:
+        """Stop the timeout of a transaction."""
+        if transaction.timer is not None:
+            self.scheduler.cancel(transaction.timer)
+            transaction.timer = None
+
+    def log_connected(self, headers: dict[str, str]) -> None:
+        """Log the CONNECTED frame sent with these headers."""
+        self._log(">", Frame("CONNECTED", {"version": str(self.version)} | headers))
+
+    def log_message(self, subscription: Subscription, entry: MessageReference) -> None:
+        """Log a MESSAGE frame without its body."""
+        headers = {"subscription": subscription.id or "", "message-id": entry.message.id}
+        self._log(">", Frame("MESSAGE", headers | entry.message.headers))
+
+    def _log(self, direction: str, frame: Frame) -> None:
+        log = self.broker.frame_log
+        if log is not None:
+            log(direction, self.peer, frame)
+        watch = self.broker.frame_watch
+        if watch is not None:
+            watch(direction, self.peer, frame)

@@ -11,7 +11,8 @@ from importlib import import_module
 from io import TextIOWrapper
 from typing import Final, NamedTuple, Protocol, cast
 
-from stompkit._common.spelling import suggestion
+from stompkit._common.arguments import Parser
+from stompkit._common.spelling import closest
 
 __all__ = ["COMMANDS", "Command", "command_of", "main"]
 
@@ -110,7 +111,7 @@ class Command(Protocol):
 def _parser() -> argparse.ArgumentParser:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {each.description}" for name, each in COMMANDS.items()]
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stompkit",
         usage="stompkit [--help] [--version] COMMAND ...",
         description=_DESCRIPTION,
@@ -149,7 +150,10 @@ def _run(arguments: list[str]) -> int:
         parser.print_help(sys.stderr)
         return _USAGE
     if name not in COMMANDS:
-        parser.error(f"there is no command {name!r}; {suggestion(name, COMMANDS)}")
+        meant = closest(name, list(COMMANDS))
+        parser.error(
+            f"there is no command {name!r}" + (f"; did you mean {meant}?" if meant else "")
+        )
     try:
         command = command_of(name)
     except ModuleNotFoundError as error:

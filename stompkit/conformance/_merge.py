@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from stompkit._common.arguments import Parser
 from stompkit.conformance._html_matrix import to_matrix
 from stompkit.conformance._markdown import to_markdown_matrix
 from stompkit.conformance._values import report_file
@@ -56,7 +57,7 @@ def merge(arguments: list[str]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="python -m stompkit.conformance merge",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
+from stompkit._common.arguments import Parser
 from stompkit.conformance._values import (
     LEVELS,
     addresses,
@@ -71,7 +72,7 @@ _REPORTS = {
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="python -m stompkit.conformance",
         description=_DESCRIPTION,
         epilog=_EPILOG,

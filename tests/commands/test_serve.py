@@ -113,7 +113,7 @@ def test_who_waits_for_the_data_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "line"),
     [
-        (["--data", "{file}"], 1, "can't lock {file}/lock: {file} is a file, and no directory"),
+        (["--data", "{file}"], 1, "can't keep messages in {file}: it is a file.*"),
         (["--config", "/nonexistent"], 1, "/nonexistent: can't be read: No such file or directory"),
         (["--prefetch", "none"], 2, "--prefetch takes a positive whole number, not 'none'"),
         (["--endpoint", "nonsense:1"], 2, "--endpoint: can't listen on nonsense:1: .*"),

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from stompkit._common.arguments import Parser
 from stompkit._common.metrics import parse_address
 from stompkit.bridge import BridgeError, BridgeSettings, load, parse, site_name
 
@@ -78,7 +79,7 @@ def main(arguments: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stompkit bridge",
         usage="stompkit bridge --config FILE | --from URL --to URL --queue NAME ... [options]",
         description="Store and forward between brokers.",

@@ -9,6 +9,7 @@ from typing import Final
 
 from stompkit._commands.shared.documents import checked
 from stompkit._commands.shared.text import json_line
+from stompkit._common.arguments import Parser
 from stompkit.server.operations import SettingsError, read_settings
 
 __all__ = ["main", "parser"]
@@ -26,7 +27,7 @@ exit status: 0 the broker would start with it; 1 it would not
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stompkit check-config",
         description="Say what is wrong with a broker's file of settings.",
         epilog=_EPILOG,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from stompkit._common.arguments import Parser
 from stompkit._common.files import write_atomically
 from stompkit.server.operations import hash_passcode
 
@@ -59,7 +60,7 @@ def main(arguments: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stompkit passwd",
         description="Add a user to a password file, change or remove one.",
         epilog=_EPILOG,

@@ -18,6 +18,7 @@ from twisted.logger import (
 )
 from twisted.python.usage import UsageError
 
+from stompkit._common.arguments import Parser
 from stompkit.server.tap import BrokerService, Options, makeService
 
 __all__ = ["main", "parser"]
@@ -65,7 +66,7 @@ _REPEATED: Final = {
 
 def parser() -> argparse.ArgumentParser:
     """Return a parser with the options of the broker's Twisted plug-in."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="stompkit serve",
         usage="stompkit serve [options]",
         description=_DESCRIPTION,

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from stompkit._common.arguments import Parser
 from stompkit.server.operations import Settings, SettingsError, read_settings, settings_text
 
 __all__ = ["main", "parser"]
@@ -24,7 +25,7 @@ exit status: 0; 1 for a file with mistakes, which are told
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stompkit show-config",
         description="Print all settings of a broker, each with its meaning.",
         epilog=_EPILOG,

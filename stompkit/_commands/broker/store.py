@@ -11,6 +11,7 @@ from typing import BinaryIO, Final
 
 from stompkit._commands.shared.documents import checked
 from stompkit._commands.shared.text import json_line
+from stompkit._common.arguments import Parser
 from stompkit._common.files import replacing
 from stompkit.server.operations import (
     DirectoryLock,
@@ -87,7 +88,7 @@ def main(arguments: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stompkit store",
         description="Look after the messages of a broker.",
         epilog=_EPILOG,

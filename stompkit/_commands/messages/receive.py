@@ -14,6 +14,7 @@ from stompkit._commands.shared.broker_options import (
     positive,
     seconds,
 )
+from stompkit._common.arguments import Parser
 
 __all__ = ["main", "parser"]
 
@@ -49,7 +50,7 @@ _USAGE: Final = 2
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stompkit receive",
         description="Receive messages of any broker, and print them or give them to a command.",
         epilog=_EPILOG.replace("{broker}", BROKER_HELP),

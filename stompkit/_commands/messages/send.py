@@ -14,6 +14,7 @@ from stompkit._commands.shared.broker_options import (
     add_broker_options,
     positive,
 )
+from stompkit._common.arguments import Parser
 
 __all__ = ["main", "parser"]
 
@@ -45,7 +46,7 @@ _USAGE: Final = 2
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stompkit send",
         description="Send messages to any broker, and wait until it has them.",
         epilog=_EPILOG.replace("{broker}", BROKER_HELP),
@@ -103,6 +104,8 @@ def main(arguments: list[str]) -> int:
     options = made.parse_intermixed_args(arguments)
     if options.body and (options.file or options.lines or options.jsonl):
         made.error("messages are those of the command line, or of a file, not both")
+    if not options.destination:
+        made.error("the destination is empty: name one, such as /queue/orders")
     if options.destination == "-" and not options.jsonl:
         made.error("the destination - is for --jsonl")
     try:
@@ -133,5 +136,5 @@ def _rate(text: str) -> float:
     except ValueError:
         found = 0.0
     if not 0 < found < 1e9:
-        raise argparse.ArgumentTypeError("this is a number of messages a second, more than 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of messages per second above 0")
     return found

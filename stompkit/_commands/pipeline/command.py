@@ -10,6 +10,7 @@ from typing import Final
 
 from stompkit._commands.pipeline.maintenance import CARE
 from stompkit._commands.pipeline.maintenance import main as care
+from stompkit._common.arguments import Parser
 from stompkit._common.metrics import parse_address
 from stompkit.spark.jobs.settings import JOBS, PipelineError, seconds
 
@@ -100,7 +101,7 @@ def main(arguments: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stompkit pipeline",
         description="Carry changes from spools to replicas and event stores, by Spark.",
         epilog=_EPILOG,

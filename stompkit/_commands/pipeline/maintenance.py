@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from stompkit._commands.shared.formatting import aligned, amount, duration, shown
+from stompkit._common.arguments import Parser
 from stompkit.spark.jobs.settings import PipelineError, PipelineSettings, load, seconds
 
 __all__ = ["CARE", "main"]
@@ -106,7 +107,7 @@ def main(arguments: list[str]) -> int:
 
 def _parser(job: str, epilog: str) -> argparse.ArgumentParser:
     what = CARE[job]
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=f"stompkit pipeline run {job}",
         description=f"{what[:1].upper()}{what[1:]}.",
         epilog=epilog,
@@ -207,7 +208,9 @@ def _time(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError("this is a time such as 2026-11-20T10:00:00Z") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time such as 2026-11-20T10:00:00Z"
+        ) from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 

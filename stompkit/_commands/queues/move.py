@@ -17,6 +17,7 @@ from stompkit._commands.shared.broker_options import (
     positive,
 )
 from stompkit._commands.shared.text import amount
+from stompkit._common.arguments import Parser
 
 __all__ = ["main", "parser"]
 
@@ -41,7 +42,7 @@ _USAGE: Final = 2
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stompkit move",
         description="Move messages from one queue to another.",
         epilog=_EPILOG.replace("{admin}", ADMIN_HELP).replace("{broker}", BROKER_HELP),

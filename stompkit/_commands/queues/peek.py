@@ -10,6 +10,7 @@ from typing import Any, Final
 from stompkit._commands.shared.admin import ADMIN_HELP, Admin, add_admin_options, on_admin
 from stompkit._commands.shared.broker_options import positive
 from stompkit._commands.shared.text import amount, json_line, shown
+from stompkit._common.arguments import Parser
 from stompkit._common.style import Style
 
 __all__ = ["main", "parser"]
@@ -39,7 +40,7 @@ _SHOWN_BODY: Final = 2000
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stompkit peek",
         description="Look at messages of a stompkit broker, and take none away.",
         epilog=_EPILOG.replace("{admin}", ADMIN_HELP),

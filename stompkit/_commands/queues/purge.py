@@ -22,6 +22,7 @@ from stompkit._commands.shared.broker_options import (
     add_quiet_time,
 )
 from stompkit._commands.shared.text import amount, shown
+from stompkit._common.arguments import Parser
 
 __all__ = ["main", "parser"]
 
@@ -44,7 +45,7 @@ _USAGE: Final = 2
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stompkit purge",
         description="Remove the messages of a queue, for good.",
         epilog=_EPILOG.replace("{admin}", ADMIN_HELP).replace("{broker}", BROKER_HELP),

@@ -12,6 +12,7 @@ from typing import Any, Final
 from stompkit._commands.shared.admin import ADMIN_HELP, Admin, add_admin_options, on_admin
 from stompkit._commands.shared.broker_options import positive, seconds
 from stompkit._commands.shared.text import aligned, shown, size
+from stompkit._common.arguments import Parser
 from stompkit._common.style import Style
 
 __all__ = ["main", "parser"]
@@ -48,7 +49,7 @@ _SORTS: Final = {
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stompkit queues",
         description="List the queues and topics of a stompkit broker.",
         epilog=_EPILOG.replace("{admin}", ADMIN_HELP),

@@ -9,6 +9,7 @@ from typing import Final
 from stompkit._commands.shared.admin import ADMIN_HELP, Admin, add_admin_options, on_admin
 from stompkit._commands.shared.broker_options import positive
 from stompkit._commands.shared.text import amount
+from stompkit._common.arguments import Parser
 
 __all__ = ["main", "parser"]
 
@@ -26,7 +27,7 @@ exit status: 0; 1 the broker refuses, or can't be reached; 2 the command line is
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stompkit retry",
         description="Send dead letters of a stompkit broker back to where they came from.",
         epilog=_EPILOG.replace("{admin}", ADMIN_HELP),

@@ -10,6 +10,7 @@ from typing import Final
 
 from stompkit._commands.replica.subcommand import Command, ReplicaUsageError, hide
 from stompkit._commands.shared.missing import reason
+from stompkit._common.arguments import Parser
 
 __all__ = ["main", "parser"]
 
@@ -95,7 +96,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _parser(complete: Collection[str]) -> argparse.ArgumentParser:
     """Return the parser, with the arguments of these commands; others are only listed."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stompkit replica",
         description="Databases that all write, go offline, and converge.",
         epilog=_EPILOG,

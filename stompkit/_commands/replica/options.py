@@ -116,7 +116,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def count(text: str) -> int:
     """Parse a positive number."""
     if not (text.isascii() and text.isdecimal() and int(text)):
-        raise argparse.ArgumentTypeError("this is a number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     return int(text)
 
 

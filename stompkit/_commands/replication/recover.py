@@ -12,6 +12,7 @@ from typing import Any, Final
 from sqlalchemy import create_engine
 
 from stompkit._commands.shared.text import json_line
+from stompkit._common.arguments import Parser
 from stompkit._common.secrets import mask_url
 from stompkit.link import BrokerUrl
 from stompkit.replication.eventstore import (
@@ -67,7 +68,7 @@ def main(arguments: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stompkit recover",
         usage="stompkit recover --notes URL --database URL [options]",
         description="Publish what was committed, and lost in a crash before it was published.",

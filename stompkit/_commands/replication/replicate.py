@@ -18,6 +18,7 @@ from stompkit._commands.replication.status import Display, lock_of, print_status
 from stompkit._commands.shared.logs import start_log
 from stompkit._commands.shared.missing import reason
 from stompkit._commands.shared.signals import ended_by_signals
+from stompkit._common.arguments import Parser
 from stompkit._common.files import FileLock, LockedError
 from stompkit._common.metrics import Address, MetricsError, parse_address, serving
 from stompkit._common.secrets import SecretError, resolve
@@ -96,7 +97,7 @@ def main(arguments: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stompkit replicate",
         usage="stompkit replicate --from URL --to URL [options]",
         description="Carry what changes in a database to a broker, another database or a cache.",

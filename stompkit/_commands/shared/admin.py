@@ -147,7 +147,9 @@ class Admin:
             if isinstance(error, BrokenPipeError):  # perhaps of our own output
                 raise
             problem = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise AdminError(f"can't ask the broker at {self.label}: {shown(problem)}") from None
+            raise AdminError(
+                f"can't ask the broker at {self.label}: {shown(problem)}. Does it run with --admin there?"
+            ) from None
         finally:
             connection.close()
 

@@ -70,7 +70,7 @@ def add_broker_options(parser: argparse.ArgumentParser) -> None:
 def positive(text: str) -> int:
     """Parse a positive integer."""
     if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**31):
-        raise argparse.ArgumentTypeError("this is a whole number of 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     return int(text)
 
 
@@ -92,7 +92,7 @@ def seconds(text: str) -> float:
     except ValueError:
         found = 0.0
     if not 0 < found < 1e9:
-        raise argparse.ArgumentTypeError("this is a number of seconds, such as 2.5")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds, such as 2.5")
     return found
 
 

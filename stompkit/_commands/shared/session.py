@@ -10,6 +10,12 @@ from types import FrameType
 from typing import Any, Final, TypeVar
 
 from twisted.internet.defer import Deferred
+from twisted.internet.error import (
+    ConnectionRefusedError,
+    DNSLookupError,
+    TCPTimedOutError,
+    TimeoutError,
+)
 from twisted.internet.pollreactor import PollReactor
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
@@ -100,7 +106,11 @@ def run(
     if the work raises :class:`InterruptedSessionError`, or has not begun. Other exceptions of
     ``work`` are raised.
     """
-    session = Session(broker, connect_headers)
+    try:
+        session = Session(broker, connect_headers)
+    except ValueError as error:
+        print(f"stompkit {command}: --mq: {error}", file=sys.stderr)
+        return 2
     outcome: list[int | Failure] = []
 
     async def session_long() -> int:
@@ -156,8 +166,19 @@ def reason_of(error: BaseException, broker: Broker | None = None) -> str:
     if isinstance(reason, BrokerError):
         return reason_of(reason, broker)
     if isinstance(reason, Exception) and broker is not None:
-        return f"can't connect to {broker.label}: {shown(str(reason))}"
+        return f"can't connect to {broker.label}: {_cause(reason)}"
     return shown(str(error) or type(error).__name__)
+
+
+def _cause(error: Exception) -> str:
+    """Return the cause of a failed connection, with advice."""
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused. Is the broker running there? --mq names another one."
+    if isinstance(error, DNSLookupError):
+        return "there is no host of this name. Check the address of --mq."
+    if isinstance(error, TimeoutError | TCPTimedOutError):
+        return "no answer in time. Is a firewall in between?"
+    return shown(str(error))
 
 
 def _does(error: BrokerError) -> str:

@@ -10,6 +10,7 @@ from typing import Final
 
 from stompkit._commands.shared.logs import start_log
 from stompkit._commands.spool.options import SpoolUsageError, address, age, positive, size
+from stompkit._common.arguments import Parser
 from stompkit.spool import SpoolError
 
 __all__ = ["main", "parser"]
@@ -75,7 +76,7 @@ def main(arguments: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stompkit spool",
         description="Keep a broker's messages on disk, for programs that read them at their pace.",
         epilog=_EPILOG,

@@ -36,7 +36,9 @@ def age(text: str) -> float:
     """Parse a time as seconds: ``90s``, ``30m``, ``12h``, ``7d``, ``2w``."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text)
     if found is None:
-        raise argparse.ArgumentTypeError("this is a number and s, m, h, d or w, such as 7d")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number with s, m, h, d or w, such as 7d"
+        )
     return float(found[1]) * _AGES[found[2]]
 
 
@@ -44,9 +46,7 @@ def size(text: str) -> int:
     """Parse a size as bytes: ``500000``, ``200MB``, ``10GiB``."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]i?)?b?", text.lower())
     if found is None:
-        raise argparse.ArgumentTypeError(
-            "this is a number of octets, perhaps with kB, MB, GB, TB, or KiB, MiB, GiB, TiB"
-        )
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size in bytes, such as 500MB or 2GiB")
     return int(float(found[1]) * _SIZES[found[2] or ""])
 
 
@@ -61,7 +61,7 @@ def address(text: str) -> Address:
 def positive(text: str) -> int:
     """Parse a positive integer."""
     if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**31):
-        raise argparse.ArgumentTypeError("this is a whole number of 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     return int(text)
 
 

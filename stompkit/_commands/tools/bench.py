@@ -13,6 +13,7 @@ from stompkit._commands.shared.broker_options import (
     add_broker_options,
     positive,
 )
+from stompkit._common.arguments import Parser
 
 __all__ = ["main", "parser"]
 
@@ -42,7 +43,7 @@ _USAGE: Final = 2
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stompkit bench",
         description="Measure a broker, quickly: messages a second, latency, and whether all come.",
         epilog=_EPILOG.replace("{broker}", BROKER_HELP),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
+from stompkit._common.arguments import Parser
+
 __all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
@@ -24,13 +26,15 @@ exit status: 0; 2 the command line is wrong
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stompkit completion",
         description="Print what makes a shell complete commands and options.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="bash, zsh or fish")
+    parser.add_argument(
+        "shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="bash, zsh or fish"
+    )
     return parser
 
 

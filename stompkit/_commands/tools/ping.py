@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from stompkit._common.arguments import Parser
 from stompkit._common.secrets import resolve
 from stompkit.frames import Frame, ProtocolError, Role, Session
 from stompkit.link import BrokerUrl
@@ -93,7 +94,7 @@ def main(arguments: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stompkit ping",
         description="Ask a broker, any that speaks STOMP, whether it works.",
         epilog=_EPILOG,

@@ -15,6 +15,7 @@ from typing import Final
 
 from stompkit._commands.shared.documents import checked, frame_document, now
 from stompkit._commands.shared.text import json_line
+from stompkit._common.arguments import Parser
 from stompkit._common.files import write_atomically
 from stompkit.frames import Frame
 from stompkit.testing import SeenFrame, format_address, parse_address
@@ -160,7 +161,7 @@ def _failed(error: OSError) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stompkit proxy",
         description="Stand before a broker, and break on purpose what clients and it say.",
         epilog=_EPILOG,

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from stompkit._common.arguments import Parser
 from stompkit.testing import BrokerError, LaunchConfig, RunningBroker, launch
 
 __all__ = ["main", "parser"]
@@ -80,7 +81,7 @@ def main(arguments: list[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stompkit run",
         usage="stompkit run [options] [--] COMMAND [ARGUMENT ...]",
         description="Run a command with a broker of its own.",

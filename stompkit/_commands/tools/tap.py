@@ -7,6 +7,7 @@ import sys
 from typing import Final
 
 from stompkit._commands.shared.admin import ADMIN_HELP, Admin, add_admin_options, on_admin
+from stompkit._common.arguments import Parser
 
 __all__ = ["main", "parser"]
 
@@ -37,7 +38,7 @@ _BODY: Final = 120
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stompkit tap",
         description="Watch the frames between clients and a broker.",
         epilog=_EPILOG.replace("{admin}", ADMIN_HELP),
@@ -116,5 +117,5 @@ def _listening(text: str) -> tuple[str, int]:
 
 def _size(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and int(text) < 2**31):
-        raise argparse.ArgumentTypeError("this is a number of octets")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes")
     return int(text)

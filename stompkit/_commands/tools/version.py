@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from stompkit import __version__, is_compiled
+from stompkit._common.arguments import Parser
 
 __all__ = ["main", "parser"]
 
@@ -18,7 +19,7 @@ _PACKAGES: Final = ("Twisted", "msgspec", "lmdb", "SQLAlchemy", "pyOpenSSL")
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stompkit version",
         description="Print the versions of stompkit and of what it runs on.",
     )

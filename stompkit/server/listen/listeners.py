@@ -163,13 +163,17 @@ class Listeners:
 
 def _why(error: Exception) -> str:
     """Return the reason, with advice if possible."""
-    reason = getattr(error, "socketError", None)
-    if getattr(reason, "errno", None) != errno.EADDRINUSE:
-        return str(error)
-    return (
-        "the address is in use. Stop the process that listens there, or choose another address"
-        " with --endpoint or in the file of --config."
-    )
+    number = getattr(getattr(error, "socketError", None), "errno", None)
+    if number == errno.EADDRINUSE:
+        return (
+            "the address is in use. Stop the process that listens there, or choose another address"
+            " with --endpoint or in the file of --config."
+        )
+    if number == errno.EADDRNOTAVAIL:
+        return "this machine does not have this address. Choose one of its own, or leave it out."
+    if number == errno.EACCES:
+        return "the port needs privileges. Choose one of 1024 or more, or start as its owner."
+    return str(error)
 
 
 def addresses(ports: Sequence[IListeningPort]) -> list[dict[str, object]]:

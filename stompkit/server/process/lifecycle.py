@@ -149,10 +149,12 @@ class Lifecycle:
             if lock.try_acquire():
                 return True
         except OSError as error:
-            reason = error.strerror
             if lock.path.parent.is_file():
-                reason = f"{lock.path.parent} is a file, and no directory"
-            raise _StartError(f"can't lock {lock.path}: {reason}") from error
+                raise _StartError(
+                    f"can't keep messages in {lock.path.parent}: it is a file. Name a directory"
+                    " with --data or in [store]."
+                ) from error
+            raise _StartError(f"can't lock {lock.path}: {error.strerror}") from error
         who = lock.holder()
         if timeout_s == 0:
             raise _StartError(f"{lock.path.parent} is in use: {lock.path} is held by {who}")

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
+from typing import Final
 
 from twisted.internet.endpoints import serverFromString
+from twisted.internet.interfaces import IStreamServerEndpointStringParser
+from twisted.plugin import getPlugins
 
+from stompkit._common.spelling import suggestion
 from stompkit.server.listen.endpoints import PROXIED, arguments_of
 
 __all__ = ["check_endpoint", "is_local", "is_loopback"]
+
+_WITH_PORT: Final = ("tcp", "tcp6", "ssl", "stomps")
+_LAST_PORT: Final = 65_535
+#: Kinds of endpoints that Twisted parses without a plug-in.
+_BUILT_IN: Final = {"tcp", "unix", "ssl"}
+#: Kinds of endpoints on which no client can connect.
+_UNFIT: Final = {"stdio", "tls"}
 
 
 def check_endpoint(description: str) -> None:
@@ -20,6 +31,8 @@ def check_endpoint(description: str) -> None:
         # This can be checked only in a process that systemd has started.
         return
     begin = f"can't listen on {description}: "
+    if problem := _problem(inner):
+        raise ValueError(begin + problem)
     try:
         serverFromString(reactor, inner)  # type: ignore[no-untyped-call]  # Twisted's
     except OSError as error:
@@ -32,12 +45,32 @@ def check_endpoint(description: str) -> None:
         raise ValueError(f"{begin}{error}") from error
 
 
+def _problem(description: str) -> str | None:
+    """Return what is wrong where Twisted's own error would not say it."""
+    kind, arguments = arguments_of(description)
+    if description.isdecimal():
+        return f"a port alone is not an endpoint. Write tcp:{description}."
+    if ":" not in description:
+        return "an endpoint is KIND:ADDRESS, such as tcp:61613 or unix:/run/stompkit.sock."
+    added = {each.prefix for each in getPlugins(IStreamServerEndpointStringParser)}
+    known = sorted((_BUILT_IN | added) - _UNFIT)
+    if kind not in known:
+        return f"there is no kind of endpoint {kind!r}; {suggestion(kind, known)}"
+    if kind in _WITH_PORT:
+        port = arguments.get("port", description.split(":")[1])
+        if not (port.isascii() and port.isdecimal() and int(port) <= _LAST_PORT):
+            return f"{port!r} is not a port: a port is a number from 0 to {_LAST_PORT}."
+    if kind == "stomps" and "certificate" not in arguments:
+        return "TLS needs a certificate. Add certificate=FILE, and key=FILE if it is separate."
+    return None
+
+
 def is_local(description: str) -> bool:
     """Return True if the description says that only this machine can reach the endpoint."""
     kind, arguments = arguments_of(description)
     if kind == "unix":
         return True
-    if kind not in ("tcp", "tcp6", "ssl", "stomps"):
+    if kind not in _WITH_PORT:
         return False
     return is_loopback(arguments.get("interface", ""))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +32,8 @@ def read_settings(path: Path, overrides: Mapping[str, Any] | None = None) -> Set
 
 def parse_settings(text: str, name: str, overrides: Mapping[str, Any] | None = None) -> Settings:
     """Parse the text of the file *name*, as :func:`read_settings` does."""
+    if re.search(r"^\s*\[coilmq\]", text, re.MULTILINE):
+        raise SettingsError([f"{name}: {_COILMQ}"])
     document = parse(text, name)
     try:
         document.tables = merged(document.tables, overrides or {})
@@ -64,6 +67,10 @@ def _decoded(document: Document) -> Settings | None:
     return settings
 
 
+_COILMQ: Final = (
+    "this is a configuration of CoilMQ. docs/howto/migration.rst has the settings of stompkit that"
+    " replace it"
+)
 #: Attributes of the structs that the file states elsewhere.
 _ELSEWHERE: Final[dict[Place, str]] = {
     ("broker", "destinations"): "write a [[destination]] table for each"

@@ -1,0 +1,70 @@
+"""Parsers of command lines that report a mistake in one line."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
+
+from stompkit._common.spelling import closest
+
+__all__ = ["Parser"]
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line, with the closest name for a misspelt one."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the mistake, and where help is; exit with the status 2."""
+        unknown = message.removeprefix("unrecognized arguments: ")
+        if unknown != message:
+            message = self._unknown(unknown.split()[0])
+        message = re.sub(r"^argument (?:-\w/)?([^\s/]+)\S*: ", r"\1: ", message)
+        message = message.replace("the following arguments are required:", "missing:")
+        end = "" if message.endswith((".", "?")) else "."
+        self.exit(2, f"{self.prog}: {message}{end} See {self.prog} --help\n")
+
+    def parse_args(  # type: ignore[override]  # argparse has overloads, and the same result
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        """Parse arguments; an unknown one is an error that names the closest option."""
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            parser = self._chosen(sys.argv[1:] if args is None else args)
+            parser.error(parser._unknown(unknown[0]))
+        return found
+
+    def _chosen(self, arguments: Sequence[str]) -> Parser:
+        """Return the parser of the subcommand that the arguments name, or this one."""
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for argument in arguments:
+                    if argument in action.choices:
+                        chosen: Parser = action.choices[argument]
+                        return chosen
+        return self
+
+    def _unknown(self, argument: str) -> str:
+        if not argument.startswith("-"):
+            return f"there is one argument too many: {argument!r}"
+        name = argument.partition("=")[0]
+        meant = closest(name, list(self._options()))
+        advice = f"; did you mean {meant}?" if meant is not None else ""
+        return f"there is no option {name}{advice}"
+
+    def _options(self) -> Iterator[str]:
+        for action in self._actions:
+            if action.help != argparse.SUPPRESS:
+                yield from action.option_strings
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        """Raise ArgumentError for a value that is not among the choices of an argument."""
+        if action.choices is None or value in action.choices:
+            return
+        choices = [str(each) for each in action.choices]
+        meant = closest(str(value), choices)
+        advice = f"; did you mean {meant}?" if meant else ""
+        problem = f"{str(value)!r} is not one of {', '.join(choices)}{advice}"
+        raise argparse.ArgumentError(action, problem)

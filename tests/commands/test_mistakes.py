@@ -1,0 +1,103 @@
+"""A hundred mistakes on command lines and in files: each gives one line with cause and cure.
+
+``mistakes.txt`` is a transcript: lines that begin with ``$`` are commands, the others are all that
+they print. After a deliberate change, STOMPKIT_UPDATE_GOLDEN=1 writes it again; read what changed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.ports import free_ports
+
+TRANSCRIPT: Final = Path(__file__).with_name("mistakes.txt")
+#: Files in the folder of each command, by their names.
+FILES: Final = {
+    "misspelt.toml": '[store]\npth = "/tmp/x"\n',
+    "port.toml": '[[listen]]\nendpoint = "tcp:99999"\n',
+    "coilmq.ini": "[coilmq]\nport = 61613\nhost = localhost\n",
+    "users.toml": '[auth]\ncheckers = ["stompkit:nosuch/users"]\n',
+    "certificate.toml": '[[listen]]\nendpoint = "stomps:61614:certificate=nosuch.pem"\n',
+    "plain-tls.toml": '[[listen]]\nendpoint = "stomps:61614"\n',
+    "syntax.toml": "[store\n",
+    "rights.toml": '[[rights]]\ndestination = "/queue/x"\nallow = ["wrte"]\n',
+    "type.toml": '[broker]\nprefetch = "many"\n',
+    "bridge.toml": '[[route]]\nfrm = "x"\n',
+    "replicate.toml": 'frm = "x"\n',
+    "pipeline.toml": 'name = "a"\n[source]\nspol = "x"\n',
+    "faults.toml": "[[fault]]\nwhat = 1\n",
+    "text.txt": "hello\n",
+}
+
+
+def commands() -> list[tuple[str, str]]:
+    """Return the commands of the transcript, with what each prints."""
+    found = re.split(r"^\$ ", TRANSCRIPT.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    return [(command, text) for command, _, text in (each.partition("\n") for each in found)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files."""
+    made = tmp_path_factory.mktemp("mistakes")
+    for name, text in FILES.items():
+        (made / name).write_text(text)
+    return made
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    """A port that nothing listens on."""
+    with free_ports() as (found,):
+        yield found
+
+
+def printed(command: str, folder: Path, port: int) -> str:
+    """Run a command; return all that it prints, with names in place of the folder and the port."""
+    words = shlex.split(command.replace("PORT", str(port)))
+    assert words[0] in ("stompkit", "python")
+    module = ["-m", "stompkit"] if words[0] == "stompkit" else []
+    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("STOMPKIT")}
+    done = subprocess.run(
+        [sys.executable, *module, *words[1:]],
+        cwd=folder,
+        env={**kept, "PYTHONPATH": path, "NO_COLOR": "1", "COLUMNS": "80"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode not in (0, -9), done.stdout
+    return done.stdout.replace(str(folder), "FOLDER").replace(str(port), "PORT")
+
+
+@pytest.mark.parametrize(("command", "text"), commands(), ids=[each for each, _ in commands()])
+def test_a_mistake_is_answered_with_its_cause(
+    command: str, text: str, folder: Path, port: int
+) -> None:
+    found = printed(command, folder, port)
+    if os.environ.get("STOMPKIT_UPDATE_GOLDEN"):
+        whole = TRANSCRIPT.read_text(encoding="utf-8")
+        TRANSCRIPT.write_text(whole.replace(f"$ {command}\n{text}", f"$ {command}\n{found}"))
+    else:
+        assert found == text
+
+
+def test_mistakes_are_answered_in_one_line_without_tracebacks() -> None:
+    answers = commands()
+    assert len(answers) >= 100
+    long = [command for command, text in answers if len(text.splitlines()) > 2]
+    assert long == []
+    assert [command for command, text in answers if "Traceback" in text or "usage:" in text] == []

@@ -146,6 +146,9 @@ def _described(address: str, reactor: IReactorTime, timeout_s: float) -> Host:
                 clientFromString(reactor, address),  # type: ignore[no-untyped-call]  # Twisted's
             )
     except (ValueError, TypeError, KeyError) as error:
+        if isinstance(error.__cause__, OSError):
+            # The file of a certificate, which the message names.
+            raise
         raise ValueError(
             f"{address!a} is neither host:port nor the description of an endpoint: {error}"
         ) from error

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from io import TextIOWrapper
 from typing import NoReturn
 
+from stompkit._common.spelling import closest
 from stompkit._common.style import Style
 from stompkit.conformance import expectations as known
 from stompkit.conformance._badge import to_badge
@@ -189,7 +190,9 @@ def _test(options: argparse.Namespace, selection: Selection) -> Exit:
 
 def _selected(selection: Selection, everything: list[Case]) -> list[Case]:
     for pattern in selection.unknown(everything):
-        raise known.UsageError(f"no case is called {pattern!r}; --list shows what there is")
+        meant = closest(pattern, [case.id for case in everything])
+        advice = f"did you mean {meant}?" if meant else "--list prints all cases"
+        raise known.UsageError(f"there is no case {pattern!r}; {advice}")
     cases = [case for case in everything if selection.takes(case)]
     if not cases:
         raise known.UsageError("no case is selected; --list shows what there is")

@@ -422,7 +422,7 @@ def test_a_store_or_file_that_is_not_there_is_told(
 
 def test_conformance_hands_everything_over_to_the_suite() -> None:
     assert "1.2/send/" in run_process("conformance", "--list", "1.2/send/*")
-    assert "no case is called 'nonsense'" in run_process("conformance", "nonsense", status=2)
+    assert "there is no case 'nonsense'" in run_process("conformance", "nonsense", status=2)
 
 
 # A broker for the duration of a command.

@@ -201,7 +201,7 @@ def test_what_is_known_of_clients_is_about_cases_that_there_are(path: Path) -> N
         (["--port", "61613"], "--port goes with --serve"),
         (["--serve", "--port", "65536"], "is not a port"),
         (["--name", "x"], "--name goes with --serve"),
-        (["--serve", "1.2/send/delivers"], "no case is called"),
+        (["--serve", "1.2/send/delivers"], "there is no case"),
         (["--serve", "--host", "no.such.host.invalid"], "--host: can't wait for clients"),
         (["--serve", "--port", "65535"], "--port: can't have the ports"),
     ],

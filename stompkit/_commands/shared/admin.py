@@ -148,7 +148,8 @@ class Admin:
                 raise
             problem = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise AdminError(
-                f"can't ask the broker at {self.label}: {shown(problem)}. Does it run with --admin there?"
+                f"can't ask the broker at {self.label}: {shown(problem)}."
+                " Does it run with --admin there?"
             ) from None
         finally:
             connection.close()

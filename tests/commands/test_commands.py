@@ -108,12 +108,13 @@ def test_without_a_command_the_help_is_printed_as_an_error() -> None:
     ("name", "meant"),
     [
         ("check-cnofig", "did you mean check-config?"),
-        ("xyzzy", "there are serve, run, ping, check-config,"),
+        ("xyzzy", "See stompkit --help"),
     ],
 )
 def test_a_command_that_there_is_not_is_told(name: str, meant: str) -> None:
     text = run(name, status=2)
-    assert f"there is no command '{name}'; {meant}" in text
+    assert f"there is no command '{name}'" in text
+    assert meant in text
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "version"])
@@ -170,7 +171,8 @@ def test_check_config_tells_every_mistake(tmp_path: Path) -> None:
     assert run("check-config", path, status=1).splitlines() == [
         f"{path}, line 2: [broker] max_conections: unknown; did you mean max_connections?",
         f"{path}, line 3: [broker] prefetch: must be a whole number of 1 or more, not 0",
-        f"{path}, line 5: [[listen]] #1 endpoint: can't listen on x:1: Unknown endpoint type: 'x'",
+        f"{path}, line 5: [[listen]] #1 endpoint: can't listen on x:1: there is no kind of endpoint 'x';"
+        " there are haproxy, ssl, stomps, systemd, tcp, tcp6, unix",
     ]
 
 
@@ -194,7 +196,7 @@ def test_the_command_is_a_process_with_its_status(tmp_path: Path) -> None:
     assert run_process("check-config", path) == f"{path}: OK\n"
     path.write_text("[brokr]")
     assert "did you mean broker?" in run_process("check-config", path, status=1)
-    assert "required: FILE" in run_process("check-config", status=2)
+    assert "missing: FILE" in run_process("check-config", status=2)
 
 
 def test_check_config_tells_that_there_is_no_file(tmp_path: Path) -> None:

@@ -180,4 +180,4 @@ def test_it_can_wait_for_a_broker(start: Start, tmp_path: Path) -> None:
     ],
 )
 def test_a_command_line_that_makes_no_sense_is_told(arguments: list[str]) -> None:
-    assert "stompkit ping: error: " in run("ping", *arguments, status=2)
+    assert "See stompkit ping --help" in run("ping", *arguments, status=2)

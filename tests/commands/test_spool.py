@@ -112,7 +112,7 @@ def test_ages_and_sizes_are_read() -> None:
         (("spool", "--from", "stomp://mq/queue/a", "--from", "stomp://mq/queue/a"), "twice"),
         (("spool", "--from", "stomp://mq/queue/a", "--durable", "d"), "is for topics"),
         (("spool", "--from", "stomp://mq/queue/a", "--retain-age", "7"), "such as 7d"),
-        (("spool", "--from", "stomp://mq/queue/a", "--retain-bytes", "much"), "octets"),
+        (("spool", "--from", "stomp://mq/queue/a", "--retain-bytes", "much"), "a size in bytes"),
         (("spool", "--from", "stomp://mq/queue/a", "--partitions", "0"), "1 or more"),
         (("spool", "--from", "env:STOMPKIT_NOT_THERE"), "no STOMPKIT_NOT_THERE"),
         (("spool", "--from", "file:/nowhere/at/all"), "No such file"),

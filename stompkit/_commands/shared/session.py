@@ -108,8 +108,8 @@ def run(
     """
     try:
         session = Session(broker, connect_headers)
-    except ValueError as error:
-        print(f"stompkit {command}: --mq: {error}", file=sys.stderr)
+    except ValueError as problem:
+        print(f"stompkit {command}: --mq: {problem}", file=sys.stderr)
         return 2
     outcome: list[int | Failure] = []
 

@@ -506,13 +506,13 @@ MISTAKES = {
     ),
     "an endpoint of no kind": (
         '[[listen]]\nendpoint = "nonsense:1"',
-        "line 2: [[listen]] #1 endpoint: can't listen on nonsense:1: Unknown endpoint type:"
-        " 'nonsense'",
+        "line 2: [[listen]] #1 endpoint: can't listen on nonsense:1: there is no kind of"
+        " endpoint 'nonsense'; there are haproxy, ssl, stomps, systemd, tcp, tcp6, unix",
     ),
     "an endpoint with no port": (
         '[[listen]]\nendpoint = "tcp:61613"\n[[listen]]\nendpoint = "tcp:notaport"',
-        "line 4: [[listen]] #2 endpoint: can't listen on tcp:notaport: invalid literal for int()"
-        " with base 10: 'notaport'",
+        "line 4: [[listen]] #2 endpoint: can't listen on tcp:notaport: 'notaport' is not a port:"
+        " a port is a number from 0 to 65535.",
     ),
     "an endpoint whose file is missing": (
         '[[listen]]\nendpoint = "ssl:0:privateKey=/nonexistent"',

@@ -171,8 +171,8 @@ def test_check_config_tells_every_mistake(tmp_path: Path) -> None:
     assert run("check-config", path, status=1).splitlines() == [
         f"{path}, line 2: [broker] max_conections: unknown; did you mean max_connections?",
         f"{path}, line 3: [broker] prefetch: must be a whole number of 1 or more, not 0",
-        f"{path}, line 5: [[listen]] #1 endpoint: can't listen on x:1: there is no kind of endpoint 'x';"
-        " there are haproxy, ssl, stomps, systemd, tcp, tcp6, unix",
+        f"{path}, line 5: [[listen]] #1 endpoint: can't listen on x:1: there is no kind of endpoint"
+        " 'x'; there are haproxy, ssl, stomps, systemd, tcp, tcp6, unix",
     ]
 
 

@@ -44,9 +44,11 @@ def processes_below(directory: Path) -> list[str]:
     return _processes(f"STOMPKIT_BROKER_DIRECTORY={directory}/")
 
 
-def pids(broker: RunningBroker) -> list[int]:
-    """Return the process ids of a broker, without its guard."""
+def pids(broker: RunningBroker, *, with_guard: bool = False) -> list[int]:
+    """Return the process ids of a broker, by default without its guard."""
     processes = _processes(f"STOMPKIT_BROKER_DIRECTORY={broker.directory}\0")
+    if with_guard:
+        return [int(each.partition(":")[0]) for each in processes]
     found = [int(each.partition(":")[0]) for each in processes if "_launching/guard.py" not in each]
     return [pid for pid in found if Path(f"/proc/{pid}/comm").read_text() != "guard\n"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,14 +12,18 @@ from pathlib import Path
 import pytest
 
 from stompkit.testing._launching.polling import wait_until
+from stompkit.testing._launching.ports import is_taken
 from tests.effort import in_matrix
+from tests.testing.launching import needs_proc, processes_below, require
 from tests.testing.plugin_runs import ROOT
 
-LONG_S = 30.0
+LONG_S = 120.0
 #: Launches brokers, prints their addresses, and ends in the given way.
 PROGRAM = """
-import json, os, signal, sys
+import json, os, signal, subprocess, sys
 from stompkit.testing import BrokerStartError, FailoverPair, LaunchConfig, launch
+from stompkit.testing._launching.polling import wait_until
+from tests.testing.launching import pids
 arguments = ("--hurry",) if sys.argv[1] == "failed" else ()
 config = LaunchConfig(name="stompkit", persistent=True, arguments=arguments)
 if sys.argv[1] == "failed":
@@ -28,6 +33,25 @@ if sys.argv[1] == "failed":
         assert error.attempt.log_path.exists()
 elif sys.argv[1] == "killed":
     held = launch(config)
+    held.kill()
+elif sys.argv[1] == "killed by others":
+    held = launch(config)
+    for number in pids(held):
+        os.kill(number, signal.SIGKILL)
+    assert wait_until(lambda: not held.is_running, 30)
+elif sys.argv[1] == "killed with its guard":
+    held = launch(config)
+    for number in pids(held, with_guard=True):
+        os.kill(number, signal.SIGKILL)
+elif sys.argv[1] == "killed after the sweeper":
+    held = launch(config)
+    children = subprocess.check_output(
+        ["ps", "--no-headers", "-o", "pid,args", "--ppid", str(os.getpid())], text=True
+    )
+    [sweeper] = [int(each.split()[0]) for each in children.splitlines() if "sweeper.py" in each]
+    os.kill(sweeper, signal.SIGKILL)
+    os.waitid(os.P_PID, sweeper, os.WEXITED | os.WNOWAIT)
+    launch(config).kill()
     held.kill()
 elif sys.argv[1] == "killed pair":
     held = FailoverPair.launch(config, shared=True)
@@ -51,9 +75,19 @@ else:
 
 
 #: The launched brokers, and their end before that of the process.
-WHAT = ["broker", "pair", "failed", "killed", "killed pair"]
+WHAT = [
+    "broker",
+    "pair",
+    "failed",
+    "killed",
+    "killed by others",
+    "killed with its guard",
+    "killed after the sweeper",
+    "killed pair",
+]
 
 
+@needs_proc
 @pytest.mark.parametrize(
     ("what", "end"),
     [
@@ -66,7 +100,7 @@ def test_nothing_stays_however_who_launched_it_ends(tmp_path: Path, what: str, e
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM, what, end],
         cwd=tmp_path,
-        env={"TMPDIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={"TMPDIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
@@ -142,3 +176,52 @@ def test_nothing_stays_of_a_worker_that_was_killed(tmp_path: Path) -> None:
     assert wait_until(lambda: list(temporary.glob("stompkit*")) == [], LONG_S)
     processes = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
     assert str(temporary) not in processes.stdout
+
+
+#: Ends the process that runs the test, or the worker of xdist.
+SUDDEN = """
+import os, pathlib, signal
+
+def test_end(stomp_broker):
+    stomp_broker.client().close()
+    port = stomp_broker.server_address[1]
+    pathlib.Path("ports").write_text(f"{port} {stomp_broker.port}")
+    if "end" == "os._exit":
+        os._exit(3)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@needs_proc
+@pytest.mark.matrix
+@pytest.mark.parametrize("end", ["kill -9", "os._exit", "kill -9 of a worker"])
+@pytest.mark.parametrize("name", ["coilmq", "rabbitmq", "activemq", "artemis"])
+def test_nothing_of_a_real_broker_stays(tmp_path: Path, name: str, end: str) -> None:
+    """Processes, folders and ports are gone."""
+    require(name)
+    (tmp_path / "test_it.py").write_text(SUDDEN.replace('"end"', repr(end)))
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    plugins = "-p stompkit.testing.plugin -p no:cacheprovider".split()
+    if "worker" in end:
+        plugins += "-p xdist -n 1 --max-worker-restart 0".split()
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *plugins, "--mq-broker", name, "test_it.py"],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "TMPDIR": str(temporary),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTHONPATH": str(ROOT),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONG_S * 4,
+    )
+    assert run.returncode != 0
+    ports = (tmp_path / "ports").read_text().split()
+    assert wait_until(lambda: list(temporary.glob("stompkit*")) == [], LONG_S)
+    assert processes_below(temporary) == []
+    assert not any(is_taken("127.0.0.1", int(port)) for port in ports)

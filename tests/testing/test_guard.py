@@ -259,29 +259,6 @@ def test_nothing_is_left_when_the_parent_is_killed(scene: Scene) -> None:
     assert all_gone(pids)
 
 
-@pytest.mark.parametrize("word", [b"s", b"k"])
-def test_a_directory_is_kept_for_a_parent_that_lives(scene: Scene, word: bytes) -> None:
-    guard = scene.start(removing(scene))
-    scene.pid("a.pid")
-    tell(guard, word)
-    guard.wait(LONG_S)
-    assert scene.file("d").exists()
-
-
-def test_a_directory_is_removed_when_the_parent_is_killed(scene: Scene) -> None:
-    parent = scene.start([*scene.script(PARENT + WAITING, "parent.pid"), *removing(scene)])
-    scene.pid("a.pid")
-    parent.kill()
-    assert wait_until(lambda: not scene.file("d").exists(), LONG_S)
-
-
-def removing(scene: Scene) -> list[str]:
-    """Return a guard that removes a directory at the end."""
-    (scene.file("d") / "deeper").mkdir(parents=True)
-    command = [sys.executable, "-I", str(GUARD), "--remove", str(scene.file("d")), "--"]
-    return [*command, *scene.script(WAITING, "a.pid")]
-
-
 def test_a_forked_copy_of_the_parent_does_not_keep_the_command_alive(scene: Scene) -> None:
     """The copy also has the other end of the guard's input, and continues to run."""
     text = (

@@ -52,8 +52,6 @@ class Request(TypedDict):
     """The directory with the broker's files."""
     working_directory: str
     grace_s: float
-    remove: str
-    """The directory that the guard removes if its owner has gone, or an empty string."""
     test: str | None
     """The variable PYTEST_CURRENT_TEST."""
 
@@ -155,7 +153,7 @@ class _Server:
                 start_new_session=True,
             )
 
-    def fork(self, request: Request, log: int, answers: int) -> ForkedGuard:
+    def fork(self, request: Request, log: int, answers: int, lock: int) -> ForkedGuard:
         """Fork a guard; raises OSError on failure."""
         with ExitStack() as theirs, ExitStack() as ours:
             their_orders, orders = os.pipe()
@@ -164,7 +162,7 @@ class _Server:
             status, their_status = os.pipe()
             theirs.callback(os.close, their_status)
             ours.callback(os.close, status)
-            descriptors = [their_orders, log, answers, their_status]
+            descriptors = [their_orders, log, answers, their_status, lock]
             socket.send_fds(self._channel, [json.dumps(request).encode()], descriptors)
             ours.pop_all()
         guard = ForkedGuard(orders, status)
@@ -209,9 +207,9 @@ def fork(
     working_directory: Path,
     *,
     grace_s: float,
-    is_temporary: bool,
     log: int,
     answers: int,
+    lock: int,
 ) -> ForkedGuard:
     """Run a command of Twisted under a guard; raises OSError if it cannot be forked."""
     request = Request(
@@ -219,11 +217,10 @@ def fork(
         directory=str(directory),
         working_directory=str(working_directory),
         grace_s=grace_s,
-        remove=str(directory) if is_temporary else "",
         test=environment.get(_TEST),
     )
     with _LOCK:
-        return _server(environment).fork(request, log, answers)
+        return _server(environment).fork(request, log, answers, lock)
 
 
 def _server(environment: Mapping[str, str]) -> _Server:

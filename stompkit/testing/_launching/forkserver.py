@@ -4,10 +4,10 @@
 
 The program first imports the module, and with it all that brokers need. The descriptor is a socket
 of type SOCK_SEQPACKET, whose other end belongs to the parent of this program. Each packet is a
-Request in JSON, with four descriptors. The guard reads its orders from the first (see
+Request in JSON, with five descriptors. The guard reads its orders from the first (see
 ``guard.py``), the broker writes its output to the second, and the guard writes its answers to the
 third. The process id, and later the exit status (or minus the number of a signal), are written to
-the fourth, one line each.
+the fourth, one line each. The guard keeps the fifth open until it ends.
 
 When the socket is closed, this program ends as soon as all guards have ended. When its parent
 changes, it ends immediately, and the guards end with it. Linux only.
@@ -30,7 +30,7 @@ from contextlib import suppress
 from typing import Final
 
 from stompkit.testing._launching.forking import DIRECTORY, ROOM, Request
-from stompkit.testing._launching.guard import Guard, depend_on_guard, watch
+from stompkit.testing._launching.guard import Guard, depend_on_guard
 
 __all__ = ["main"]
 
@@ -38,7 +38,7 @@ __all__ = ["main"]
 #: may keep the socket open.
 _PARENT_CHECK_S: Final = 0.5
 _REQUEST_BYTES: Final = 1 << 18
-_DESCRIPTORS: Final = 4
+_DESCRIPTORS: Final = 5
 
 
 def _serve(channel: socket.socket, parent: int) -> Request | None:
@@ -54,7 +54,7 @@ def _serve(channel: socket.socket, parent: int) -> Request | None:
         request: Request = json.loads(packet)
         if os.fork() == 0:
             channel.close()
-            return _guard(request, *descriptors)
+            return _guard(request, *descriptors[:-1])
         for each in descriptors:
             os.close(each)
     return None
@@ -81,7 +81,7 @@ def _guard(request: Request, orders: int, log: int, answers: int, status: int) -
     os.close(log)
     _show(request["directory"], "guard")
     try:
-        code = watch(Guard(_fork_broker, request["grace_s"], answers), request["remove"])
+        code = Guard(_fork_broker, request["grace_s"], answers).run()
     except _IsBroker:
         return request
     except BaseException:

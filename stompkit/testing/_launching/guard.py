@@ -1,7 +1,6 @@
 """Run a command that must not outlive the process that requested it.
 
-    python -I guard.py [--grace SECONDS] [--remove DIRECTORY] [--answers DESCRIPTOR]
-        -- COMMAND [ARGUMENT ...]
+    python -I guard.py [--grace SECONDS] [--answers DESCRIPTOR] -- COMMAND [ARGUMENT ...]
 
 The command runs in a separate session.  It is ended, with all its descendants, when
 
@@ -13,8 +12,7 @@ The command runs in a separate session.  It is ended, with all its descendants, 
 The process group then gets SIGTERM, and after the grace period (10 seconds) the remaining processes
 get SIGKILL.  The letter ``k``, for kill, means SIGKILL immediately.  If the command ends by itself,
 or goes to the background, its remaining descendants get SIGKILL, too.  This program then ends as
-the command did, by the same exit status or the same signal.  If the requesting process has ended by
-then, the directory of ``--remove`` is removed with all its contents.
+the command did, by the same exit status or the same signal.
 
 Four more letters act on the command and all its descendants without ending them:
 
@@ -35,7 +33,6 @@ import ctypes
 import os
 import resource
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -45,10 +42,7 @@ from enum import Enum
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_USAGE = (
-    "usage: guard.py [--grace SECONDS] [--remove DIRECTORY] [--answers DESCRIPTOR]"
-    " -- COMMAND [ARGUMENT ...]"
-)
+_USAGE = "usage: guard.py [--grace SECONDS] [--answers DESCRIPTOR] -- COMMAND [ARGUMENT ...]"
 _GRACE_S = 10.0
 _STDIN = 0
 #: Interval in seconds between two checks of the parent process: a process that the parent forked
@@ -95,7 +89,6 @@ class Guard:
         self._parent = os.getppid()
         self._status: int | None = None
         self._stop = False
-        self._input_ended = False
         # Signals must wake select(), also those that arrive just before it.
         self._wake, wake_write = os.pipe()
         for descriptor in (self._wake, wake_write):
@@ -107,20 +100,16 @@ class Guard:
         adopt_orphans()
         self._pid = start()
 
-    def run(self) -> int | None:
-        """Watch the command until it ends; return its wait status, ``None`` if unavailable."""
+    def run(self) -> int:
+        """Watch the command until it ends.
+
+        Returns its exit status, or minus the number of a signal; 1 if it is unavailable.
+        """
         why = self._watch()
         if why is Why.STOP:
             self._terminate()
         self._kill()
-        return self._status
-
-    def alone(self) -> bool:
-        """Return True if the requesting process has gone, after the command has ended."""
-        # The pipe of a process that dies is closed first; its children get a new parent later.
-        if not self._input_ended and select.select([_STDIN], [], [], 0)[0]:
-            self._input_ended = not os.read(_STDIN, 1)
-        return self._input_ended or self._has_other_parent()
+        return 1 if self._status is None else os.waitstatus_to_exitcode(self._status)
 
     def _has_other_parent(self) -> bool:
         """Return True if the process that started this one has gone."""
@@ -140,7 +129,6 @@ class Guard:
             word = os.read(_STDIN, 1) if _STDIN in readable else None
             if word == b"k":
                 return Why.KILL
-            self._input_ended = word == b""
             if self._stop or word in (b"s", b"") or self._has_other_parent():
                 return Why.STOP
             act = self._words.get(word or b"")
@@ -361,27 +349,15 @@ def _end_like(code: int) -> int:
     return 128 - code
 
 
-def watch(guard: Guard, remove: str) -> int:
-    """Run a guard, and remove a directory if its owner has gone.
-
-    Returns the exit status of the command, or minus the number of a signal.
-    """
-    status = guard.run()
-    if remove and guard.alone():
-        shutil.rmtree(remove, ignore_errors=True)
-    return 1 if status is None else os.waitstatus_to_exitcode(status)
-
-
 def main(arguments: list[str]) -> int:
     """Run the program; return its exit status: 2 for wrong usage, 127 for an unknown command."""
-    options = {"--grace": str(_GRACE_S), "--remove": "", "--answers": ""}
+    options = {"--grace": str(_GRACE_S), "--answers": ""}
     try:
         while arguments[0] != "--":
             options[arguments[0]] = arguments[1]
             arguments = arguments[2:]
         command = arguments[1:]
         grace_s = float(options.pop("--grace"))
-        remove = options.pop("--remove")
         answers = options.pop("--answers")
         descriptor = int(answers) if answers else None
         if options or not command:
@@ -394,7 +370,7 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         print(f"cannot run {command[0]}: {error.strerror}", file=sys.stderr)
         return 127
-    return _end_like(watch(guard, remove))
+    return _end_like(guard.run())
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from stompkit.testing._launching.brokers import Launcher
 from stompkit.testing._launching.config import LaunchConfig
 from stompkit.testing._launching.control import ControlSocket
 from stompkit.testing._launching.errors import Attempt, BrokerError, BrokerStartError, describe_exit
-from stompkit.testing._launching.leftovers import is_shared, remove_at_exit, remove_when_killed
+from stompkit.testing._launching.leftovers import remove_at_exit, remove_when_killed
 from stompkit.testing._launching.polling import wait_until
 from stompkit.testing._launching.ports import Ports, is_taken
 from stompkit.testing._launching.probe import NotReadyError, Probe
@@ -84,6 +84,7 @@ class Installation:
         with _explained(config):
             if config.directory is None:
                 self.directory = Path(tempfile.mkdtemp(prefix=_directory_prefix(config.name)))
+                remove_when_killed(self.directory)
             else:
                 self.directory = config.directory.absolute()
                 self.directory.mkdir(parents=True, exist_ok=True)
@@ -141,7 +142,6 @@ class Installation:
             prepared.environment,
             self.directory,
             config.stop_timeout_s,
-            temporary=self._temporary or is_shared(self.directory),
             log=self._log,
             working_directory=prepared.working_directory,
         )
@@ -159,12 +159,6 @@ class Installation:
 
     def end(self, *, kill: bool) -> None:
         """End the broker, which can be started again; harmless if it has ended."""
-        if self._temporary or is_shared(self.directory):
-            # The guard, which would remove the directory, ends with the broker.
-            remove_when_killed(self.directory)
-        self._end(kill=kill)
-
-    def _end(self, *, kill: bool) -> None:
         if self._process is not None:
             if kill:
                 self._process.kill()
@@ -176,7 +170,7 @@ class Installation:
 
     def close(self, *, kill: bool = False) -> None:
         """End the broker for good, and release the ports that are not in use."""
-        self._end(kill=kill)
+        self.end(kill=kill)
         self._ports.close()
         for kept in self._kept:
             kept.close()

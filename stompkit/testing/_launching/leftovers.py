@@ -1,9 +1,15 @@
-"""Folders that outlive a broker, to keep its log readable or its store available to others."""
+"""Removal of the folders of brokers, in whatever order the processes concerned end.
+
+A process that launches brokers removes their folders, as soon as each has stopped or at its exit.
+If it is killed, its sweeper does that, another process that waits for its end. A folder that is in
+use is not removed: the guard of each broker holds a lock on its folder for as long as it runs.
+"""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
@@ -15,14 +21,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-__all__ = ["is_shared", "remove_at_exit", "remove_when_killed", "shared_folder"]
+__all__ = ["lock_of", "remove_at_exit", "remove_when_killed", "shared_folder"]
 
 _SWEEPER: Final = Path(__file__).with_name("sweeper.py")
-
-#: Folders and the id of the process that removes each of them.
-_OWNERS: Final[dict[Path, int]] = {}
-#: Folders that brokers of this process share.
-_SHARED: Final[set[Path]] = set()
 
 
 class _Sweeper:
@@ -31,7 +32,7 @@ class _Sweeper:
     def __init__(self) -> None:
         """Start the process; raises OSError on failure."""
         self.owner = os.getpid()
-        self._folders: set[Path] = set()
+        self.folders: set[Path] = set()
         self._process = subprocess.Popen(
             [sys.executable, "-I", str(_SWEEPER), str(self.owner)],
             stdin=subprocess.PIPE,
@@ -43,14 +44,19 @@ class _Sweeper:
             start_new_session=True,
         )
 
+    @property
+    def is_usable(self) -> bool:
+        """True if it runs, and for this process: that of a parent ends with the parent."""
+        return self.owner == os.getpid() and self._process.poll() is None
+
     def add(self, folder: Path) -> None:
         """Register another folder."""
-        if folder in self._folders:
+        if folder in self.folders:
             return
         assert self._process.stdin is not None
         self._process.stdin.write(os.fsencode(folder) + b"\0")
         self._process.stdin.flush()
-        self._folders.add(folder)
+        self.folders.add(folder)
 
     def close(self) -> None:
         """Make the process remove the remaining folders and end; do nothing in a forked child."""
@@ -61,54 +67,63 @@ class _Sweeper:
             # Forked children may keep the pipe open, so its end is not sufficient.
             self._process.stdin.write(b"\0")
             self._process.stdin.close()
-        self._process.wait()
+        # It may have to wait for guards that end after this process: do not wait for it.
+        self._process.returncode = 0
 
 
 _SWEEPERS: Final[list[_Sweeper]] = []
 _LOCK: Final = threading.Lock()
 
 
-def remove_at_exit(folder: Path) -> None:
-    """Keep a folder until this process ends."""
-    remove_when_killed(folder)
-    if not _OWNERS:
-        atexit.register(_remove_all)
-    _OWNERS[folder] = os.getpid()
-
-
 def remove_when_killed(folder: Path) -> None:
-    """Remove a temporary folder if this process is killed while no guard is responsible for it."""
+    """Remove a temporary folder when this process has ended without removing it."""
     # If no process or descriptor is available, the folder remains only in that case.
     with contextlib.suppress(OSError), _LOCK:
-        if not _SWEEPERS or _SWEEPERS[-1].owner != os.getpid():
-            # A sweeper inherited by a fork ends with its own owner.
-            _SWEEPERS[:] = [_Sweeper()]
-            atexit.register(_SWEEPERS[-1].close)
+        if not _SWEEPERS or not _SWEEPERS[-1].is_usable:
+            _replace_sweeper()
         _SWEEPERS[-1].add(folder)
 
 
-def _remove_all() -> None:
-    """Remove the folders of this process, but not those inherited by a fork."""
-    for folder, owner in _OWNERS.items():
-        if owner == os.getpid():
-            shutil.rmtree(folder, ignore_errors=True)
+def _replace_sweeper() -> None:
+    """Start a sweeper, which takes over the folders of one that has been killed."""
+    sweeper = _Sweeper()
+    atexit.register(sweeper.close)
+    for folder in [each for old in _SWEEPERS if old.owner == os.getpid() for each in old.folders]:
+        sweeper.add(folder)
+    _SWEEPERS[:] = [sweeper]
+
+
+def remove_at_exit(folder: Path) -> None:
+    """Keep a temporary folder until this process ends."""
+    remove_when_killed(folder)
+    atexit.register(_remove, folder, os.getpid())
+
+
+def _remove(folder: Path, owner: int) -> None:
+    """Remove a folder of this process, but not one inherited by a fork."""
+    if owner == os.getpid():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def lock_of(folder: Path) -> Iterator[int]:
+    """Yield a descriptor that keeps a folder, to be inherited by the guard of a broker in it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        # A network's file system may have no locks.
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
 def shared_folder() -> Iterator[Path]:
-    """Yield a folder for several brokers, which is removed at the end.
-
-    If this process dies earlier, the guards of the brokers in it remove it.
-    """
+    """Yield a folder for several brokers, which is removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix="stompkit-shared-"))
-    _SHARED.add(folder)
+    remove_when_killed(folder)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        _SHARED.discard(folder)
-
-
-def is_shared(folder: Path) -> bool:
-    """Return True if brokers of this process share a folder that is removed after them."""
-    return folder in _SHARED

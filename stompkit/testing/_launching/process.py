@@ -14,6 +14,7 @@ from typing import Final
 
 from stompkit.testing._launching.errors import BrokerError
 from stompkit.testing._launching.forking import DIRECTORY, ForkedGuard, can_fork, fork
+from stompkit.testing._launching.leftovers import lock_of, remove_when_killed
 
 __all__ = ["LOG_NAME", "GuardedProcess", "ProcessLog"]
 
@@ -55,9 +56,8 @@ class _Start:
     directory: Path
     working_directory: Path
     grace_s: float
-    is_temporary: bool
 
-    def guard(self, log: int, answers: int) -> subprocess.Popen[bytes] | ForkedGuard:
+    def guard(self, log: int, answers: int, lock: int) -> subprocess.Popen[bytes] | ForkedGuard:
         """Start the guard, in the fastest available way; the arguments are descriptors."""
         if can_fork(self.command, self.environment):
             # If forking fails, the fallback below shows the reason.
@@ -68,14 +68,12 @@ class _Start:
                     self.directory,
                     self.working_directory,
                     grace_s=self.grace_s,
-                    is_temporary=self.is_temporary,
                     log=log,
                     answers=answers,
+                    lock=lock,
                 )
         guard = [sys.executable, "-I", str(_GUARD), "--grace", str(self.grace_s)]
         guard += ["--answers", str(answers)]
-        if self.is_temporary:
-            guard += ["--remove", str(self.directory)]
         return subprocess.Popen(
             [*guard, "--", *self.command],
             stdin=subprocess.PIPE,
@@ -83,7 +81,7 @@ class _Start:
             stderr=subprocess.STDOUT,
             cwd=self.working_directory,
             env={**self.environment, DIRECTORY: str(self.directory)},
-            pass_fds=[answers],
+            pass_fds=[answers, lock],
             # Not in the terminal's process group: Ctrl-C lets the tests finish first.
             start_new_session=True,
         )
@@ -120,11 +118,12 @@ class GuardedProcess:
             directory,
             working_directory or directory,
             stop_timeout_s,
-            temporary,
         )
+        if temporary:
+            remove_when_killed(directory)
         try:
-            with self._log.path.open("ab") as log_file:
-                self._guard = start.guard(log_file.fileno(), answers)
+            with self._log.path.open("ab") as log_file, lock_of(directory) as lock:
+                self._guard = start.guard(log_file.fileno(), answers, lock)
         except BaseException:
             self._answers.close()
             raise

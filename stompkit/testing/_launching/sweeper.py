@@ -4,17 +4,20 @@
 
 Standard input is a pipe from the process PID, the parent of this program.  It carries the paths of
 the directories, each followed by a NUL.  The directories are removed with all their contents when
-the pipe ends, when an empty path comes, or when the parent changes.  Standard library only: it runs
-under ``python -I``.
+the pipe ends, when an empty path comes, or when the parent changes: each one once the guards of the
+brokers in it have ended, which hold a lock on it.  Standard library only: it runs under ``python
+-I``.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import shutil
 import signal
 import sys
+from contextlib import suppress
 
 _STDIN = 0
 _CHUNK_BYTES = 65_536
@@ -39,11 +42,24 @@ def _paths(parent: int) -> list[bytes]:
             return list(filter(None, paths))
 
 
+def _wait_for_guards(folder: bytes) -> None:
+    """Wait until no guard of a broker holds the lock on a folder."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    finally:
+        os.close(descriptor)
+
+
 def main(parent: int) -> None:
     """Run the program."""
-    for number in (signal.SIGINT, signal.SIGHUP):
+    # Such a signal may be for all processes of a job. This one ends after its parent.
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     for path in _paths(parent):
+        # The folder may be gone, and a network's file system may have no locks.
+        with suppress(OSError):
+            _wait_for_guards(path)
         shutil.rmtree(path, ignore_errors=True)
 
 

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 from stompkit.testing._frames.events import End
 from stompkit.testing._frames.matching import Direction
+from stompkit.testing._proxy.contracts import ConnectionOwner, FlowOwner
 from stompkit.testing._proxy.flow import OTHER, SENDER, Flow
 from stompkit.testing._proxy.pieces import Reader
 from stompkit.testing._proxy.rules import Ending, Injection, Rule
 from stompkit.testing._proxy.sockets import is_loop, reset
 
-if TYPE_CHECKING:  # asyncio imports slowly, and the server creates connections
+if TYPE_CHECKING:  # it imports slowly, and only a running proxy needs it
     from asyncio import TimerHandle
-
-    from stompkit.testing._proxy.server import Server
 
 __all__ = ["Connection"]
 
@@ -25,10 +24,10 @@ __all__ = ["Connection"]
 _CONNECT_S: Final = 10.0
 
 
-class Connection:
+class Connection(FlowOwner):
     """A client connection, its connection to the broker, and the traffic between them."""
 
-    def __init__(self, server: Server, number: int, client: socket.socket) -> None:
+    def __init__(self, server: ConnectionOwner, number: int, client: socket.socket) -> None:
         """Take a client that the server has accepted; ``connect`` comes next."""
         self.number = number
         self.server = server
@@ -113,7 +112,7 @@ class Connection:
             return
         if not self._is_through and (rule.later or rule.kind == "half_open"):
             self._postponed.append(rule)  # the broker must have accepted it
-        elif rule.strikes(self._flows["sent"].lane.random(rule)):
+        elif rule.strikes(self._flows["sent"].filter.random(rule)):
             self.server.struck(rule, self.number)
             rule.act_on(self, rule)
 
@@ -138,7 +137,7 @@ class Connection:
 
     def inject(self, injection: Injection) -> None:
         """Inject a frame or bytes."""
-        self._flows[injection.direction].lane.inject(injection.octets(self._reader.version))
+        self._flows[injection.direction].filter.inject(injection.octets(self._reader.version))
 
     # The end.
 
@@ -195,7 +194,7 @@ class Connection:
         for end in list(self._sockets):
             self._close(end, None)
         cause, by = self._cause
-        self.server.forget(self, *((cause, by) if reason is None else (reason, None)))
+        self.server.forget(self.number, *((cause, by) if reason is None else (reason, None)))
 
     def _close(self, end: End, ending: Ending | None) -> None:
         """Close one socket: by a reset, after lingering, or directly."""

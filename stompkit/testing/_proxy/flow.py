@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 from stompkit.testing._frames.events import End
 from stompkit.testing._frames.matching import Direction
-from stompkit.testing._proxy.lane import Lane
+from stompkit.testing._proxy.contracts import FlowOwner
 from stompkit.testing._proxy.pieces import Reader
+from stompkit.testing._proxy.rule_filter import RuleFilter
 from stompkit.testing._proxy.rules import Passage, Rule
 from stompkit.testing._proxy.sockets import READ_BYTES
 
-if TYPE_CHECKING:  # asyncio imports slowly, and a connection creates its flows
+if TYPE_CHECKING:  # it imports slowly, and only a running proxy needs it
     from asyncio import TimerHandle
-
-    from stompkit.testing._proxy.connection import Connection
 
 __all__ = ["OTHER", "SENDER", "Flow"]
 
@@ -56,11 +55,11 @@ class _Item:
 class Flow:
     """One direction of a connection, from one socket to the other."""
 
-    def __init__(self, connection: Connection, direction: Direction, reader: Reader) -> None:
+    def __init__(self, connection: FlowOwner, direction: Direction, reader: Reader) -> None:
         """Wait for ``start``; ``reader`` parses both directions of the connection."""
         server = connection.server
         self.is_finished = False  # the end has been passed on
-        self.lane = Lane(
+        self.filter = RuleFilter(
             direction,
             connection.number,
             reader,
@@ -109,7 +108,7 @@ class Flow:
                 item.passage.delays = {r: s for r, s in item.passage.delays.items() if r in rules}
                 item.due = _due(item)
         if not self._is_discarding:
-            self.lane.change(rules)
+            self.filter.change(rules)
             self._pump()
         self._choose_reading()
 
@@ -140,7 +139,7 @@ class Flow:
         wants = (
             not self._has_ended
             and not self._is_blocked
-            and self._queued_bytes + self.lane.kept_bytes < _MOST_KEPT_BYTES
+            and self._queued_bytes + self.filter.kept_bytes < _MOST_KEPT_BYTES
             and not self._connection.is_stopped(OTHER[self._sender])
         )
         if wants and not self._is_reading:
@@ -163,7 +162,7 @@ class Flow:
         elif not self._is_discarding:
             self._is_feeding = True  # the results of these bytes go out together
             try:
-                self.lane.feed(octets)
+                self.filter.feed(octets)
             finally:
                 self._is_feeding = False
             self._pump()
@@ -175,7 +174,7 @@ class Flow:
             self._source = None
         self._connection.ended(self._sender, is_reset=is_reset)
         if not self._is_discarding:
-            self.lane.finish("reset" if is_reset else "eof")
+            self.filter.finish("reset" if is_reset else "eof")
 
     def break_off(self) -> None:
         """Handle the loss of the source; data that it sent before is still read."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stompkit.testing._frames.events import End
 from stompkit.testing._frames.log import FrameLog
 from stompkit.testing._proxy.connection import Connection
+from stompkit.testing._proxy.contracts import ConnectionOwner
 from stompkit.testing._proxy.rules import Rule
 from stompkit.testing._proxy.sockets import READ_BYTES, Address, reset, resolved
 
@@ -28,10 +29,8 @@ _LINGER_S: Final = 2.0
 _BACKLOG: Final = 128
 
 
-class Server:
+class Server(ConnectionOwner):
     """The listener of the proxy. After the start, only the thread of the loop uses it."""
-
-    loop: AbstractEventLoop
 
     def __init__(
         self, seed: int, frames: FrameLog | None, told: Callable[[str], None] | None
@@ -39,8 +38,8 @@ class Server:
         """Start without rules; set ``upstream`` before a client connects."""
         self.seed = seed
         self.frames = frames
-        self.upstream: Sequence[Address] = ()
-        self.rules: list[Rule] = []
+        self.upstream = ()
+        self.rules = []
         #: The first error in a callback.
         self.failure: BaseException | None = None
         self._told = told
@@ -138,13 +137,13 @@ class Server:
             self.frames.opened(connection.number)
         connection.connect()
 
-    def forget(self, connection: Connection, reason: str, by: End | None) -> None:
+    def forget(self, number: int, reason: str, by: End | None) -> None:
         """Remove a connection that has ended."""
-        del self._connections[connection.number]
+        del self._connections[number]
         by_whom = f" by the {by}" if by is not None else ""
-        self.tell(f"#{connection.number} closed{by_whom}" + f": {reason}" * bool(reason))
+        self.tell(f"#{number} closed{by_whom}" + f": {reason}" * bool(reason))
         if self.frames is not None:
-            self.frames.closed(connection.number, reason, by=by)
+            self.frames.closed(number, reason, by=by)
 
     # Rules.
 

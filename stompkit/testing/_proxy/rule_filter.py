@@ -12,12 +12,12 @@ from stompkit.testing._frames.matching import Direction
 from stompkit.testing._proxy.pieces import Piece, Reader, Splitter
 from stompkit.testing._proxy.rules import Ending, Injection, Passage, Rule
 
-__all__ = ["Lane"]
+__all__ = ["RuleFilter"]
 
 _SETTLE_VERSION: Final = (b"CONNECT", b"STOMP")
 
 
-class Lane:
+class RuleFilter:
     """One direction of a connection: takes bytes, applies rules and hands passages on.
 
     While no rule depends on frame boundaries, bytes are handed on as they come. They are parsed

@@ -29,7 +29,7 @@ from stompkit.conformance._values import expectations_of
 from stompkit.conformance.expectations import Deviation, Expectations, compare, load
 from stompkit.conformance.report import Report
 from stompkit.conformance.verdict import CaseResult, Verdict, WireEvent
-from stompkit.testing._launching.brokers.morbidq import PYTHON_VARIABLE, morbidq_python
+from stompkit.testing.launching.brokers.morbidq import PYTHON_VARIABLE, morbidq_python
 
 __all__ = ["main"]
 

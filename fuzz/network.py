@@ -40,8 +40,8 @@ from stompkit.frames import (
     encode,
 )
 from stompkit.testing import LaunchConfig, RunningBroker, given, launch, parse_address
-from stompkit.testing._launching.polling import wait_until
 from stompkit.testing.client import ClientFailureError
+from stompkit.testing.launching.polling import wait_until
 
 __all__ = ["Found", "Victim", "Wild", "main", "play"]
 

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from stompkit.testing._launching.ports import Ports
+from stompkit.testing.launching.ports import Ports
 
 __all__ = ["free_ports", "free_range"]
 

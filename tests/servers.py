@@ -28,9 +28,9 @@ from redis import Redis, RedisError
 from sqlalchemy import URL, create_engine, text
 from sqlalchemy.exc import OperationalError
 
-from stompkit.testing._launching.fetched import Fetched, fetched, how_to_fetch
-from stompkit.testing._launching.polling import wait_until
-from stompkit.testing._launching.running import GuardedProcess
+from stompkit.testing.launching.fetched import Fetched, fetched, how_to_fetch
+from stompkit.testing.launching.polling import wait_until
+from stompkit.testing.launching.running import GuardedProcess
 from stompkit.testing.plugin import settings_of
 
 __all__ = [

@@ -18,8 +18,8 @@ from benchmarks._process import memory, open_files, processes
 from benchmarks.load._cells import Cell
 from benchmarks.load._generator import generator
 from stompkit.testing import BrokerError, LaunchConfig, RunningBroker, launch
-from stompkit.testing._launching.brokers import launcher_for
-from stompkit.testing._launching.process import GuardedProcess
+from stompkit.testing.launching.brokers import launcher_for
+from stompkit.testing.launching.processes.process import GuardedProcess
 
 __all__ = ["PEERS", "SPARE_FILES", "Missing", "Peer", "Relay", "Running"]
 

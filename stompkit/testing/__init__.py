@@ -13,18 +13,18 @@ from stompkit._common.moved import renamed
 if TYPE_CHECKING:
     from stompkit.testing._facades import AsyncBroker, broker
     from stompkit.testing._failover import FailoverPair
-    from stompkit.testing._frames.log import (
+    from stompkit.testing.frames.log import (
         FrameLog,
         FrameNotSeenError,
         SeenFrame,
         UnexpectedFrameError,
     )
-    from stompkit.testing._launching.address import format_address, parse_address
-    from stompkit.testing._launching.brokers import BROKERS
-    from stompkit.testing._launching.config import LaunchConfig
-    from stompkit.testing._launching.errors import BrokerError, BrokerMissingError, BrokerStartError
-    from stompkit.testing._launching.launch import RunningBroker, given, launch
-    from stompkit.testing._launching.place import Place
+    from stompkit.testing.launching.address import format_address, parse_address
+    from stompkit.testing.launching.brokers import BROKERS
+    from stompkit.testing.launching.config import LaunchConfig
+    from stompkit.testing.launching.errors import BrokerError, BrokerMissingError, BrokerStartError
+    from stompkit.testing.launching.launch import RunningBroker, given, launch
+    from stompkit.testing.launching.place import Place
     from stompkit.testing.tunnel import Tunnel
 
 __all__ = [
@@ -52,24 +52,24 @@ __all__ = [
 #: Module of this package that defines each name.
 _MODULES = {
     "AsyncBroker": "_facades",
-    "BROKERS": "_launching.brokers",
-    "BrokerError": "_launching.errors",
-    "BrokerMissingError": "_launching.errors",
-    "BrokerStartError": "_launching.errors",
+    "BROKERS": "launching.brokers",
+    "BrokerError": "launching.errors",
+    "BrokerMissingError": "launching.errors",
+    "BrokerStartError": "launching.errors",
     "FailoverPair": "_failover",
-    "FrameLog": "_frames.log",
-    "FrameNotSeenError": "_frames.log",
-    "LaunchConfig": "_launching.config",
-    "Place": "_launching.place",
-    "RunningBroker": "_launching.launch",
-    "SeenFrame": "_frames.log",
+    "FrameLog": "frames.log",
+    "FrameNotSeenError": "frames.log",
+    "LaunchConfig": "launching.config",
+    "Place": "launching.place",
+    "RunningBroker": "launching.launch",
+    "SeenFrame": "frames.log",
     "Tunnel": "tunnel",
-    "UnexpectedFrameError": "_frames.log",
+    "UnexpectedFrameError": "frames.log",
     "broker": "_facades",
-    "format_address": "_launching.address",
-    "given": "_launching.launch",
-    "launch": "_launching.launch",
-    "parse_address": "_launching.address",
+    "format_address": "launching.address",
+    "given": "launching.launch",
+    "launch": "launching.launch",
+    "parse_address": "launching.address",
 }
 
 

@@ -8,10 +8,10 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
-from stompkit.testing._frames.log import SeenFrame
-from stompkit.testing._launching.launch import RunningBroker
 from stompkit.testing._obtaining import obtain
 from stompkit.testing._settings import Settings, from_environment
+from stompkit.testing.frames.log import SeenFrame
+from stompkit.testing.launching.launch import RunningBroker
 
 __all__ = ["AsyncBroker", "BrokerContext", "ThreadedBroker", "broker"]
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from stompkit.testing._launching.config import LaunchConfig
-from stompkit.testing._launching.launch import RunningBroker, launch
-from stompkit.testing._launching.leftovers import shared_folder
 from stompkit.testing._obtaining import OwnBrokerNeededError, obtain, obtain_given
 from stompkit.testing._settings import Settings
+from stompkit.testing.launching.config import LaunchConfig
+from stompkit.testing.launching.launch import RunningBroker, launch
+from stompkit.testing.launching.processes.leftovers import shared_folder
 
 __all__ = ["FailoverPair", "obtain_pair"]
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, Final
 
-from stompkit.testing._launching.brokers import launcher_for
-from stompkit.testing._launching.config import LaunchConfig
-from stompkit.testing._launching.errors import BrokerError
-from stompkit.testing._launching.launch import RunningBroker, given, launch
-from stompkit.testing._launching.polling import wait_until
-from stompkit.testing._launching.ports import is_listening
 from stompkit.testing._settings import Settings
+from stompkit.testing.launching.brokers import launcher_for
+from stompkit.testing.launching.config import LaunchConfig
+from stompkit.testing.launching.errors import BrokerError
+from stompkit.testing.launching.launch import RunningBroker, given, launch
+from stompkit.testing.launching.polling import wait_until
+from stompkit.testing.launching.ports import is_listening
 
 __all__ = ["OwnBrokerNeededError", "obtain", "obtain_given", "set_apart"]
 

@@ -6,8 +6,8 @@ from collections.abc import Generator
 
 import pytest
 
-from stompkit.testing._launching.errors import BrokerMissingError
-from stompkit.testing._launching.running import RunningBroker
+from stompkit.testing.launching.errors import BrokerMissingError
+from stompkit.testing.launching.running import RunningBroker
 
 __all__ = ["Reporting"]
 

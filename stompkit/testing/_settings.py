@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Self
 
-from stompkit.testing._launching.brokers import LAUNCHERS, launcher_for
-from stompkit.testing._launching.errors import BrokerError
-from stompkit.testing._launching.place import Place
+from stompkit.testing.launching.brokers import LAUNCHERS, launcher_for
+from stompkit.testing.launching.errors import BrokerError
+from stompkit.testing.launching.place import Place
 
 __all__ = ["OPTIONS", "Option", "Settings", "SettingsError", "Source", "from_environment"]
 

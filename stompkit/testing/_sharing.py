@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stompkit.testing._launching.errors import BrokerError
-from stompkit.testing._launching.running import CLOCK_MOVED, RunningBroker
+from stompkit.testing.launching.errors import BrokerError
+from stompkit.testing.launching.running import CLOCK_MOVED, RunningBroker
 
 __all__ = ["Sharing", "StompBrokerWarning"]
 

@@ -294,7 +294,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     names = _required(item)
     if not names:
         return
-    from stompkit.testing._capabilities.capabilities import Capabilities
+    from stompkit.testing.capabilities.capabilities import Capabilities
 
     unknown = [name for name in names if name not in Capabilities.names]
     if unknown:

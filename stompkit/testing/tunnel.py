@@ -20,10 +20,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from stompkit.testing._launching.address import format_address
-from stompkit.testing._launching.errors import BrokerError
-from stompkit.testing._launching.place import Place
-from stompkit.testing._launching.ports import loopback
+from stompkit.testing.launching.address import format_address
+from stompkit.testing.launching.errors import BrokerError
+from stompkit.testing.launching.place import Place
+from stompkit.testing.launching.ports import loopback
 
 __all__ = ["Place", "Tunnel"]
 

@@ -6,10 +6,10 @@ import json
 import unittest
 from typing import Any, ClassVar
 
-from stompkit.testing._launching.errors import BrokerMissingError
-from stompkit.testing._launching.launch import RunningBroker
 from stompkit.testing._obtaining import OwnBrokerNeededError, obtain, set_apart
 from stompkit.testing._settings import Settings, from_environment
+from stompkit.testing.launching.errors import BrokerMissingError
+from stompkit.testing.launching.launch import RunningBroker
 
 __all__ = ["StompBrokerMixin"]
 

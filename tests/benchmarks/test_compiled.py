@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks._compiled import Uncompilable, environment
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.benchmarks.programs import ROOT, missing
 
 pytestmark = pytest.mark.timeout(600)

@@ -21,7 +21,7 @@ from benchmarks.load._plot import latency_plot, throughput_plot
 from benchmarks.load._rounds import Machine, Result, measure
 from benchmarks.load._tables import lines
 from stompkit.testing import LaunchConfig, RunningBroker, launch
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.benchmarks import programs
 from tests.benchmarks.programs import missing
 from tests.conformance.proxy import Fault, behind

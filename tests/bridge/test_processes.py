@@ -18,7 +18,7 @@ from stompkit.bridge import HOPS, ID
 from stompkit.link import Delivery
 from stompkit.replication.model.frames import Packet
 from stompkit.testing import BrokerMissingError, LaunchConfig, RunningBroker, launch
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.plugin import settings_of
 from tests.effort import in_matrix
 from tests.ports import free_ports

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.proxy import Proxy
 from tests.campaign.brokers import Brokers
 from tests.campaign.commands import Command

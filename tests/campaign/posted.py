@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.campaign.chain import Chain, Misfortune, until
 from tests.campaign.checker import Finding
 from tests.campaign.commands import Command

@@ -19,7 +19,7 @@ import stompkit
 from stompkit import is_compiled
 from stompkit._commands import COMMANDS, main
 from stompkit.server.operations import DirectoryLock, Settings, parse_settings, read_settings
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.transcripts import SeenFrame, Transcript
 from tests.server.processes import LOOPBACK, TWIST, Client, Start, announced, processes
 

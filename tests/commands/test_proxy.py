@@ -18,7 +18,7 @@ import pytest
 
 import stompkit
 from stompkit._commands import main
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.testing.test_proxy import LONG_S, Upstream, rest, take
 
 COMMAND = [sys.executable, "-m", "stompkit", "proxy"]

@@ -16,7 +16,7 @@ from uuid import uuid4
 import pytest
 
 from stompkit.testing import RunningBroker
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.plugin import BrokerFactory
 from tests.commands.test_messages import LONG_S, Commands
 from tests.ports import free_ports

@@ -24,7 +24,7 @@ from sqlalchemy import create_engine, text
 from stompkit._commands import main
 from stompkit.replica import Replica, Rules, TableRules, counter
 from stompkit.testing import RunningBroker
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.ports import free_ports
 from tests.servers import SqlServer, mariadb, postgresql
 

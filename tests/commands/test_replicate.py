@@ -24,7 +24,7 @@ from stompkit._commands import main
 from stompkit.replication.jobs import masked
 from stompkit.replication.sources.outbox import Outbox
 from stompkit.testing import RunningBroker
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.ports import free_ports
 
 LONG_S = 60.0

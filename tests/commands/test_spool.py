@@ -31,7 +31,7 @@ from stompkit.replication.model.frames import Packet
 from stompkit.spool import Record, SpoolReader, SpoolWriter
 from stompkit.spool.readers import listed, progress, register
 from stompkit.testing import LaunchConfig, RunningBroker, launch
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.replication.brokers import broker_url, connect
 
 LONG_S = 60.0

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from stompkit.testing._launching.fetched import CACHE_VARIABLE, cache_folder, fetched
+from stompkit.testing.launching.fetched import CACHE_VARIABLE, cache_folder, fetched
 from tests.fetch_servers._catalogue import CATALOGUE, Source
 from tests.fetch_servers._commands import FetchError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, Protocol
 
-from stompkit.testing._launching.fetched import Fetched
+from stompkit.testing.launching.fetched import Fetched
 from tests.fetch_servers._commands import Say
 from tests.fetch_servers._debian import DebianServer
 from tests.fetch_servers._maven import JarServer, TarServer

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from stompkit.testing._launching.fetched import Fetched
+from stompkit.testing.launching.fetched import Fetched
 from tests.fetch_servers._commands import FetchError, Say, run
 
 __all__ = ["MIRROR_VARIABLE", "DebianServer", "mirror_of", "upstream_version"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 from xml.sax.saxutils import escape
 
-from stompkit.testing._launching.fetched import Fetched
+from stompkit.testing.launching.fetched import Fetched
 from tests.fetch_servers._commands import FetchError, Say, run
 
 __all__ = ["JarServer", "MavenServer", "TarServer"]

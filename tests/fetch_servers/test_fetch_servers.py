@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.testing._launching.fetched import Fetched, fetched
+from stompkit.testing.launching.fetched import Fetched, fetched
 from tests.fetch_servers.__main__ import main
 from tests.fetch_servers._catalogue import CATALOGUE
 from tests.fetch_servers._commands import FetchError, run

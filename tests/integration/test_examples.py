@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from stompkit.testing import LaunchConfig, launch
-from stompkit.testing._capabilities.capabilities import Capabilities
 from stompkit.testing._settings import OPTIONS
+from stompkit.testing.capabilities.capabilities import Capabilities
 from tests.effort import in_matrix
 
 ROOT = Path(__file__).resolve().parents[2]

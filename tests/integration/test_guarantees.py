@@ -16,8 +16,8 @@ from benchmarks._client import fill
 from benchmarks._process import MIB, memory, process_id
 from stompkit.frames import Frame
 from stompkit.testing import LaunchConfig, RunningBroker, launch
-from stompkit.testing._launching.polling import wait_until
 from stompkit.testing.client import BrokerSaidError, StompClient
+from stompkit.testing.launching.polling import wait_until
 from tests.effort import effort
 from tests.server.processes import LOOPBACK, TWISTD, Client, Start, announced, processes
 

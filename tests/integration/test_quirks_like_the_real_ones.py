@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from stompkit.testing import RunningBroker
-from stompkit.testing._launching.brokers.morbidq import morbidq_python
+from stompkit.testing.launching.brokers.morbidq import morbidq_python
 from stompkit.testing.server.quirks import PROFILES
 from tests.integration.quirks import messages, morbidq, sessions
 from tests.integration.quirks.peer import Site

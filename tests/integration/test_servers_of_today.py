@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 from sqlalchemy import create_engine, text
 
-from stompkit.testing._launching.fetched import cache_folder, fetched, how_to_fetch
+from stompkit.testing.launching.fetched import cache_folder, fetched, how_to_fetch
 from tests.servers import MariaDb, MySql, PostgreSql, ServerMissing, SqlServer
 
 KINDS: Final[dict[str, type[SqlServer]]] = {

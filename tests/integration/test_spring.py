@@ -17,7 +17,7 @@ import pytest
 
 from stompkit.frames import Frame
 from stompkit.testing import LaunchConfig, RunningBroker, launch
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.integration.spring.application import (
     DEADLINE_S,
     BuildMissing,

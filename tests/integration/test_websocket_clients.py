@@ -19,7 +19,7 @@ from urllib.parse import quote
 import pytest
 
 from stompkit.testing import LaunchConfig, RunningBroker, launch
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.plugin import settings_of
 from tests.browser import Chromium
 from tests.integration.clients.driver import LIBRARIES, LibraryMissing

@@ -14,7 +14,7 @@ from stompkit.client import BrokerError, ClientClosedError, LoginRefusedError
 from stompkit.link import BrokerUrl, Delivery, Inbox, Link, LinkClosedError
 from stompkit.replication.model.frames import Packet
 from stompkit.testing import LaunchConfig, RunningBroker, launch
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.proxy import Proxy
 from tests.ports import free_ports
 from tests.replication.brokers import connect

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from stompkit.replica import Replica
 from stompkit.replica.vectors import merged
 from stompkit.testing import RunningBroker
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.replica.notes import TABLES, Base, Note, make_engine
 from tests.replication.brokers import Address, broker_url
 

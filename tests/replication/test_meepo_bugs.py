@@ -34,7 +34,7 @@ from stompkit.replication.workers.messages import (
     topic_frame,
 )
 from stompkit.testing import RunningBroker
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.replication.sources.mysql.reading import DEADLINE_S, Database, Reading, received
 from tests.servers import MariaDb
 

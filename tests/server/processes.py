@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import stompkit
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 
 __all__ = [
     "CONNECT",

@@ -37,7 +37,7 @@ from stompkit.spark.jobs._results_sql import SqlResults
 from stompkit.spark.jobs.analytics import results_of
 from stompkit.spark.jobs.looking import look
 from stompkit.spool import Record, SpoolWriter
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.effort import effort
 from tests.replication.sinks.sql_targets import Target, database_url, target
 from tests.servers import mariadb, postgresql

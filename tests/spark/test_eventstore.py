@@ -24,7 +24,7 @@ from stompkit.replication.model.events import Changeset, RowChange, Source, deco
 from stompkit.replication.model.values import row_to_json
 from stompkit.spark._columns import CHANGES
 from stompkit.spark.eventstore import BrokenStoreError, SparkEventStore
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 
 BEGIN = datetime(2026, 11, 22, tzinfo=UTC)
 

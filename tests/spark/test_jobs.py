@@ -24,7 +24,7 @@ from stompkit.spark.jobs import JobName, Pipeline, PipelineError, _letters, load
 from stompkit.spark.jobs.looking import look
 from stompkit.spool import Record, SpoolReader
 from stompkit.testing import RunningBroker
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.plugin import BrokerFactory
 from tests.effort import effort, in_matrix
 from tests.ports import free_ports

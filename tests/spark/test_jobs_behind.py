@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from stompkit.spark.jobs import JobName, Pipeline, PipelineError, load
 from stompkit.spool import Record
 from stompkit.spool.retention import retain
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.spark.messages import fill
 from tests.spark.test_jobs import LONG_S, SIMPLE, Shop, expected, orders
 

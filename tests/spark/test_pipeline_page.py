@@ -19,7 +19,7 @@ from stompkit.replication.model.frames import packets
 from stompkit.spark.eventstore import SparkEventStore
 from stompkit.spool import SpoolError, SpoolReader
 from stompkit.testing import RunningBroker
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.documentation.test_docs import tree
 from tests.replication.brokers import connect
 from tests.spark.test_jobs import order

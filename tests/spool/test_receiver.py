@@ -23,7 +23,7 @@ from stompkit.replication.model.frames import Packet
 from stompkit.spool import Record, SpoolReader, SpoolWriter
 from stompkit.spool.receiver import Receiver
 from stompkit.testing import LaunchConfig, RunningBroker, launch
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.plugin import BrokerFactory
 from stompkit.testing.proxy import Proxy
 from tests.replication.brokers import Address, broker_url, connect

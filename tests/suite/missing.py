@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from stompkit.testing._launching.brokers import LAUNCHERS
+from stompkit.testing.launching.brokers import LAUNCHERS
 
 __all__ = ["missing"]
 

@@ -11,7 +11,7 @@ import pytest
 
 import stompkit
 from stompkit.testing import LaunchConfig, RunningBroker
-from stompkit.testing._launching.brokers import Prepared, launcher_for
+from stompkit.testing.launching.brokers import Prepared, launcher_for
 from tests.effort import in_matrix
 
 LONG_S = 60.0
@@ -49,7 +49,7 @@ def pids(broker: RunningBroker, *, with_guard: bool = False) -> list[int]:
     processes = _processes(f"STOMPKIT_BROKER_DIRECTORY={broker.directory}\0")
     if with_guard:
         return [int(each.partition(":")[0]) for each in processes]
-    found = [int(each.partition(":")[0]) for each in processes if "_launching/guard.py" not in each]
+    found = [int(each.partition(":")[0]) for each in processes if "/guard.py" not in each]
     return [pid for pid in found if Path(f"/proc/{pid}/comm").read_text() != "guard\n"]
 
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 from stompkit.frames import Frame, FrameDecoder, Version, encode
 from stompkit.testing import RunningBroker
-from stompkit.testing._frames.log import FrameLog
-from stompkit.testing._frames.matching import Direction
+from stompkit.testing.frames.log import FrameLog
+from stompkit.testing.frames.matching import Direction
 from stompkit.testing.transcripts import Closed, Event, ReplayServer, SeenFrame, Transcript
 
 LONG_S = 60.0

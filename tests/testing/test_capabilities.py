@@ -10,7 +10,7 @@ import pytest
 
 from stompkit.frames import VERSIONS
 from stompkit.testing import BrokerError, LaunchConfig, RunningBroker, given, launch
-from stompkit.testing._capabilities.capabilities import Capabilities
+from stompkit.testing.capabilities.capabilities import Capabilities
 from stompkit.testing.client import StompClient
 from stompkit.testing.plugin import BrokerFactory
 from tests.conformance.scripted import Behaviour, Line, ScriptedServer, connected, frame

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.testing._launching.polling import wait_until
-from stompkit.testing._launching.ports import is_taken
+from stompkit.testing.launching.polling import wait_until
+from stompkit.testing.launching.ports import is_taken
 from tests.effort import in_matrix
 from tests.testing.launching import needs_proc, processes_below, require
 from tests.testing.plugin_runs import ROOT
@@ -22,7 +22,7 @@ LONG_S = 120.0
 PROGRAM = """
 import json, os, signal, subprocess, sys
 from stompkit.testing import BrokerStartError, FailoverPair, LaunchConfig, launch
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.testing.launching import pids
 arguments = ("--hurry",) if sys.argv[1] == "failed" else ()
 config = LaunchConfig(name="stompkit", persistent=True, arguments=arguments)

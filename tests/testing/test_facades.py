@@ -20,8 +20,8 @@ from stompkit.testing import (
     broker,
     launch,
 )
-from stompkit.testing._launching.polling import wait_until
-from stompkit.testing._launching.ports import is_listening
+from stompkit.testing.launching.polling import wait_until
+from stompkit.testing.launching.ports import is_listening
 from tests.testing.launching import LONG_S, ROOT, processes_below
 
 

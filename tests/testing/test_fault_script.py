@@ -16,8 +16,8 @@ from docutils.core import publish_doctree
 
 from stompkit.frames import Frame
 from stompkit.testing import LaunchConfig, launch
-from stompkit.testing._proxy.methods import FaultMethods
 from stompkit.testing.proxy import FaultScript, FaultScriptError, Proxy
+from stompkit.testing.proxy.methods import FaultMethods
 from tests.testing.test_proxy import Bench, Wire, cut_off, rest, take, turned_away
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "howto" / "faults.rst"

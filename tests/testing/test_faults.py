@@ -16,7 +16,7 @@ import pytest
 
 from stompkit.frames import Frame, FrameDecoder, LocalProtocolError, encode
 from stompkit.testing import LaunchConfig, RunningBroker, launch
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.proxy import Fault, FaultNotSeenError, FrameLog, Proxy
 from tests.testing.test_proxy import (
     CONNECT,

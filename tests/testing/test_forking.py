@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stompkit.testing import LaunchConfig, RunningBroker, launch
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.testing.launching import pids
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux is forked on")

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from stompkit.frames import Frame
-from stompkit.testing._frames.events import Octets
-from stompkit.testing._frames.log import FrameLog, FrameNotSeenError, UnexpectedFrameError
+from stompkit.testing.frames.events import Octets
+from stompkit.testing.frames.log import FrameLog, FrameNotSeenError, UnexpectedFrameError
 
 LONG_S = 60.0
 

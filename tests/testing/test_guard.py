@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import stompkit.testing
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 
-GUARD = Path(stompkit.testing.__file__).parent / "_launching" / "guard.py"
+GUARD = Path(stompkit.testing.__file__).parent / "launching" / "processes" / "guard.py"
 LONG_S = 20.0
 linux_only = pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux hands orphans to a process of one's choice"

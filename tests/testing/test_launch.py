@@ -26,11 +26,11 @@ from stompkit.testing import (
     given,
     launch,
 )
-from stompkit.testing._launching.brokers import LAUNCHERS
-from stompkit.testing._launching.fetched import cache_folder
-from stompkit.testing._launching.launch import launch_with
-from stompkit.testing._launching.polling import wait_until
-from stompkit.testing._launching.ports import Ports, is_listening
+from stompkit.testing.launching.brokers import LAUNCHERS
+from stompkit.testing.launching.fetched import cache_folder
+from stompkit.testing.launching.launch import launch_with
+from stompkit.testing.launching.polling import wait_until
+from stompkit.testing.launching.ports import Ports, is_listening
 from tests.effort import in_matrix
 from tests.testing.launching import (
     ANSWERING,
@@ -568,7 +568,7 @@ def test_a_forked_copy_of_the_tests_does_not_stop_the_broker(temporary: Path) ->
     program = (
         "import os, sys\n"
         "from stompkit.testing import *\n"
-        "from stompkit.testing._launching.ports import is_listening\n"
+        "from stompkit.testing.launching.ports import is_listening\n"
         "broker = launch(LaunchConfig())\n"
         "if os.fork() == 0: sys.exit()\n"
         "os.wait()\n"
@@ -585,7 +585,7 @@ def test_the_terminal_s_interrupt_does_not_reach_a_broker(temporary: Path) -> No
     program = (
         "import signal, sys\n"
         "from stompkit.testing import *\n"
-        "from stompkit.testing._launching.ports import is_listening\n"
+        "from stompkit.testing.launching.ports import is_listening\n"
         "signal.signal(signal.SIGINT, lambda *_: None)\n"
         f"broker = launch(LaunchConfig(name={require('stompkit')!r}))\n"
         "print(flush=True)\n"

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from stompkit.testing import BrokerError, LaunchConfig, launch
-from stompkit.testing._launching.brokers import LAUNCHERS, launcher_for
-from stompkit.testing._launching.fetched import CACHE_VARIABLE, cache_folder
+from stompkit.testing.launching.brokers import LAUNCHERS, launcher_for
+from stompkit.testing.launching.fetched import CACHE_VARIABLE, cache_folder
 from tests.effort import in_matrix
 from tests.testing.launching import (
     FETCHED,

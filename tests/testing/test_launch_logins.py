@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from stompkit.testing import BrokerError, BrokerStartError, LaunchConfig, launch
-from stompkit.testing._launching.launch import launch_with
+from stompkit.testing.launching.launch import launch_with
 from tests.effort import in_matrix
 from tests.testing.launching import ANSWERING, Scripted, require
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from stompkit.frames import Frame
-from stompkit.testing._frames.matching import Match
+from stompkit.testing.frames.matching import Match
 from stompkit.testing.strategies import frames
 
 MESSAGE = Frame("MESSAGE", {"destination": "/queue/a", "message-id": "7"}, "grün".encode())

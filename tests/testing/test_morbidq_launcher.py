@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from stompkit.testing import BrokerError, BrokerMissingError, LaunchConfig, RunningBroker, launch
-from stompkit.testing._launching.brokers.morbidq import PYTHON_VARIABLE, morbidq_python
-from stompkit.testing._launching.ports import is_listening
 from stompkit.testing.client import StompClient
+from stompkit.testing.launching.brokers.morbidq import PYTHON_VARIABLE, morbidq_python
+from stompkit.testing.launching.ports import is_listening
 from tests.testing.launching import LONG_S, require
 
 #: The real one is optional: a Python 2.7 is not available where these tests may not be skipped.

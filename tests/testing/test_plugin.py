@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from stompkit.testing import LaunchConfig, RunningBroker, launch
-from stompkit.testing._launching.polling import wait_until
-from stompkit.testing._launching.ports import is_listening
 from stompkit.testing._settings import OPTIONS
+from stompkit.testing.launching.polling import wait_until
+from stompkit.testing.launching.ports import is_listening
 from tests.testing.plugin_runs import alone, run
 
 __all__ = ["alone"]
@@ -59,7 +59,7 @@ def shown(pytester: pytest.Pytester, *arguments: str) -> str:
 def test_tests_share_a_broker_that_stops_with_the_run(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
-        from stompkit.testing._launching.ports import is_listening
+        from stompkit.testing.launching.ports import is_listening
 
         def test_first(stomp_broker):
             assert is_listening(stomp_broker.host, stomp_broker.port)

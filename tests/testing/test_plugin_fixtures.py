@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stompkit.testing import LaunchConfig, launch
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.effort import in_matrix
 from tests.testing.launching import processes_below
 from tests.testing.plugin_runs import alone, run

@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 
 from stompkit.frames import VERSIONS, Frame, encode
 from stompkit.testing import LaunchConfig, RunningBroker, launch
-from stompkit.testing._launching.polling import wait_until
-from stompkit.testing._proxy.pieces import Piece, Splitter
+from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.proxy import FrameLog, Proxy
+from stompkit.testing.proxy.pieces import Piece, Splitter
 from stompkit.testing.strategies import chunkings, client_frames, frames, mutations, wire_garbage
 from tests.effort import drawn
 from tests.server.certificates import Authority

@@ -11,7 +11,7 @@ import pytest
 
 from stompkit.frames import Frame, LocalProtocolError
 from stompkit.testing import LaunchConfig, launch
-from stompkit.testing._frames.log import FrameLog
+from stompkit.testing.frames.log import FrameLog
 from stompkit.testing.transcripts import (
     Octets,
     Opened,

@@ -13,7 +13,7 @@ import pytest
 
 from stompkit.frames import Frame, LocalProtocolError, Version
 from stompkit.testing import LaunchConfig, RunningBroker, launch
-from stompkit.testing._frames.log import FrameLog
+from stompkit.testing.frames.log import FrameLog
 from stompkit.testing.transcripts import (
     Closed,
     Octets,

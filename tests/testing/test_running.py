@@ -21,10 +21,10 @@ from stompkit.testing import (
     given,
     launch,
 )
-from stompkit.testing._launching.launch import launch_with
-from stompkit.testing._launching.polling import wait_until
-from stompkit.testing._launching.ports import is_listening
 from stompkit.testing.client import BrokerSaidError, ClientFailureError, NothingReceivedError
+from stompkit.testing.launching.launch import launch_with
+from stompkit.testing.launching.polling import wait_until
+from stompkit.testing.launching.ports import is_listening
 from tests.effort import in_matrix
 from tests.testing.launching import (
     ANSWERING,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompkit.frames import COMMANDS, VERSIONS, Frame
-from stompkit.testing._frames.log import FrameLog
+from stompkit.testing.frames.log import FrameLog
 from stompkit.testing.strategies import bodies, frames
 from stompkit.testing.transcripts import (
     Closed,

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from stompkit.testing import BrokerError, BrokerMissingError, LaunchConfig, launch
-from stompkit.testing._launching.brokers import kind_of, launcher_for
-from stompkit.testing._launching.brokers._releases import choose
-from stompkit.testing._launching.fetched import Fetched, cache_folder, fetched, is_of_version
+from stompkit.testing.launching.brokers import kind_of, launcher_for
+from stompkit.testing.launching.brokers.releases import choose
+from stompkit.testing.launching.fetched import Fetched, cache_folder, fetched, is_of_version
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from itertools import count
 from typing import IO, Any, cast
 
 # A broker, or the process from which brokers are forked.
-if {"twisted", "stompkit.testing._launching.forkserver"}.intersection(sys.orig_argv):
+if {"twisted", "stompkit.testing.launching.processes.forkserver"}.intersection(sys.orig_argv):
     from twisted.internet.interfaces import IReactorTime
 
     from stompkit.server.domain.messages import Message

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import DatabaseError
 
 from stompkit.testing import RunningBroker
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.effort import effort
 from tests.integration.replication.processes import Running, replicating
 from tests.integration.replication.workload import Contents, Workload, contents

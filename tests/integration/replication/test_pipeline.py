@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import create_engine
 
 from stompkit.testing import RunningBroker
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.effort import effort
 from tests.integration.replication.chain import Chain, check, started, tables_of, url_of
 from tests.integration.replication.conftest import Open

@@ -43,7 +43,7 @@ from typing import IO, Any, Final
 
 from stompkit.frames import Frame
 from stompkit.testing import RunningBroker
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 
 __all__ = ["DEADLINE_S", "BuildMissing", "Instance", "SpringClient", "SpringProcess", "build"]
 

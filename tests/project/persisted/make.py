@@ -18,8 +18,8 @@ from pathlib import Path
 
 from stompkit.replication.sources.offsets import Checkpoint, FileOffsets
 from stompkit.spool import Record, SpoolWriter
-from stompkit.testing._launching.polling import wait_until
 from stompkit.testing.client import StompClient
+from stompkit.testing.launching.polling import wait_until
 
 __all__ = ["CHECKPOINT", "RECORDS", "serving", "stompkit"]
 

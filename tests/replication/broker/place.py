@@ -14,7 +14,7 @@ from stompkit.replication.consumer import Consumer
 from stompkit.replication.model.events import Changeset, RowChange, Source, make_changeset
 from stompkit.replication.sinks.forwarders.stomp import StompSub, stomp_sub
 from stompkit.testing import RunningBroker
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.replication.brokers import Address, broker_url, connect
 
 __all__ = ["LONG_S", "Dead", "Place", "Running", "changeset", "until", "write", "writes"]

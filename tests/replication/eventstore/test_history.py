@@ -8,7 +8,7 @@ import pytest
 
 from stompkit.replication.eventstore import EventStore
 from stompkit.replication.model.events import Changeset, RowChange, Source, make_changeset
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.replication.eventstore.conftest import STORE_KINDS, MakeStore
 
 

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Engine
 
 from stompkit.replication.eventstore import PrepareCommit, forget_session, session_id
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.replication.eventstore.conftest import MakePrepareCommit
 
 

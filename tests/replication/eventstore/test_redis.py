@@ -18,7 +18,7 @@ from redis.exceptions import ConnectionError, TimeoutError
 
 from stompkit.replication.eventstore import RedisEventStore, RedisPrepareCommit
 from stompkit.replication.model.events import Changeset, Source, make_changeset
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.servers import RedisServer
 
 TTL_S = 1000

@@ -13,7 +13,7 @@ import pytest
 
 from stompkit.replication.eventstore import EventStore
 from stompkit.replication.model.values import InvalidValueError
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.replication.eventstore.conftest import STORE_KINDS, MakeStore
 
 DAY_S = 86400

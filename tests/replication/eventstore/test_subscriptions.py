@@ -27,7 +27,7 @@ from stompkit.replication.eventstore import (
 )
 from stompkit.replication.model.events import Changeset, RowChange, Source, make_changeset
 from stompkit.replication.model.signals import CHANGESET, emit, signal
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.replication.eventstore.conftest import MakePrepareCommit, MakeStore
 from tests.replication.eventstore.shop import Base, Item, Order
 from tests.servers import RedisServer

@@ -15,7 +15,7 @@ from stompkit.replication.model.signals import CHANGESET
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.signals import SignalSink, SignalsStoppedError
 from stompkit.replication.sources.publication import Publication
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 
 LONG_S = 30.0
 

@@ -19,7 +19,7 @@ from stompkit.replication.jobs import Job, JobError, JobSettings, masked
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sources.outbox import Outbox
 from stompkit.testing import LaunchConfig, RunningBroker, launch
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.ports import free_ports
 from tests.replication.brokers import broker_url
 

@@ -21,7 +21,7 @@ from stompkit.replication.model.tables import Tables
 from stompkit.replication.model.values import row_from_json
 from stompkit.replication.sinks import ApplyError, Refused, Sink, SinkMisconfiguredError
 from stompkit.replication.sinks.cache import RedisCacheReplicator, RedisSink, cache_key
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.replication.sinks.rows_model import Database, Delivery, databases, deliver, deliveries
 from tests.servers import RedisServer
 

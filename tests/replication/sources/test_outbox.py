@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from stompkit.replication.model.events import Changeset, RowChange
 from stompkit.replication.sources.outbox import Outbox
 from stompkit.replication.sources.relay import OutboxError, OutboxRelay
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.replication.sources.conftest import only
 from tests.replication.sources.heard import Heard, shown
 from tests.replication.sources.models import Tag

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from stompkit.replication.model.events import Changeset, EventError, decode
 from stompkit.replication.sources.outbox import Outbox
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.replication.sources.heard import contents, replay
 from tests.replication.sources.models import Tag
 

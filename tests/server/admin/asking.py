@@ -7,7 +7,7 @@ import json
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 
 __all__ = ["Answer", "Asker"]
 

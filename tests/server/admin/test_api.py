@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from stompkit.testing import RunningBroker
-from stompkit.testing._launching.polling import wait_until
 from stompkit.testing.client import BrokerSaidError, StompClient
+from stompkit.testing.launching.polling import wait_until
 from tests.server.admin.asking import DEADLINE_S, Asker
 
 Connect = Callable[..., StompClient]

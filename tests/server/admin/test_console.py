@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.browser import Chromium
 from tests.server.admin.asking import DEADLINE_S
 from tests.server.admin.consoles import VIEWS, Console, Operated, operated

@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from stompkit.server.beanstalk import BeanstalkFactory
 from stompkit.server.settings.beanstalk import BeanstalkSettings
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.memory import MemoryBroker
 from stompkit.testing.memory._transport import HalfCloseableTransport
 from tests.ports import free_ports

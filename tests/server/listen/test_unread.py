@@ -21,7 +21,7 @@ from twisted.internet.testing import StringTransport
 from stompkit._common import MOST_GRACE_S, PeerDeadline, can_write, has_unread
 from stompkit.server import BrokerConfig, BrokerFactory
 from stompkit.server.listen.proxied import HEADER_TIMEOUT_S, HeaderFactory
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.memory import MemoryBroker
 from tests.server.beanstalk.peers import Front
 from tests.server.brokers import publish_all, refusal, take_one

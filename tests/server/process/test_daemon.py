@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.server.processes import DEADLINE_S, LOOPBACK, TWISTD
 
 DAEMON = [word for word in TWISTD if word != "--nodaemon"]

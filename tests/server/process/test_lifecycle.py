@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.server.processes import (
     DEADLINE_S,
     LOOPBACK,

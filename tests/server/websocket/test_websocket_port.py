@@ -13,7 +13,7 @@ from twisted.python.usage import UsageError
 from stompkit.server.operations import Settings, SettingsError, parse_settings
 from stompkit.server.tap import Options
 from stompkit.testing import LaunchConfig, launch
-from stompkit.testing._launching.errors import BrokerError
+from stompkit.testing.launching.errors import BrokerError
 from tests.server.processes import (
     LOOPBACK,
     TWIST,

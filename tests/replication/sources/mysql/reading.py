@@ -18,7 +18,7 @@ from stompkit.replication.model.tables import Tables
 from stompkit.replication.sources.mysql import MysqlPublisher
 from stompkit.replication.sources.offsets import MemoryOffsets, Offsets
 from stompkit.replication.sources.publication import Publication
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.servers import MariaDb
 
 __all__ = ["DEADLINE_S", "Database", "Reading", "numbers", "received"]

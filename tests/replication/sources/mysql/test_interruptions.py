@@ -11,7 +11,7 @@ from stompkit.replication.model.signals import CHANGESET
 from stompkit.replication.model.tables import Tables
 from stompkit.replication.sources.mysql import OffsetLostError
 from stompkit.replication.sources.offsets import Checkpoint, MemoryOffsets
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.replication.sources.mysql.reading import DEADLINE_S, Database, Reading
 
 

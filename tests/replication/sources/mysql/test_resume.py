@@ -17,7 +17,7 @@ from stompkit.replication.model.tables import Tables
 from stompkit.replication.sources.mysql import MysqlPublisher, OffsetLostError, StreamError
 from stompkit.replication.sources.offsets import Checkpoint, FileOffsets, MemoryOffsets
 from stompkit.replication.sources.publication import Publication
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.replication.sources.mysql.reading import DEADLINE_S, Database, Reading, numbers, received
 from tests.servers import MariaDb
 

@@ -12,7 +12,7 @@ import pytest
 from stompkit.replication.model.signals import signal
 from stompkit.replication.model.tables import Tables
 from stompkit.replication.sources.mysql import mysql_pub
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.replication.sources.mysql.reading import DEADLINE_S, Database, Reading
 
 

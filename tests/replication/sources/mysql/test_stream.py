@@ -11,7 +11,7 @@ import pytest
 
 from stompkit.replication.model.tables import Tables
 from stompkit.replication.sources.mysql import MysqlPublisher, StreamError
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.replication.sources.mysql.reading import DEADLINE_S, Database, Reading, numbers
 
 # Transactions.

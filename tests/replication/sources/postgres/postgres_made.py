@@ -16,7 +16,7 @@ from stompkit.replication.model.tables import Tables
 from stompkit.replication.sources.offsets import MemoryOffsets, Offsets
 from stompkit.replication.sources.postgres import PostgresPublisher
 from stompkit.replication.sources.publication import Publication
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.servers import SqlServer
 
 __all__ = ["DEADLINE_S", "Database", "Running", "Taken", "made_publication"]

@@ -14,7 +14,7 @@ import psycopg
 
 from stompkit.replication.model.events import Changeset, decode
 from stompkit.replication.sources.offsets import FileOffsets
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.replication.sources.postgres.postgres_made import (
     DEADLINE_S,
     Database,

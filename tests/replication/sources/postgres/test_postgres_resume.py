@@ -13,7 +13,7 @@ from stompkit.replication.model.events import Changeset
 from stompkit.replication.model.tables import Tables
 from stompkit.replication.sources.offsets import Checkpoint
 from stompkit.replication.sources.postgres import OffsetLostError
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.replication.sources.postgres.postgres_made import (
     DEADLINE_S,
     Database,

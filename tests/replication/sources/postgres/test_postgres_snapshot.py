@@ -13,7 +13,7 @@ import pytest
 from stompkit.replication.model.events import Changeset, RowChange
 from stompkit.replication.model.tables import Tables
 from stompkit.replication.sources.postgres import OffsetLostError, postgres_pub
-from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.launching.polling import wait_until
 from tests.replication.sources.postgres.postgres_made import DEADLINE_S, Database, Running, Taken
 
 

@@ -1,1 +1,0 @@
-"""Internals of the blocking client."""

@@ -1,1 +1,0 @@
-"""Internals of the proxy: rules and the traffic that they change."""

@@ -1,1 +1,0 @@
-"""Recorded traffic as text: comparison and replay."""

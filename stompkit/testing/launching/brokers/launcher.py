@@ -1,0 +1,96 @@
+"""The interface of a launcher."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from stompkit.testing.launching.config import LaunchConfig
+from stompkit.testing.launching.errors import BrokerError
+
+__all__ = ["Launcher", "Prepared", "check_escapes", "inherited_environment"]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A broker that is ready to run."""
+
+    command: list[str]
+    """The command; it stays in the foreground."""
+    environment: Mapping[str, str]
+    """All environment variables of the command."""
+    announce: Path | None = None
+    """The file to which the broker writes its port; ``None``: it listens on the given port."""
+    control: Path | None = None
+    """The Unix socket by which tests control the broker; ``None``: there is none."""
+    working_directory: Path | None = None
+    """The working directory of the command; ``None``: the directory of the broker's files."""
+    is_emulated: bool = False
+    """True if another broker emulates the requested one."""
+    version: str = ""
+    """The version of the server; empty if it is not known before it runs."""
+    note: str = ""
+    """A note on the broker, written at the start of its log."""
+
+
+def check_escapes(config: LaunchConfig, name: str, pattern: str) -> None:
+    """Raise BrokerError for a login or passcode in which the broker *name* would decode escapes.
+
+    CONNECT has no escapes (1.2, "Value Encoding"), but some brokers decode them anyway. *pattern*
+    matches the text that they decode.
+    """
+    for what, text in (("login", config.login), ("passcode", config.passcode)):
+        found = re.search(pattern, text or "")
+        if found:
+            raise BrokerError(
+                f"{name} decodes escapes in CONNECT, and this {what} has {found[0]}: it would be"
+                " taken for another one"
+            )
+
+
+class Launcher(Protocol):
+    """One kind of broker."""
+
+    chooses_port: bool
+    """True if the broker, given port 0, reports the port that it chose."""
+    versions: str
+    """The ``accept-version`` that CONNECT must offer to be answered."""
+    start_timeout_s: float
+    """Default timeout in seconds until CONNECT is answered."""
+    login: str | None
+    """The user of a broker that was launched without a login; ``None``: any or none."""
+    passcode: str | None
+    """The password of that user."""
+    features: frozenset[str]
+    """The supported ones of ``persistent``, ``control``, ``admin``, ``quirks``, ``websocket``."""
+
+    def vhost(self, config: LaunchConfig) -> str:
+        """Return the default virtual host of a broker that is launched with this configuration."""
+        ...
+
+    def missing(self) -> str | None:
+        """Return which server software is missing and how to install it, or ``None``."""
+        ...
+
+    def prepare(
+        self, config: LaunchConfig, directory: Path, take_port: Callable[[], int]
+    ) -> Prepared:
+        """Write the broker's files into ``directory`` and return the command that runs it.
+
+        The same broker may have used the directory before.  ``config`` has no ``None`` except for a
+        login and passcode that are not used, and its port is the one to use; ``take_port`` returns
+        further ports, for protocols other than STOMP.  Raises BrokerError for settings that the
+        broker does not support.
+        """
+        ...
+
+
+def inherited_environment(*dropped_prefixes: str) -> dict[str, str]:
+    """Return the environment of this process, without variables that would affect the broker."""
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith(dropped_prefixes)
+    }

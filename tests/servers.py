@@ -30,7 +30,7 @@ from sqlalchemy.exc import OperationalError
 
 from stompkit.testing.launching.fetched import Fetched, fetched, how_to_fetch
 from stompkit.testing.launching.polling import wait_until
-from stompkit.testing.launching.running import GuardedProcess
+from stompkit.testing.launching.processes.process import GuardedProcess
 from stompkit.testing.plugin import settings_of
 
 __all__ = [

@@ -32,7 +32,7 @@ from stompkit.spark._java import find_java_home
 from stompkit.spark.apply import applier
 from stompkit.spool import SpoolReader
 from stompkit.testing.launching.polling import wait_until
-from stompkit.testing.launching.running import GuardedProcess
+from stompkit.testing.launching.processes.process import GuardedProcess
 from tests.spark.messages import changeset, fill, records_of
 
 _LOOPBACK: Final = "127.0.0.1"

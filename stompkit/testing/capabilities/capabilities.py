@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from stompkit.frames import VERSIONS
 from stompkit.testing.capabilities import extras as extras
 from stompkit.testing.capabilities import probes as probes
 from stompkit.testing.capabilities.control import CONTROL, can_be_launched_with
-from stompkit.testing.capabilities.ground import Access, Finding, Ground
+from stompkit.testing.capabilities.probe_context import Access, Finding, ProbeContext
 from stompkit.testing.client import ClientFailureError
-
-if TYPE_CHECKING:
-    from stompkit.testing.launching.running import RunningBroker
+from stompkit.testing.launching.description import BrokerDescription
 
 __all__ = ["Capabilities"]
 
-_PROBES: Final[dict[str, Callable[[Ground], Finding]]] = {
+_PROBES: Final[dict[str, Callable[[ProbeContext], Finding]]] = {
     **{version: partial(probes.version, number=version) for version in VERSIONS},
     "receipt": probes.receipt,
     "heart-beat": probes.heart_beat,
@@ -69,7 +67,7 @@ class Capabilities:
     - ``frames``: they are recorded; ``quirks``: the broker was launched with some.
     """
 
-    def __init__(self, broker: RunningBroker) -> None:
+    def __init__(self, broker: BrokerDescription) -> None:
         """Start with no capability probed."""
         self._broker = broker
         self._findings: dict[str, Finding] = {}
@@ -122,11 +120,11 @@ class Capabilities:
             self._findings[name] = self._probe(_PROBES[name])
         return self._findings[name]
 
-    def _probe(self, probe: Callable[[Ground], Finding]) -> Finding:
+    def _probe(self, probe: Callable[[ProbeContext], Finding]) -> Finding:
         """Run one probe."""
-        with Ground(self._access) as ground:
+        with ProbeContext(self._access) as context:
             try:
-                return probe(ground)
+                return probe(context)
             except ClientFailureError as failure:
                 finding = Finding(False, failure.reason)
         # The failure is a finding only if the broker is reachable.

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from stompkit.testing.capabilities.ground import Finding
+from stompkit.testing.capabilities.probe_context import Finding
 from stompkit.testing.launching.brokers import LAUNCHERS
+from stompkit.testing.launching.description import BrokerDescription
 from stompkit.testing.launching.errors import BrokerError
-
-if TYPE_CHECKING:
-    from stompkit.testing.launching.running import RunningBroker
 
 __all__ = ["CONTROL"]
 
@@ -20,25 +18,25 @@ __all__ = ["CONTROL"]
 _ALWAYS_PERSISTENT: Final = frozenset({"activemq", "artemis", "rabbitmq"})
 
 
-def _process(broker: RunningBroker) -> Finding:
+def _process(broker: BrokerDescription) -> Finding:
     if broker.config is None:
         return Finding(False, f"somebody else runs {broker.name}, and its process is out of reach")
     return Finding(True, f"{broker.name} was launched for these tests")
 
 
-def _pause(broker: RunningBroker) -> Finding:
+def _pause(broker: BrokerDescription) -> Finding:
     if os.name != "posix":
         return Finding(False, f"processes can't be paused on {sys.platform}")
     return _process(broker)
 
 
-def _disk_full(broker: RunningBroker) -> Finding:
+def _disk_full(broker: BrokerDescription) -> Finding:
     if sys.platform != "linux":
         return Finding(False, "only Linux can bound the files of a process that runs")
     return _process(broker)
 
 
-def _persistence(broker: RunningBroker) -> Finding:
+def _persistence(broker: BrokerDescription) -> Finding:
     config = broker.config
     if config is None:
         return _process(broker)
@@ -49,13 +47,13 @@ def _persistence(broker: RunningBroker) -> Finding:
     return Finding(False, f"{broker.name} was launched without persistent=True")
 
 
-def _control(broker: RunningBroker) -> Finding:
+def _control(broker: BrokerDescription) -> Finding:
     if broker.config is None or not broker.config.control:
         return Finding(False, f"{broker.name} was not launched with control=True (stompkit only)")
     return Finding(True, f"{broker.name} was launched with control=True")
 
 
-def _frames(broker: RunningBroker) -> Finding:
+def _frames(broker: BrokerDescription) -> Finding:
     try:
         _ = broker.frames
     except BrokerError as error:
@@ -63,7 +61,7 @@ def _frames(broker: RunningBroker) -> Finding:
     return Finding(True, f"a proxy in front of {broker.name} records them")
 
 
-def _quirks(broker: RunningBroker) -> Finding:
+def _quirks(broker: BrokerDescription) -> Finding:
     if broker.is_emulated:
         return Finding(True, f"stompkit plays {broker.name}")
     if broker.config is None or broker.config.quirks is None:
@@ -71,7 +69,7 @@ def _quirks(broker: RunningBroker) -> Finding:
     return Finding(True, f"{broker.name} was launched with the quirks {broker.config.quirks}")
 
 
-def can_be_launched_with(name: str, broker: RunningBroker) -> bool:
+def can_be_launched_with(name: str, broker: BrokerDescription) -> bool:
     """Return True if such a broker can be launched with the capability *name*."""
     if broker.config is None or name not in _FEATURES:
         return False
@@ -88,7 +86,7 @@ _FEATURES: Final = {
     "quirks": "quirks",
 }
 #: Function that returns the finding for each capability.
-CONTROL: Final[dict[str, Callable[[RunningBroker], Finding]]] = {
+CONTROL: Final[dict[str, Callable[[BrokerDescription], Finding]]] = {
     "restart": _process,
     "kill": _process,
     "pause": _pause,

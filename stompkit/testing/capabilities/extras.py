@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from stompkit.testing.capabilities.ground import Finding, Ground
+from stompkit.testing.capabilities.probe_context import Finding, ProbeContext
 from stompkit.testing.client import ClientFailureError, StompClient
 
 __all__ = [
@@ -33,36 +33,36 @@ _DELAY_MS: Final = 300
 _DELAY_MARGIN_S: Final = 5.0
 
 
-def topic(ground: Ground) -> Finding:
+def topic(context: ProbeContext) -> Finding:
     """Return whether a message to a topic is delivered to all of its subscribers."""
-    name, first, second = ground.topic(), ground.client(), ground.client()
-    ground.subscribe(first, name)
-    ground.subscribe(second, name)
-    ground.take(second, name, b"1")
+    name, first, second = context.topic(), context.client(), context.client()
+    context.subscribe(first, name)
+    context.subscribe(second, name)
+    context.take(second, name, b"1")
     # The second client has subscribed by now. The first may have missed that message.
-    ground.put(first, name, b"2")
+    context.put(first, name, b"2")
     for client in (first, second):
         message = None
         while message is None or message.body != b"2":
-            message = ground.late(client.receive)
+            message = context.late(client.receive)
             if message is None:
                 return Finding(False, "of two subscribers of a topic one did not get a message")
     return Finding(True, "a message to a topic came to both of its subscribers")
 
 
-def wildcard(ground: Ground) -> Finding:
+def wildcard(context: ProbeContext) -> Finding:
     """Return whether ``*`` matches one level of a topic's name."""
-    client, name, other = ground.client(), ground.name(), ground.topic()
-    ground.subscribe(client, ground.topic(f"{name}.*"))
-    ground.subscribe(client, other)
-    ground.put(client, ground.topic(f"{name}.a"), b"1")
+    client, name, other = context.client(), context.name(), context.topic()
+    context.subscribe(client, context.topic(f"{name}.*"))
+    context.subscribe(client, other)
+    context.put(client, context.topic(f"{name}.a"), b"1")
     # Messages of different topics may be reordered.
-    if ground.take(client, other, b"2").body != b"1" and ground.late(client.receive) is None:
+    if context.take(client, other, b"2").body != b"1" and context.late(client.receive) is None:
         return Finding(False, "a subscription of a topic NAME.* got no message to NAME.a")
     return Finding(True, "a subscription of a topic NAME.* got a message to NAME.a")
 
 
-def durable(ground: Ground) -> Finding:
+def durable(context: ProbeContext) -> Finding:
     """Return whether a topic subscription stores messages while its subscriber is disconnected."""
     for spelling, connecting, subscribing in (
         ("client-id and activemq.subscriptionName", ["client-id"], ["activemq.subscriptionName"]),
@@ -70,7 +70,7 @@ def durable(ground: Ground) -> Finding:
         ("durable:true, auto-delete:false and id", [], ["durable:true", "auto-delete:false"]),
     ):
         try:
-            if _Durable(ground, connecting, subscribing).collects():
+            if _Durable(context, connecting, subscribing).collects():
                 return Finding(True, f"a subscription by {spelling} got what came meanwhile")
         except ClientFailureError:
             continue
@@ -80,11 +80,13 @@ def durable(ground: Ground) -> Finding:
 class _Durable:
     """A subscription that may turn out to be durable."""
 
-    def __init__(self, ground: Ground, connecting: list[str], subscribing: list[str]) -> None:
+    def __init__(
+        self, context: ProbeContext, connecting: list[str], subscribing: list[str]
+    ) -> None:
         """Store headers of CONNECT and SUBSCRIBE; those without a value get a unique name."""
-        self._ground = ground
-        self._name = ground.name()
-        self._topic = ground.topic()
+        self._context = context
+        self._name = context.name()
+        self._topic = context.topic()
         self._connecting = self._headers(connecting)
         self._subscribing = self._headers(subscribing)
 
@@ -94,16 +96,16 @@ class _Durable:
 
     def collects(self) -> bool:
         """Subscribe, disconnect and reconnect; return True if a message was stored meanwhile."""
-        ground, topic = self._ground, self._topic
-        client = ground.client(headers=self._connecting)
+        context, topic = self._context, self._topic
+        client = context.client(headers=self._connecting)
         self._subscribe(client)
-        client.ack(ground.take(client, topic, b"1"))
+        client.ack(context.take(client, topic, b"1"))
         client.disconnect()
-        client = ground.client(headers=self._connecting)
+        client = context.client(headers=self._connecting)
         # It has not yet subscribed again.
-        ground.put(client, topic, b"2", persistent="true")
+        context.put(client, topic, b"2", persistent="true")
         self._subscribe(client)
-        message = ground.take(client, topic, b"3")
+        message = context.take(client, topic, b"3")
         client.ack(message)
         has_collected = message.body == b"2"
         if has_collected:
@@ -126,16 +128,16 @@ class _Durable:
         with suppress(ClientFailureError):
             client.disconnect()
         with suppress(ClientFailureError):
-            client = self._ground.client(headers=self._connecting)
+            client = self._context.client(headers=self._connecting)
             client.unsubscribe(self._name, headers=headers)
 
 
-def temporary(ground: Ground) -> Finding:
+def temporary(context: ProbeContext) -> Finding:
     """Return whether the broker has temporary reply queues that belong to a connection."""
     try:
-        how, address = "with", _replied(ground, subscribes=True)
+        how, address = "with", _replied(context, subscribes=True)
     except ClientFailureError:
-        how, address = "without", _replied(ground, subscribes=False)
+        how, address = "without", _replied(context, subscribes=False)
     if address is None:
         return Finding(False, "a reply-to:/temp-queue/NAME came as it was sent: it is nobody's own")
     return Finding(
@@ -143,17 +145,17 @@ def temporary(ground: Ground) -> Finding:
     )
 
 
-def _replied(ground: Ground, *, subscribes: bool) -> str | None:
+def _replied(context: ProbeContext, *, subscribes: bool) -> str | None:
     """Send a request, receive the reply to it and return the reply's destination.
 
     Return ``None`` if it is the name from the request, which means the same on every connection.
     """
-    client, service = ground.client(), ground.client()
-    queue, own = ground.queue(), f"/temp-queue/{ground.name()}"
+    client, service = context.client(), context.client()
+    queue, own = context.queue(), f"/temp-queue/{context.name()}"
     if subscribes:
         client.subscribe(own, receipt=False)
-    ground.put(client, queue, b"request", **{"reply-to": own})
-    ground.subscribe(service, queue)
+    context.put(client, queue, b"request", **{"reply-to": own})
+    context.subscribe(service, queue)
     address = service.receive().headers.get("reply-to")
     if address is None or address == own:
         return None
@@ -162,66 +164,66 @@ def _replied(ground: Ground, *, subscribes: bool) -> str | None:
     return address
 
 
-def selector(ground: Ground) -> Finding:
+def selector(context: ProbeContext) -> Finding:
     """Return whether a subscription receives only the messages that its selector matches."""
-    client, queue = ground.client(), ground.queue()
-    ground.subscribe(client, queue, selector="colour = 'red'")
-    ground.put(client, queue, b"blue", colour="blue")
-    ground.put(client, queue, b"red", colour="red")
+    client, queue = context.client(), context.queue()
+    context.subscribe(client, queue, selector="colour = 'red'")
+    context.put(client, queue, b"blue", colour="blue")
+    context.put(client, queue, b"red", colour="red")
     if client.receive().body == b"blue":
         return Finding(False, "a subscription got a message that its selector rules out")
     client.close()
-    ground.rest_of(queue)
+    context.rest_of(queue)
     return Finding(True, "a subscription got only the message that its selector takes")
 
 
-def browser(ground: Ground) -> Finding:
+def browser(context: ProbeContext) -> Finding:
     """Return whether a queue can be browsed without consuming its messages."""
-    client, queue = ground.client(), ground.queue()
-    ground.put(client, queue, b"1")
-    ground.subscribe(client, queue, browser="true")
+    client, queue = context.client(), context.queue()
+    context.put(client, queue, b"1")
+    context.subscribe(client, queue, browser="true")
     while client.receive().body != b"1":
         pass
     client.close()
-    if ground.rest_of(queue):
+    if context.rest_of(queue):
         return Finding(True, "a subscription with browser:true left the message in its queue")
     return Finding(False, "a subscription with browser:true took the message from its queue")
 
 
-def expiry(ground: Ground) -> Finding:
+def expiry(context: ProbeContext) -> Finding:
     """Return whether an expired message is not delivered."""
     # One second after the epoch; one millisecond after it was sent.
     for header, value in (("expires", "1000"), ("expiration", "1")):
         for pause_s in _EXPIRY_S:
-            client, queue = ground.client(), ground.queue()
-            ground.put(client, queue, b"1", **{header: value})
+            client, queue = context.client(), context.queue()
+            context.put(client, queue, b"1", **{header: value})
             time.sleep(pause_s)
-            if not ground.rest_of(queue, client=client):
+            if not context.rest_of(queue, client=client):
                 return Finding(True, f"a message with the header {header} was gone after its time")
     return Finding(False, "a message came after its time, be it given by expires or by expiration")
 
 
-def delay(ground: Ground) -> Finding:
+def delay(context: ProbeContext) -> Finding:
     """Return whether the delivery of a message can be delayed."""
-    client, queue = ground.client(), ground.queue()
-    ground.subscribe(client, queue)
-    ground.put(client, queue, b"1", AMQ_SCHEDULED_DELAY=str(_DELAY_MS))
-    if ground.take(client, queue, b"2").body == b"1":
+    client, queue = context.client(), context.queue()
+    context.subscribe(client, queue)
+    context.put(client, queue, b"1", AMQ_SCHEDULED_DELAY=str(_DELAY_MS))
+    if context.take(client, queue, b"2").body == b"1":
         return Finding(False, "a message with AMQ_SCHEDULED_DELAY came at once")
     client.receive(_DELAY_MS / 1000 + _DELAY_MARGIN_S)
     return Finding(True, "a message with AMQ_SCHEDULED_DELAY came later than one sent after it")
 
 
-def priority(ground: Ground) -> Finding:
+def priority(context: ProbeContext) -> Finding:
     """Return whether a message with a higher priority is delivered first."""
     for spelling, arguments in (
         ("priority", {}),
         ("priority and, of its queue, x-max-priority", {"x-max-priority": "9"}),
     ):
-        client, queue = ground.client(), ground.queue()
-        ground.put(client, queue, b"low", priority="1", **arguments)
-        ground.put(client, queue, b"high", priority="9", **arguments)
-        ground.subscribe(client, queue, **arguments)
+        client, queue = context.client(), context.queue()
+        context.put(client, queue, b"low", priority="1", **arguments)
+        context.put(client, queue, b"high", priority="9", **arguments)
+        context.subscribe(client, queue, **arguments)
         if client.receive().body == b"high":
             return Finding(True, f"the later of two messages came first by {spelling}")
     return Finding(False, "two messages came in the order in which they were sent")

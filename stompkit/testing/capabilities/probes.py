@@ -9,7 +9,7 @@ not as a missing event: waiting for that would cost time.
 from __future__ import annotations
 
 from stompkit.frames import Frame
-from stompkit.testing.capabilities.ground import GRACE_S, RETURN_S, Finding, Ground
+from stompkit.testing.capabilities.probe_context import GRACE_S, RETURN_S, Finding, ProbeContext
 from stompkit.testing.client import StompClient
 
 __all__ = [
@@ -27,18 +27,18 @@ __all__ = [
 ]
 
 
-def version(ground: Ground, number: str) -> Finding:
+def version(context: ProbeContext, number: str) -> Finding:
     """Return whether CONNECT that offers only this version is answered with it."""
-    server = ground.connect(number).connected.get("server", "the broker")
+    server = context.connect(number).connected.get("server", "the broker")
     return Finding(True, f"{server} answered CONNECT with accept-version:{number} by that version")
 
 
-def receipt(ground: Ground) -> Finding:
+def receipt(context: ProbeContext) -> Finding:
     """Return whether SUBSCRIBE gets its RECEIPT; a message shows that SUBSCRIBE was processed."""
-    client, queue = ground.client(), ground.queue()
-    ground.subscribe(client, queue, receipt="asked")
-    ground.take(client, queue, b"1")
-    frame = ground.late(client.next_frame)
+    client, queue = context.client(), context.queue()
+    context.subscribe(client, queue, receipt="asked")
+    context.take(client, queue, b"1")
+    frame = context.late(client.next_frame)
     if frame is None:
         return Finding(False, "SUBSCRIBE with a receipt did what it should, but got no RECEIPT")
     if frame.command == "RECEIPT" and frame.headers.get("receipt-id") == "asked":
@@ -49,9 +49,9 @@ def receipt(ground: Ground) -> Finding:
 # Acknowledgements.
 
 
-def ack(ground: Ground) -> Finding:
+def ack(context: ProbeContext) -> Finding:
     """Return whether an unacknowledged message is redelivered after its connection is lost."""
-    if _redelivered(ground) is None:
+    if _redelivered(context) is None:
         return Finding(
             False,
             "a message of a client subscription that was not acknowledged did not come again"
@@ -64,9 +64,9 @@ def ack(ground: Ground) -> Finding:
     )
 
 
-def redelivered(ground: Ground) -> Finding:
+def redelivered(context: ProbeContext) -> Finding:
     """Return whether a redelivered message has the header ``redelivered:true``."""
-    message = _redelivered(ground)
+    message = _redelivered(context)
     if message is None:
         return Finding(False, "no message is delivered again after its connection was lost")
     said = message.headers.get("redelivered")
@@ -77,25 +77,25 @@ def redelivered(ground: Ground) -> Finding:
     return Finding(False, f"a message that came again had the header redelivered:{said}")
 
 
-def _redelivered(ground: Ground) -> Frame | None:
+def _redelivered(context: ProbeContext) -> Frame | None:
     """Return the message that is redelivered after its connection is lost without an ACK."""
-    client, queue = ground.client(), ground.queue()
-    ground.subscribe(client, queue, "client")
-    ground.take(client, queue, b"1")
+    client, queue = context.client(), context.queue()
+    context.subscribe(client, queue, "client")
+    context.take(client, queue, b"1")
     client.close()
     # A broker may requeue the message only after the first check, and not deliver it to earlier
     # subscribers.
     for _ in range(2):
-        rest = ground.rest_of(queue, awaited=b"1")
+        rest = context.rest_of(queue, awaited=b"1")
         for message in rest:
             if message.body == b"1":
                 return message
     return None
 
 
-def client_individual(ground: Ground) -> Finding:
+def client_individual(context: ProbeContext) -> Finding:
     """Return whether ACK of the second of two messages leaves the first unacknowledged."""
-    _, bodies = _left_behind(ground, "client-individual", number=2, acknowledged=2, awaited=b"1")
+    _, bodies = _left_behind(context, "client-individual", number=2, acknowledged=2, awaited=b"1")
     if bodies == [b"1"]:
         return Finding(True, "of two messages only the one that was acknowledged did not come back")
     if not bodies:
@@ -103,9 +103,9 @@ def client_individual(ground: Ground) -> Finding:
     return Finding(False, f"of messages 1 and 2 with 2 acknowledged came back {_listed(bodies)}")
 
 
-def cumulative_ack(ground: Ground) -> Finding:
+def cumulative_ack(context: ProbeContext) -> Finding:
     """Return whether ACK of the second of three messages acknowledges the first, too."""
-    number, bodies = _left_behind(ground, "client", number=3, acknowledged=2, awaited=b"3")
+    number, bodies = _left_behind(context, "client", number=3, acknowledged=2, awaited=b"3")
     if number < 3:
         return Finding(False, f"only {number} of three messages came without an acknowledgement")
     if bodies == [b"3"]:
@@ -116,86 +116,86 @@ def cumulative_ack(ground: Ground) -> Finding:
 
 
 def _left_behind(
-    ground: Ground, mode: str, *, number: int, acknowledged: int, awaited: bytes
+    context: ProbeContext, mode: str, *, number: int, acknowledged: int, awaited: bytes
 ) -> tuple[int, list[bytes]]:
     """Return how many of ``number`` messages came, and which are redelivered after one ACK."""
-    client, queue = ground.client(), ground.queue()
-    ground.subscribe(client, queue, mode)
-    messages = [ground.take(client, queue, b"1")]
+    client, queue = context.client(), context.queue()
+    context.subscribe(client, queue, mode)
+    messages = [context.take(client, queue, b"1")]
     for n in range(2, number + 1):
-        ground.put(client, queue, b"%d" % n)
-        message = ground.late(client.receive)
+        context.put(client, queue, b"%d" % n)
+        message = context.late(client.receive)
         if message is None:
             return len(messages), []
         messages.append(message)
     client.ack(messages[acknowledged - 1])
     client.close()
-    return number, [message.body for message in ground.rest_of(queue, awaited)]
+    return number, [message.body for message in context.rest_of(queue, awaited)]
 
 
-def nack(ground: Ground) -> Finding:
+def nack(context: ProbeContext) -> Finding:
     """Return whether NACK gets a RECEIPT and no ERROR."""
-    _refuse(ground)
+    _refuse(context)
     return Finding(True, "NACK was answered with its RECEIPT")
 
 
-def nack_requeue(ground: Ground) -> Finding:
+def nack_requeue(context: ProbeContext) -> Finding:
     """Return whether a message is redelivered after NACK."""
-    client, queue = _refuse(ground)
-    again = [message for message in ground.rest_of(queue, b"1", client) if message.body == b"1"]
+    client, queue = _refuse(context)
+    again = [message for message in context.rest_of(queue, b"1", client) if message.body == b"1"]
     if not again:
         return Finding(False, f"after NACK the message did not come again in {RETURN_S:g} s")
     return Finding(True, "after NACK the message came again")
 
 
-def _refuse(ground: Ground) -> tuple[StompClient, str]:
+def _refuse(context: ProbeContext) -> tuple[StompClient, str]:
     """Answer a message with NACK; return the client and the queue."""
-    client, queue = ground.client(), ground.queue()
-    ground.subscribe(client, queue, "client")
-    client.nack(ground.take(client, queue, b"1"))
+    client, queue = context.client(), context.queue()
+    context.subscribe(client, queue, "client")
+    client.nack(context.take(client, queue, b"1"))
     return client, queue
 
 
 # Transactions.
 
 
-def transactions(ground: Ground) -> Finding:
+def transactions(context: ProbeContext) -> Finding:
     """Return whether a message in a transaction waits for COMMIT and is discarded by ABORT."""
-    client, queue = ground.client(), ground.queue()
-    ground.subscribe(client, queue)
+    client, queue = context.client(), context.queue()
+    context.subscribe(client, queue)
     client.begin("t")
-    ground.put(client, queue, b"1", transaction="t")
-    if ground.take(client, queue, b"2").body == b"1":
+    context.put(client, queue, b"1", transaction="t")
+    if context.take(client, queue, b"2").body == b"1":
         return Finding(False, "a message that was sent in a transaction came before COMMIT")
     client.commit("t")
     if client.receive().body != b"1":
         return Finding(False, "a message that was sent in a transaction did not come after COMMIT")
     client.begin("u")
-    ground.put(client, queue, b"3", transaction="u")
+    context.put(client, queue, b"3", transaction="u")
     client.abort("u")
-    if ground.take(client, queue, b"4").body == b"3":
+    if context.take(client, queue, b"4").body == b"3":
         return Finding(False, "a message that was sent in a transaction came after ABORT")
     return Finding(True, "messages that were sent in transactions came after COMMIT, not ABORT")
 
 
-def ack_in_transaction(ground: Ground) -> Finding:
+def ack_in_transaction(context: ProbeContext) -> Finding:
     """Return whether ACK in a transaction takes effect with COMMIT, and not with ABORT."""
-    client, committed, aborted = ground.client(), ground.queue(), ground.queue()
+    client, committed, aborted = context.client(), context.queue(), context.queue()
     for queue, transaction, end in (
         (committed, "t", client.commit),
         (aborted, "u", client.abort),
     ):
         # One at a time: on RabbitMQ an ACK covers all earlier messages of a connection.
-        ground.subscribe(client, queue, "client")
-        message = ground.take(client, queue, b"1")
+        context.subscribe(client, queue, "client")
+        message = context.take(client, queue, b"1")
         client.begin(transaction)
         client.ack(message, transaction=transaction)
         end(transaction)
     client.close()
     # Check this one first: once its message has come back, the other would have, too.
-    if not ground.rest_of(aborted, awaited=b"1"):
+    if not context.rest_of(aborted, awaited=b"1"):
         return Finding(False, "ACK counted although its transaction was aborted")
-    if ground.rest_of(committed):
+    if context.rest_of(committed):
         return Finding(False, "ACK did not count although its transaction was committed")
     return Finding(True, "ACK counted when its transaction was committed, not when aborted")
 
@@ -203,9 +203,9 @@ def ack_in_transaction(ground: Ground) -> Finding:
 # The connection.
 
 
-def heart_beat(ground: Ground) -> Finding:
+def heart_beat(context: ProbeContext) -> Finding:
     """Return whether the broker sends the negotiated heart-beats."""
-    client = ground.client(heart_beat="0,200")
+    client = context.client(heart_beat="0,200")
     answer = client.connected.get("heart-beat", "")
     milliseconds = answer.partition(",")[0]
     if not milliseconds.isdigit() or not int(milliseconds):

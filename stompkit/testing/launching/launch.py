@@ -14,7 +14,8 @@ from stompkit.testing.launching.brokers import (
 )
 from stompkit.testing.launching.config import LaunchConfig
 from stompkit.testing.launching.errors import BrokerError, BrokerMissingError, BrokerStartError
-from stompkit.testing.launching.installation import Installation, check_port, port_was_taken
+from stompkit.testing.launching.failures import check_port, port_was_taken
+from stompkit.testing.launching.installation import Installation
 from stompkit.testing.launching.ports import IPV4_LOOPBACK, loopback
 from stompkit.testing.launching.running import RunningBroker
 

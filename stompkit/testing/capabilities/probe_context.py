@@ -13,7 +13,7 @@ from stompkit.frames import Frame
 from stompkit.testing.client import NothingReceivedError, RefusedError, StompClient
 from stompkit.testing.launching.errors import BrokerError
 
-__all__ = ["GRACE_S", "RETURN_S", "Access", "Finding", "Ground"]
+__all__ = ["GRACE_S", "RETURN_S", "Access", "Finding", "ProbeContext"]
 
 #: Timeout in seconds for operations that every broker supports: it may be busy.
 _ANSWER_S: Final = 5.0
@@ -111,7 +111,7 @@ class Access:
         )
 
 
-class Ground:
+class ProbeContext:
     """The context of one probe: its connections and destinations; closes the connections on exit.
 
     SUBSCRIBE and SEND are sent without a receipt, since not all brokers support receipts. A

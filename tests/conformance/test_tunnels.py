@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -170,6 +172,32 @@ def test_a_path_without_websockets_is_told() -> None:
     ):
         address = broker.admin_url.replace("http:", "ws:") + "/nothing"
         Tunnel(*Place.all_of(address))
+
+
+def test_a_port_of_plain_stomp_is_named(secured: Secured) -> None:
+    place = Place("127.0.0.1", secured.ports["stomps"], "ws")
+    with pytest.raises(BrokerError, match=r"^ws://.*: it .* WebSockets? "):
+        Tunnel(place, timeout_s=LONG_S)
+
+
+def test_any_path_is_asked_for(secured: Secured) -> None:
+    with pytest.raises(BrokerError, match=r"HTTP/1\.1 404"):
+        Tunnel(Place("127.0.0.1", secured.ports["ws"], "ws", "/nö such path"), timeout_s=LONG_S)
+
+
+def test_a_missing_package_is_named(tmp_path: Path) -> None:
+    program = "import sys; sys.modules['wsproto'] = None\nimport runpy\n"
+    program += "runpy.run_module('stompkit.conformance', run_name='__main__')"
+    run = subprocess.run(
+        [sys.executable, "-c", program, "--mq", "ws://127.0.0.1:1/"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 3
+    assert "wsproto" in run.stderr
+    assert run.stderr.endswith("get it by: pip install 'stompkit[websocket]'\n")
 
 
 @pytest.mark.parametrize("scheme", [in_matrix("stomps"), in_matrix("ws"), "wss"])

@@ -18,8 +18,8 @@ from typing import Final, get_args
 from stompkit.conformance.case import Case
 from stompkit.conformance.clients.cases import all_cases as cases_about_clients
 from stompkit.conformance.requirements import Level, Requirement, catalogue
-from stompkit.conformance.runner import Selection
-from stompkit.conformance.runner import all_cases as cases_about_servers
+from stompkit.conformance.run.runner import Selection
+from stompkit.conformance.run.runner import all_cases as cases_about_servers
 from stompkit.frames import VERSIONS
 
 __all__ = ["main"]

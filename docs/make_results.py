@@ -23,11 +23,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from stompkit.conformance._html_matrix import to_matrix
-from stompkit.conformance._merge import read
-from stompkit.conformance._values import expectations_of
-from stompkit.conformance.expectations import Deviation, Expectations, compare, load
 from stompkit.conformance.report import Report
+from stompkit.conformance.report.expectations import Deviation, Expectations, compare, load
+from stompkit.conformance.report.html_matrix import to_matrix
+from stompkit.conformance.report.merge import read
+from stompkit.conformance.run.values import expectations_of
 from stompkit.conformance.verdict import CaseResult, Verdict, WireEvent
 from stompkit.testing.launching.brokers.morbidq import PYTHON_VARIABLE, morbidq_python
 

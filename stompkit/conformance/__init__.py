@@ -3,7 +3,7 @@
 ``python -m stompkit.conformance --mq HOST:PORT`` runs it.  The names here are for cases.
 """
 
-from stompkit._common.moved import renamed
+from stompkit._common.moved import moved, renamed
 from stompkit.conformance.case import case, trial
 from stompkit.conformance.peer import Peer, frame_octets, raw_value
 from stompkit.conformance.target import Target
@@ -27,4 +27,11 @@ renamed(
     __name__,
     Failed="FailedError",
     Unsupported="UnsupportedError",
+)
+moved(
+    __name__,
+    {
+        "expectations": "stompkit.conformance.report.expectations",
+        "runner": "stompkit.conformance.run.runner",
+    },
 )

@@ -14,17 +14,6 @@ from typing import NoReturn
 
 from stompkit._common.spelling import closest
 from stompkit._common.style import Style
-from stompkit.conformance import expectations as known
-from stompkit.conformance._badge import to_badge
-from stompkit.conformance._baseline import update_file
-from stompkit.conformance._html import to_html
-from stompkit.conformance._junit import to_junit
-from stompkit.conformance._markdown import to_markdown
-from stompkit.conformance._merge import merge
-from stompkit.conformance._options import parser
-from stompkit.conformance._progress import Progress
-from stompkit.conformance._summary import header_lines, summary_lines
-from stompkit.conformance._writing import write_reports
 from stompkit.conformance.address import Address
 from stompkit.conformance.case import Case
 from stompkit.conformance.clients.command import (
@@ -33,8 +22,19 @@ from stompkit.conformance.clients.command import (
     run_on_client,
 )
 from stompkit.conformance.control import Control, Given, Launched
-from stompkit.conformance.report import Report, TargetInfo, schema, to_json
-from stompkit.conformance.runner import Exit, HarnessError, Selection, all_cases, exit_of, run
+from stompkit.conformance.report import expectations as known
+from stompkit.conformance.report.badge import to_badge
+from stompkit.conformance.report.baseline import update_file
+from stompkit.conformance.report.html import to_html
+from stompkit.conformance.report.junit import to_junit
+from stompkit.conformance.report.markdown import to_markdown
+from stompkit.conformance.report.merge import merge
+from stompkit.conformance.report.report import Report, TargetInfo, schema, to_json
+from stompkit.conformance.report.summary import header_lines, summary_lines
+from stompkit.conformance.report.writing import write_reports
+from stompkit.conformance.run.options import parser
+from stompkit.conformance.run.progress import Progress
+from stompkit.conformance.run.runner import Exit, HarnessError, Selection, all_cases, exit_of, run
 from stompkit.conformance.target import UnreachableError, probe
 from stompkit.testing import BrokerError, LaunchConfig, Tunnel, launch
 

@@ -6,7 +6,6 @@ import time
 from types import TracebackType
 from typing import Protocol, Self
 
-from stompkit.conformance._probe import comes_alive
 from stompkit.conformance.address import Address
 from stompkit.conformance.nodes import (
     COMMAND_S,
@@ -17,6 +16,7 @@ from stompkit.conformance.nodes import (
     run_command,
 )
 from stompkit.conformance.verdict import FailedError, UnsupportedError
+from stompkit.conformance.wire.probe import comes_alive
 from stompkit.testing import BrokerError, LaunchConfig, RunningBroker
 
 __all__ = ["Control", "Given", "Launched"]

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from stompkit.conformance._octets import frame_octets
 from stompkit.conformance.robustness import Bystander, comes_back, settle
 from stompkit.conformance.shrinking import shrink_pieces
 from stompkit.conformance.target import Target, is_alive
 from stompkit.conformance.verdict import FailedError, UnsupportedError
+from stompkit.conformance.wire.octets import frame_octets
 
 __all__ = ["Transcript", "fuzz", "transcript"]
 

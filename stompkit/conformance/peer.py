@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Mapping
 from select import POLLIN
 
-from stompkit.conformance._octets import Headers, describe, frame_octets, header, raw_value
-from stompkit.conformance._recorder import Recorder
-from stompkit.conformance._stream import Stream
 from stompkit.conformance.verdict import Ending, FailedError, Outcome, UnsupportedError
+from stompkit.conformance.wire.octets import Headers, describe, frame_octets, header, raw_value
+from stompkit.conformance.wire.recorder import Recorder
+from stompkit.conformance.wire.stream import Stream
 from stompkit.frames import Frame
 
 __all__ = ["Headers", "Outcome", "Peer", "Recorder", "describe", "frame_octets", "raw_value"]

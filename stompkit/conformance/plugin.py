@@ -12,7 +12,6 @@ from typing import cast
 
 import pytest
 
-from stompkit.conformance._octets import plain
 from stompkit.conformance.address import Address
 from stompkit.conformance.case import NEWEST, Case, cases_of
 from stompkit.conformance.control import Control
@@ -25,6 +24,7 @@ from stompkit.conformance.target import (
     probe,
 )
 from stompkit.conformance.verdict import CaseResult, Ending, FailedError, UnsupportedError, Verdict
+from stompkit.conformance.wire.octets import plain
 from stompkit.frames import Version
 from stompkit.testing import RunningBroker
 

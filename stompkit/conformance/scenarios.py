@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
 
-from stompkit.conformance._octets import header
 from stompkit.conformance.peer import Peer
 from stompkit.conformance.target import Target
 from stompkit.conformance.verdict import FailedError, Outcome, UnsupportedError
+from stompkit.conformance.wire.octets import header
 from stompkit.frames import Frame, Version
 
 __all__ = [

@@ -8,7 +8,11 @@ import time
 from collections.abc import Mapping
 
 from stompkit._common.moved import renamed
-from stompkit.conformance._probe import (
+from stompkit.conformance.address import Address
+from stompkit.conformance.control import Control
+from stompkit.conformance.peer import Peer, Recorder
+from stompkit.conformance.verdict import Ending, FailedError, UnsupportedError
+from stompkit.conformance.wire.probe import (
     Capabilities,
     UnreachableError,
     comes_alive,
@@ -17,10 +21,6 @@ from stompkit.conformance._probe import (
     is_alive,
     probe,
 )
-from stompkit.conformance.address import Address
-from stompkit.conformance.control import Control
-from stompkit.conformance.peer import Peer, Recorder
-from stompkit.conformance.verdict import Ending, FailedError, UnsupportedError
 from stompkit.frames import Version
 
 __all__ = ["Capabilities", "Target", "UnreachableError", "comes_alive", "is_alive", "probe"]

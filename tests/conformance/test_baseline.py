@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stompkit.conformance._baseline import new_baseline, update
-from stompkit.conformance.expectations import Expectations, ExpectationsError, compare
 from stompkit.conformance.report import TargetInfo
-from stompkit.conformance.runner import cases_folder
+from stompkit.conformance.report.baseline import new_baseline, update
+from stompkit.conformance.report.expectations import Expectations, ExpectationsError, compare
+from stompkit.conformance.run.runner import cases_folder
 from stompkit.conformance.verdict import CaseResult, Verdict
 from stompkit.testing import RunningBroker
 from tests.conformance.broken_messages import send_needs_no_destination

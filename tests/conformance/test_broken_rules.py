@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stompkit.conformance.address import Address
-from stompkit.conformance.runner import Selection, run
+from stompkit.conformance.run.runner import Selection, run
 from stompkit.conformance.target import probe
 from stompkit.testing import RunningBroker
 from tests.conformance.proxy import behind, faults_of

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.conformance._html import to_html
-from stompkit.conformance._html_matrix import to_matrix
 from stompkit.conformance.report import Report
+from stompkit.conformance.report.html import to_html
+from stompkit.conformance.report.html_matrix import to_matrix
 from stompkit.testing import RunningBroker
 from tests.browser import Chromium
 from tests.conformance.broken_messages import send_needs_no_destination

@@ -6,7 +6,7 @@ import pytest
 
 from stompkit.conformance.case import NEWEST
 from stompkit.conformance.requirements import catalogue, statements
-from stompkit.conformance.runner import Selection, all_cases
+from stompkit.conformance.run.runner import Selection, all_cases
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,8 @@ import msgspec
 import pytest
 
 from stompkit.conformance.clients.command import client_cases
-from stompkit.conformance.expectations import check, load
 from stompkit.conformance.report import schema
+from stompkit.conformance.report.expectations import check, load
 from tests.conformance.command import BOUND_S, ROOT, environment, interruptible, read_report
 from tests.conformance.conftest import Suite
 from tests.conformance.minimal_client import Agent

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.conformance._options import parser
+from stompkit.conformance.run.options import parser
 from tests.conformance.command import BOUND_S, environment, interruptible, read_report
 from tests.conformance.conftest import Serve, Suite
 from tests.conformance.scripted import Line, receipts

@@ -14,7 +14,7 @@ from typing import ClassVar
 import pytest
 
 from stompkit.conformance.address import Address
-from stompkit.conformance.runner import Selection, run
+from stompkit.conformance.run.runner import Selection, run
 from stompkit.conformance.target import probe
 from stompkit.testing import RunningBroker
 from tests.conformance.proxy import Fault, behind, make_harmless, requests

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from stompkit.conformance.case import Case
-from stompkit.conformance.runner import Selection, all_cases
+from stompkit.conformance.run.runner import Selection, all_cases
 from tests.conformance.test_broken_rules import FAULTS
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.conformance._values import expectations_of
-from stompkit.conformance.expectations import (
+from stompkit.conformance.report.expectations import (
     Deviation,
     Expectations,
     ExpectationsError,
@@ -15,7 +14,8 @@ from stompkit.conformance.expectations import (
     compare,
     load,
 )
-from stompkit.conformance.runner import cases_folder
+from stompkit.conformance.run.runner import cases_folder
+from stompkit.conformance.run.values import expectations_of
 from stompkit.conformance.verdict import CaseResult, Ending, Verdict
 from stompkit.testing import RunningBroker
 from tests.conformance.broken_messages import no_content_length, send_needs_no_destination

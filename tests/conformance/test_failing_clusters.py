@@ -13,7 +13,7 @@ import pytest
 
 from stompkit.conformance.address import Address
 from stompkit.conformance.nodes import LaunchedNodes, Nodes
-from stompkit.conformance.runner import Selection, cases_folder, run
+from stompkit.conformance.run.runner import Selection, cases_folder, run
 from stompkit.conformance.target import probe
 from stompkit.conformance.verdict import UnsupportedError
 from stompkit.testing import LaunchConfig, RunningBroker, launch

@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stompkit.conformance._html_matrix import to_matrix
-from stompkit.conformance._markdown import to_markdown_matrix
-from stompkit.conformance._merge import read
-from stompkit.conformance.expectations import UsageError
 from stompkit.conformance.report import FORMAT, Merged, Report, to_json
+from stompkit.conformance.report.expectations import UsageError
+from stompkit.conformance.report.html_matrix import to_matrix
+from stompkit.conformance.report.markdown import to_markdown_matrix
+from stompkit.conformance.report.merge import read
 from stompkit.conformance.verdict import Verdict, WireEvent
 from tests.conformance.conftest import Suite
 from tests.conformance.reports import CLEAN, HOSTILE, Page, a_report, result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stompkit.conformance import FailedError, frame_octets, raw_value
-from stompkit.conformance._octets import describe, plain
+from stompkit.conformance.wire.octets import describe, plain
 from stompkit.frames import Frame
 
 

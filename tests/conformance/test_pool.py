@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.conformance._pool import Pool, Task
 from stompkit.conformance.address import Address
-from stompkit.conformance.runner import Selection, all_cases
+from stompkit.conformance.run.pool import Pool, Task
+from stompkit.conformance.run.runner import Selection, all_cases
 from stompkit.conformance.target import Capabilities
 from stompkit.conformance.verdict import CaseResult
 from stompkit.frames import VERSIONS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stompkit.conformance._recorder import Recorder
+from stompkit.conformance.wire.recorder import Recorder
 
 
 def test_log_of_a_long_case_keeps_its_beginning_and_its_end() -> None:

@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
-from stompkit.conformance._html import to_html
-from stompkit.conformance._junit import to_junit
 from stompkit.conformance.report import Report, check_writable, to_json, write
+from stompkit.conformance.report.html import to_html
+from stompkit.conformance.report.junit import to_junit
 from stompkit.conformance.verdict import CaseResult, Verdict, WireEvent
 from tests.conformance.reports import CLEAN, HOSTILE, Page, a_report, result
 

@@ -17,7 +17,7 @@ import pytest
 
 from stompkit.conformance.address import Address
 from stompkit.conformance.control import Launched
-from stompkit.conformance.runner import Selection, run
+from stompkit.conformance.run.runner import Selection, run
 from stompkit.conformance.target import probe
 from stompkit.testing import LaunchConfig, launch
 from tests.conformance.command import read_report

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 import pytest
 
 from stompkit.conformance.address import Address
-from stompkit.conformance.runner import Selection, run
+from stompkit.conformance.run.runner import Selection, run
 from stompkit.conformance.target import probe
 from stompkit.conformance.verdict import Verdict
 from tests.conformance.second_server import DEVIATIONS, LIBERTIES, listening

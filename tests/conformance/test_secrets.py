@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.conformance._recorder import Recorder
+from stompkit.conformance.wire.recorder import Recorder
 from tests.conformance.conftest import Serve, Suite
 from tests.conformance.scripted import Line, connected_frame, frame, receipts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stompkit.conformance.case import Case, case, cases_of
-from stompkit.conformance.runner import Selection
+from stompkit.conformance.run.runner import Selection
 from tests.conformance.conftest import Suite
 
 

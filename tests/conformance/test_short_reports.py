@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.conformance._badge import to_badge
-from stompkit.conformance._markdown import to_markdown
 from stompkit.conformance.report import Report
+from stompkit.conformance.report.badge import to_badge
+from stompkit.conformance.report.markdown import to_markdown
 from stompkit.conformance.verdict import Verdict
 from stompkit.testing import RunningBroker
 from tests.conformance.broken_messages import send_needs_no_destination

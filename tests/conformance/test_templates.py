@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.conformance.runner import cases_folder
+from stompkit.conformance.run.runner import cases_folder
 from stompkit.testing import LaunchConfig, launch
 from tests.conformance.command import read_report
 from tests.conformance.conftest import Suite

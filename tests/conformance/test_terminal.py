@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from stompkit._common.style import Style
-from stompkit.conformance._progress import Progress
-from stompkit.conformance._summary import summary_lines
 from stompkit.conformance.case import Case
+from stompkit.conformance.report.summary import summary_lines
+from stompkit.conformance.run.progress import Progress
 from stompkit.conformance.verdict import Verdict
 from stompkit.testing import RunningBroker
 from tests.conformance.broken_sessions import OpenAfterError, error_says_nothing

@@ -142,7 +142,7 @@ def test_more_connections_than_select_can_watch(target: Dial) -> None:
 
 
 def test_endless_frames_are_given_up(target: Dial, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stompkit.conformance._stream._MOST_FRAMES", 1_000)
+    monkeypatch.setattr("stompkit.conformance.wire.stream._MOST_FRAMES", 1_000)
 
     def never_stops(line: Line) -> None:
         connected(line)
@@ -156,7 +156,7 @@ def test_endless_frames_are_given_up(target: Dial, monkeypatch: pytest.MonkeyPat
 
 
 def test_endless_octets_are_given_up(target: Dial, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stompkit.conformance._stream._MOST_BYTES", 1_000_000)
+    monkeypatch.setattr("stompkit.conformance.wire.stream._MOST_BYTES", 1_000_000)
 
     def never_stops(line: Line) -> None:
         connected(line)

@@ -30,7 +30,7 @@ from stompkit.conformance.crossing import Story
 from stompkit.conformance.nodes import Nodes
 from stompkit.conformance.peer import Recorder
 from stompkit.conformance.plugin import judge
-from stompkit.conformance.runner import cases_folder
+from stompkit.conformance.run.runner import cases_folder
 from stompkit.conformance.target import Capabilities, Target
 from stompkit.conformance.verdict import CaseResult, FailedError, UnsupportedError
 from stompkit.frames import VERSIONS, Version

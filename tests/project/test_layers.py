@@ -59,6 +59,7 @@ ON_TWISTED = (*EXCEPTIONS, "testing/twisted.py")
 ONLY_WHERE_GIVEN = {"testing/_settings.py": "stompkit.testing.server.quirks"}
 #: Public modules of layers whose folders have names without an underscore.
 FACES = {
+    "conformance": {"stompkit.conformance", "stompkit.conformance.__main__"},
     "server": {
         "stompkit.server",
         "stompkit.server.inspection",
@@ -179,7 +180,7 @@ def _imported(module: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "folder", ["server", "replication", "kombu", "testing", "_commands", "_common"]
+    "folder", ["server", "replication", "kombu", "testing", "conformance", "_commands", "_common"]
 )
 def test_no_folder_has_too_many_modules(folder: str) -> None:
     folders = {path.parent for path in (PACKAGE / folder).rglob("*.py")}

@@ -15,8 +15,6 @@ from pathlib import Path
 from textwrap import wrap
 
 import stompkit
-from stompkit.conformance._progress import Progress
-from stompkit.conformance._session import INTERRUPTED
 from stompkit.conformance.case import Case
 from stompkit.conformance.clients.case import ClientCase
 from stompkit.conformance.clients.cases import all_cases
@@ -25,8 +23,10 @@ from stompkit.conformance.clients.node import Node
 from stompkit.conformance.clients.program import Process
 from stompkit.conformance.clients.serving import Service
 from stompkit.conformance.clients.trials import Trials
-from stompkit.conformance.expectations import UsageError
-from stompkit.conformance.report import Report, TargetInfo
+from stompkit.conformance.report.expectations import UsageError
+from stompkit.conformance.report.report import Report, TargetInfo
+from stompkit.conformance.run.progress import Progress
+from stompkit.conformance.run.session import INTERRUPTED
 from stompkit.conformance.target import UnreachableError
 from stompkit.conformance.verdict import CaseResult
 

@@ -6,13 +6,13 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from stompkit.conformance._octets import plain
 from stompkit.conformance.clients.case import ClientCase
 from stompkit.conformance.clients.client import Client, Patience
 from stompkit.conformance.clients.node import Node
 from stompkit.conformance.clients.program import CANNOT, Program
 from stompkit.conformance.peer import Recorder
 from stompkit.conformance.verdict import CaseResult, UnsupportedError, Verdict
+from stompkit.conformance.wire.octets import plain
 
 __all__ = ["Run", "open_nodes"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 
-from stompkit.conformance.expectations import UsageError
-from stompkit.conformance.report import write
+from stompkit.conformance.report.expectations import UsageError
+from stompkit.conformance.report.report import write
 
 __all__ = ["write_reports"]
 

@@ -9,12 +9,12 @@ from typing import Final
 import msgspec
 
 from stompkit._common.arguments import Parser
-from stompkit.conformance._html_matrix import to_matrix
-from stompkit.conformance._markdown import to_markdown_matrix
-from stompkit.conformance._values import report_file
-from stompkit.conformance._writing import write_reports
-from stompkit.conformance.expectations import UsageError
-from stompkit.conformance.report import FORMAT, Merged, Report, to_json
+from stompkit.conformance.report.expectations import UsageError
+from stompkit.conformance.report.html_matrix import to_matrix
+from stompkit.conformance.report.markdown import to_markdown_matrix
+from stompkit.conformance.report.report import FORMAT, Merged, Report, to_json
+from stompkit.conformance.report.writing import write_reports
+from stompkit.conformance.run.values import report_file
 
 __all__ = ["merge", "read"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from xml.etree import ElementTree
 
-from stompkit.conformance.report import Report
+from stompkit.conformance.report.report import Report
 from stompkit.conformance.verdict import CaseResult, Verdict
 
 __all__ = ["to_junit"]

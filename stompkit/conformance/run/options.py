@@ -6,7 +6,7 @@ import argparse
 import os
 
 from stompkit._common.arguments import Parser
-from stompkit.conformance._values import (
+from stompkit.conformance.run.values import (
     LEVELS,
     addresses,
     broker,

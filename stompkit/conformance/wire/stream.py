@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final, NoReturn
 
-from stompkit.conformance._recorder import Recorder
 from stompkit.conformance.verdict import Ending, FailedError
+from stompkit.conformance.wire.recorder import Recorder
 from stompkit.frames import (
     VERSIONS,
     Frame,

@@ -8,7 +8,7 @@ from textwrap import wrap
 from typing import Final
 
 from stompkit._common.style import Style
-from stompkit.conformance.report import Report, TargetInfo
+from stompkit.conformance.report.report import Report, TargetInfo
 from stompkit.conformance.verdict import CaseResult, Ending, Verdict
 
 __all__ = ["header_lines", "judgement", "summary_lines"]

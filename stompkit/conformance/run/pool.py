@@ -58,7 +58,7 @@ class _Mother:
         """Start it; a worker is forked for each of *ends*."""
         numbers = [end.fileno() for end in ends]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "stompkit.conformance._worker", *map(str, numbers)],
+            [sys.executable, "-m", "stompkit.conformance.run.worker", *map(str, numbers)],
             stdin=subprocess.PIPE,
             pass_fds=numbers,
         )

@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from stompkit.conformance._summary import judgement
-from stompkit.conformance.report import Report
+from stompkit.conformance.report.report import Report
+from stompkit.conformance.report.summary import judgement
 from stompkit.conformance.verdict import CaseResult, Verdict
 
 __all__ = ["to_markdown", "to_markdown_matrix"]

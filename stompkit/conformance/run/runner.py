@@ -8,7 +8,11 @@ from datetime import UTC, datetime
 from enum import IntEnum
 
 import stompkit
-from stompkit.conformance._session import (
+from stompkit.conformance.address import Address
+from stompkit.conformance.case import Case
+from stompkit.conformance.control import Control
+from stompkit.conformance.report.report import Report, TargetInfo
+from stompkit.conformance.run.session import (
     INTERRUPTED,
     HarnessError,
     Selection,
@@ -16,10 +20,6 @@ from stompkit.conformance._session import (
     cases_folder,
     run_pytest,
 )
-from stompkit.conformance.address import Address
-from stompkit.conformance.case import Case
-from stompkit.conformance.control import Control
-from stompkit.conformance.report import Report, TargetInfo
 from stompkit.conformance.target import Capabilities
 from stompkit.conformance.verdict import CaseResult
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from stompkit.conformance.report import Report
+from stompkit.conformance.report.report import Report
 from stompkit.conformance.verdict import Verdict
 
 __all__ = ["to_badge"]

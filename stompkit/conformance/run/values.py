@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
-from stompkit.conformance.report import check_writable
+from stompkit.conformance.report.report import check_writable
 from stompkit.conformance.requirements import Level
-from stompkit.conformance.runner import HarnessError, cases_folder
+from stompkit.conformance.run.runner import HarnessError, cases_folder
 from stompkit.testing import BROKERS, Place
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from stompkit.conformance._details import (
+from stompkit.conformance.report.details import (
     NOT_OK,
     about,
     cell,
@@ -16,9 +16,9 @@ from stompkit.conformance._details import (
     rows,
     source,
 )
-from stompkit.conformance._page import chapter_anchor, page
-from stompkit.conformance._places import place_of
-from stompkit.conformance.report import Report
+from stompkit.conformance.report.page import chapter_anchor, page
+from stompkit.conformance.report.places import place_of
+from stompkit.conformance.report.report import Report
 from stompkit.conformance.verdict import CaseResult, Ending, Verdict
 
 __all__ = ["to_matrix"]

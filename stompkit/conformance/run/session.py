@@ -13,11 +13,11 @@ from typing import Any, Final
 import pytest
 
 from stompkit.conformance import plugin
-from stompkit.conformance._pool import Pool, Task
 from stompkit.conformance.address import Address
 from stompkit.conformance.case import Case
 from stompkit.conformance.control import Control
 from stompkit.conformance.requirements import Level
+from stompkit.conformance.run.pool import Pool, Task
 from stompkit.conformance.target import Capabilities
 from stompkit.conformance.verdict import CaseResult
 
@@ -73,7 +73,7 @@ def _is_called(case: Case, pattern: str) -> bool:
 
 def cases_folder() -> Path:
     """Return the folder of the cases: in the installed package, or in the checkout."""
-    package = Path(__file__).parent
+    package = Path(__file__).parents[1]
     for folder in (package / "cases", package.parents[1] / "conformance"):
         if (folder / "pytest.ini").is_file():
             return folder
@@ -101,6 +101,7 @@ class Session:
     shared: list[Case] = field(default_factory=list)
 
     def pytest_configure(self, config: pytest.Config) -> None:
+        """Pass the target to the plug-in of the cases."""
         if self.address is not None:
             config.stash[plugin.ADDRESS] = self.address
         if self.capabilities is not None:
@@ -145,6 +146,7 @@ class Session:
         return True if self.cut_short else None
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Record an error of a module of cases."""
         if report.failed:
             self.errors.append(str(report.longrepr))
 
@@ -163,12 +165,14 @@ class Session:
         self.on_result(result)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Record an error of the suite."""
         # A judged failure of a case needs no traceback; any other failure is an error of the suite
         # itself.
         if report.failed and plugin.JUDGED not in dict(report.user_properties):
             self.errors.append(f"{report.nodeid} ({report.when}): {report.longrepr}")
 
     def pytest_internalerror(self, excrepr: object) -> None:
+        """Record an error of pytest or of a plug-in."""
         self.errors.append(str(excrepr))
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
@@ -207,7 +211,7 @@ def run_pytest(run: Session) -> None:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     written = sys.dont_write_bytecode
     # Do not leave files in an installed package.
-    sys.dont_write_bytecode = written or own_folder.parent == Path(__file__).parent
+    sys.dont_write_bytecode = written or own_folder.parent == Path(__file__).parents[1]
     try:
         status = pytest.main(arguments, plugins=[run, plugin])
     finally:

@@ -1,6 +1,6 @@
 """Processes that run cases for the pool: they read case names and write results.
 
-    python -m stompkit.conformance._worker DESCRIPTOR [DESCRIPTOR ...]
+    python -m stompkit.conformance.run.worker DESCRIPTOR [DESCRIPTOR ...]
 
 Standard input carries the task. The cases are loaded once; then a process is forked for each
 descriptor, which is a socket. The process first writes its process id.
@@ -18,8 +18,8 @@ import msgspec
 import pytest
 
 from stompkit.conformance import plugin
-from stompkit.conformance._pool import Done, Task
-from stompkit.conformance._session import Selection, Session, run_pytest
+from stompkit.conformance.run.pool import Done, Task
+from stompkit.conformance.run.session import Selection, Session, run_pytest
 
 __all__ = ["main"]
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from html import escape
 
-from stompkit.conformance._details import (
+from stompkit.conformance.report.details import (
     MARKS,
     NOT_OK,
     about,
@@ -19,9 +19,9 @@ from stompkit.conformance._details import (
     rows,
     source,
 )
-from stompkit.conformance._page import chapter_anchor, page
-from stompkit.conformance._places import ANY_VERSION, SPECIFICATIONS, place_of
-from stompkit.conformance.report import Report
+from stompkit.conformance.report.page import chapter_anchor, page
+from stompkit.conformance.report.places import ANY_VERSION, SPECIFICATIONS, place_of
+from stompkit.conformance.report.report import Report
 from stompkit.conformance.verdict import CaseResult, Verdict
 
 __all__ = ["to_html"]

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import msgspec
 
-from stompkit.conformance.expectations import Deviation, Expectations, ExpectationsError
-from stompkit.conformance.report import Report, TargetInfo, write
+from stompkit.conformance.report.expectations import Deviation, Expectations, ExpectationsError
+from stompkit.conformance.report.report import Report, TargetInfo, write
 from stompkit.conformance.verdict import CaseResult, Verdict
 
 __all__ = ["Update", "new_baseline", "update", "update_file"]

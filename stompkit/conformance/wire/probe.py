@@ -7,10 +7,10 @@ import socket
 import time
 from dataclasses import dataclass
 
-from stompkit.conformance._octets import describe, plain
 from stompkit.conformance.address import Address
 from stompkit.conformance.peer import Peer, Recorder
 from stompkit.conformance.verdict import Ending, FailedError
+from stompkit.conformance.wire.octets import describe, plain
 from stompkit.frames import VERSIONS, Frame, Version
 
 __all__ = [

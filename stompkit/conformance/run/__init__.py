@@ -1,0 +1,1 @@
+"""Runs of the cases: the command line, the processes, and the results."""

@@ -1,0 +1,1 @@
+"""Connections to the target: octets, their log, and the first probes."""

@@ -26,7 +26,7 @@ from typing import Final
 
 from benchmarks._process import start
 from benchmarks._report import Figure, broken, make_parser, positive, progress, report
-from stompkit.link import BrokerUrl
+from stompkit.client.blocking import BrokerUrl
 from stompkit.replication.model.events import RowChange, Source, make_changeset
 from stompkit.replication.model.frames import packets
 from stompkit.spark.jobs import Pipeline

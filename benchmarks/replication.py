@@ -27,7 +27,7 @@ from sqlalchemy.event import listen
 from sqlalchemy.orm import sessionmaker
 
 from benchmarks._report import Bound, Figure, make_parser, positive, progress, report
-from stompkit.link import Link
+from stompkit.client.blocking import Link
 from stompkit.replication.model.events import RowChange
 from stompkit.replication.model.frames import packets
 from stompkit.replication.model.tables import Tables

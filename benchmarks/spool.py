@@ -26,7 +26,7 @@ from benchmarks._client import Client, fill
 from benchmarks._process import start
 from benchmarks._report import Figure, broken, make_parser, positive, progress, report
 from stompkit.client import AckMode
-from stompkit.link import BrokerUrl
+from stompkit.client.blocking import BrokerUrl
 from stompkit.spool import Record, SpoolReader, SpoolWriter
 from stompkit.spool.receiver import Receiver
 from stompkit.testing import RunningBroker

@@ -21,7 +21,7 @@ from stompkit.bridge._settings import Leg, Site
 from stompkit.bridge._status import RouteStatus
 from stompkit.bridge._store import Store
 from stompkit.client import AckMode, BrokerError, BufferLimits, Client, ClientClosedError, Message
-from stompkit.link import durable_subscription
+from stompkit.client.blocking import durable_subscription
 from stompkit.spool import Record
 from stompkit.spool.receiver import subscription_name
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stompkit._common.metrics import Address
 from stompkit.bridge._names import is_queue
-from stompkit.link import BrokerUrl
+from stompkit.client.blocking import BrokerUrl
 
 __all__ = ["BridgeSettings", "Leg", "Site"]
 

@@ -17,7 +17,7 @@ from stompkit.bridge._dialects import DIALECTS
 from stompkit.bridge._errors import BridgeError
 from stompkit.bridge._names import is_pattern, is_queue, named, template_mistake
 from stompkit.bridge._settings import BridgeSettings, Leg, Site
-from stompkit.link import BrokerUrl
+from stompkit.client.blocking import BrokerUrl
 
 __all__ = ["load", "parse", "site_name"]
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stompkit.link import BrokerUrl, Link
+from stompkit.client.blocking import BrokerUrl, Link
 
 __all__ = ["Channel", "ChannelSettingsError", "Hosts", "read_port"]
 
 #: A list of ``(host, port)`` or ``"host:port"``; a text ``"host:port,host:port"``; or a URL as in
-#: :class:`~stompkit.link.BrokerUrl`, with login, TLS and virtual host.
+#: :class:`~stompkit.client.blocking.BrokerUrl`, with login, TLS and virtual host.
 Hosts = str | Sequence[str | tuple[str, int]]
 
 #: Characters that a host name cannot contain because they have another meaning in a URL.
@@ -39,7 +39,7 @@ class Channel:
         return self.channel if self.channel.startswith("/") else f"/topic/{self.channel}"
 
     def link(self, **settings: Any) -> Link:
-        """Connect; ``settings`` are further arguments of :class:`~stompkit.link.Link`."""
+        """Connect; ``settings`` are further ones of :class:`~stompkit.client.blocking.Link`."""
         return self.broker.link(receipts=self.receipts, **settings)
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from stompkit._common.retry import Backoff
-from stompkit.link import Delivery, Inbox, Link, LinkClosedError, durable_subscription
+from stompkit.client.blocking import Delivery, Inbox, Link, LinkClosedError, durable_subscription
 from stompkit.replica._channel import Channel
 from stompkit.replica._mailbox import Mailbox
 from stompkit.replication.model.frames import Packet

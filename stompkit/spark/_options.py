@@ -15,7 +15,7 @@ from stompkit._common.spelling import suggestion
 from stompkit.spark._java import SparkError
 
 if TYPE_CHECKING:
-    from stompkit.link import BrokerUrl
+    from stompkit.client.blocking import BrokerUrl
 
 __all__ = ["Bound", "SinkOptions", "SourceOptions"]
 
@@ -228,7 +228,7 @@ class _Given:
         if not hosts:
             return None
         # Most Spark processes only read: without Twisted they start in half the time.
-        from stompkit.link import BrokerUrl
+        from stompkit.client.blocking import BrokerUrl
 
         try:
             # The URL parser checks the hosts and adds the default port.

@@ -18,7 +18,14 @@ from typing import Final, Protocol, get_args
 
 from stompkit._common.retry import Backoff
 from stompkit.client import AckMode, ClientClosedError
-from stompkit.link import BrokerUrl, Delivery, Inbox, Link, LinkClosedError, durable_subscription
+from stompkit.client.blocking import (
+    BrokerUrl,
+    Delivery,
+    Inbox,
+    Link,
+    LinkClosedError,
+    durable_subscription,
+)
 from stompkit.spool._receiving import ReceiverStatus
 from stompkit.spool._records import Record
 
@@ -145,8 +152,8 @@ class Receiver:
     def run(self, stop: threading.Event | None = None) -> None:
         """Receive until ``stop`` is set or :meth:`stop` is called.
 
-        Raises :class:`stompkit.link.LinkClosedError` if the login is refused or a subscription
-        ends,
+        Raises :class:`stompkit.client.blocking.LinkClosedError` if the login is refused or a
+        subscription ends,
         :class:`stompkit.client.BrokerError` if a subscription is refused, and the writer's errors
         other than OSError. The status contains these errors, too.
         """

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from stompkit.bridge import HOPS, ID
-from stompkit.link import Delivery
+from stompkit.client.blocking import Delivery
 from stompkit.replication.model.frames import Packet
 from stompkit.testing import BrokerMissingError, LaunchConfig, RunningBroker, launch
 from stompkit.testing.launching.polling import wait_until

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from stompkit.link import Link
+from stompkit.client.blocking import Link
 from stompkit.replication.model.frames import Packet
 from tests.campaign.chain import until
 from tests.campaign.checker import Finding

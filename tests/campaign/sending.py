@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Event
 from typing import Final
 
-from stompkit.link import Link
+from stompkit.client.blocking import Link
 from stompkit.replication.model.frames import Packet
 from tests.campaign.recorder import body_of, message_of
 

@@ -24,21 +24,19 @@ BELOW = {
     "_common": set[str](),
     "metrics": {"_common"},
     "client": {"_common", "frames"},
-    "link": {"_common", "frames", "client"},
     "kombu": {"_common", "frames"},
     "server": {"_common", "frames"},
-    "replication": {"_common", "frames", "client", "link"},
-    "replica": {"_common", "frames", "client", "link", "replication"},
-    "spool": {"_common", "frames", "client", "link"},
-    "bridge": {"_common", "frames", "client", "link", "spool"},
-    "spark": {"_common", "frames", "client", "link", "spool", "replication"},
+    "replication": {"_common", "frames", "client"},
+    "replica": {"_common", "frames", "client", "replication"},
+    "spool": {"_common", "frames", "client"},
+    "bridge": {"_common", "frames", "client", "spool"},
+    "spark": {"_common", "frames", "client", "spool", "replication"},
     "testing": {"_common", "frames"},
     "conformance": {"_common", "frames", "testing"},
     "_commands": {
         "_common",
         "frames",
         "client",
-        "link",
         "server",
         "replication",
         "replica",
@@ -59,6 +57,7 @@ ON_TWISTED = (*EXCEPTIONS, "testing/twisted.py")
 ONLY_WHERE_GIVEN = {"testing/_settings.py": "stompkit.testing.server.quirks"}
 #: Public modules of layers whose folders have names without an underscore.
 FACES = {
+    "client": {"stompkit.client", "stompkit.client.aio", "stompkit.client.blocking"},
     "conformance": {"stompkit.conformance", "stompkit.conformance.__main__"},
     "server": {
         "stompkit.server",

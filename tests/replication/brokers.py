@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from stompkit.link import Link
+from stompkit.client.blocking import Link
 from stompkit.testing import RunningBroker
 
 __all__ = ["Address", "broker_url", "connect"]

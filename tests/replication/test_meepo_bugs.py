@@ -17,7 +17,7 @@ import zmq
 from pymysqlreplication import BinLogStreamReader
 from sqlalchemy import create_engine
 
-from stompkit.link import Link
+from stompkit.client.blocking import Link
 from stompkit.replication.eventstore import SqlEventStore, SqlPrepareCommit, es_sub
 from stompkit.replication.model.frames import Packet
 from stompkit.replication.model.signals import signal

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from stompkit.link import BrokerUrl
+from stompkit.client.blocking import BrokerUrl
 from stompkit.spark.sink import BatchWriter, StreamWriter
 from stompkit.spark.source import StompDataSource
 from stompkit.spool import SpoolReader, SpoolWriter

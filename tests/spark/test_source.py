@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
-from stompkit.link import BrokerUrl, Delivery, Link
+from stompkit.client.blocking import BrokerUrl, Delivery, Link
 from stompkit.spark._batch import BatchReader
 from stompkit.spark._options import SourceOptions
 from stompkit.spool import SpoolReader, SpoolWriter, readers

@@ -18,7 +18,7 @@ from uuid import uuid4
 import pytest
 
 from stompkit.client import AckMode, BrokerError
-from stompkit.link import BrokerUrl, Link, LinkClosedError
+from stompkit.client.blocking import BrokerUrl, Link, LinkClosedError
 from stompkit.replication.model.frames import Packet
 from stompkit.spool import Record, SpoolReader, SpoolWriter
 from stompkit.spool.receiver import Receiver

@@ -21,8 +21,8 @@ from stompkit._commands.shared.session import InterruptedSessionError, Session, 
 from stompkit._commands.shared.text import amount, shown
 from stompkit._common.style import Style
 from stompkit.client import AckMode, Message, Subscription, SubscriptionEndedError
+from stompkit.client.blocking import durable_subscription
 from stompkit.frames import LocalProtocolError
-from stompkit.link import durable_subscription
 
 __all__ = ["receive"]
 

@@ -14,7 +14,7 @@ from sqlalchemy import create_engine
 from stompkit._commands.shared.text import json_line
 from stompkit._common.arguments import Parser
 from stompkit._common.secrets import mask_url
-from stompkit.link import BrokerUrl
+from stompkit.client.blocking import BrokerUrl
 from stompkit.replication.eventstore import (
     EventStore,
     PrepareCommit,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # --help must work without Twisted
     from twisted.internet.interfaces import IReactorTime
 
     from stompkit.client import Client
-    from stompkit.link import BrokerUrl
+    from stompkit.client.blocking import BrokerUrl
 
 __all__ = [
     "BROKER_HELP",
@@ -110,7 +110,7 @@ class Broker:
     @classmethod
     def of(cls, options: argparse.Namespace) -> Broker:
         """Return the broker of the options and the environment; raises BrokerUsageError."""
-        from stompkit.link import BrokerUrl
+        from stompkit.client.blocking import BrokerUrl
 
         given = options.mq or os.environ.get("STOMPKIT_URL") or _DEFAULT
         source = "--mq" if options.mq else "STOMPKIT_URL"

@@ -10,7 +10,7 @@ from typing import Final
 
 from stompkit._common.metrics import Address, parse_address
 from stompkit._common.secrets import resolve
-from stompkit.link import BrokerUrl
+from stompkit.client.blocking import BrokerUrl
 
 __all__ = ["SpoolUsageError", "address", "age", "brokers", "positive", "size"]
 

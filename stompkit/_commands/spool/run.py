@@ -19,7 +19,7 @@ from stompkit._commands.spool.maintenance import Maintenance
 from stompkit._commands.spool.metrics import Appends, SpoolMetrics, served
 from stompkit._commands.spool.options import SpoolUsageError, brokers
 from stompkit._common.metrics import Address
-from stompkit.link import BrokerUrl
+from stompkit.client.blocking import BrokerUrl
 from stompkit.spool import SpoolInUseError, SpoolWriter
 from stompkit.spool.receiver import Receiver, ReceiverStatus
 

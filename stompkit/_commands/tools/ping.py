@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 
 from stompkit._common.arguments import Parser
 from stompkit._common.secrets import resolve
+from stompkit.client.blocking import BrokerUrl
 from stompkit.frames import Frame, ProtocolError, Role, Session
-from stompkit.link import BrokerUrl
 
 __all__ = ["main", "parser"]
 

@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Final
 
 from stompkit._common.moved import renamed
-from stompkit.link import Delivery, Link, LinkClosedError, durable_subscription
+from stompkit.client.blocking import Delivery, Link, LinkClosedError, durable_subscription
 from stompkit.replication.consumer._applier import Applier
 from stompkit.replication.consumer._dead_letters import DeadLetters
 from stompkit.replication.consumer._gaps import GapPolicy, GapWatch
@@ -97,8 +97,8 @@ class Consumer:
         """Prepare a consumer; :meth:`run` runs it.
 
         ``ack`` is Vesper's ``send_stomp_ack``. ``durable`` names a durable subscription to a topic,
-        see :func:`~stompkit.link.durable_subscription`; ``headers`` are further headers of
-        SUBSCRIBE.
+        see :func:`~stompkit.client.blocking.durable_subscription`; ``headers`` are further headers
+        of SUBSCRIBE.
 
         Up to ``batch`` changesets are applied in one transaction. A smaller batch waits
         ``batch_wait_s`` seconds for more.
@@ -167,7 +167,7 @@ class Consumer:
 
         Unapplied changesets stay with the broker. Raises :class:`ConsumerError`,
         :class:`~stompkit.replication.sinks.ApplyError`, the last error of the sink, and
-        :class:`~stompkit.link.LinkClosedError`.
+        :class:`~stompkit.client.blocking.LinkClosedError`.
         """
         self._stopping = Stopping(self._stop, stop)
         self._earlier_repeats += self._sequencer.repeats

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import takewhile
 from typing import TypeVar
 
-from stompkit.link import Delivery
+from stompkit.client.blocking import Delivery
 from stompkit.replication.consumer._dead_letters import DeadLetters, Kind
 from stompkit.replication.consumer._sequencer import Ready, Sequencer
 from stompkit.replication.consumer.retry_policy import RetryPolicy, Stopping

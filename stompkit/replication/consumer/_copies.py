@@ -17,7 +17,7 @@ _UNBOUNDED: Final = 2**62
 
 
 class Arrival(Protocol):
-    """A received frame; :class:`stompkit.link.Delivery` is one."""
+    """A received frame; :class:`stompkit.client.blocking.Delivery` is one."""
 
     @property
     def headers(self) -> Mapping[str, str]:

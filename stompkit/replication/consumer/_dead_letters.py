@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from stompkit.link import Link
+from stompkit.client.blocking import Link
 from stompkit.replication.consumer._copies import Arrival
 from stompkit.replication.consumer._reports import PoisonFrameError, Reporter
 from stompkit.replication.consumer.retry_policy import LOOK_S, ConsumerStoppedError, Stopping

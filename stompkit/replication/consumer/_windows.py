@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from stompkit.link import Delivery, Inbox, Link
+from stompkit.client.blocking import Delivery, Inbox, Link
 from stompkit.replication.consumer.retry_policy import ConsumerStoppedError, Stopping
 
 __all__ = ["Windows"]

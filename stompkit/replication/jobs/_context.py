@@ -11,7 +11,7 @@ from typing import Final
 from blinker import Signal
 
 from stompkit._common.secrets import mask, mask_url
-from stompkit.link import Link, LinkClosedError
+from stompkit.client.blocking import Link, LinkClosedError
 from stompkit.replication.jobs._settings import JobSettings
 from stompkit.replication.model.events import Changeset
 from stompkit.replication.model.tables import Tables

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from stompkit._common.secrets import mask_url
-from stompkit.link import LinkClosedError
+from stompkit.client.blocking import LinkClosedError
 from stompkit.replication.jobs._context import JobContext
 from stompkit.replication.jobs._settings import JobError, JobSettings, JobStatus
 from stompkit.replication.jobs._sources import FillStatus, Source, SourceOpener

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from blinker import Signal
 
-from stompkit.link import LinkClosedError
+from stompkit.client.blocking import LinkClosedError
 from stompkit.replication.jobs.feeder import FeederClosedError
 from stompkit.replication.model.events import Changeset
 from stompkit.replication.model.signals import emit

@@ -10,7 +10,7 @@ from typing import Final
 from sqlalchemy import Engine, create_engine, make_url
 
 from stompkit._common.secrets import mask_url
-from stompkit.link import BrokerUrl
+from stompkit.client.blocking import BrokerUrl
 from stompkit.replication.jobs._settings import JobError, JobSettings
 
 __all__ = [

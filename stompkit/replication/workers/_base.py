@@ -213,8 +213,8 @@ class Replicator:
     ) -> list[Unfinished]:
         """Run as :meth:`run` does, with keys from a broker; also raises the errors of the source.
 
-        ``source`` is, for example, an :class:`~stompkit.link.Inbox`. The messages are changesets,
-        as :func:`~stompkit.replication.model.frames.packets` makes them, or those of
+        ``source`` is, for example, an :class:`~stompkit.client.blocking.Inbox`. The messages are
+        changesets, as :func:`~stompkit.replication.model.frames.packets` makes them, or those of
         :mod:`~stompkit.replication.workers.messages`. Each is acknowledged when callbacks are
         done with all its keys. An invalid message is passed to ``poison`` with the reason, and
         acknowledged; without ``poison`` it is counted and logged.

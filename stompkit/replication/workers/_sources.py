@@ -23,7 +23,7 @@ _LOOK_S: Final = 0.2
 
 
 class BrokerMessage(Protocol):
-    """A message, such as :class:`stompkit.link.Delivery`."""
+    """A message, such as :class:`stompkit.client.blocking.Delivery`."""
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -42,7 +42,7 @@ class BrokerMessage(Protocol):
 
 
 class BrokerSource(Protocol):
-    """A source of messages, such as :class:`stompkit.link.Inbox`."""
+    """A source of messages, such as :class:`stompkit.client.blocking.Inbox`."""
 
     def get(self, timeout_s: float | None = None) -> BrokerMessage | None:
         """Return the next message; ``None`` if none arrives within that many seconds."""

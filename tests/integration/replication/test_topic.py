@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from stompkit.link import durable_subscription
+from stompkit.client.blocking import durable_subscription
 from stompkit.replication.sinks.cache import cache_key
 from stompkit.testing import RunningBroker
 from tests.integration.replication.chain import (

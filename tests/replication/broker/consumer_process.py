@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from stompkit.link import BrokerUrl
+from stompkit.client.blocking import BrokerUrl
 from stompkit.replication.consumer import Consumer
 from stompkit.replication.model.events import Changeset
 from tests.replication.broker.sqlite_sink import SqliteSink

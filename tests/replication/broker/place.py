@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stompkit.link import Link
+from stompkit.client.blocking import Link
 from stompkit.replication.consumer import Consumer
 from stompkit.replication.model.events import Changeset, RowChange, Source, make_changeset
 from stompkit.replication.sinks.forwarders.stomp import StompSub, stomp_sub

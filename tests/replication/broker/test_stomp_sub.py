@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stompkit.link import Delivery, LinkClosedError
+from stompkit.client.blocking import Delivery, LinkClosedError
 from stompkit.replication.model.events import Changeset, RowChange, decode
 from stompkit.replication.model.frames import CONTENT_TYPE
 from stompkit.replication.model.signals import CHANGESET, emit

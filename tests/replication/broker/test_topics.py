@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from stompkit.link import Link
+from stompkit.client.blocking import Link
 from tests.replication.broker.place import Place, until, writes
 from tests.replication.broker.sqlite_sink import SqliteSink, applied
 

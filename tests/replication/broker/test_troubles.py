@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from sqlalchemy import create_engine, event
 
-from stompkit.link import Delivery, LinkClosedError
+from stompkit.client.blocking import Delivery, LinkClosedError
 from stompkit.replication.consumer import (
     Consumer,
     PoisonFrameError,

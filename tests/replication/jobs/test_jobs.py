@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
 
-from stompkit.link import LinkClosedError
+from stompkit.client.blocking import LinkClosedError
 from stompkit.replication.jobs import Job, JobError, JobSettings, masked
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sources.outbox import Outbox

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session, sessionmaker
 
-from stompkit.link import Link
+from stompkit.client.blocking import Link
 from stompkit.replication.model.events import Changeset
 from stompkit.replication.model.frames import Reassembler, packets
 from stompkit.replication.sources.outbox import Outbox

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stompkit.link import Inbox, Link, LinkClosedError
+from stompkit.client.blocking import Inbox, Link, LinkClosedError
 from stompkit.replication.model.events import Changeset, RowChange, Source, make_changeset
 from stompkit.replication.model.frames import Packet, packets
 from stompkit.replication.model.signals import emit

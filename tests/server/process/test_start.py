@@ -40,7 +40,7 @@ UNUSED = {
     "stompkit._commands",
     "stompkit.client",
     "stompkit.conformance",
-    "stompkit.link",
+    "stompkit.client.blocking",
     "stompkit.replication",
     "stompkit.server.login.http_authoriser",
     "stompkit.server.login.http_service",

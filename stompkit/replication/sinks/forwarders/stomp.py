@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 import msgspec
 from blinker import Signal
 
-from stompkit.link import BrokerUrl, Link
+from stompkit.client.blocking import BrokerUrl, Link
 from stompkit.replication.model.events import Changeset, RowChange
 from stompkit.replication.model.frames import MAX_BODY_BYTES, Packet, packets
 from stompkit.replication.model.signals import CHANGESET
@@ -42,9 +42,9 @@ def stomp_sub(
     """Connect to a broker, and send it each changeset from now on.
 
     ``url_or_hosts`` is ``stomp://login:passcode@a:61613,b:61613/queue/x``, see
-    :class:`~stompkit.link.BrokerUrl`, or ``["a:61613", "b:61613"]``: further hosts are for
-    failover. ``settings`` are further ones of :class:`~stompkit.link.Link`, among them ``login``,
-    ``passcode`` and ``virtual_host`` for those without a URL.
+    :class:`~stompkit.client.blocking.BrokerUrl`, or ``["a:61613", "b:61613"]``: further hosts are
+    for failover. ``settings`` are further ones of :class:`~stompkit.client.blocking.Link`, among
+    them ``login``, ``passcode`` and ``virtual_host`` for those without a URL.
 
     ``destination`` takes precedence over that of the URL. In a text, ``{origin}`` stands for the
     origin, in which other characters than letters, digits, hyphens and underscores become hyphens.
@@ -128,7 +128,7 @@ class StompSub:
         """Send a changeset; return a future that is done when a broker has confirmed all frames.
 
         It fails with the first error of their sending. Blocks while the link's buffer is full.
-        Raises :class:`~stompkit.link.LinkClosedError`.
+        Raises :class:`~stompkit.client.blocking.LinkClosedError`.
         """
         template = self._destination
         if callable(template):

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI, Request
 
 from stompkit.client.aio import Client
+from stompkit.client.blocking import Link
 from stompkit.frames import Frame
-from stompkit.link import Link
 
 
 def application(address: str, orders: str) -> FastAPI:

@@ -8,11 +8,11 @@ needs no knowledge of Twisted. A program that already runs a reactor can also us
 from __future__ import annotations
 
 from stompkit._common.moved import renamed
-from stompkit.link._durable import durable_subscription
-from stompkit.link._inbox import Delivery, Inbox
-from stompkit.link._link import Link
-from stompkit.link._thread import LinkClosedError
-from stompkit.link._url import BrokerUrl
+from stompkit.client.blocking._durable import durable_subscription
+from stompkit.client.blocking._inbox import Delivery, Inbox
+from stompkit.client.blocking._link import Link
+from stompkit.client.blocking._thread import LinkClosedError
+from stompkit.client.blocking._url import BrokerUrl
 
 __all__ = ["BrokerUrl", "Delivery", "Inbox", "Link", "LinkClosedError", "durable_subscription"]
 

@@ -17,8 +17,8 @@ from stompkit.client import (
     Subscription,
     SubscriptionEndedError,
 )
+from stompkit.client.blocking._thread import LinkClosedError, ReactorThread
 from stompkit.frames import LocalProtocolError
-from stompkit.link._thread import LinkClosedError, ReactorThread
 
 __all__ = ["Delivery", "Inbox"]
 

@@ -11,7 +11,7 @@ from queue import Queue
 import pytest
 
 from stompkit.client import BrokerError, ClientClosedError, LoginRefusedError
-from stompkit.link import BrokerUrl, Delivery, Inbox, Link, LinkClosedError
+from stompkit.client.blocking import BrokerUrl, Delivery, Inbox, Link, LinkClosedError
 from stompkit.replication.model.frames import Packet
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from stompkit.testing.launching.polling import wait_until

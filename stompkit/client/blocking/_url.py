@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 from urllib.parse import parse_qsl, unquote
 
-from stompkit.link._link import Link
+from stompkit.client.blocking._link import Link
 
 __all__ = ["BrokerUrl"]
 

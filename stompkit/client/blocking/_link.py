@@ -24,8 +24,8 @@ from stompkit.client import (
     LoginRefusedError,
     ReconnectPolicy,
 )
-from stompkit.link._inbox import Inbox
-from stompkit.link._thread import LinkClosedError, ReactorThread, exception_of
+from stompkit.client.blocking._inbox import Inbox
+from stompkit.client.blocking._thread import LinkClosedError, ReactorThread, exception_of
 
 __all__ = ["Link"]
 

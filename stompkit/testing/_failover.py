@@ -118,9 +118,15 @@ def obtain_pair(
     """
     if name is None and settings.addresses:
         if shared:
-            raise OwnBrokerNeededError("needs two brokers on one store, and --mq gave running ones")
+            raise OwnBrokerNeededError(
+                "stomp_broker_factory.pair(shared=True) launches two brokers on one store, and --mq"
+                " gives running ones: leave --mq out"
+            )
         if len(settings.addresses) == 1:
-            raise OwnBrokerNeededError("needs two brokers: --mq HOST:PORT,HOST:PORT")
+            raise OwnBrokerNeededError(
+                "stomp_failover and stomp_broker_factory.pair() need two brokers, and --mq gives"
+                " one: use --mq HOST:PORT,HOST:PORT, or leave it out"
+            )
         return FailoverPair(
             obtain_given(settings, 0, **fields), obtain_given(settings, 1, **fields)
         )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, Final
 
+from stompkit._common.spelling import suggestion
 from stompkit.testing._settings import Settings
 from stompkit.testing.launching.brokers import launcher_for
 from stompkit.testing.launching.config import LaunchConfig
@@ -37,6 +39,7 @@ def obtain(settings: Settings, name: str | None = None, **fields: Any) -> Runnin
     launched, whatever the settings say. Raises BrokerMissingError, BrokerStartError,
     OwnBrokerNeededError, and BrokerError for invalid combinations.
     """
+    _check_names(fields)
     if name is None and settings.addresses:
         return obtain_given(settings, 0, **fields)
     said = settings.fields if name is None else {}
@@ -46,6 +49,17 @@ def obtain(settings: Settings, name: str | None = None, **fields: Any) -> Runnin
     defaults = {"frames": settings.frames, "control": "control" in features}
     broker = launch(LaunchConfig(name=name, **{**defaults, **said, **fields}))
     return _advised(broker, settings, fields)
+
+
+def _check_names(fields: Mapping[str, object]) -> None:
+    """Raise TypeError for a keyword that is no field of LaunchConfig."""
+    known = [field.name for field in dataclasses.fields(LaunchConfig) if field.name != "name"]
+    for name in fields:
+        if name not in known:
+            raise TypeError(
+                f"{name!r} is no field of LaunchConfig, whose fields are the keywords of"
+                f" stomp_broker_factory(): {suggestion(name, known)}"
+            )
 
 
 def _advised(
@@ -71,9 +85,10 @@ def obtain_given(settings: Settings, number: int, **fields: Any) -> RunningBroke
     host, port = place.host, place.port
     others = sorted(fields.keys() - _OF_ANY)
     if others:
+        chosen = ", ".join(f"{name}=..." for name in others)
         raise OwnBrokerNeededError(
-            f"needs a broker with {', '.join(others)} of its own choice, and --mq gave "
-            f"{place}: leave --mq out to have one started, or do without"
+            f"stomp_broker_factory({chosen}) launches a broker, and --mq gives the one at {place}:"
+            f' leave --mq out, or use stomp_broker_factory("stompkit", {chosen})'
         )
     if not wait_until(lambda: is_listening(host, port), _GIVEN_S, interval_s=0.1):
         raise BrokerError(

@@ -176,7 +176,7 @@ def test_a_path_without_websockets_is_told() -> None:
 
 def test_a_port_of_plain_stomp_is_named(secured: Secured) -> None:
     place = Place("127.0.0.1", secured.ports["stomps"], "ws")
-    with pytest.raises(BrokerError, match=r"^ws://.*: it .* WebSockets? "):
+    with pytest.raises(BrokerError, match=r"^ws://.*: it .* WebSockets?"):
         Tunnel(place, timeout_s=LONG_S)
 
 

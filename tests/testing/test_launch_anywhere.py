@@ -185,7 +185,7 @@ def test_another_user_can_launch_a_broker(name: str) -> None:
 
 
 NEEDING_IPV4 = {
-    "coilmq": "CoilMQ can't listen on ::1: it knows IPv4 only",
+    "coilmq": "CoilMQ can't listen on ::1, since it knows IPv4 only",
     "rabbitmq": "RabbitMQ can't run without IPv4: epmd,",
     "rabbitmq:4": "RabbitMQ can't run without IPv4: epmd,",
 }

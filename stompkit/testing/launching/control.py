@@ -146,7 +146,10 @@ def server_path(path: Path) -> str:
     if len(os.fsencode(path)) <= _MOST_PATH_BYTES:
         return str(path)
     if sys.platform != "linux":
-        raise BrokerError(f"{path} is too long for a socket: name a shorter directory")
+        raise BrokerError(
+            f"{path} is too long for a socket: name a shorter directory by TMPDIR or"
+            " LaunchConfig(directory=...)"
+        )
     return f"/proc/self/cwd/{path.name}"
 
 

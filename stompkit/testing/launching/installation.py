@@ -67,7 +67,10 @@ class Installation:
     def process(self) -> GuardedProcess:
         """The broker's process; raises BrokerError if there is none."""
         if self._process is None or self._process.status() is not None:
-            raise BrokerError(f"{self._config.name} does not run: it has ended, or was ended")
+            raise BrokerError(
+                f"{self._config.name} does not run, since it has ended or was ended: restart()"
+                " starts it"
+            )
         return self._process
 
     @property

@@ -119,7 +119,8 @@ def _check(launcher: Launcher, config: LaunchConfig) -> None:
             having = ", ".join(name for name, each in LAUNCHERS.items() if feature in each.features)
             raise BrokerError(
                 f"{config.name} can't be launched with LaunchConfig({feature}=...), which is for "
-                f"{having}"
+                f"{having}: leave it out, or choose one of these by --mq-broker or"
+                " stomp_broker_factory(NAME)"
             )
 
 
@@ -180,5 +181,6 @@ def _tapped(server: tuple[str, int], config: LaunchConfig) -> Proxy:
     except OSError as error:
         raise BrokerError(
             f"{config.name} can't be put behind a proxy at {config.host} port {config.port}: "
-            f"{error.strerror}"
+            f"{error.strerror}. Leave the port out, or the proxy by --mq-frames off or"
+            " LaunchConfig(frames=False)"
         ) from error

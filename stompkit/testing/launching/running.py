@@ -159,7 +159,10 @@ class RunningBroker(BrokerDescription):
         A stopped broker is started only while it is shared. Raises BrokerError on failure.
         """
         if self._is_stopped and not self._is_shared:
-            raise BrokerError(f"{self.name} has been stopped, and its files are gone")
+            raise BrokerError(
+                f"{self.name} has been stopped, and its files are gone: launch another one, as by"
+                " stomp_broker_factory()"
+            )
         self._is_stopped = False
         installation = self._installation
         if installation is not None and not installation.is_running:
@@ -211,7 +214,10 @@ class RunningBroker(BrokerDescription):
         """
         installation = self._own("restart")
         if self._is_stopped:
-            raise BrokerError(f"{self.name} has been stopped, and its files are gone")
+            raise BrokerError(
+                f"{self.name} has been stopped, and its files are gone: launch another one, as by"
+                " stomp_broker_factory()"
+            )
         self._end(installation, kill=kill)
         try:
             installation.start()
@@ -346,7 +352,7 @@ class RunningBroker(BrokerDescription):
         control = None if self._installation is None else self._installation.control
         if control is None:
             raise BrokerError(
-                f"tests have no say in {self.name}: that takes stompkit, launched with "
+                f"tests can't control {self.name}: that takes stompkit, launched with "
                 'LaunchConfig(control=True), or by stomp_broker_factory("stompkit")'
             )
         return control
@@ -355,7 +361,9 @@ class RunningBroker(BrokerDescription):
         """Send a request to the broker over its control socket."""
         control = self._control()
         if self.is_paused:
-            raise BrokerError(f"{self.name} is paused and can't be asked for {do}")
+            raise BrokerError(
+                f"{self.name} is paused and can't be asked for {do}: resume() it first"
+            )
         return control.ask(do, **fields)
 
     def _stop_at_exit(self) -> None:

@@ -150,7 +150,10 @@ class Artemis:
         """Write the files of an instance and return the command."""
         release = self._release()
         if release is None or release.fetched is None:
-            raise BrokerError(f"{config.name} has been removed from the cache")
+            raise BrokerError(
+                f"{config.name} has been removed from the folder of fetched servers:"
+                f" {how_to_fetch(_NAME)}"
+            )
         home = release.fetched.folder
         etc, data, temporary = (directory / name for name in ("etc", "data", "tmp"))
         for folder in (etc, data, temporary):
@@ -200,7 +203,10 @@ def _write_settings(etc: Path, data: Path, config: LaunchConfig) -> None:
     if config.login is not None:
         passcode = config.passcode or ""
         if passcode.startswith(_ENCODED):
-            raise BrokerError(f"Artemis takes a passcode that begins with {_ENCODED} for a cipher")
+            raise BrokerError(
+                f"Artemis takes a passcode that begins with {_ENCODED} for a cipher: choose another"
+                " one by --mq-passcode or LaunchConfig(passcode=...)"
+            )
         files["users.properties"] = f"{_property(config.login)} = {_property(passcode)}\n"
         files["roles.properties"] = f"users = {_property(config.login)}\n"
     for name, text in files.items():

@@ -72,7 +72,10 @@ class CoilMQ:
     ) -> Prepared:
         """Write the configuration file, and the file of users if necessary."""
         if ":" in config.host:
-            raise BrokerError(f"CoilMQ can't listen on {config.host}: it knows IPv4 only")
+            raise BrokerError(
+                f"CoilMQ can't listen on {config.host}, since it knows IPv4 only: leave out"
+                " LaunchConfig(host=...), or use a machine that has IPv4"
+            )
         lines = ["[coilmq]"]
         environment = inherited_environment() | {"PYTHONUNBUFFERED": "1"}
         if config.login is not None:
@@ -111,8 +114,14 @@ def _write_users(path: Path, login: str, passcode: str) -> None:
     """
     for what, text in (("login", login), ("passcode", passcode)):
         if text != text.rstrip():
-            raise BrokerError(f"CoilMQ takes blanks off the end of a header, as this {what} has")
+            raise BrokerError(
+                f"CoilMQ takes blanks off the ends of a header, and this {what} has some: choose"
+                f" another one by --mq-{what} or LaunchConfig({what}=...)"
+            )
         if ":" in text:
-            raise BrokerError(f"CoilMQ can't read a header with a colon, as this {what} has")
+            raise BrokerError(
+                f"CoilMQ can't read a header with a colon, and this {what} has one: choose another"
+                f" one by --mq-{what} or LaunchConfig({what}=...)"
+            )
     path.touch(0o600)
     path.write_text(_MODULE.format(users={login: passcode}), encoding="utf-8")

@@ -72,7 +72,10 @@ class Command:
         # A name without a slash is searched on PATH, as by a shell.
         found = shutil.which(self._directory / program if "/" in program else program)
         if found is None:
-            raise BrokerError(f"there is no program {program!r} to run")
+            raise BrokerError(
+                f"there is no program {program!r} on PATH: correct the command in --mq-broker or"
+                " LaunchConfig(name=...)"
+            )
         command = [found, *arguments, *config.arguments]
         return Prepared(command, inherited_environment(), working_directory=self._directory)
 

@@ -47,8 +47,8 @@ def check_escapes(config: LaunchConfig, name: str, pattern: str) -> None:
         found = re.search(pattern, text or "")
         if found:
             raise BrokerError(
-                f"{name} decodes escapes in CONNECT, and this {what} has {found[0]}: it would be"
-                " taken for another one"
+                f"{name} decodes escapes in CONNECT, and this {what} has {found[0]}: choose another"
+                f" one by --mq-{what} or LaunchConfig({what}=...)"
             )
 
 

@@ -60,7 +60,10 @@ class MorbidQ:
     ) -> Prepared:
         """Return the command of the real MorbidQ or of the emulation."""
         if config.login is not None:
-            raise BrokerError("MorbidQ takes everybody: no release can check a login")
+            raise BrokerError(
+                "MorbidQ takes everybody, since no release can check a login: leave out --mq-login,"
+                " or LaunchConfig(login=...)"
+            )
         python = morbidq_python()
         if python is None:
             prepared = self._stand_in.prepare(

@@ -180,7 +180,8 @@ def _definitions(config: LaunchConfig) -> dict[str, Any]:
     if config.login is not None:
         if not config.passcode:
             raise BrokerError(
-                f"RabbitMQ lets nobody in without a passcode: give {config.login!r} one"
+                f"RabbitMQ lets nobody in without a passcode: give {config.login!r} one by"
+                " --mq-passcode or LaunchConfig(passcode=...)"
             )
         users[config.login] = config.passcode
     vhosts = sorted({"/", config.vhost or "/"})

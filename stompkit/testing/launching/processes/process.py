@@ -184,7 +184,7 @@ class GuardedProcess:
             # The answer is short enough to come in one piece; it is empty if the guard has ended.
             answer = self._answers.readline()
         if not answer:
-            raise BrokerError("the broker's process has ended")
+            raise BrokerError("the broker's process has ended: restart() starts another one")
         problem = answer.decode("utf-8", "replace").strip()
         if problem:
             raise BrokerError(f"can't be done to the broker's processes: {problem}")

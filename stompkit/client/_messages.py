@@ -8,6 +8,7 @@ from typing import Final, Literal
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
+from stompkit.client._content import Content
 from stompkit.client._errors import ConnectionGoneError, StaleAcknowledgementError
 from stompkit.client._outbox import Outbox
 from stompkit.frames import Frame, Version
@@ -25,13 +26,13 @@ _NAMES: Final[dict[Version, dict[str, str]]] = {
 }
 
 
-class Message:
+class Message(Content):
     """A message from the broker.
 
     ``headers`` and ``body`` are those of the MESSAGE frame.
     """
 
-    __slots__ = ("_acknowledger", "_epoch", "_is_settled", "_number", "body", "headers")
+    __slots__ = ("_acknowledger", "_epoch", "_is_settled", "_number")
 
     def __init__(self, frame: Frame, acknowledger: Acknowledger, epoch: int, number: int) -> None:
         """Wrap a MESSAGE frame; called by the client."""
@@ -41,26 +42,6 @@ class Message:
         self._epoch = epoch
         self._number = number
         self._is_settled = False
-
-    @property
-    def text(self) -> str:
-        """Body decoded as UTF-8; raises UnicodeDecodeError for other content."""
-        return self.body.decode("utf-8")
-
-    @property
-    def destination(self) -> str:
-        """Destination of the message, as the broker names it."""
-        return self.headers["destination"]
-
-    @property
-    def id(self) -> str:
-        """The ``message-id`` header."""
-        return self.headers["message-id"]
-
-    @property
-    def redelivered(self) -> bool:
-        """True if the broker has marked the message as delivered before."""
-        return self.headers.get("redelivered", "").lower() == "true"
 
     @property
     def is_settled(self) -> bool:
@@ -93,10 +74,6 @@ class Message:
         ``LocalProtocolError`` on STOMP 1.0, which has no NACK.
         """
         return self._acknowledger.settle(self, "NACK", headers or {}, receipt=receipt)
-
-    def __repr__(self) -> str:
-        """Return the id, destination and size of the message."""
-        return f"<Message {self.id!a} of {self.destination!a}, {len(self.body)} octets>"
 
 
 class Acknowledger:

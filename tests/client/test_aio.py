@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import ssl
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from stompkit import client as twisted_client
 from stompkit.client import (
     BrokerError,
     BufferFullError,
@@ -449,3 +451,20 @@ def test_the_example_runs_and_has_no_reactor(broker: RunningBroker) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert (run.returncode, run.stdout, run.stderr) == (0, "b'one pizza'\n", "")
+
+
+def parameters(function: Callable[..., object]) -> dict[str, tuple[object, object]]:
+    """Return kind and default of each parameter of a function."""
+    found = inspect.signature(function).parameters
+    return {name: (each.kind, each.default) for name, each in found.items()}
+
+
+def test_calls_are_those_of_the_client_on_twisted() -> None:
+    for kind in (Client, package.Message, package.Subscription, package.Transaction):
+        other = getattr(twisted_client, kind.__name__)
+        for name, method in inspect.getmembers(kind, inspect.isfunction):
+            if not name.startswith("_"):
+                assert parameters(method) == parameters(getattr(other, name)), (kind, name)
+    own, others = parameters(Client.__init__), parameters(twisted_client.Client.__init__)
+    assert own.keys() ^ others.keys() == {"tls", "reactor"}
+    assert all(own[name] == others[name] for name in own.keys() & others.keys())

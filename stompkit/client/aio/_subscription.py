@@ -10,6 +10,7 @@ from typing import Any, Self
 from twisted.internet.defer import CancelledError, Deferred
 
 from stompkit.client import _messages, _subscription
+from stompkit.client._content import Content
 from stompkit.client._errors import SubscriptionEndedError
 from stompkit.client._messages import AckMode
 from stompkit.client.aio._loop import future_of
@@ -17,45 +18,17 @@ from stompkit.client.aio._loop import future_of
 __all__ = ["Handler", "Message", "Subscription", "when_awaited"]
 
 
-class Message:
+class Message(Content):
     """A message from the broker, like :class:`stompkit.client.Message`."""
 
     __slots__ = ("_loop", "_message")
 
     def __init__(self, message: _messages.Message, loop: asyncio.AbstractEventLoop) -> None:
         """Wrap a message; called by the client."""
+        self.headers = message.headers
+        self.body = message.body
         self._message = message
         self._loop = loop
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Headers of the MESSAGE frame."""
-        return self._message.headers
-
-    @property
-    def body(self) -> bytes:
-        """Body of the MESSAGE frame."""
-        return self._message.body
-
-    @property
-    def text(self) -> str:
-        """Body decoded as UTF-8; raises UnicodeDecodeError for other content."""
-        return self._message.text
-
-    @property
-    def destination(self) -> str:
-        """Destination of the message, as the broker names it."""
-        return self._message.destination
-
-    @property
-    def id(self) -> str:
-        """The ``message-id`` header."""
-        return self._message.id
-
-    @property
-    def redelivered(self) -> bool:
-        """True if the broker has marked the message as delivered before."""
-        return self._message.redelivered
 
     @property
     def is_settled(self) -> bool:
@@ -80,10 +53,6 @@ class Message:
         Fails with ``LocalProtocolError`` on STOMP 1.0, which has no NACK.
         """
         return future_of(self._message.nack(receipt=receipt, headers=headers), self._loop)
-
-    def __repr__(self) -> str:
-        """Return the id, destination and size of the message."""
-        return repr(self._message)
 
 
 #: Function that handles a message; an awaitable that it returns is awaited.

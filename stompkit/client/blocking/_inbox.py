@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from typing import Final, Literal
@@ -17,27 +17,24 @@ from stompkit.client import (
     Subscription,
     SubscriptionEndedError,
 )
+from stompkit.client._content import Content
 from stompkit.client.blocking._thread import LinkClosedError, ReactorThread
 from stompkit.frames import LocalProtocolError
 
 __all__ = ["Delivery", "Inbox"]
 
 
-class Delivery:
+class Delivery(Content):
     """A message received from the broker."""
 
-    __slots__ = ("_inbox", "_message", "body", "headers")
+    __slots__ = ("_inbox", "_message")
 
     def __init__(self, message: Message, inbox: Inbox) -> None:
         """Wrap *message*; called by :class:`Inbox`."""
         self._message = message
         self._inbox = inbox
-        self.headers: Final[Mapping[str, str]] = message.headers
-        self.body: Final = message.body
-
-    def __repr__(self) -> str:
-        """Return the message as text."""
-        return repr(self._message)
+        self.headers = message.headers
+        self.body = message.body
 
     @property
     def is_stale(self) -> bool:

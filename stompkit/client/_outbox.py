@@ -111,7 +111,7 @@ class Outbox:
             self._finish(entry, error)
         for entry in waiting:
             self._forget_receipt(entry)
-            self._tell(entry, error)
+            self._notify(entry, error)
 
     # Sending.
 
@@ -290,10 +290,10 @@ class Outbox:
 
     def _finish(self, entry: Entry, error: Exception | None = None) -> None:
         self._release(entry)
-        self._tell(entry, error)
+        self._notify(entry, error)
 
     @staticmethod
-    def _tell(entry: Entry, error: Exception | None) -> None:
+    def _notify(entry: Entry, error: Exception | None) -> None:
         if entry.done.called:  # cancelled
             return
         if error is None:

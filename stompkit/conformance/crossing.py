@@ -27,7 +27,7 @@ _ATTRIBUTE: Final = "stompkit_story"
 
 
 @dataclass
-class _Telling:
+class _StoryRun:
     """A scenario in execution or completed."""
 
     #: The target of this case, with its record.
@@ -39,7 +39,7 @@ class _Telling:
     error: Exception | None = None
 
 
-_TOLD = pytest.StashKey[dict[Story, _Telling]]()
+_STORIES = pytest.StashKey[dict[Story, _StoryRun]]()
 
 
 def across(story: Story) -> Callable[..., None]:
@@ -50,11 +50,11 @@ def across(story: Story) -> Callable[..., None]:
     """
 
     def test(request: pytest.FixtureRequest, target: Target, cluster: Cluster) -> None:
-        told = request.config.stash.setdefault(_TOLD, {})
-        if story not in told:
-            told[story] = first = _Telling(target, story(target, cluster))
-            _tell_all(first, _others(story, request, target, cluster), cluster)
-        _report(told.pop(story), target)
+        stories = request.config.stash.setdefault(_STORIES, {})
+        if story not in stories:
+            stories[story] = first = _StoryRun(target, story(target, cluster))
+            _run_all(first, _others(story, request, target, cluster), cluster)
+        _report(stories.pop(story), target)
 
     test.__doc__ = story.__doc__
     test.__module__ = story.__module__
@@ -64,23 +64,23 @@ def across(story: Story) -> Callable[..., None]:
 
 def _others(
     story: Story, request: pytest.FixtureRequest, target: Target, cluster: Cluster
-) -> list[_Telling]:
+) -> list[_StoryRun]:
     """Return the other selected scenarios of the module, each with a separate target."""
     capabilities = request.getfixturevalue("capabilities")
-    told = request.config.stash[_TOLD]
+    stories = request.config.stash[_STORIES]
     others = []
     for item in request.session.items:
         other: Story | None = getattr(getattr(item, "function", None), _ATTRIBUTE, None)
-        if other is None or other in told or other.__module__ != story.__module__:
+        if other is None or other in stories or other.__module__ != story.__module__:
             continue
         recorder = Recorder(target.address.secret)
         own = Target(target.address, capabilities, target.version, recorder)
-        told[other] = _Telling(own, other(own, cluster))
-        others.append(told[other])
+        stories[other] = _StoryRun(own, other(own, cluster))
+        others.append(stories[other])
     return others
 
 
-def _tell_all(first: _Telling, others: list[_Telling], cluster: Cluster) -> None:
+def _run_all(first: _StoryRun, others: list[_StoryRun], cluster: Cluster) -> None:
     """Run the scenarios up to the fail-over, end the node, and run the rest of them.
 
     The others run even if the first one fails before: they would not run otherwise.
@@ -88,42 +88,42 @@ def _tell_all(first: _Telling, others: list[_Telling], cluster: Cluster) -> None
     group = [first, *others]
     for each in group:
         cluster.take_along(each.target)
-        _tell(each, lambda halves: next(halves))
-    if not _going_on(group):
+        _run_half(each, lambda halves: next(halves))
+    if not _unfinished(group):
         return
     try:
         took_s = cluster.fail_over()
     except Exception as error:
-        for each in _going_on(group):
+        for each in _unfinished(group):
             each.error = error
-    for each in _going_on(group):
-        _tell(each, lambda halves: halves.send(took_s))
+    for each in _unfinished(group):
+        _run_half(each, lambda halves: halves.send(took_s))
         cluster.let_go(each.target)
         if not each.is_over and each.error is None:
             each.error = RuntimeError("a story has more than two halves")
 
 
-def _going_on(group: list[_Telling]) -> list[_Telling]:
+def _unfinished(group: list[_StoryRun]) -> list[_StoryRun]:
     return [each for each in group if not each.is_over and each.error is None]
 
 
-def _tell(telling: _Telling, tell: Callable[[Halves], None]) -> None:
+def _run_half(story_run: _StoryRun, run: Callable[[Halves], None]) -> None:
     """Run one half; an error is kept for the case that it belongs to."""
-    if telling.left_at:
-        telling.target.extend_deadline(time.monotonic() - telling.left_at)
+    if story_run.left_at:
+        story_run.target.extend_deadline(time.monotonic() - story_run.left_at)
     try:
-        tell(telling.halves)
+        run(story_run.halves)
     except StopIteration:
-        telling.is_over = True
+        story_run.is_over = True
     except Exception as error:
-        telling.error = error
-    telling.left_at = time.monotonic()
+        story_run.error = error
+    story_run.left_at = time.monotonic()
 
 
-def _report(telling: _Telling, target: Target) -> None:
+def _report(story_run: _StoryRun, target: Target) -> None:
     """Use the record and the error of a scenario as those of the case of ``target``."""
-    own = telling.target
+    own = story_run.target
     target.recorder, target.peers = own.recorder, own.peers
     target.notes, target.lapses, target.chosen = own.notes, own.lapses, own.chosen
-    if telling.error is not None:
-        raise telling.error
+    if story_run.error is not None:
+        raise story_run.error

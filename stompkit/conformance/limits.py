@@ -117,7 +117,7 @@ def grow(
     target is safe.
     """
     until = time.monotonic() + seconds
-    heard = len(peer.frames)
+    received = len(peer.frames)
     found = Limit(0)
     sent = 0
     tried = start
@@ -128,8 +128,8 @@ def grow(
         except FailedError:
             break
         sent = tried
-        settle([peer], lambda peer: len(peer.frames) > heard, _REFUSAL_S)
-        if len(peer.frames) > heard:
+        settle([peer], lambda peer: len(peer.frames) > received, _REFUSAL_S)
+        if len(peer.frames) > received:
             found.note(tried, Outcome.ERROR_AND_CLOSE)
         elif peer.is_closed_by_target:
             found.note(tried, Outcome.CLOSE)

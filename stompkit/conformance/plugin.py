@@ -157,7 +157,7 @@ def judge(case: Case, target: Target | None, error: BaseException | None) -> Cas
         verdict, detail = Verdict.UNSUPPORTED, str(error)
     elif error is not None:
         verdict = Verdict.FAILED if case.can_fail(version) else Verdict.NON_STRICT
-        detail = _told(error)
+        detail = _explained(error)
     elif lapses:
         verdict, detail = Verdict.NON_STRICT, "; ".join(lapses)
     else:
@@ -184,7 +184,7 @@ def judge(case: Case, target: Target | None, error: BaseException | None) -> Cas
     )
 
 
-def _told(error: BaseException) -> str:
+def _explained(error: BaseException) -> str:
     """Return the error on one line: the rest is pytest's explanation of an assertion."""
     if isinstance(error, AssertionError):
         return str(error).partition("\n")[0] or "an assertion without a message"

@@ -33,7 +33,7 @@ class Server(ConnectionOwner):
     """The listener of the proxy. After the start, only the thread of the loop uses it."""
 
     def __init__(
-        self, seed: int, frames: FrameLog | None, told: Callable[[str], None] | None
+        self, seed: int, frames: FrameLog | None, on_event: Callable[[str], None] | None
     ) -> None:
         """Start without rules; set ``upstream`` before a client connects."""
         self.seed = seed
@@ -42,7 +42,7 @@ class Server(ConnectionOwner):
         self.rules = []
         #: The first error in a callback.
         self.failure: BaseException | None = None
-        self._told = told
+        self._on_event = on_event
         self._made = 0  # number of rules so far
         self._accepted = 0  # number of connections so far
         self._connections: dict[int, Connection] = {}
@@ -73,11 +73,11 @@ class Server(ConnectionOwner):
         failure = context.get("exception") or RuntimeError(context["message"])
         self.failure = self.failure or failure
 
-    def tell(self, line: str) -> None:
-        """Call ``told``, if there is one; an exception that it raises is kept in ``failure``."""
-        if self._told is not None:
+    def report(self, line: str) -> None:
+        """Call ``on_event``, if it is set; an exception that it raises is kept in ``failure``."""
+        if self._on_event is not None:
             try:
-                self._told(line)
+                self._on_event(line)
             except Exception as error:  # no error in the callback may affect the connections
                 self.failure = self.failure or error
 
@@ -132,7 +132,7 @@ class Server(ConnectionOwner):
         self._accepted += 1
         connection = Connection(self, self._accepted, client)
         self._connections[connection.number] = connection
-        self.tell(f"#{connection.number} opened")
+        self.report(f"#{connection.number} opened")
         if self.frames is not None:
             self.frames.opened(connection.number)
         connection.connect()
@@ -141,7 +141,7 @@ class Server(ConnectionOwner):
         """Remove a connection that has ended."""
         del self._connections[number]
         by_whom = f" by the {by}" if by is not None else ""
-        self.tell(f"#{number} closed{by_whom}" + f": {reason}" * bool(reason))
+        self.report(f"#{number} closed{by_whom}" + f": {reason}" * bool(reason))
         if self.frames is not None:
             self.frames.closed(number, reason, by=by)
 
@@ -188,7 +188,7 @@ class Server(ConnectionOwner):
 
     def struck(self, rule: Rule, connection: int | None = None) -> None:
         """Report that a rule has acted."""
-        self.tell(f"#{connection} {rule}" if connection is not None else str(rule))
+        self.report(f"#{connection} {rule}" if connection is not None else str(rule))
 
     # Lingering connections: closed, but the other end has not seen that yet.
 

@@ -50,11 +50,11 @@ class IdleRunner:
             self._runner.run(lambda: None, before.callback, before.errback)
             await before
 
-    def _counted(self, tell: Callable[[_T], None]) -> Callable[[_T], None]:
-        def told(value: _T) -> None:
+    def _counted(self, notify: Callable[[_T], None]) -> Callable[[_T], None]:
+        def counted(value: _T) -> None:
             try:
-                tell(value)
+                notify(value)
             finally:
                 self._under_way -= 1
 
-        return told
+        return counted

@@ -64,8 +64,8 @@ class Why(Enum):
     """Reason why the guard stopped watching."""
 
     ENDED = "the command ended"
-    STOP = "the guard was told to stop it"
-    KILL = "the guard was told to kill it"
+    STOP = "the guard was ordered to stop it"
+    KILL = "the guard was ordered to kill it"
 
 
 class Guard:

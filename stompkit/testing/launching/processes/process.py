@@ -175,7 +175,7 @@ class GuardedProcess:
     def _ask(self, word: bytes) -> None:
         """Send an order to the guard and wait for its answer."""
         answer = b""
-        if self._guard.poll() is None and self._tell(word):
+        if self._guard.poll() is None and self._send(word):
             # Not select(), which takes no descriptor above 1,023: tests can have many open.
             answers = select.poll()
             answers.register(self._answers, select.POLLIN)
@@ -189,7 +189,7 @@ class GuardedProcess:
         if problem:
             raise BrokerError(f"can't be done to the broker's processes: {problem}")
 
-    def _tell(self, word: bytes) -> bool:
+    def _send(self, word: bytes) -> bool:
         """Write to the guard; return True if it still runs."""
         assert self._guard.stdin is not None
         try:
@@ -203,7 +203,7 @@ class GuardedProcess:
         """Send the guard its last order and wait until it has ended."""
         assert self._guard.stdin is not None
         # If writing fails, the guard has ended, and the command before it.
-        self._tell(word)
+        self._send(word)
         try:
             self._guard.wait(timeout_s)
         except subprocess.TimeoutExpired:

@@ -49,18 +49,18 @@ class ActiveMQ(Quirky):
         entries = self.ledger.find(frame)
         if "nack-names-one" in self.quirks:
             entries = entries[-1:]
-        buries = "nack-dead-letters" in self.quirks
-        self.settle(frame, entries, accepted=buries)
-        if buries:
+        goes_to_dead_letters = "nack-dead-letters" in self.quirks
+        self.settle(frame, entries, accepted=goes_to_dead_letters)
+        if goes_to_dead_letters:
             for entry in entries:
-                self.__bury(frame, entry)
+                self.__dead_letter(frame, entry)
 
-    def __bury(self, frame: Frame, entry: MessageReference) -> None:
+    def __dead_letter(self, frame: Frame, entry: MessageReference) -> None:
         message = entry.message
         if message.headers.get("persistent") != "true" or not entry.home.is_queue:
             return
-        whence = {"original-destination": message.headers["destination"]}
-        moved = message.moved(_DEAD_LETTERS, whence)
+        origin = {"original-destination": message.headers["destination"]}
+        moved = message.moved(_DEAD_LETTERS, origin)
         name = frame.headers.get("transaction")
         if name is None:
             self.host.send(moved)

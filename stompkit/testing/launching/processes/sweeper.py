@@ -14,7 +14,6 @@ from __future__ import annotations
 import fcntl
 import os
 import select
-import shutil
 import signal
 import sys
 from contextlib import suppress
@@ -56,7 +55,11 @@ def main(parent: int) -> None:
     # Such a signal may be for all processes of a job. This one ends after its parent.
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    for path in _paths(parent):
+    paths = _paths(parent)
+    # Imported only now: it takes as long as the start of Python, which the tests wait for.
+    import shutil
+
+    for path in paths:
         # The folder may be gone, and a network's file system may have no locks.
         with suppress(OSError):
             _wait_for_guards(path)

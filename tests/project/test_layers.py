@@ -79,9 +79,7 @@ FACES = {
     },
 }
 #: Packages whose modules still have cyclic imports, imports for types included.
-CIRCLES = (
-    "stompkit.kombu",
-)
+CIRCLES = ("stompkit.kombu",)
 #: Words that open a docstring which does not name its subject.
 RIDDLES = frozenset("Have How Let That What Where Whether Which Who Whoever Whom Whose So".split())
 #: Maximum number of words in a sentence of a docstring.

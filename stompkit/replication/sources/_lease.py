@@ -20,7 +20,7 @@ class OutboxLeaseLostError(Exception):
 
 
 class OutboxError(ValueError):
-    """The outbox belongs to another origin."""
+    """The outbox belongs to another origin, or the database has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event
 from typing import Any, Final
 
-from sqlalchemy import Engine, case, create_engine, func, make_url, select
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Engine, case, create_engine, func, inspect, make_url, select
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from stompkit._common.moved import renamed
 from stompkit._common.retry import Backoff
@@ -121,7 +122,7 @@ class OutboxRelay:
     def run(self, stop: Event) -> None:
         """Publish until ``stop`` is set; failures are logged, and retried after a pause.
 
-        Raises :class:`OutboxError` if the outbox has another origin.
+        Raises :class:`OutboxError` if the outbox has another origin, or the database has no outbox.
         """
         backoff = Backoff(2 * self._poll_s, _MAX_PAUSE_S)
         try:
@@ -135,6 +136,8 @@ class OutboxRelay:
                 except OutboxError:
                     raise
                 except Exception as error:
+                    if isinstance(error, DBAPIError):
+                        self._check_tables()
                     self._give_up(error)
                     stop.wait(backoff.fail())
                 else:
@@ -172,6 +175,17 @@ class OutboxRelay:
             self._forget()
             raise
         return self._published - begun
+
+    def _check_tables(self) -> None:
+        """Raise OutboxError if the database can be asked, and has no outbox: waiting is useless."""
+        with suppress(SQLAlchemyError):
+            known = inspect(self._engine)
+            table = self._tables.state
+            if not known.has_table(table.name, schema=table.schema):
+                raise OutboxError(
+                    f"the database has no outbox: there is no table {table.name}. Create it with"
+                    " Outbox.create(engine) in the application, or check the URL."
+                )
 
     def close(self) -> None:
         """Release the lease, and close an engine that was created here."""

@@ -99,6 +99,11 @@ def test_what_is_committed_is_relayed_in_order_and_removed(
     assert heard.changesets == []
 
 
+def test_relay_without_an_outbox_ends(relays: Any) -> None:
+    with pytest.raises(OutboxError, match=r"no outbox: there is no table stompkit_outbox_state\."):
+        relays(Taker()).run(Event())
+
+
 def test_changes_of_one_transaction_are_one_changeset(
     sessions: sessionmaker[Session], outbox: Outbox, relays: Any
 ) -> None:

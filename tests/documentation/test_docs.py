@@ -133,7 +133,9 @@ def test_a_broker_is_started_with_options_that_there_are() -> None:
     for page in PAGES:
         for block in tree(page).findall(nodes.literal_block):
             for line in block.astext().replace("\\\n", " ").splitlines():
-                command = re.search(r"\btwistd? (?:--nodaemon )?stompkit\b([^#]*)", line)
+                command = re.search(
+                    r"\b(?:twistd? (?:--nodaemon )?stompkit|stompkit serve)\b([^#>]*)", line
+                )
                 if command is None or "--help" in command[1]:
                     continue
                 words = shlex.split(command[1])

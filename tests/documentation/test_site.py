@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import os
 import re
-import signal
 import subprocess
 import sys
 import sysconfig
@@ -215,22 +214,19 @@ def test_the_tutorial_works_as_it_says(tmp_path: Path) -> None:
         for block in blocks():
             for name in block["names"]:
                 (tmp_path / name).write_text(elsewhere(block.astext()) + "\n", encoding="utf-8")
-        try:
-            done = subprocess.run(
-                ["bash", "-c", elsewhere(commands)],
-                cwd=tmp_path,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=400,
-                check=False,
-            )
-        finally:
-            pid = tmp_path / "broker.pid"
-            if pid.exists():
-                os.kill(int(pid.read_text()), signal.SIGKILL)
+        # What a step that fails leaves running ends with the shell.
+        end = "trap 'kill -9 $(jobs -p) 2>/dev/null || true' EXIT\n"
+        done = subprocess.run(
+            ["bash", "-c", end + elsewhere(commands)],
+            cwd=tmp_path,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=400,
+            check=False,
+        )
     assert done.returncode == 0, done.stdout
     _, *outputs = re.split(r"^@@\d+\n", done.stdout, flags=re.MULTILINE)
     assert len(outputs) == len(printed)

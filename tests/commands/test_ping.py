@@ -36,6 +36,8 @@ def test_a_broker_that_works_answers(stomp_broker: RunningBroker) -> None:
     assert told.startswith(f"{target(stomp_broker)}: ")
     assert "STOMP 1.2, CONNECTED after" in told
     assert run("ping", "--quiet", target(stomp_broker)) == ""
+    assert run("ping", "--quiet", "--mq", target(stomp_broker)) == ""
+    assert "give one of them" in run("ping", "--mq", "a:1", "b:1", status=2)
 
 
 def test_ping_finds_the_broker_of_run() -> None:

@@ -50,6 +50,7 @@ MISTAKES = [
     (["--topic-template", "{}{0}"], ["--topic-template", "no other brace"]),
     (["--login", "a\nb"], ["--login", "can't hold"]),
     (["--passcode", "tell\nnobody"], ["--passcode", "can't hold"]),
+    (["--passcode-file", "nosuch"], ["--passcode-file: nosuch: No such file"]),
     (["--strictly"], ["--strictly"]),
 ]
 

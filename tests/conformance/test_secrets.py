@@ -46,9 +46,9 @@ def nothing_told(folder: Path, *texts: str) -> None:
         assert SECRET not in text
 
 
-@pytest.mark.parametrize("by_environment", [True, False])
+@pytest.mark.parametrize("way", ["environment", "option", "file"])
 def test_passcode_is_in_no_report(
-    by_environment: bool,  # noqa: FBT001 (a parameter of the test)
+    way: str,
     suite: Suite,
     serve: Serve,
     tmp_path: Path,
@@ -64,8 +64,11 @@ def test_passcode_is_in_no_report(
 
     (tmp_path / "test_it.py").write_text(CASES)
     run = ("--mq", serve(blabs).address, "--login", "me", "--cases", ".", *REPORTS)
-    if by_environment:
+    if way == "environment":
         done = suite(*run, STOMPKIT_MQ_PASSCODE=SECRET)
+    elif way == "file":
+        (tmp_path / "secret").write_text(f"{SECRET}\n")
+        done = suite(*run, "--passcode-file", "secret")
     else:
         done = suite(*run, "--passcode", SECRET)
     assert done.status == 1, done.told

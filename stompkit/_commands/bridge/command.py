@@ -92,7 +92,13 @@ def parser() -> argparse.ArgumentParser:
     add("--status", action="store_true", help="tell how a bridge is that runs, and end")
     add("--json", action="store_true", help="with --status: as JSON")
     add("--status-file", metavar="FILE", help="where a bridge writes how it is")
-    add("--metrics", metavar="[HOST:]PORT", help="serve Prometheus there")
+    add(
+        "--metrics-port",
+        "--metrics",
+        dest="metrics",
+        metavar="[HOST:]PORT",
+        help="serve Prometheus there",
+    )
     add("--quiet", action="store_true", help="tell nothing but what has stopped")
     add("--verbose", action="store_true", help="log more to standard error")
     group = parser.add_argument_group("one route, without a file")

@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("destinations", metavar="DESTINATION", nargs="+", help="such as /queue/orders")
-    add("--count", type=positive, metavar="N", help="end after N messages")
+    add("--limit", "--count", dest="count", type=positive, metavar="N", help="end after N messages")
     add("--timeout", type=seconds, metavar="SECONDS", help="end when none has come for so long")
     add("--follow", action="store_true", help="go on until interrupted")
     add(

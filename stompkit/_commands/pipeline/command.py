@@ -142,7 +142,9 @@ def parser() -> argparse.ArgumentParser:
         "--report", type=Path, metavar="FILE", help="of analytics: a page to write with each batch"
     )
     run.add_argument(
+        "--metrics-port",
         "--metrics",
+        dest="metrics",
         type=_address,
         metavar="[HOST:]PORT",
         help="serve Prometheus there; without a host on the loopback interface",

@@ -48,7 +48,15 @@ def parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("destination", metavar="DESTINATION", help="such as /queue/orders")
-    add("--count", type=positive, default=10, metavar="N", help="the first N messages: 10")
+    add(
+        "--limit",
+        "--count",
+        dest="count",
+        type=positive,
+        default=10,
+        metavar="N",
+        help="the first N messages: 10",
+    )
     add("--vhost", default="", metavar="NAME", help="the virtual host")
     add("--json", action="store_true", help="print a JSON object for each message")
     add_admin_options(parser)

@@ -125,7 +125,9 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     )
     add("--partitions", type=positive, metavar="N", help="of a new spool: 1, and all in one order")
     add(
+        "--metrics-port",
         "--metrics",
+        dest="metrics",
         type=address,
         metavar="[HOST:]PORT",
         help="serve Prometheus there; without a host on the loopback interface",

@@ -66,8 +66,10 @@ def main(arguments: list[str]) -> int:
     options = own.parse_args(arguments)
     if options.timeout <= 0 or options.wait < 0:
         own.error("--timeout and --wait take seconds, --timeout more than 0")
+    if options.target and options.mq:
+        own.error("TARGET and --mq are the same: give one of them")
     try:
-        url = _url(options.target or os.environ.get(_VARIABLE) or _TARGET)
+        url = _url(options.target or options.mq or os.environ.get(_VARIABLE) or _TARGET)
     except (ValueError, OSError) as error:
         own.error(str(error))
     deadline = time.monotonic() + options.wait
@@ -107,6 +109,7 @@ def parser() -> argparse.ArgumentParser:
         help=f"HOST:PORT, or stomp://LOGIN@HOST:PORT, stomps:// for TLS (default:"
         f" ${_VARIABLE}, else {_TARGET})",
     )
+    parser.add_argument("--mq", metavar="URL", help="the same as TARGET, as other commands have it")
     parser.add_argument(
         "--round-trip",
         nargs="?",

@@ -174,7 +174,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         help="where clients connect; port 0, as in the default 127.0.0.1:0, takes a free one",
     )
-    parser.add_argument("--to", type=_address, metavar="HOST:PORT", help="where the broker is")
+    parser.add_argument(
+        "--to", "--mq", dest="to", type=_address, metavar="HOST:PORT", help="where the broker is"
+    )
     parser.add_argument("--script", type=Path, metavar="FILE", help="the faults, TOML")
     parser.add_argument("--check", action="store_true", help="check the script, and do nothing")
     parser.add_argument(

@@ -45,7 +45,14 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--to", type=_address, metavar="HOST:PORT", help="stand before the broker that is there")
+    add(
+        "--to",
+        "--mq",
+        dest="to",
+        type=_address,
+        metavar="HOST:PORT",
+        help="stand before the broker that is there",
+    )
     add(
         "--listen",
         type=_listening,

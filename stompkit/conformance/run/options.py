@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 
 from stompkit._common.arguments import Parser
+from stompkit._common.secrets import SecretError, first_line
 from stompkit.conformance.run.values import (
     LEVELS,
     addresses,
@@ -105,6 +107,14 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def _passcode_in(path: str) -> str:
+    """Return the passcode in the first line of a file."""
+    try:
+        return value(first_line(Path(path)))
+    except SecretError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _add_target(made: argparse.ArgumentParser) -> None:
     target = made.add_argument_group("target")
     target.add_argument(
@@ -165,6 +175,13 @@ def _add_target(made: argparse.ArgumentParser) -> None:
         default=os.environ.get("STOMPKIT_MQ_PASSCODE"),
         help="passcode for CONNECT; STOMPKIT_MQ_PASSCODE in the environment keeps it out of"
         " process lists",
+    )
+    target.add_argument(
+        "--passcode-file",
+        dest="passcode",
+        metavar="FILE",
+        type=_passcode_in,
+        help="file with the passcode for CONNECT, in its first line",
     )
     target.add_argument(
         "--vhost",

@@ -34,9 +34,9 @@ from benchmarks._report import Figure, broken, make_parser, positive, progress, 
 from stompkit.replication.model.events import RowChange, Source, make_changeset
 from stompkit.replication.model.frames import packets
 from stompkit.spark import spark_session
-from stompkit.spark._batch import BatchReader
-from stompkit.spark._options import SourceOptions
 from stompkit.spark.source import StompDataSource
+from stompkit.spark.stream.batch import BatchReader
+from stompkit.spark.stream.options import SourceOptions
 from stompkit.spool import Record, SpoolWriter
 
 _BEGIN: Final = datetime(2026, 11, 21, 12, tzinfo=UTC)

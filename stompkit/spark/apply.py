@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SinkUnavailableError
-from stompkit.spark._columns import APPLIED
-from stompkit.spark._ranges import are_ranges, batches_of, changes_of
-from stompkit.spark._states import Choice
 from stompkit.spark.fence import Span, are_in_order, beyond, sort_key
+from stompkit.spark.states import Choice
+from stompkit.spark.stream.columns import APPLIED
+from stompkit.spark.stream.ranges import are_ranges, batches_of, changes_of
 from stompkit.spark.targets import (
     Committed,
     Job,
@@ -26,7 +26,7 @@ from stompkit.spark.targets import (
     Target,
     open_target,
 )
-from stompkit.spark.targets._evolve import merged
+from stompkit.spark.targets.planning.evolve import merged
 
 __all__ = ["Applied", "OnProblem", "applier", "apply_changes"]
 

@@ -13,7 +13,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from stompkit._common.moved import renamed
-from stompkit.spark._java import SparkError, cache_folder, find_java_home, put
+from stompkit.spark.java import SparkError, cache_folder, find_java_home, put
 
 __all__ = ["SparkError", "spark_session"]
 

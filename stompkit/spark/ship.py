@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import stompkit
-from stompkit.spark._java import cache_folder, put
+from stompkit.spark.java import cache_folder, put
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

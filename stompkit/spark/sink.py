@@ -40,8 +40,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from stompkit.spark._java import SparkError
-from stompkit.spark._options import SinkOptions
+from stompkit.spark.java import SparkError
+from stompkit.spark.stream.options import SinkOptions
 
 __all__ = ["BatchWriter", "Sent", "StreamWriter"]
 

@@ -44,12 +44,12 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from stompkit.spark._batch import BatchReader, FilteringReader
-from stompkit.spark._columns import CHANGES, RANGES, RAW
-from stompkit.spark._java import SparkError
-from stompkit.spark._options import SinkOptions, SourceOptions
-from stompkit.spark._stream import StreamReader
+from stompkit.spark.java import SparkError
 from stompkit.spark.sink import BatchWriter, StreamWriter
+from stompkit.spark.stream.batch import BatchReader, FilteringReader
+from stompkit.spark.stream.columns import CHANGES, RANGES, RAW
+from stompkit.spark.stream.options import SinkOptions, SourceOptions
+from stompkit.spark.stream.reader import StreamReader
 
 __all__ = ["StompDataSource"]
 

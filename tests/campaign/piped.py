@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from stompkit.spark.eventstore import SparkEventStore
 from stompkit.spark.jobs import JobName, load
-from stompkit.spark.jobs.looking import look
+from stompkit.spark.jobs.status import look
 from stompkit.spool import SpoolError, SpoolReader
 from tests.campaign.chain import Chain, Misfortune, until
 from tests.campaign.checker import Finding

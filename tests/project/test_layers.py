@@ -77,6 +77,26 @@ FACES = {
         "stompkit.testing.transcripts",
         "stompkit.testing.tunnel",
     },
+    "spark": {
+        "stompkit.spark",
+        "stompkit.spark.apply",
+        "stompkit.spark.eventstore",
+        "stompkit.spark.fence",
+        "stompkit.spark.jobs",
+        "stompkit.spark.jobs.analytics",
+        "stompkit.spark.jobs.compact",
+        "stompkit.spark.jobs.events",
+        "stompkit.spark.jobs.rebuild",
+        "stompkit.spark.jobs.replicate",
+        "stompkit.spark.jobs.running",
+        "stompkit.spark.jobs.settings",
+        "stompkit.spark.jobs.status",
+        "stompkit.spark.jobs.verify",
+        "stompkit.spark.metrics",
+        "stompkit.spark.session",
+        "stompkit.spark.ship",
+        "stompkit.spark.targets",
+    },
 }
 #: Packages whose modules still have cyclic imports, imports for types included.
 CIRCLES = ("stompkit.kombu",)
@@ -177,7 +197,17 @@ def _imported(module: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "folder", ["server", "replication", "kombu", "testing", "conformance", "_commands", "_common"]
+    "folder",
+    [
+        "server",
+        "replication",
+        "kombu",
+        "spark",
+        "testing",
+        "conformance",
+        "_commands",
+        "_common",
+    ],
 )
 def test_no_folder_has_too_many_modules(folder: str) -> None:
     folders = {path.parent for path in (PACKAGE / folder).rglob("*.py")}

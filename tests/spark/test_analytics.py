@@ -30,12 +30,12 @@ from pyspark.sql import SparkSession
 from stompkit._commands.pipeline.command import main
 from stompkit.replication.model.events import Action, RowChange, Source, make_changeset
 from stompkit.spark.jobs import Pipeline, PipelineError, load
-from stompkit.spark.jobs._counting import Counted, Lag
-from stompkit.spark.jobs._results import CHANGES, KEYS, LAG, Mark, Results
-from stompkit.spark.jobs._results_parquet import ParquetResults
-from stompkit.spark.jobs._results_sql import SqlResults
 from stompkit.spark.jobs.analytics import results_of
-from stompkit.spark.jobs.looking import look
+from stompkit.spark.jobs.results.base import CHANGES, KEYS, LAG, Mark, Results
+from stompkit.spark.jobs.results.counting import Counted, Lag
+from stompkit.spark.jobs.results.parquet import ParquetResults
+from stompkit.spark.jobs.results.sql import SqlResults
+from stompkit.spark.jobs.status import look
 from stompkit.spool import Record, SpoolWriter
 from stompkit.testing.launching.polling import wait_until
 from tests.effort import effort

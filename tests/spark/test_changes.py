@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from stompkit.replication.model.events import encode
-from stompkit.spark._changes import UNREADABLE, change_batches
-from stompkit.spark._columns import CHANGES, RAW, Columns, raw_batches
+from stompkit.spark.stream.changes import UNREADABLE, change_batches
+from stompkit.spark.stream.columns import CHANGES, RAW, Columns, raw_batches
 from stompkit.spool import Record, SpoolReader
 from tests.spark.messages import BEGIN, changeset, fill, plain, records_of
 

@@ -28,8 +28,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import stompkit
 from stompkit.spark import ship, spark_session
-from stompkit.spark._java import find_java_home
 from stompkit.spark.apply import applier
+from stompkit.spark.java import find_java_home
 from stompkit.spool import SpoolReader
 from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.launching.processes.process import GuardedProcess

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from stompkit.replication.model.events import RowChange
-from stompkit.spark._collapse import Collapse, collapse
-from stompkit.spark._states import Choice, Step, TableRules
 from stompkit.spark.fence import are_in_order, beyond, moved, ranges_of, sort_key
+from stompkit.spark.states import Choice, Step, TableRules
+from stompkit.spark.targets.planning.collapse import Collapse, collapse
 from tests.replication.sinks.sql_targets import change
 from tests.spark.change_rows import batch_of, row_of
 

@@ -22,8 +22,8 @@ from pyspark.sql import SparkSession
 
 from stompkit.replication.model.events import Changeset, RowChange, Source, decode, make_changeset
 from stompkit.replication.model.values import row_to_json
-from stompkit.spark._columns import CHANGES
 from stompkit.spark.eventstore import BrokenStoreError, SparkEventStore
+from stompkit.spark.stream.columns import CHANGES
 from stompkit.testing.launching.polling import wait_until
 
 BEGIN = datetime(2026, 11, 22, tzinfo=UTC)
@@ -330,7 +330,7 @@ def test_small_files_are_merged_by_who_adds_them(tmp_path: Path) -> None:
 def test_files_are_merged_into_several_that_overlap_nowhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stompkit.spark._event_merge._FILE_ROWS", 500)
+    monkeypatch.setattr("stompkit.spark.eventstore.merge._FILE_ROWS", 500)
     store = made(tmp_path, keep_s=0)
     draw = random.Random(8)
     times = {}
@@ -382,7 +382,7 @@ def test_a_changeset_that_comes_again_is_replayed_once_though_it_lives_longer_th
 def test_small_files_are_merged_whatever_is_beside_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stompkit.spark._event_merge._SMALL_OCTETS", 20_000)
+    monkeypatch.setattr("stompkit.spark.eventstore.merge._SMALL_OCTETS", 20_000)
     store = made(tmp_path, history=False)
     store.add("a_write", "x" * 30_000, ts=0)
     for key in range(200):

@@ -25,9 +25,10 @@ from stompkit.replication.model.values import from_json
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.replication.sql import SchemaError
-from stompkit.spark._states import Choice
-from stompkit.spark.targets import Committed, Job, _rewrite, open_target
-from stompkit.spark.targets._files import FileTarget
+from stompkit.spark.states import Choice
+from stompkit.spark.targets import Committed, Job, open_target
+from stompkit.spark.targets.files import rewrite
+from stompkit.spark.targets.files.target import FileTarget
 from stompkit.spark.targets.parquet import ParquetTarget, files_of
 from tests.effort import effort
 from tests.replication.sinks.sql_targets import Target, change, schema_change
@@ -232,7 +233,7 @@ def test_values_are_stored_as_what_they_are(place: Place) -> None:
 def test_many_rows_and_many_batches_are_few_files(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_rewrite, "MOST_ROWS", 100)
+    monkeypatch.setattr(rewrite, "MOST_ROWS", 100)
     made = place.pipeline()
     made.run(rows_of(*[write(each, b=each) for each in range(250)]))
     for batch in range(12):

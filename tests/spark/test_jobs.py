@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 from stompkit.replication.model.events import Changeset, RowChange, Source, make_changeset
 from stompkit.replication.model.frames import packets
 from stompkit.spark.eventstore import SparkEventStore
-from stompkit.spark.jobs import JobName, Pipeline, PipelineError, _letters, load
-from stompkit.spark.jobs.looking import look
+from stompkit.spark.jobs import JobName, Pipeline, PipelineError, dead_letters, load
+from stompkit.spark.jobs.status import look
 from stompkit.spool import Record, SpoolReader
 from stompkit.testing import RunningBroker
 from stompkit.testing.launching.polling import wait_until
@@ -365,7 +365,7 @@ def test_a_change_that_can_not_be_applied_stops_or_is_a_dead_letter(
     with free_ports() as (port,), monkeypatch.context() as patch:
         describe({**options, "hosts": f"127.0.0.1:{port}"})
         pipeline = Pipeline(load(shop.file), "replicate", once=True, spark=spark)
-        patch.setattr(_letters, "_CONNECT_S", 0.5)
+        patch.setattr(dead_letters, "_CONNECT_S", 0.5)
         with pytest.raises(PipelineError, match="dead letters can't be sent"):
             pipeline.run()
     assert pipeline.progress().dead_letters == 2

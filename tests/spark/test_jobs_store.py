@@ -18,9 +18,9 @@ from stompkit._commands.pipeline.command import main
 from stompkit.replication.model.events import Changeset, RowChange, Source, make_changeset
 from stompkit.spark.eventstore import SparkEventStore
 from stompkit.spark.jobs import PipelineError, PipelineSettings, load
-from stompkit.spark.jobs._job_lock import alone
 from stompkit.spark.jobs.compact import compact
 from stompkit.spark.jobs.rebuild import rebuild
+from stompkit.spark.jobs.runs.job_lock import alone
 from stompkit.spark.targets.sql import SqlTarget
 from stompkit.spool import SpoolReader
 from stompkit.spool.retention import retain
@@ -194,8 +194,8 @@ def test_a_rebuilt_replica_is_what_had_been_applied_at_that_time(
     tmp_path: Path, source: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stompkit.spark.jobs.rebuild._MOST_CHANGES", 70)
-    monkeypatch.setattr("stompkit.spark.jobs._past._BATCH", 25)
-    monkeypatch.setattr("stompkit.spark._event_replay._MOST", 30)
+    monkeypatch.setattr("stompkit.spark.jobs.history._BATCH", 25)
+    monkeypatch.setattr("stompkit.spark.eventstore.replay._MOST", 30)
     past = list(happened(seed, 200))
     sets = [each for each, _ in past]
     fill(tmp_path / "spool", list(records_of(sets)))
@@ -503,7 +503,7 @@ def test_what_is_past_its_life_is_removed(tmp_path: Path) -> None:
 def test_equal_changesets_are_found_in_shares(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stompkit.spark._event_merge._FILE_ROWS", 40)
+    monkeypatch.setattr("stompkit.spark.eventstore.merge._FILE_ROWS", 40)
     sets = [each for each, _ in happened(5, 150)]
     store = stored(tmp_path, sets)
     store.write_batches([batch(rows_of(sets))], pipeline="again")

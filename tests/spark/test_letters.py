@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from stompkit.replication.model.frames import Packet
-from stompkit.spark._event_files import DEAD_LETTERS
-from stompkit.spark._states import Place, Problem
 from stompkit.spark.apply import Applied
 from stompkit.spark.eventstore import SparkEventStore
-from stompkit.spark.jobs import _letters, events, replicate
+from stompkit.spark.eventstore.files import DEAD_LETTERS
+from stompkit.spark.jobs import dead_letters, events, replicate
 from stompkit.spark.jobs.events import Events
 from stompkit.spark.jobs.replicate import Replicate
 from stompkit.spark.jobs.settings import PipelineSettings, parse
+from stompkit.spark.states import Place, Problem
 from stompkit.spark.targets import open_target
 from stompkit.spark.targets.parquet import ParquetTarget
 from stompkit.spark.targets.sql import SqlTarget
@@ -31,7 +31,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def send(letters: object, packets: list[Packet]) -> None:
         ids.extend(packet.headers["event-id"] for packet in packets)
 
-    monkeypatch.setattr(_letters.Letters, "_send", send)
+    monkeypatch.setattr(dead_letters.Letters, "_send", send)
     return ids
 
 
@@ -144,7 +144,7 @@ def test_dead_letters_of_the_event_store_are_sent_too(
 def test_dead_letters_are_sent_some_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: list[str], kind: str
 ) -> None:
-    monkeypatch.setattr(_letters, "_PAGE", 2)
+    monkeypatch.setattr(dead_letters, "_PAGE", 2)
     url = f"parquet://{tmp_path / 'target'}" if kind == "parquet" else f"sqlite:///{tmp_path / 'd'}"
     target = open_target(url)
     target.prepare()
@@ -160,13 +160,13 @@ def test_dead_letters_are_sent_some_at_a_time(
                 session.books.bury(connection, "shop", "s", problems)
 
     calls: list[int] = []
-    send = _letters.Letters._send
+    send = dead_letters.Letters._send
 
-    def counted(letters: _letters.Letters, packets: list[Packet]) -> None:
+    def counted(letters: dead_letters.Letters, packets: list[Packet]) -> None:
         calls.append(len(packets))
         send(letters, packets)
 
-    monkeypatch.setattr(_letters.Letters, "_send", counted)
+    monkeypatch.setattr(dead_letters.Letters, "_send", counted)
     settings = _settings(tmp_path, target={"url": url}, apply={"on-problem": "dead-letter"})
     with closing(target):
         # The changes of one message are on two pages.

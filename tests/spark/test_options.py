@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stompkit.spark import SparkError
-from stompkit.spark._options import SinkOptions, SourceOptions
+from stompkit.spark.stream.options import SinkOptions, SourceOptions
 
 
 def test_a_spool_is_all_that_a_source_needs() -> None:

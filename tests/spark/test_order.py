@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stompkit.spark._changes import change_batches
-from stompkit.spark._options import SourceOptions
-from stompkit.spark._partitions import read
-from stompkit.spark._ranges import batches_of
-from stompkit.spark._stream import StreamReader
+from stompkit.spark.stream.changes import change_batches
+from stompkit.spark.stream.options import SourceOptions
+from stompkit.spark.stream.partitions import read
+from stompkit.spark.stream.ranges import batches_of
+from stompkit.spark.stream.reader import StreamReader
 from stompkit.spool import Record, SpoolError, SpoolReader, readers
 from stompkit.spool.retention import retain
 from tests.effort import drawn

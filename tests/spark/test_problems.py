@@ -12,13 +12,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from stompkit.replication.model.events import Changeset, RowChange, Source, make_changeset
-from stompkit.spark._event_files import DEAD_LETTERS, Folder
-from stompkit.spark._options import SourceOptions
-from stompkit.spark._stream import StreamReader
+from stompkit.spark.eventstore.files import DEAD_LETTERS, Folder
 from stompkit.spark.jobs import Pipeline, PipelineError, PipelineSettings
 from stompkit.spark.jobs.events import Events
-from stompkit.spark.jobs.looking import look
 from stompkit.spark.jobs.settings import parse
+from stompkit.spark.jobs.status import look
+from stompkit.spark.stream.options import SourceOptions
+from stompkit.spark.stream.reader import StreamReader
 from stompkit.spark.targets.parquet import files_of
 from stompkit.spool import Record, SpoolReader
 from tests.replication.sinks.sql_targets import Target

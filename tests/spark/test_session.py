@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.spark import SparkError, _java, session
-from stompkit.spark._java import find_java_home
+from stompkit.spark import SparkError, java, session
+from stompkit.spark.java import find_java_home
 from stompkit.spark.ship import archive
 
 _SHOW = ("-XshowSettings:properties", "-version")
@@ -22,7 +22,7 @@ def nothing_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(_java, "find_spec", lambda name: None)
+    monkeypatch.setattr(java, "find_spec", lambda name: None)
 
 
 def a_java(home: Path, version: str) -> Path:
@@ -67,18 +67,18 @@ def test_without_java_it_is_told_what_to_install(
 def test_the_java_that_a_package_brings_starts_with_what_spark_asks_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(_java, "find_spec", find_spec)
-    java = find_java_home() / "bin" / "java"
-    assert java.is_relative_to(tmp_path)
+    monkeypatch.setattr(java, "find_spec", find_spec)
+    found = find_java_home() / "bin" / "java"
+    assert found.is_relative_to(tmp_path)
     done = subprocess.run(
-        [java, "--add-modules=jdk.incubator.vector", "-Dspaced=a b", *_SHOW],
+        [found, "--add-modules=jdk.incubator.vector", "-Dspaced=a b", *_SHOW],
         capture_output=True,
         text=True,
         check=True,
     )
     assert "spaced = a b" in done.stderr
     # The second time it is in the cache.
-    assert find_java_home() == java.parent.parent
+    assert find_java_home() == found.parent.parent
 
 
 def test_spark_has_a_home_in_which_workers_find_no_archive() -> None:

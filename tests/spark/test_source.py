@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from stompkit.client.blocking import BrokerUrl, Delivery, Link
-from stompkit.spark._batch import BatchReader
-from stompkit.spark._options import SourceOptions
+from stompkit.spark.stream.batch import BatchReader
+from stompkit.spark.stream.options import SourceOptions
 from stompkit.spool import SpoolReader, SpoolWriter, readers
 from stompkit.spool.retention import retain
 from stompkit.testing import LaunchConfig, RunningBroker, launch

@@ -20,9 +20,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from stompkit.spark import StompDataSource
-from stompkit.spark._batch import FilteringReader
-from stompkit.spark._options import SourceOptions
-from stompkit.spark._stream import StreamReader
+from stompkit.spark.stream.batch import FilteringReader
+from stompkit.spark.stream.options import SourceOptions
+from stompkit.spark.stream.reader import StreamReader
 from stompkit.spool import DataLostError, OtherSpoolError, SpoolError, SpoolReader, readers
 from stompkit.spool.retention import retain
 from tests.spark.messages import BEGIN, fill, plain

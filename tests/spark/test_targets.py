@@ -23,11 +23,11 @@ from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SinkUnavailableError, SqlSink
 from stompkit.replication.sql import SchemaError
 from stompkit.replication.sql.schema import _HOLDERS
-from stompkit.spark._states import Choice
+from stompkit.spark.states import Choice
 from stompkit.spark.targets import Committed, Job, Staged, open_target
 from stompkit.spark.targets import Target as AnyTarget
-from stompkit.spark.targets._postgres import LEAST_ROWS
 from stompkit.spark.targets.base import StagingLostError
+from stompkit.spark.targets.database.postgres import LEAST_ROWS
 from tests.effort import drawn
 from tests.replication.sinks.sql_targets import (
     Target,

@@ -13,8 +13,8 @@ import pytest
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sql import SchemaError
 from stompkit.spark.targets import Job
-from stompkit.spark.targets._evolve import merged
 from stompkit.spark.targets.base import NewColumn
+from stompkit.spark.targets.planning.evolve import merged
 from tests.replication.sinks.sql_targets import Target, database_url, target
 from tests.servers import mariadb, postgresql
 from tests.spark.test_targets import JOB, MakePipeline, Pipeline, rows_of, write

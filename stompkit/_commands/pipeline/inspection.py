@@ -10,8 +10,8 @@ import msgspec
 
 from stompkit._commands.shared.formatting import aligned, amount
 from stompkit._common.files import write_atomically
-from stompkit.spark.jobs.looking import JobState, look, missing
 from stompkit.spark.jobs.settings import JOBS, PipelineError, PipelineSettings, load
+from stompkit.spark.jobs.status import JobState, look, missing
 
 __all__ = ["check", "make_report", "print_status"]
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from stompkit._common.lazy import imported
-from stompkit._common.moved import renamed
+from stompkit._common.moved import moved, renamed
 
 if TYPE_CHECKING:
     from stompkit.spark.jobs.running import Pipeline, Progress
@@ -44,3 +44,5 @@ renamed(
     __name__,
     PipelineProblem="PipelineError",
 )
+
+moved(__name__, {"looking": "stompkit.spark.jobs.status"})

@@ -1,7 +1,7 @@
 """The job *analytics*: numbers of changes, by table and operation, and their latency.
 
 Spark keeps the counts in the checkpoint; a batch contains the current counts of minutes.
-:mod:`stompkit.spark.jobs._counting` describes the counts, and the detection of late changes.
+:mod:`stompkit.spark.jobs.results.counting` describes the counts, and the detection of late changes.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from stompkit._common.files import write_atomically
-from stompkit.spark._options import SourceOptions
-from stompkit.spark._partitions import resolve
 from stompkit.spark.fence import Span
-from stompkit.spark.jobs._counting import Counted, counted, query
-from stompkit.spark.jobs._report import made_report
-from stompkit.spark.jobs._results import Mark, Results
-from stompkit.spark.jobs._work import Done
+from stompkit.spark.jobs.contract import Done
+from stompkit.spark.jobs.results.base import Mark, Results
+from stompkit.spark.jobs.results.counting import Counted, counted, query
+from stompkit.spark.jobs.results.report import made_report
 from stompkit.spark.jobs.settings import PipelineError, PipelineSettings, seconds
+from stompkit.spark.stream.options import SourceOptions
+from stompkit.spark.stream.partitions import resolve
 from stompkit.spool import SpoolError, SpoolReader
 
 __all__ = ["Analytics", "report_of", "results_of"]
@@ -148,10 +148,10 @@ def results_of(settings: PipelineSettings) -> Results:
     """Return the results of a pipeline, without opening them; raises PipelineError."""
     given = settings.demanded_analytics()
     if given.path:
-        from stompkit.spark.jobs._results_parquet import ParquetResults
+        from stompkit.spark.jobs.results.parquet import ParquetResults
 
         return ParquetResults(Path(given.path).absolute())
-    from stompkit.spark.jobs._results_sql import SqlResults
+    from stompkit.spark.jobs.results.sql import SqlResults
 
     try:
         return SqlResults(settings.analytics_url(), settings.name)

@@ -10,14 +10,14 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from stompkit.replication.sinks.sql import SinkUnavailableError
-from stompkit.spark._changes import UNREADABLE
-from stompkit.spark._event_files import DEAD_LETTERS
-from stompkit.spark._states import Problem
 from stompkit.spark.eventstore import SparkEventStore
+from stompkit.spark.eventstore.files import DEAD_LETTERS
 from stompkit.spark.fence import Span
-from stompkit.spark.jobs._letters import Letters, Marks, NotSentError, beyond
-from stompkit.spark.jobs._work import Done
+from stompkit.spark.jobs.contract import Done
+from stompkit.spark.jobs.dead_letters import Letters, Marks, NotSentError, beyond
 from stompkit.spark.jobs.settings import PipelineError, PipelineSettings, life
+from stompkit.spark.states import Problem
+from stompkit.spark.stream.changes import UNREADABLE
 from stompkit.spark.targets.parquet import ParquetTarget
 
 __all__ = ["Events"]

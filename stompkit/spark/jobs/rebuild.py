@@ -28,22 +28,22 @@ from sqlalchemy import delete
 from stompkit.replication.sinks import ApplyError, SinkMisconfiguredError
 from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.replication.sql import SchemaError
-from stompkit.spark._states import Choice, Place, Problem
 from stompkit.spark.fence import ranges_of
-from stompkit.spark.jobs._past import SCHEMA, Past, open_past
-from stompkit.spark.jobs._resume import check_gap, forget_checkpoint, going_on
-from stompkit.spark.jobs._spill import Spill
-from stompkit.spark.jobs._tables import Tables
-from stompkit.spark.jobs._words import in_words_of_the_file
+from stompkit.spark.jobs.history import SCHEMA, Past, open_past
+from stompkit.spark.jobs.runs.resume import check_gap, forget_checkpoint, going_on
 from stompkit.spark.jobs.settings import (
     PipelineError,
     PipelineSettings,
     TargetSettings,
     seconds,
 )
-from stompkit.spark.targets._evolve import merged
-from stompkit.spark.targets._session import rank_of
+from stompkit.spark.jobs.spill import Spill
+from stompkit.spark.jobs.tables import Tables
+from stompkit.spark.jobs.wording import in_words_of_the_file
+from stompkit.spark.states import Choice, Place, Problem
 from stompkit.spark.targets.base import Job, Staged, StagingLostError, chunks
+from stompkit.spark.targets.database.session import rank_of
+from stompkit.spark.targets.planning.evolve import merged
 from stompkit.spark.targets.sql import SqlTarget
 
 __all__ = ["Rebuilt", "rebuild"]

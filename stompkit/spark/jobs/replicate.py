@@ -15,18 +15,18 @@ from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.replication.sql import Database, SchemaError
 from stompkit.spark.apply import apply_changes
 from stompkit.spark.fence import Span
-from stompkit.spark.jobs._letters import Letters, Marks, NotSentError, beyond
-from stompkit.spark.jobs._words import in_words_of_the_file
-from stompkit.spark.jobs._work import Done
+from stompkit.spark.jobs.contract import Done
+from stompkit.spark.jobs.dead_letters import Letters, Marks, NotSentError, beyond
 from stompkit.spark.jobs.settings import (
     PipelineError,
     PipelineSettings,
     TargetSettings,
     life,
 )
+from stompkit.spark.jobs.wording import in_words_of_the_file
 from stompkit.spark.targets import open_target
-from stompkit.spark.targets._files import FileTarget
-from stompkit.spark.targets._pipeline_tables import PipelineTables
+from stompkit.spark.targets.database.pipeline_tables import PipelineTables
+from stompkit.spark.targets.files.target import FileTarget
 from stompkit.spark.targets.sql import SqlTarget
 
 __all__ = ["Replicate"]

@@ -23,17 +23,17 @@ from stompkit._common.files import write_atomically
 from stompkit._common.metrics import Address, MetricsError, new_registry, parse_address, serving
 from stompkit._common.retry import Backoff
 from stompkit.replication.sinks import SinkMisconfiguredError
-from stompkit.spark._options import SourceOptions
 from stompkit.spark.fence import Span, TargetBehindError
-from stompkit.spark.jobs._behind import Beginning, beginning
-from stompkit.spark.jobs._checkpoint import Checkpoint, Offset
-from stompkit.spark.jobs._job_lock import alone
-from stompkit.spark.jobs._source import stream
 from stompkit.spark.jobs.progress import Progress
+from stompkit.spark.jobs.runs.behind import Beginning, beginning
+from stompkit.spark.jobs.runs.checkpoint import Checkpoint, Offset
+from stompkit.spark.jobs.runs.job_lock import alone
+from stompkit.spark.jobs.runs.source import stream
 from stompkit.spark.jobs.settings import JobName, PipelineError, PipelineSettings, seconds
 from stompkit.spark.jobs.work import Aggregating, Work, work_of
 from stompkit.spark.session import spark_session
 from stompkit.spark.ship import ship
+from stompkit.spark.stream.options import SourceOptions
 from stompkit.spool import SpoolError, SpoolReader
 
 __all__ = ["Pipeline", "Progress"]

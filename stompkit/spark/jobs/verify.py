@@ -22,13 +22,13 @@ from sqlalchemy import Connection, inspect
 
 from stompkit.replication.model.values import InvalidValueError, to_json
 from stompkit.replication.sql import TargetTable
-from stompkit.spark._states import Choice
-from stompkit.spark.jobs._digests import Found, Key, Range, Side, digests_by_tasks
-from stompkit.spark.jobs._tables import Tables
-from stompkit.spark.jobs._value_normalisation import meaning_of
+from stompkit.spark.jobs.comparison.digests import Found, Key, Range, Side, digests_by_tasks
+from stompkit.spark.jobs.comparison.value_normalisation import meaning_of
 from stompkit.spark.jobs.settings import PipelineError, PipelineSettings, TargetSettings, seconds
+from stompkit.spark.jobs.tables import Tables
 from stompkit.spark.session import spark_session
 from stompkit.spark.ship import ship
+from stompkit.spark.states import Choice
 
 __all__ = ["Difference", "Verdict", "verify"]
 

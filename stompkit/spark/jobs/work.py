@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stompkit.spark.jobs._work import Aggregating, Done, Work
+from stompkit.spark.jobs.contract import Aggregating, Done, Work
 from stompkit.spark.jobs.settings import JobName, PipelineSettings
 
 __all__ = ["Aggregating", "Done", "Work", "work_of"]

@@ -12,8 +12,8 @@ import msgspec
 import pyarrow as pa
 
 from stompkit._common.moved import renamed
-from stompkit.spark._states import Choice, Problem
 from stompkit.spark.fence import Fence, Point, Ranges, Span, moved
+from stompkit.spark.states import Choice, Problem
 
 __all__ = [
     "Committed",

@@ -24,10 +24,10 @@ from stompkit._common.files import FileLock, sync_path, write_atomically
 from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.replication.sql import SchemaError
 from stompkit.spark.fence import Fence
-from stompkit.spark.targets._files import DEAD_LETTERS, LETTERS, FileTarget, Held, in_order
-from stompkit.spark.targets._rewrite import File, Rewrite
-from stompkit.spark.targets._row_changeset import RowChangeset
 from stompkit.spark.targets.base import Job
+from stompkit.spark.targets.files.rewrite import File, Rewrite
+from stompkit.spark.targets.files.row_changeset import RowChangeset
+from stompkit.spark.targets.files.target import DEAD_LETTERS, LETTERS, FileTarget, Held, in_order
 
 __all__ = ["ParquetTarget", "files_of"]
 

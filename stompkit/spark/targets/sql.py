@@ -14,12 +14,12 @@ import pyarrow as pa
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.replication.sql import Database, ForeignKeys, RejectedRowError
-from stompkit.spark._collapse import Collapse
 from stompkit.spark.fence import beyond, ranges_of
-from stompkit.spark.targets import _direct
-from stompkit.spark.targets._evolve import evolve
-from stompkit.spark.targets._session import Session
 from stompkit.spark.targets.base import Committed, Job, Lacking, Staged, chunks
+from stompkit.spark.targets.database import direct
+from stompkit.spark.targets.database.session import Session
+from stompkit.spark.targets.planning.collapse import Collapse
+from stompkit.spark.targets.planning.evolve import evolve
 
 __all__ = ["SqlTarget"]
 
@@ -161,11 +161,11 @@ class SqlTarget:
                 session.database.defer(connection)
                 new = [beyond(batch, job.fence) for batch in batches]
                 rules = session.rules(connection, new)
-                done = _direct.apply(connection, session, new, job, rules)
+                done = direct.apply(connection, session, new, job, rules)
                 ends = job.moved([ranges_of(batches)[0]])
                 session.books.store(connection, job.pipeline, job.spool, job.fence, ends)
                 return done
-        except _direct.MissingTableError as lacks:
+        except direct.MissingTableError as lacks:
             return lacks.lacking
 
     def discard(self, parts: Iterable[Staged]) -> None:

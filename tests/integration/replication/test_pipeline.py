@@ -29,7 +29,7 @@ if find_spec("pyspark") is None:
 
 from stompkit.spark.eventstore import SparkEventStore
 from stompkit.spark.jobs import JobName, load
-from stompkit.spark.jobs.looking import look
+from stompkit.spark.jobs.status import look
 from stompkit.spool import SpoolReader
 
 pytestmark = pytest.mark.matrix

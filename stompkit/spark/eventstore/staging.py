@@ -1,0 +1,87 @@
+"""Staging of an event store batch in tasks, so that one commit can list the result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from stompkit.replication.eventstore.store import Namespace
+from stompkit.spark.eventstore.changes import Intake
+from stompkit.spark.eventstore.files import Entry, Folder
+from stompkit.spark.eventstore.rows import EVENTS, write
+from stompkit.spark.fence import Fence, Span
+
+__all__ = ["Job", "Staged", "by_event", "stage", "stage_all"]
+
+
+class Job(NamedTuple):
+    """The parameters of a task."""
+
+    path: Path
+    keep_s: float
+    sync: bool
+    namespace: Namespace
+    has_history: bool
+    tables: frozenset[str] | None
+    expires: float
+    #: Name of the fence.
+    name: str
+    fence: Fence
+    span: Span = Span()
+
+    def name_of(self, ts: float) -> str:
+        """Return the namespace of a time."""
+        return self.namespace if isinstance(self.namespace, str) else self.namespace(ts)
+
+
+class Staged(msgspec.Struct):
+    """The result of a task for its part of a batch."""
+
+    rows: int
+    is_whole: bool
+    reached: dict[int, int]
+    history: list[Entry]
+    #: Times of keys, as an Arrow stream.
+    events: bytes
+
+
+def stage_all(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run :func:`stage` with the interface of Spark."""
+    staged = msgspec.msgpack.encode(stage(batches, job))
+    yield pa.RecordBatch.from_pydict({"staged": [staged]})
+
+
+def stage(batches: Iterable[pa.RecordBatch], job: Job) -> Staged:
+    """Write the changesets of some batches to files that are not listed yet."""
+    intake = Intake(job.fence, job.name_of, job.has_history, job.tables, job.expires)
+    intake.take(batches)
+    folder = Folder(job.path, job.keep_s, sync=job.sync)
+    history = [write(folder, table) for table in intake.history()]
+    events = intake.events()
+    octets = pa.BufferOutputStream()
+    with pa.ipc.new_stream(octets, events.schema) as stream:
+        stream.write_table(events)
+    return Staged(
+        intake.rows,
+        intake.is_whole,
+        dict(intake.reached),
+        history,
+        octets.getvalue().to_pybytes(),
+    )
+
+
+def by_event(times: pa.Table) -> Iterator[pa.Table]:
+    """Yield the latest time of each key, sorted by key, by namespace and event."""
+    names = ["namespace", "event"]
+    latest = times.group_by([*names, "key", "expires"]).aggregate([("ts", "max")])
+    latest = latest.rename_columns({"ts_max": "ts"}).select(EVENTS.names).cast(EVENTS)
+    latest = latest.sort_by([(name, "ascending") for name in (*names, "key")])
+    groups = latest.group_by(names, use_threads=False).aggregate([([], "count_all")])
+    start = 0
+    for count in groups.column("count_all").to_pylist():
+        yield latest.slice(start, count).combine_chunks()
+        start += count

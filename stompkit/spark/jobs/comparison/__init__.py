@@ -1,0 +1,1 @@
+"""Comparison of tables in different databases, for the job *verify*."""

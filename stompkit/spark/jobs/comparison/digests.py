@@ -1,0 +1,211 @@
+"""Digests of table rows by ranges of keys, computed locally or in Spark tasks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from sqlalchemy.dialects import mysql
+
+from stompkit.replication.sql import Database, TargetColumn, TargetTable
+from stompkit.spark.jobs.comparison.value_normalisation import Meaning, Read, reader
+
+__all__ = ["BUCKETS", "Digests", "Found", "Key", "Range", "Side", "digests_by_tasks"]
+
+#: Number of buckets into which rows are divided by key: only differing buckets are examined.
+BUCKETS: Final = 1024
+_PAGE: Final = 5000
+
+#: The normalised values of a key.
+Key = tuple[Any, ...]
+
+
+class Range(NamedTuple):
+    """Values of the first key column from ``low`` up to ``high``, exclusive."""
+
+    low: int | None = None
+    high: int | None = None
+
+
+class Digests(NamedTuple):
+    """Number of rows in each bucket, and the sum of their 64-bit digests."""
+
+    counts: np.ndarray
+    sums: np.ndarray
+
+    @staticmethod
+    def none() -> Digests:
+        """Return the digests of no rows."""
+        return Digests(np.zeros(BUCKETS, np.int64), np.zeros(BUCKETS, np.uint64))
+
+    def __add__(self, other: object) -> Digests:
+        assert isinstance(other, Digests)
+        return Digests(self.counts + other.counts, self.sums + other.sums)
+
+    def differing(self, other: Digests) -> list[int]:
+        """Return the buckets whose rows differ."""
+        differs = (self.counts != other.counts) | (self.sums != other.sums)
+        found: list[int] = np.flatnonzero(differs).tolist()
+        return found
+
+    @property
+    def rows(self) -> int:
+        """Total number of rows."""
+        return int(self.counts.sum())
+
+
+class Found(NamedTuple):
+    """A row as stored in a database."""
+
+    #: Normalised values, those of the key first.
+    values: tuple[Any, ...]
+    #: Key as returned by the driver.
+    key: tuple[Any, ...]
+
+
+class Side(NamedTuple):
+    """Description of a table to read; it is sent to tasks."""
+
+    url: str
+    table: str
+    #: Quoted column names, those of the key first; ``NULL`` for a missing column.
+    columns: tuple[str, ...]
+    meanings: tuple[Meaning, ...]
+    #: Type families of the columns; ``None`` for a missing column.
+    families: tuple[str | None, ...]
+    #: Number of key columns; 0 if rows have no key and are identified by all columns.
+    keys: int
+
+    @staticmethod
+    def of(
+        url: str, table: TargetTable, names: Sequence[str], meanings: Sequence[Meaning], keys: int
+    ) -> Side:
+        """Describe a table by the names of columns, of which the first are the key."""
+        columns = [table.column(name) for name in names]
+        quoted = tuple("NULL" if each is None else _selected(each) for each in columns)
+        families = tuple(None if each is None else each.family for each in columns)
+        return Side(url, table.quoted, quoted, tuple(meanings), families, keys)
+
+    def digests(self, wanted: Range) -> Digests:
+        """Return the digests of the rows in a range."""
+        made = Digests.none()
+        for page in self._pages(wanted):
+            numbers = np.empty(len(page), np.int64)
+            digests = np.empty(len(page), np.uint64)
+            for place, (key, values, _) in enumerate(page):
+                numbers[place] = _bucket(key)
+                digests[place] = _digest(values)
+            made.counts[:] += np.bincount(numbers, minlength=BUCKETS)
+            np.add.at(made.sums, numbers, digests)
+        return made
+
+    def rows(self, buckets: Iterable[int]) -> dict[Key, Found]:
+        """Return the rows in some buckets; equal rows without a key are numbered."""
+        wanted = frozenset(buckets)
+        found: dict[Key, Found] = {}
+        equal: dict[Key, int] = {}
+        for page in self._pages(Range()):
+            for key, values, raw in page:
+                if _bucket(key) not in wanted:
+                    continue
+                if self.keys:
+                    found[key] = Found(values, raw)
+                    continue
+                equal[key] = equal.get(key, 0) + 1
+                found[*key, equal[key]] = Found(values, raw)
+        return found
+
+    def _pages(self, wanted: Range) -> Iterator[list[tuple[Key, tuple[Any, ...], Key]]]:
+        with closing(Database(self.url, "deferred")) as database:
+            reads = self._reads(database.backend)
+            keys = self.keys or len(self.columns)
+            statement = f"SELECT {', '.join(self.columns)} FROM {self.table}{self._where(wanted)}"
+            with database.transaction() as connection:
+                if database.backend == "postgresql":
+                    connection.exec_driver_sql("SET LOCAL intervalstyle = 'iso_8601'")
+                rows = connection.exec_driver_sql(statement, execution_options={"yield_per": _PAGE})
+                for page in rows.partitions():
+                    made = []
+                    for row in page:
+                        values = tuple(
+                            [read(value) for read, value in zip(reads, row, strict=True)]
+                        )
+                        made.append((values[:keys], values, tuple(row[:keys])))
+                    yield made
+
+    def _reads(self, backend: str) -> list[Read]:
+        return [
+            _null if family is None else reader(meaning, family, backend)
+            for meaning, family in zip(self.meanings, self.families, strict=True)
+        ]
+
+    def _where(self, wanted: Range) -> str:
+        name = self.columns[0]
+        if wanted.low is None:
+            return "" if wanted.high is None else f" WHERE {name} < {wanted.high:d}"
+        if wanted.high is None:
+            # The last range includes NULL.
+            return f" WHERE {name} >= {wanted.low:d} OR {name} IS NULL"
+        return f" WHERE {name} >= {wanted.low:d} AND {name} < {wanted.high:d}"
+
+
+def digests_by_tasks(
+    spark: SparkSession, sides: Sequence[Side], ranges: Sequence[Range]
+) -> list[Digests]:
+    """Return the digests of some sides, each read by one task per range."""
+    work = [(number, each.low, each.high) for number in range(len(sides)) for each in ranges]
+    frame = spark.createDataFrame(work, "side int, low bigint, high bigint")
+    told = "side int, counts binary, sums binary"
+    task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] = partial(
+        _run, tuple(sides)
+    )
+    made = [Digests.none() for _ in sides]
+    for row in frame.repartition(len(work)).mapInArrow(task, told).collect():
+        counts = np.frombuffer(bytes(row.counts), np.int64)
+        sums = np.frombuffer(bytes(row.sums), np.uint64)
+        made[row.side] += Digests(counts, sums)
+    return made
+
+
+def _run(sides: tuple[Side, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for row in batch.to_pylist():
+            made = sides[row["side"]].digests(Range(row["low"], row["high"]))
+            yield pa.RecordBatch.from_pydict(
+                {
+                    "side": pa.array([row["side"]], pa.int32()),
+                    "counts": [made.counts.tobytes()],
+                    "sums": [made.sums.tobytes()],
+                }
+            )
+
+
+def _selected(column: TargetColumn) -> str:
+    """Return an SQL expression whose value represents a column's value completely."""
+    if column.family == "interval":
+        # Drivers convert days and months to hours.
+        return f"CAST({column.quoted} AS text)"
+    if isinstance(column.type_, mysql.FLOAT):
+        # The database shows fewer digits than it stores.
+        return f"CAST({column.quoted} AS DOUBLE)"
+    return column.quoted
+
+
+def _bucket(key: Key) -> int:
+    return _digest(key) % BUCKETS
+
+
+def _digest(values: tuple[Any, ...]) -> int:
+    # Values are numbers, texts, bytes and NULL: different values have different representations.
+    octets = repr(values).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(octets, digest_size=8).digest(), "big")
+
+
+def _null(value: Any) -> Any:
+    return value

@@ -1,0 +1,1 @@
+"""Results of the job *analytics*: counting, storage and report."""

@@ -1,0 +1,1 @@
+"""Runs of a job: locks, checkpoints, and where a query begins."""

@@ -1,0 +1,88 @@
+"""The status of pipelines from outside: missing requirements, and the progress of jobs."""
+
+from __future__ import annotations
+
+import msgspec
+
+from stompkit._common.files import is_locked
+from stompkit.metrics import MetricsError, new_registry
+from stompkit.spark.java import SparkError, find_java_home
+from stompkit.spark.jobs.settings import JobName, PipelineSettings
+from stompkit.spark.jobs.work import work_of
+from stompkit.spool import SpoolError, SpoolReader
+
+__all__ = ["JobState", "Place", "look", "missing"]
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Progress in a partition of the spool."""
+
+    partition: int
+    #: First ordinal still to process, and the ordinal after the last one available.
+    next: int
+    head: int
+
+
+class JobState(msgspec.Struct, frozen=True):
+    """Progress of a job."""
+
+    job: JobName
+    is_running: bool
+    #: Number of messages still to process.
+    lag: int
+    places: list[Place]
+
+
+def missing(settings: PipelineSettings) -> list[str]:
+    """Return what this machine lacks to run the jobs, without connecting to any server.
+
+    Raises :class:`~stompkit.spark.jobs.settings.PipelineError` if a job cannot be created.
+    """
+    found = []
+    if _has_pyspark():
+        for job in settings.jobs():
+            work_of(settings, job).close()
+    else:
+        found.append("PySpark is not installed: pip install 'stompkit[spark]'")
+    try:
+        find_java_home()
+    except SparkError as problem:
+        found.append(str(problem))
+    if "hosts" not in {name.lower() for name in settings.source}:
+        try:
+            SpoolReader(settings.spool())
+        except SpoolError as problem:
+            found.append(str(problem))
+    if settings.metrics is not None:
+        try:
+            new_registry()
+        except MetricsError as problem:
+            found.append(f"[metrics]: {problem}")
+    return found
+
+
+def _has_pyspark() -> bool:
+    try:
+        import pyspark
+    except ImportError:
+        return False
+    return bool(pyspark)
+
+
+def look(settings: PipelineSettings, job: JobName) -> JobState:
+    """Return the progress of a job according to its target, running or not, without Spark.
+
+    Raises :class:`~stompkit.spool.SpoolError` if there is no spool,
+    :class:`~stompkit.spark.jobs.settings.PipelineError`, and errors of the target.
+    """
+    reader = SpoolReader(settings.spool())
+    work = work_of(settings, job)
+    try:
+        fence = work.fence(reader.id)
+    finally:
+        work.close()
+    places = [
+        Place(number, fence.get(number, -1) + 1, head) for number, head in enumerate(reader.head())
+    ]
+    lag = sum(max(place.head - place.next, 0) for place in places)
+    return JobState(job, is_locked(settings.folder() / job / "lock"), lag, places)

@@ -1,0 +1,1 @@
+"""Streams of messages: the spool as batches of rows, in the order of their origins."""

@@ -1,0 +1,303 @@
+"""Options of the format ``stomp``, parsed from Spark's strings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, cast
+
+from stompkit._common.spelling import suggestion
+from stompkit.spark.java import SparkError
+
+if TYPE_CHECKING:
+    from stompkit.client.blocking import BrokerUrl
+
+__all__ = ["Bound", "SinkOptions", "SourceOptions"]
+
+#: Bound of a read: an end of the spool, ordinals by partition, or seconds since 1970.
+Bound = Literal["earliest", "latest"] | dict[int, int] | float
+
+#: Content of the rows: messages, changes, or ranges to read.
+Payload = Literal["raw", "changeset", "ranges"]
+
+#: Handling of a permanent gap between changesets.
+GapPolicy = Literal["stop", "wait", "skip"]
+
+_CONNECTION: Final = (
+    "hosts",
+    "login",
+    "passcode",
+    "virtualHost",
+    "tls",
+    "tlsCa",
+    "headers",
+    "receipts",
+)
+_SOURCE: Final = (
+    *_CONNECTION,
+    "spool",
+    "destination",
+    "destinations",
+    "selector",
+    "durable",
+    "ack",
+    "partitions",
+    "startingOffsets",
+    "startingTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerTrigger",
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "payload",
+    "reader",
+    "gap",
+    "gapTimeout",
+    "beginningWait",
+    "pushFilters",
+)
+_SINK: Final = (*_CONNECTION, "destination")
+#: Options that Spark passes to a sink for itself.
+_OF_SPARK: Final = ("path", "checkpointLocation", "queryName", "outputMode")
+_DEFAULT_ROWS: Final = 100_000
+#: Limit because task results are collected on the driver, whose heap has 1 GB by default.
+_DEFAULT_BYTES: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """Options of ``spark.read`` and ``spark.readStream``."""
+
+    spool: Path
+    broker: BrokerUrl | None = None
+    """Brokers to receive from; None if another process fills the spool."""
+    destinations: tuple[str, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Additional headers of SUBSCRIBE."""
+    selector: str = ""
+    durable: str = ""
+    ack: str = "client-individual"
+    receipts: bool = True
+    """True if the broker supports receipts."""
+    partitions: int = 1
+    """Number of partitions of a new spool."""
+    starting: Bound = "earliest"
+    ending: Bound = "latest"
+    """End of a batch read."""
+    fail_on_data_loss: bool = True
+    min_partitions: int = 1
+    max_records: int = _DEFAULT_ROWS
+    """Maximum number of messages in a micro-batch."""
+    max_bytes: int = _DEFAULT_BYTES
+    """Maximum size in bytes of a micro-batch; a larger message forms a batch alone."""
+    payload: Payload = "raw"
+    reader: str = ""
+    """Name of the registered reader that retention considers; empty for none."""
+    gap: GapPolicy = "stop"
+    """Handling of missing changesets: stop with an error, wait, or skip them."""
+    gap_timeout_s: float = 30.0
+    beginning_wait_s: float = 2.0
+    """Time in seconds to wait for number 1 of a new origin."""
+    push_filters: bool = False
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+        """Parse the options; raises :class:`~stompkit.spark.session.SparkError` for errors."""
+        given = _Given(options, _SOURCE)
+        destinations = (*given.listed("destinations"), *given.listed("destination"))
+        broker = given.broker()
+        spool = given.text("spool")
+        if broker is not None and not destinations:
+            raise SparkError("the option hosts goes with the option destinations")
+        if broker is None and not spool:
+            raise SparkError(
+                "the source stomp needs the option spool, the folder of a spool, or hosts and "
+                "destinations to receive from, for which it makes one"
+            )
+        starting = given.bound("starting", "earliest")
+        return cls(
+            spool=Path(spool) if spool else _default_spool(broker, destinations),
+            broker=broker,
+            destinations=destinations,
+            headers=given.headers(),
+            selector=given.text("selector"),
+            durable=given.text("durable"),
+            ack=given.choice("ack", ("client-individual", "client", "auto")),
+            receipts=given.truth("receipts", default=True),
+            partitions=given.number("partitions", 1),
+            starting=starting,
+            ending=given.bound("ending", "latest"),
+            fail_on_data_loss=given.truth("failOnDataLoss", default=True),
+            min_partitions=given.number("minPartitions", 1),
+            max_records=given.number(
+                "maxRecordsPerTrigger", given.number("maxOffsetsPerTrigger", _DEFAULT_ROWS)
+            ),
+            max_bytes=given.number("maxBytesPerTrigger", _DEFAULT_BYTES),
+            payload=cast("Payload", given.choice("payload", ("raw", "changeset", "ranges"))),
+            reader=given.text("reader"),
+            gap=cast("GapPolicy", given.choice("gap", ("stop", "wait", "skip"))),
+            gap_timeout_s=given.number("gapTimeout", 30),
+            beginning_wait_s=given.number("beginningWait", 2),
+            push_filters=given.truth("pushFilters", default=False),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkOptions:
+    """Options of ``df.write`` and ``df.writeStream``."""
+
+    broker: BrokerUrl
+    destination: str = ""
+    """Destination of rows without a column ``destination``."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Headers of every SEND; those of a row take precedence."""
+    receipts: bool = True
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SinkOptions:
+        """Parse the options; raises :class:`~stompkit.spark.session.SparkError` for errors."""
+        given = _Given(options, _SINK)
+        broker = given.broker()
+        if broker is None:
+            raise SparkError("the sink stomp needs the option hosts, as in mq1:61613,mq2:61613")
+        return cls(
+            broker=broker,
+            destination=given.text("destination"),
+            headers=given.headers(),
+            receipts=given.truth("receipts", default=True),
+        )
+
+
+class _Given:
+    """The given options, with case-insensitive names."""
+
+    def __init__(self, options: Mapping[str, str], known: Iterable[str]) -> None:
+        self._names = {name.lower(): name for name in known}
+        ignored = {name.lower() for name in _OF_SPARK}
+        self._values = {
+            name.lower(): value for name, value in options.items() if name.lower() not in ignored
+        }
+        for name in self._values:
+            if name not in self._names:
+                advice = suggestion(name, list(self._names.values()))
+                raise SparkError(f"the format stomp has no option {name}; {advice}")
+
+    def text(self, name: str) -> str:
+        return self._values.get(name.lower(), "")
+
+    def listed(self, name: str) -> tuple[str, ...]:
+        """Return the comma-separated values of an option."""
+        return tuple(each.strip() for each in self.text(name).split(",") if each.strip())
+
+    def number(self, name: str, default: int) -> int:
+        """Return a positive integer."""
+        text = self.text(name).strip()
+        if not text:
+            return default
+        if not (text.isascii() and text.isdecimal() and len(text) < 19 and int(text)):
+            raise SparkError(f"the option {name} is a whole number from 1, and not {text!r}")
+        return int(text)
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> str:
+        """Return one of several values, case-insensitively; the first is the default."""
+        text = self.text(name).strip().lower() or choices[0]
+        if text not in choices:
+            raise SparkError(f"the option {name} is {' or '.join(choices)}, and not {text!r}")
+        return text
+
+    def truth(self, name: str, *, default: bool) -> bool:
+        return self.choice(name, ("true", "false") if default else ("false", "true")) == "true"
+
+    def headers(self) -> dict[str, str]:
+        """Return a JSON object of texts."""
+        text = self.text("headers")
+        if not text:
+            return {}
+        return {name: str(value) for name, value in self._json_object("headers", text).items()}
+
+    def broker(self) -> BrokerUrl | None:
+        """Return the brokers; None if no host is given."""
+        hosts = self.listed("hosts")
+        if not hosts:
+            return None
+        # Most Spark processes only read: without Twisted they start in half the time.
+        from stompkit.client.blocking import BrokerUrl
+
+        try:
+            # The URL parser checks the hosts and adds the default port.
+            places = BrokerUrl.parse(f"stomp://{','.join(hosts)}").hosts
+        except ValueError:
+            raise SparkError(
+                "the option hosts is HOST:PORT, or several with commas between them"
+            ) from None
+        return BrokerUrl(
+            hosts=places,
+            login=self._values.get("login"),
+            passcode=self._values.get("passcode"),
+            virtual_host=self._values.get("virtualhost"),
+            tls=self.truth("tls", default=False) or bool(self.text("tlsCa")),
+            ca=self.text("tlsCa"),
+        )
+
+    def bound(self, name: str, default: Literal["earliest", "latest"]) -> Bound:
+        """Return the bound in ``startingOffsets`` or ``startingTimestamp``, or that of the end."""
+        offsets, time = self.text(f"{name}Offsets").strip(), self.text(f"{name}Timestamp").strip()
+        if offsets and time:
+            raise SparkError(f"of {name}Offsets and {name}Timestamp there can be only one")
+        if time:
+            return _seconds(f"{name}Timestamp", time)
+        if not offsets:
+            return default
+        if offsets in ("earliest", "latest"):
+            return cast('Literal["earliest", "latest"]', offsets)
+        found = self._json_object(f"{name}Offsets", offsets)
+        # The offset format of a checkpoint is accepted, too.
+        inner = found.get("p")
+        made = {}
+        for partition, ordinal in (inner if isinstance(inner, dict) else found).items():
+            if not partition.isdecimal() or type(ordinal) is not int or ordinal < -2:
+                raise SparkError(
+                    f'the option {name}Offsets is earliest, latest, or like {{"0": 1200}}: an '
+                    "ordinal for each partition, -2 for its earliest and -1 for its latest"
+                )
+            made[int(partition)] = ordinal
+        return made
+
+    def _json_object(self, name: str, text: str) -> dict[str, object]:
+        found: object
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise SparkError(f"the option {name} is a JSON object, and not {text[:40]!r}")
+        return found
+
+
+def _seconds(name: str, text: str) -> float:
+    """Return a time in seconds from milliseconds since 1970, as in Spark's sources, or ISO 8601."""
+    if text.isascii() and text.isdecimal():
+        return int(text) / 1000
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise SparkError(
+            f"the option {name} is a time like 2026-11-21T12:00:00Z, or milliseconds since 1970, "
+            f"and not {text!r}"
+        ) from None
+    return (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp()
+
+
+def _default_spool(broker: BrokerUrl | None, destinations: tuple[str, ...]) -> Path:
+    """Return the default folder of a spool: the same for the same brokers and destinations."""
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    where = json.dumps([sorted(broker.hosts) if broker else [], sorted(destinations)])
+    digest = hashlib.sha256(where.encode()).hexdigest()[:16]
+    return Path(base) / "stompkit" / "spools" / digest

@@ -1,0 +1,189 @@
+"""Ranges of a spool to read, and their rows."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from stompkit.spark.stream.changes import change_batches
+from stompkit.spark.stream.columns import RANGES, raw_batches
+from stompkit.spark.stream.options import Bound, Payload, SourceOptions
+from stompkit.spark.stream.order import Piece, Run
+from stompkit.spool import DataLostError, SpoolError, SpoolReader
+
+__all__ = ["SpoolRange", "plan", "read", "resolve"]
+
+_log: Final = logging.getLogger(__name__)
+#: Approximate size in bytes of a task, so that all cores have work.
+_TASK_BYTES: Final = 16 * 1024 * 1024
+
+
+class SpoolRange(InputPartition):
+    """Input of one task: a range of a partition, without the messages."""
+
+    def __init__(
+        self,
+        reader: SpoolReader,
+        partition: int,
+        start: int,
+        end: int,
+        options: SourceOptions,
+        *,
+        order: tuple[Run, ...] | None = None,
+    ) -> None:
+        """Create a range from ``start`` up to ``end``; with ``order``, read these runs instead."""
+        super().__init__((partition, start, end))
+        self.reader: Final = reader
+        self.partition: Final = partition
+        self.start: Final = start
+        self.end: Final = end
+        self.payload: Final[Payload] = options.payload
+        self.fail_on_data_loss: Final = options.fail_on_data_loss
+        self.order: Final = order
+
+
+def resolve(reader: SpoolReader, bound: Bound) -> tuple[int, ...]:
+    """Return the ordinals of a bound; raises SpoolError for an invalid partition.
+
+    Ordinals below the floor or beyond the head are returned unchanged.
+    """
+    if bound == "earliest":
+        return reader.floor()
+    if bound == "latest":
+        return reader.head()
+    if isinstance(bound, dict):
+        unknown = [number for number in bound if number >= reader.partitions]
+        if unknown:
+            raise SpoolError(
+                f"{reader.folder} has {reader.partitions} partitions, counted from 0, and no "
+                f"partition {unknown[0]}"
+            )
+        ends = {-2: reader.floor(), -1: reader.head()}
+        found = (bound.get(number, -2) for number in range(reader.partitions))
+        return tuple(
+            ends[ordinal][number] if ordinal < 0 else ordinal
+            for number, ordinal in enumerate(found)
+        )
+    assert isinstance(bound, (int, float))
+    return reader.position_at(bound)
+
+
+def plan(
+    reader: SpoolReader,
+    start: Sequence[int],
+    end: Sequence[int],
+    options: SourceOptions,
+    pieces: Mapping[int, Sequence[Piece]] | None = None,
+) -> list[SpoolRange]:
+    """Return the ranges that tasks read; raises DataLostError if a message is no longer retained.
+
+    ``pieces`` are those of partitions that are read in another order than the messages arrived.
+    With ``failOnDataLoss=false`` available messages are read, and missing ones are logged.
+    """
+    begin = [
+        _there(reader, number, first, is_strict=options.fail_on_data_loss)
+        for number, first in enumerate(start)
+    ]
+    # After a crash of the first batch with startingOffsets=latest the start can be beyond the end.
+    begin = [min(first, last) for first, last in zip(begin, end, strict=True)]
+    octets = sum(
+        reader.size(number, first, last)
+        for number, (first, last) in enumerate(zip(begin, end, strict=True))
+        if first < last
+    )
+    parts = max(options.min_partitions, -(-octets // _TASK_BYTES))
+    ranges = reader.split(begin, end, parts)
+    pieces = pieces or {}
+    made = [
+        SpoolRange(reader, partition, first, last, options)
+        for partition, first, last in _halved(ranges, options.min_partitions)
+        if partition not in pieces
+    ]
+    for partition, some in pieces.items():
+        at = begin[partition]
+        for piece in some:
+            if at < piece.start:
+                made.append(SpoolRange(reader, partition, at, piece.start, options))
+            place = partition, piece.start, piece.end
+            made.append(SpoolRange(reader, *place, options, order=piece.runs))
+            at = piece.end
+        if at < end[partition]:
+            made.append(SpoolRange(reader, partition, at, end[partition], options))
+    return made
+
+
+def _halved(ranges: Sequence[tuple[int, int, int]], least: int) -> list[tuple[int, int, int]]:
+    """Return at least *least* ranges if there are enough messages, by splitting the largest."""
+    made = list(ranges)
+    while made and len(made) < least:
+        largest = max(made, key=lambda each: each[2] - each[1])
+        partition, start, end = largest
+        if end - start < 2:
+            break
+        made.remove(largest)
+        middle = (start + end) // 2
+        made += [(partition, start, middle), (partition, middle, end)]
+    return sorted(made)
+
+
+def _there(reader: SpoolReader, partition: int, start: int, *, is_strict: bool) -> int:
+    """Return the first ordinal from ``start`` on; raises DataLostError if that is not retained."""
+    floor = reader.floor()[partition]
+    if start >= floor:
+        return start
+    text = (
+        f"messages {start} to {floor - 1} of partition {partition} of {reader.folder} have been "
+        "removed by retention"
+    )
+    if is_strict:
+        raise DataLostError(
+            f"{text}. To go on without them set the option failOnDataLoss to false; to have "
+            "retention wait for this query, the option reader to a name",
+            partition=partition,
+            asked=start,
+            there=floor,
+        )
+    _log.warning("%s, and are left out", text)
+    return floor
+
+
+def read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range, as columns."""
+    # If there is no range to read, Spark creates a partition itself.
+    if not isinstance(partition, SpoolRange):
+        return
+    if partition.payload == "ranges":
+        yield _told(partition)
+        return
+    reader, number = partition.reader, partition.partition
+    start = _there(reader, number, partition.start, is_strict=partition.fail_on_data_loss)
+    end = partition.end
+    if start >= end:
+        return
+    if partition.payload == "changeset":
+        if partition.order is None:
+            blocks = reader.blocks(number, start, end)
+        else:
+            blocks = Piece(partition.start, end, partition.order).blocks(reader, number)
+        yield from change_batches(reader, number, start, end, blocks)
+    else:
+        yield from raw_batches(reader, number, start, end)
+
+
+def _told(partition: SpoolRange) -> pa.RecordBatch:
+    """Return the single row that describes the range."""
+    row = {
+        "_folder": str(partition.reader.folder),
+        "_spool": partition.reader.id,
+        "_partition": partition.partition,
+        "_start": partition.start,
+        "_end": partition.end,
+        "_fail_on_data_loss": partition.fail_on_data_loss,
+        "_order": "" if partition.order is None else json.dumps(partition.order),
+    }
+    return pa.RecordBatch.from_pylist([row], schema=RANGES.arrow)

@@ -1,0 +1,47 @@
+"""Ranges of a spool instead of the changes in them: ``payload`` set to ``ranges``.
+
+Rows passed from the source to a function of ``foreachBatch`` go through the Java virtual machine,
+which is the largest cost. With ranges a row describes the input of one task, and the tasks that
+apply changes read the spool.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from stompkit.spark.stream.columns import CHANGES, RANGES
+from stompkit.spark.stream.options import SourceOptions
+from stompkit.spark.stream.partitions import SpoolRange, read
+from stompkit.spool import SpoolReader
+
+__all__ = ["are_ranges", "batches_of", "changes_of"]
+
+
+def are_ranges(df: DataFrame) -> bool:
+    """Return True if the rows are ranges."""
+    return set(RANGES.arrow.names) <= set(df.columns)
+
+
+def batches_of(ranges: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the changes in ranges, with the source's columns; raises SpoolError."""
+    for batch in ranges:
+        for row in batch.to_pylist():
+            options = SourceOptions(
+                spool=Path(row["_folder"]),
+                payload="changeset",
+                fail_on_data_loss=row["_fail_on_data_loss"],
+            )
+            reader = SpoolReader(options.spool, expect_id=row["_spool"])
+            place = row["_partition"], row["_start"], row["_end"]
+            order = tuple(map(tuple, json.loads(row["_order"]))) if row["_order"] else None
+            yield from read(SpoolRange(reader, *place, options, order=order))
+
+
+def changes_of(df: DataFrame) -> DataFrame:
+    """Return the changes in ranges as a data frame."""
+    return df.mapInArrow(batches_of, CHANGES.spark)

@@ -1,0 +1,301 @@
+"""Reading a spool as a stream.
+
+An offset is ``{"v": 1, "spool": ID, "p": {"0": ORDINAL, ...}}``. The id prevents the use of a
+checkpoint with another spool, whose ordinals identify other messages. For changes, ``o`` contains
+the progress of each origin, which determines the order of changesets.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from stompkit.spark.stream.options import SourceOptions
+from stompkit.spark.stream.order import Gap, Origins, Piece, check_late, scan
+from stompkit.spark.stream.partitions import plan, read, resolve
+from stompkit.spool import OtherSpoolError, SpoolError, SpoolReader, readers
+
+if TYPE_CHECKING:
+    from stompkit.spark.stream.intake import Intake
+
+__all__ = ["StreamReader"]
+
+_log: Final = logging.getLogger(__name__)
+_FORMAT: Final = 1
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a spool in micro-batches, and fills it if brokers are given.
+
+    Spark creates one reader in a process that lives as long as the query, and others that only
+    read.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        """Start without open files."""
+        self._options: Final = options
+        self._intake: Intake | None = None
+        self._reader: SpoolReader | None = None
+        #: End of a query that stops after the messages available now.
+        self._target: tuple[int, ...] | None = None
+        self._is_registered = False
+        #: Progress last reported to retention.
+        self._noted: tuple[int, ...] | None = None
+        #: Time since when changesets are missing, by origin and number; then the time of the last
+        #: warning.
+        self._waits: dict[tuple[str, int], float] = {}
+        self._reminded = float("-inf")
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return the start offset of a query without checkpoint."""
+        reader = self._open()
+        name, starting = self._options.reader, self._options.starting
+        if name and (starting == "latest" or isinstance(starting, (int, float))):
+            # Only the registered reader shows whether this is the first start.
+            known = readers.listed(self._options.spool).get(name)
+            if known is not None:
+                return self._beginning(reader, known.positions)
+        return self._beginning(reader, resolve(reader, starting))
+
+    def _beginning(self, reader: SpoolReader, ordinals: Sequence[int]) -> dict[str, Any]:
+        """Return an offset before which no message was scanned."""
+        if self._options.payload == "raw":
+            return _offset(reader, ordinals)
+        return _offset(reader, ordinals, Origins(has_past=any(ordinals)))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the maximum size of a micro-batch."""
+        return ReadMaxRows(self._options.max_records)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Record the current end; with brokers, after receiving all their messages."""
+        reader = self._open()
+        if self._intake is not None:
+            self._intake.drain()
+        self._target = reader.head()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return the end offset of the next micro-batch.
+
+        Raises :class:`~stompkit.spool.OtherSpoolError`, :class:`~stompkit.spool.DataLostError`, and
+        SpoolError if the spool ends before ``start``.
+        """
+        reader = self._open()
+        begin = _ordinals(reader, start)
+        self._register(begin)
+        # Spark reports a finished batch only when it starts the next one. It asks for offsets
+        # before that, so a query that waits for messages does not appear to lag.
+        self._note(begin)
+        head = reader.head()
+        if any(there < first for there, first in zip(head, begin, strict=True)):
+            raise SpoolError(
+                f"{reader.folder} ends at {list(head)}, and this query has read up to "
+                f"{list(begin)}: the spool is an older copy. Bring back the newer one, or begin "
+                "with a new checkpoint"
+            )
+        end = head if self._target is None else self._target
+        if end == begin:
+            return start
+        if not isinstance(limit, ReadAllAvailable):
+            # Lost messages do not count towards the limits.
+            floor = reader.floor()
+            begin = tuple(max(pair) for pair in zip(begin, floor, strict=True))
+            most = reader.bytes_limit(begin, self._options.max_bytes)
+            end = tuple(min(pair) for pair in zip(end, most, strict=True))
+            if isinstance(limit, ReadMaxRows):
+                end = _fewer(begin, end, limit.max_rows)
+        if self._options.payload == "raw":
+            return _offset(reader, end)
+        end, origins = self._ordered(reader, start, begin, end)
+        return start if end == _ordinals(reader, start) else _offset(reader, end, origins)
+
+    def _ordered(
+        self,
+        reader: SpoolReader,
+        start: Mapping[str, Any],
+        begin: tuple[int, ...],
+        end: tuple[int, ...],
+    ) -> tuple[tuple[int, ...], Origins]:
+        """Return the end of a batch of ordered changesets; raises SpoolError."""
+        head = reader.head() if self._target is None else self._target
+        skips: dict[str, list[tuple[int, int]]] = {}
+        begins: dict[str, int] = {}
+        while True:
+            origins = _origins(start)
+            scans = [
+                scan(reader, number, *bounds, origins, skips=skips, begins=begins)
+                for number, bounds in enumerate(zip(begin, end, head, strict=True))
+            ]
+            ends = tuple(each.end for each in scans)
+            gaps = [gap for each in scans for gap in each.gaps]
+            if not self._decide(gaps, skips, begins, is_stuck=ends == begin):
+                break
+        late = [each for made in scans for each in made.late]
+        if self._options.gap != "skip":
+            check_late(late)
+        elif late:
+            _log.warning("left out %d changesets that came too late, as %s", len(late), late[0])
+        return ends, origins
+
+    def _decide(
+        self,
+        gaps: Sequence[Gap],
+        skips: dict[str, list[tuple[int, int]]],
+        begins: dict[str, int],
+        *,
+        is_stuck: bool,
+    ) -> bool:
+        """Decide how to handle gaps; return True if some are skipped.
+
+        Raises SpoolError, but only after everything that can be applied has been applied.
+        """
+        options, now = self._options, time.monotonic()
+        self._waits = {
+            (gap.origin, gap.missing): self._waits.get((gap.origin, gap.missing), now)
+            for gap in gaps
+        }
+        goes_on = False
+        for gap in gaps:
+            waited_s = now - self._waits[gap.origin, gap.missing]
+            limit_s = options.beginning_wait_s if gap.is_beginning else options.gap_timeout_s
+            # A query that stops at the current end receives no further messages.
+            if self._target is None and waited_s < limit_s:
+                continue
+            if gap.is_beginning:
+                begins[gap.origin] = gap.found
+                goes_on = True
+            elif options.gap == "skip":
+                _log.warning("%s; it is passed over", gap)
+                skips.setdefault(gap.origin, []).append((gap.missing, gap.found - 1))
+                goes_on = True
+            elif is_stuck and (options.gap == "stop" or self._target is not None):
+                raise SpoolError(
+                    f"{gap}. When it has come the job goes on by itself, once it is started; to go"
+                    " on without it set the option gap to skip"
+                )
+            else:
+                self._remind(gap, now)
+        return goes_on
+
+    def _remind(self, gap: Gap, now: float) -> None:
+        """Log a gap, at a limited rate."""
+        if now - self._reminded >= self._options.gap_timeout_s:
+            self._reminded = now
+            _log.warning("%s", gap)
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """Return the end of the spool: its distance from the query's offset is the lag."""
+        reader = self._open()
+        return _offset(reader, reader.head())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the input partitions; raises the errors of :meth:`latestOffset`."""
+        reader = self._open()
+        begin = _ordinals(reader, start)
+        self._register(begin)
+        ends = _ordinals(reader, end)
+        pieces: dict[int, list[Piece]] = {}
+        if self._options.payload != "raw" and "o" in end:
+            origins, known = _origins(start), _origins(end).known
+            # Repeat the decisions made when the end was determined.
+            skips = {name: each.passed for name, each in known.items()}
+            begins = {name: each.begun for name, each in known.items()}
+            floor = reader.floor()
+            for number, last in enumerate(ends):
+                first = max(begin[number], floor[number])
+                bounds = (number, first, last, last)
+                made = scan(reader, *bounds, origins, skips=skips, begins=begins)
+                if made.pieces:
+                    pieces[number] = made.pieces
+        return list(plan(reader, begin, ends, self._options, pieces))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one task."""
+        return read(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Allow retention to remove the messages before an offset."""
+        self._note(_ordinals(self._open(), end))
+
+    def _note(self, positions: tuple[int, ...]) -> None:
+        """Report the progress of the query to retention."""
+        if self._options.reader and positions != self._noted:
+            readers.progress(self._options.spool, self._options.reader, positions)
+            self._noted = positions
+
+    def stop(self) -> None:
+        """Stop receiving; no message is lost if the process is killed instead."""
+        if self._intake is not None:
+            self._intake.close()
+
+    def _open(self) -> SpoolReader:
+        if self._intake is not None:
+            self._intake.ensure()
+        if self._reader is None:
+            if self._options.broker is None:
+                self._reader = SpoolReader(self._options.spool)
+            else:
+                # The import loads Twisted, which processes that only read do not need.
+                from stompkit.spark.stream.intake import Intake
+
+                self._intake = self._intake or Intake(self._options)
+                self._reader = self._intake.open()
+        return self._reader
+
+    def _register(self, positions: tuple[int, ...]) -> None:
+        if self._options.reader and not self._is_registered:
+            readers.register(self._options.spool, self._options.reader, positions)
+            self._is_registered = True
+
+
+def _offset(
+    reader: SpoolReader, ordinals: Sequence[int], origins: Origins | None = None
+) -> dict[str, Any]:
+    positions = {str(number): ordinal for number, ordinal in enumerate(ordinals)}
+    made = {"v": _FORMAT, "spool": reader.id, "p": positions}
+    return made if origins is None else {**made, "o": origins.dump()}
+
+
+def _origins(offset: Mapping[str, Any]) -> Origins:
+    """Return the progress of origins at an offset; unknown in offsets of an earlier version."""
+    return Origins.load(offset["o"]) if "o" in offset else Origins(has_past=True)
+
+
+def _ordinals(reader: SpoolReader, offset: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the ordinals of an offset; raises SpoolError for another spool."""
+    if offset.get("v") != _FORMAT:
+        raise SpoolError(
+            f"the checkpoint has offsets of format {offset.get('v')}, and {_FORMAT} is known"
+        )
+    if offset["spool"] != reader.id:
+        raise OtherSpoolError(
+            f"{reader.folder} has the spool {reader.id}, and the checkpoint is about "
+            f"{offset['spool']}, whose ordinals are others: bring the former one back, or begin "
+            "with a new checkpoint"
+        )
+    return tuple(offset["p"].get(str(number), 0) for number in range(reader.partitions))
+
+
+def _fewer(start: tuple[int, ...], end: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """Return an end with at most *most* messages, shared proportionally among partitions."""
+    waiting = [max(last - first, 0) for first, last in zip(start, end, strict=True)]
+    total = sum(waiting)
+    if total <= most:
+        return end
+    shares = [most * each // total for each in waiting]
+    for number in range(len(shares)):
+        # Distribute the rounding remainder, so that a limit of one message makes progress.
+        if sum(shares) < most and shares[number] < waiting[number]:
+            shares[number] += 1
+    return tuple(first + share for first, share in zip(start, shares, strict=True))

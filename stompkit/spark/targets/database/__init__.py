@@ -1,0 +1,1 @@
+"""Pipeline work in SQL databases: sessions, staging, fences and versions of rows."""

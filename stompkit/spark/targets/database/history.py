@@ -1,0 +1,200 @@
+"""Versions of rows with their validity periods: slowly changing dimensions of type 2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from sqlalchemy import Connection
+
+from stompkit.replication.sql import (
+    Batch,
+    RejectedRowError,
+    SchemaError,
+    TargetColumn,
+    TargetTable,
+    apply_batch,
+)
+from stompkit.spark.states import Place, Step
+from stompkit.spark.targets.base import NewColumn
+from stompkit.spark.targets.planning.plan import Op, Plan
+
+if TYPE_CHECKING:
+    from stompkit.spark.targets.database.session import Session
+
+__all__ = ["HISTORY_COLUMNS", "History"]
+
+#: Columns of a version, besides those of its row.
+HISTORY_COLUMNS: Final = {
+    "valid_from_ordinal": NewColumn("valid_from_ordinal", "int", key=True),
+    "valid_from": NewColumn("valid_from", "datetimez"),
+    "valid_to": NewColumn("valid_to", "datetimez"),
+    "is_current": NewColumn("is_current", "bool"),
+}
+_NO_CAUSE: Final[Any] = None
+
+
+class History:
+    """Ends the current version of a row, and creates the next one.
+
+    A version begins with the ordinal of the message, and with the time of its changeset. Several
+    changes of a row in one message create one version.
+    """
+
+    def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Store the times of the changes."""
+        self._times: dict[Place, datetime | None] = {}
+        for batch in batches:
+            places = zip(
+                *[batch.column(name).to_pylist() for name in ("_partition", "_ordinal", "change")],
+                strict=True,
+            )
+            times = [None] * batch.num_rows
+            if "committed" in batch.schema.names:
+                times = batch.column("committed").to_pylist()
+            self._times.update(zip(places, times, strict=True))
+
+    def do(self, connection: Connection, session: Session, step: Step, plan: Plan) -> None:
+        """Apply one step; raises SchemaError if the table has no columns for versions."""
+        table = session.find(connection, *step.table)
+        if table is None or not step.states:
+            raise RejectedRowError("rows can't all go at once where versions are kept")
+        version = _Version(connection, session, table, step, self._times[step.states[0].place])
+        for op in plan.ops:
+            rows = op.rows()
+            match op.kind:
+                case "delete":
+                    for row in rows:
+                        version.end(op.key, row)
+                case "upsert" | "merge":
+                    for row in rows:
+                        version.write(op, row)
+                case "move":
+                    version.move(op, rows)
+                case _:
+                    raise RejectedRowError("a row without a key has no versions")
+
+
+class _Version:
+    """The changes of one row's versions by one change."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        session: Session,
+        table: TargetTable,
+        step: Step,
+        time: datetime | None,
+    ) -> None:
+        missing = [name for name in HISTORY_COLUMNS if name not in table.columns]
+        if missing:
+            raise SchemaError(
+                f"the target's table {table.name!r} lacks {', '.join(missing)}, where versions of"
+                " its rows are kept. To go on, make the columns there, valid_from_ordinal being of"
+                " the key"
+            )
+        self._connection = connection
+        self._session = session
+        self._table = table
+        self._mark = "?" if session.database.engine.dialect.paramstyle == "qmark" else "%s"
+        self._ordinal = step.states[0].place[1]
+        self._from, self._begin, self._end, self._current = (
+            table.columns[name] for name in HISTORY_COLUMNS
+        )
+        self._at = self._begin.adapt(time)
+
+    def end(self, key: tuple[str, ...], values: tuple[object, ...]) -> int:
+        """End the current version of a row; return the number of ended versions."""
+        return self._close(key, values, "")
+
+    def write(self, op: Op, values: tuple[object, ...]) -> None:
+        """Create a version with changed columns."""
+        key, others = values[: len(op.key)], values[len(op.key) :]
+        self._copy(op.key, key)
+        self._lay_over(op, key, others)
+
+    def move(self, op: Op, rows: Sequence[tuple[object, ...]]) -> None:
+        """Change the keys of rows, all at once."""
+        size = len(op.key)
+        left = [row[:size] for row in rows]
+        aside: set[tuple[object, ...]] = set()
+        for row in rows:
+            old, new, others = left.pop(0), row[size : 2 * size], row[2 * size :]
+            if new in left and new not in aside:
+                # A row whose key changes later keeps its state until then.
+                self._copy(op.key, new)
+                if self._rename(op.key, new, (), (), self._ordinal, self._aside):
+                    aside.add(new)
+            if old not in aside:
+                self._copy(op.key, old)
+            self._close(op.key, new, f" AND {self._from.quoted} >= 0")
+            begun = self._aside if old in aside else self._ordinal
+            names = (*op.key, *op.others)
+            if not self._rename(op.key, old, names, (*new, *others), begun, self._ordinal):
+                self._lay_over(op, new, others)
+
+    @property
+    def _aside(self) -> int:
+        """Return a temporary start of versions, which is the ordinal of no message."""
+        return -1 - self._ordinal
+
+    def _rename(
+        self,
+        key: tuple[str, ...],
+        old: tuple[object, ...],
+        names: Sequence[str],
+        values: tuple[object, ...],
+        begun: int,
+        begins: int,
+    ) -> int:
+        """Change the version that this message has created; return the number of changed rows."""
+        sets = [f"{self._table.columns[name].quoted} = {self._mark}" for name in names]
+        sets.append(f"{self._from.quoted} = {begins}")
+        return self._run(
+            f"UPDATE {self._table.quoted} SET {', '.join(sets)} WHERE {self._is(key)}"
+            f" AND {self._from.quoted} = {begun} AND {self._current.quoted} = TRUE",
+            (*values, *old),
+        )
+
+    def _close(self, key: tuple[str, ...], values: tuple[object, ...], condition: str) -> int:
+        return self._run(
+            f"UPDATE {self._table.quoted} SET {self._end.quoted} = {self._mark},"
+            f" {self._current.quoted} = FALSE"
+            f" WHERE {self._is(key)} AND {self._current.quoted} = TRUE{condition}",
+            (self._at, *values),
+        )
+
+    def _copy(self, key: tuple[str, ...], values: tuple[object, ...]) -> None:
+        """Create a version as a copy of the former one, unless this message has created one."""
+        before = f" AND {self._from.quoted} < {self._ordinal}"
+        if not self._close(key, values, before):
+            return
+        rest = [
+            column.quoted
+            for name, column in self._table.columns.items()
+            if name not in HISTORY_COLUMNS and not column.is_generated
+        ]
+        names = ", ".join((*rest, *(self._table.columns[name].quoted for name in HISTORY_COLUMNS)))
+        told = ", ".join((*rest, str(self._ordinal), self._end.quoted, "NULL", "TRUE"))
+        self._run(
+            f"INSERT INTO {self._table.quoted} ({names}) SELECT {told} FROM {self._table.quoted}"
+            f" WHERE {self._is(key)}{before} ORDER BY {self._from.quoted} DESC LIMIT 1",
+            values,
+        )
+
+    def _lay_over(self, op: Op, key: tuple[object, ...], others: tuple[object, ...]) -> None:
+        """Write columns to the version that this message has created, or create it."""
+        columns = [self._table.columns[name] for name in op.others]
+        row = (*key, self._ordinal, *others, self._at, None, self._current.adapt(True))
+        named: tuple[TargetColumn, ...] = (*columns, self._begin, self._end, self._current)
+        at = (*(self._table.columns[name] for name in op.key), self._from)
+        batch = Batch("merge", self._table, at, named, _NO_CAUSE, [row])
+        apply_batch(self._connection, self._session.statements, batch)
+
+    def _is(self, key: tuple[str, ...]) -> str:
+        return " AND ".join(f"{self._table.columns[name].quoted} = {self._mark}" for name in key)
+
+    def _run(self, statement: str, values: tuple[object, ...]) -> int:
+        return self._connection.exec_driver_sql(statement, values).rowcount

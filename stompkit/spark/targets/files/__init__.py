@@ -1,0 +1,1 @@
+"""Tables in files: plans of tasks, and rewriting of files by the driver."""

@@ -1,0 +1,483 @@
+"""Common code of targets in files: tasks plan changes, and the driver rewrites files."""
+
+from __future__ import annotations
+
+import pickle
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import fs as pa_fs
+
+from stompkit.replication.sinks import ApplyError
+from stompkit.replication.sinks.sql import SinkUnavailableError
+from stompkit.replication.sql import Catalog, SchemaError, TargetTable
+from stompkit.spark.fence import Fence, beyond, moved, ranges_of
+from stompkit.spark.states import Problem, Step, TableRules
+from stompkit.spark.targets.base import (
+    Committed,
+    Job,
+    Lacking,
+    NewColumn,
+    Staged,
+    chunks,
+    letters_of,
+)
+from stompkit.spark.targets.database.direct import problems_of
+from stompkit.spark.targets.database.session import Session
+from stompkit.spark.targets.database.tally import Tally
+from stompkit.spark.targets.files.arrow import BACKEND, arrow_type, described, field_of
+from stompkit.spark.targets.files.rewrite import File, Rewrite
+from stompkit.spark.targets.files.row_changeset import RowChangeset, moved_keys
+from stompkit.spark.targets.planning.collapse import Collapse
+from stompkit.spark.targets.planning.plan import Op, Plan
+from stompkit.spark.targets.planning.widen import made_anew, other_kinds
+
+__all__ = ["DEAD_LETTERS", "LETTERS", "FileTarget", "Held", "in_order"]
+
+DEAD_LETTERS: Final = "stompkit_pipeline_dead_letters"
+#: Columns of the table of dead letters.
+LETTERS: Final = pa.schema(
+    [
+        ("pipeline", pa.string()),
+        ("spool", pa.string()),
+        ("partition_no", pa.int32()),
+        ("ordinal", pa.int64()),
+        ("change_no", pa.int32()),
+        ("table_name", pa.string()),
+        ("operation", pa.string()),
+        ("row_key", pa.string()),
+        ("problem", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+    ]
+)
+#: Maximum number of changes collapsed at once, which limits a task's memory.
+_MOST_CHANGES: Final = 200_000
+
+Source = tuple[str, str]
+#: Positions of tables whose commits are ahead of the pipeline, after a crash between two commits.
+Ahead = Mapping[Source, Fence]
+
+
+@dataclass(frozen=True)
+class Held:
+    """The current state of a table."""
+
+    name: str
+    schema: pa.Schema
+    key: tuple[str, ...]
+    files: Sequence[File]
+    folder: pa_fs.FileSystem
+    #: Additional data of the file format.
+    more: Any = None
+    table: TargetTable = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Create the description for planning."""
+        object.__setattr__(self, "table", described(self.name, self.schema, self.key))
+
+
+class FileTarget(ABC):
+    """Tables in files below one location, one for each table of the source."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        create: bool = False,
+        evolve: bool = True,
+        schema_map: Mapping[str, str] | None = None,
+        table_map: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> None:
+        """Describe a target without accessing it.
+
+        ``create``
+            Create missing tables, from the columns in changes.
+        ``evolve``
+            Add missing columns; columns are never dropped.
+        """
+        self.url = url
+        self._settings: dict[str, Any] = {
+            "create": create,
+            "evolve": evolve,
+            "schema_map": dict(schema_map or {}),
+            "table_map": dict(table_map or {}),
+            **more,
+        }
+        self._catalog = Catalog(
+            schema_map=self._settings["schema_map"],
+            table_map=self._settings["table_map"],
+            reserved=DEAD_LETTERS,
+            backend=BACKEND,
+            is_lossy=False,
+            checks_foreign_keys=False,
+            defers_foreign_keys=False,
+        )
+        self._found: dict[str, Held | None] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return the pickled form for tasks."""
+        return _make, (type(self), self.url, self._settings)
+
+    # Implemented by each file format.
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Create what pipelines need, and remove remains of crashes."""
+
+    @abstractmethod
+    def _load(self, pipeline: str, spool: str) -> dict[int, int]:
+        """Return the fence; empty if there is none."""
+
+    @abstractmethod
+    def _open(self, name: str) -> Held | None:
+        """Return the current state of a table."""
+
+    @abstractmethod
+    def _exclusive(self) -> AbstractContextManager[object]:
+        """Lock out concurrent commits, as far as files can be locked."""
+
+    @abstractmethod
+    def _ahead_of(self, held: Held, job: Job) -> Fence:
+        """Return the positions in which a table is beyond the pipeline's fence."""
+
+    @abstractmethod
+    def _make_table(self, name: str, schema: pa.Schema, key: tuple[str, ...]) -> None:
+        """Create an empty table."""
+
+    @abstractmethod
+    def _add_columns(self, held: Held, columns: Sequence[pa.Field]) -> None:
+        """Add columns to a table."""
+
+    @abstractmethod
+    def _commit(
+        self,
+        job: Job,
+        overlays: Mapping[str, RowChangeset],
+        letters: Sequence[dict[str, Any]],
+        ends: Fence,
+    ) -> bool:
+        """Write rows and dead letters, and move the fence; return False to restart the batch."""
+
+    @abstractmethod
+    def dead_letters(self, pipeline: str, spool: str) -> list[dict[str, Any]]:
+        """Return the rows of the table of dead letters, in the order of the spool."""
+
+    # Called by the driver.
+
+    def fence(self, pipeline: str, spool: str) -> dict[int, int]:
+        """Return the ordinal of the last applied message, by partition, without side effects."""
+        self._found.clear()
+        return self._load(pipeline, spool)
+
+    def evolve(self, lacking: Lacking) -> None:
+        """Create tables and columns; raises SchemaError if that is not allowed."""
+        self._found.clear()
+        with self._exclusive():
+            for source, columns in lacking.items():
+                self._evolve(source, list(columns.values()))
+        self._found.clear()
+
+    def _evolve(self, source: Source, columns: Sequence[NewColumn]) -> None:
+        name = ".".join(filter(None, source))
+        held = self._held(*source)
+        if held is None:
+            folder = self._name(*source)
+            if folder is None or not self._settings["create"]:
+                raise SchemaError(
+                    f"the target has no table {name!r}. To go on, open the target with create=True,"
+                    " or name in `tables` those that are to be applied"
+                )
+            key = tuple(each.name for each in columns if each.key)
+            self._make_table(folder, pa.schema([field_of(each) for each in columns]), key)
+            return
+        new = [each for each in columns if held.table.column(each.name) is None]
+        if not new:
+            return
+        names = ", ".join(f"{each.name} ({each.type})" for each in new)
+        if any(each.key for each in new):
+            raise SchemaError(
+                f"the target's table {name!r} lacks a column of the key: {names}."
+                " To go on, name the key in `keys`"
+            )
+        if not self._settings["evolve"]:
+            raise SchemaError(
+                f"the target's table {name!r} lacks {names}. To go on, open the target with"
+                " evolve=True, or name them in `except_column_list`"
+            )
+        self._add_columns(held, [pa.field(each.name, arrow_type(each)) for each in new])
+
+    def commit(self, parts: Sequence[Staged], job: Job) -> Committed | None:
+        """Apply parts in order, and move the fence."""
+        with self._exclusive():
+            if self.fence(job.pipeline, job.spool) != job.fence:
+                return None
+            ops: list[Op] = []
+            for part in parts:
+                if not part.work:
+                    continue
+                planned, ahead = pickle.loads(part.work)
+                if ahead != self._ahead(ahead, job):
+                    return None
+                ops += planned
+            problems = [each for part in parts for each in part.problems]
+            return self._write(ops, problems, job.moved(part.ranges for part in parts), job)
+
+    def apply(self, batches: Iterable[pa.RecordBatch], job: Job) -> Committed | Lacking | None:
+        """Apply changes one by one, and move the fence."""
+        if not job.is_plain:
+            raise ApplyError(
+                "targets in files have rows as they are now, in the order of the spool: neither"
+                " sequence_by nor stored_as_scd_type = 2 is for them. To go on, leave these out,"
+                " or apply the changes to a database"
+            )
+        batches = list(batches)
+        with self._exclusive():
+            if self.fence(job.pipeline, job.spool) != job.fence:
+                return None
+            tally = Tally(job)
+            new = [beyond(batch, job.fence) for batch in batches]
+            ahead = self._ahead(_sources(new), job)
+            collapse = Collapse(job.choice, self._rules, alone=True)
+            for batch in new:
+                collapse.add(_without(batch, ahead))
+            steps = collapse.steps()
+            lacking = Session.lacking(self._plan(steps, collapse))
+            if lacking:
+                return lacking
+            tally.refuse(collapse.problems)
+            ops: list[Op] = []
+            for step in steps:
+                plan = self._plan([step])
+                reasons = [problem.reason for problem in plan.problems]
+                reasons = reasons or [str(problem) for problem in _refused(plan.ops)]
+                if reasons:
+                    tally.refuse(self._with_advice(step, reasons[0], plan.problems))
+                else:
+                    ops += plan.ops
+            ends = job.moved([ranges_of(batches)[0]])
+            return self._write(ops, tally.problems, ends, job)
+
+    def _with_advice(self, step: Step, reason: str, own: Sequence[Problem]) -> list[Problem]:
+        """Return the problems of a step, with advice about columns that reject values."""
+        problems = problems_of(step, reason, own)
+        held = self._held(*step.table)
+        columns = [] if held is None else other_kinds(held.table, step.states, BACKEND)
+        if not columns:
+            return problems
+        hint = f". To go on, {made_anew(columns)}; or name it in `except_column_list`"
+        return [each._replace(reason=each.reason + hint) for each in problems]
+
+    def _write(
+        self, ops: Sequence[Op], problems: Sequence[Problem], ends: Fence, job: Job
+    ) -> Committed | None:
+        by_table: dict[str, list[Op]] = defaultdict(list)
+        for op in ops:
+            held = self._held(*op.table)
+            if held is None:
+                raise ApplyError(f"the target has no table {'.'.join(filter(None, op.table))!r}")
+            if any(name not in held.table.columns for name in (*op.key, *op.others)):
+                raise ApplyError(f"the target's table {held.name!r} has lost a column")
+            by_table[held.name].append(op)
+        overlays = {name: self._overlay(name, own) for name, own in by_table.items()}
+        letters = letters_of(job.pipeline, job.spool, problems, datetime.now(UTC))
+        if not self._commit(job, overlays, letters, ends):
+            return None
+        written, deleted = (
+            sum(getattr(each, count) for each in overlays.values())
+            for count in ("written", "deleted")
+        )
+        return Committed(written, deleted, len(letters))
+
+    def bury(self, problems: Iterable[Problem], *, pipeline: str, spool: str) -> int:
+        """Store only those dead letters that are not stored yet; return their number."""
+        self.prepare()
+        with self._exclusive():
+            job = Job(pipeline, spool, fence=self.fence(pipeline, spool))
+            new = [each for each in problems if each.place[1] > job.fence.get(each.place[0], -1)]
+            ends = moved(
+                job.fence, [{each.place[0]: (each.place[1:], each.place[1:])} for each in new]
+            )
+            letters = letters_of(pipeline, spool, new, datetime.now(UTC))
+            if new and not self._commit(job, {}, letters, ends):
+                raise ApplyError(f"somebody else writes the dead letters of {pipeline!r}")
+            return len(new)
+
+    def _overlay(self, name: str, ops: Sequence[Op]) -> RowChangeset:
+        overlay = RowChangeset(name)
+        held = self._found[name]
+        assert held is not None
+        for names, keys in moved_keys(ops).items():
+            try:
+                found = Rewrite(held.folder, held.schema).find(held.files, names, keys)
+            except OSError as error:
+                raise SinkUnavailableError(str(error)) from error
+            overlay.know(names, found)
+        for op in ops:
+            overlay.do(op)
+        return overlay
+
+    def discard(self, parts: Iterable[Staged]) -> None:
+        """Clear the cached tables: tasks write no files, so no other data remains."""
+        self._found.clear()
+
+    def close(self) -> None:
+        """Clear the cached tables."""
+        self._found.clear()
+
+    # Called by tasks.
+
+    def stage(self, batches: Iterable[pa.RecordBatch], job: Job) -> Iterator[Staged]:
+        """Plan changes for a later commit."""
+        self._found.clear()
+        for chunk in chunks(batches, _MOST_CHANGES):
+            yield self._stage(chunk, job)
+
+    def _stage(self, batches: Sequence[pa.RecordBatch], job: Job) -> Staged:
+        ranges, in_order = ranges_of(batches)
+        new = [beyond(batch, job.fence) for batch in batches]
+        rows = sum(batch.num_rows for batch in batches)
+        staged = Staged(ranges, in_order, rows, rows - sum(batch.num_rows for batch in new))
+        if not in_order or staged.fenced == rows:
+            return staged
+        ahead = self._ahead(_sources(new), job)
+        collapse = Collapse(job.choice, self._rules)
+        for batch in new:
+            collapse.add(_without(batch, ahead))
+        staged.is_renamed = bool(collapse.renamed)
+        if staged.is_renamed:
+            return staged
+        plan = self._plan(collapse.steps(), collapse)
+        staged.changes = collapse.changes
+        staged.problems = collapse.problems
+        staged.failures = plan.problems
+        staged.lacking = Session.lacking(plan)
+        if not staged.failures and not staged.lacking:
+            staged.work = pickle.dumps((plan.ops, ahead), pickle.HIGHEST_PROTOCOL)
+        return staged
+
+    # Used by both.
+
+    def _plan(self, steps: Iterable[Step], collapse: Collapse | None = None) -> Plan:
+        """Return the plan of steps; with ``collapse`` also the declared columns of tables."""
+        plan = Plan(self._table, BACKEND)
+        for step in steps:
+            plan.add(step)
+        for source, columns in (collapse.schemas if collapse is not None else {}).items():
+            if self._is_wanted(self._table(*source), columns):
+                plan.schemas[source] = columns
+        if collapse is not None:
+            self._rename(collapse)
+        return plan
+
+    def _rename(self, collapse: Collapse) -> None:
+        """Check that renames of columns can be followed, which files do not support.
+
+        If rows are sent again, a new column is equivalent.
+        """
+        for source, renamed in collapse.renamed.items():
+            held = self._held(*source)
+            is_untold = source in collapse.untold
+            for new, names in renamed.items() if held is not None else ():
+                assert held is not None
+                there = [name for name in names if held.table.column(name) is not None]
+                if not there or held.table.column(new) is not None:
+                    continue
+                if not is_untold and not any(name in held.key for name in there):
+                    continue
+                way = (
+                    f"write the table anew with a column {new!r} in its place"
+                    if is_untold
+                    else "remove the table from the target, and open that with create=True: all"
+                    " rows are told again behind this change"
+                )
+                raise SchemaError(
+                    f"the source calls the column {there[0]!r} of the table"
+                    f" {'.'.join(filter(None, source))!r} {new!r} now, and columns of files keep"
+                    f" their names. To go on, {way}"
+                )
+
+    def _is_wanted(self, table: TargetTable | None, columns: Mapping[str, NewColumn]) -> bool:
+        if table is None:
+            return self._settings["create"] and bool(columns)
+        return self._settings["evolve"] and any(table.column(name) is None for name in columns)
+
+    @staticmethod
+    def _rules(_schema: str, _table: str) -> TableRules:
+        return TableRules()
+
+    def _ahead(self, sources: Iterable[Source], job: Job) -> dict[Source, dict[int, int]]:
+        """Return for each source table the positions beyond the fence."""
+        made = {}
+        for source in sources:
+            held = self._held(*source)
+            made[source] = dict(self._ahead_of(held, job)) if held is not None else {}
+        return made
+
+    def _table(self, schema: str, table: str) -> TargetTable | None:
+        held = self._held(schema, table)
+        return None if held is None else held.table
+
+    def _held(self, schema: str, table: str) -> Held | None:
+        name = self._name(schema, table)
+        if name is None:
+            return None
+        if name not in self._found:
+            self._found[name] = self._open(name)
+        return self._found[name]
+
+    def _name(self, schema: str, table: str) -> str | None:
+        """Return the target's name of a source table; ``None`` if its changes are ignored."""
+        wanted = self._catalog.wanted(schema, table)
+        name = ".".join(filter(None, wanted or ()))
+        return None if name in ("", DEAD_LETTERS) else name
+
+
+def in_order(rows: Iterable[dict[str, Any]], pipeline: str, spool: str) -> list[dict[str, Any]]:
+    """Return the dead letters of one pipeline and spool, in the order of the spool."""
+    own = [row for row in rows if (row["pipeline"], row["spool"]) == (pipeline, spool)]
+    return sorted(own, key=lambda row: (row["partition_no"], row["ordinal"], row["change_no"]))
+
+
+def _make(kind: type[FileTarget], url: str, settings: Mapping[str, Any]) -> FileTarget:
+    """Create a target in a task."""
+    return kind(url, **settings)
+
+
+def _refused(ops: Iterable[Op]) -> Iterator[ApplyError]:
+    """Yield the errors of operations that files do not support."""
+    for op in ops:
+        try:
+            RowChangeset(".".join(filter(None, op.table))).do(op)
+        except ApplyError as problem:
+            yield problem
+
+
+def _sources(batches: Iterable[pa.RecordBatch]) -> list[Source]:
+    """Return the tables of the changes."""
+    found: dict[Source, None] = {}
+    for batch in batches:
+        names = [batch.column(name).dictionary_encode().to_pylist() for name in ("schema", "table")]
+        found.update(dict.fromkeys(zip(*names, strict=True)))
+    made = dict.fromkeys((schema or "", table or "") for schema, table in found)
+    return [source for source in made if source[1]]
+
+
+def _without(batch: pa.RecordBatch, ahead: Ahead) -> pa.RecordBatch:
+    """Return the rows that the tables do not contain yet."""
+    if not any(ahead.values()):
+        return batch
+    names = ("schema", "table", "_partition", "_ordinal")
+    rows = zip(*[batch.column(name).to_pylist() for name in names], strict=True)
+    nowhere: Fence = {}
+    is_new = [
+        ordinal > ahead.get((schema or "", table or ""), nowhere).get(partition, -1)
+        for schema, table, partition, ordinal in rows
+    ]
+    return batch.filter(pa.array(is_new, pa.bool_()))

@@ -1,0 +1,336 @@
+"""Planning: from the final states of rows to operations on a target's tables and columns."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from stompkit.replication.model.values import InvalidValueError, from_json
+from stompkit.replication.sql import (
+    Kind,
+    SchemaError,
+    TargetColumn,
+    TargetTable,
+    UnstorableValueError,
+)
+from stompkit.spark.states import Document, Problem, State, Step
+from stompkit.spark.targets.base import NewColumn
+from stompkit.spark.targets.planning.fast_convert import quick
+
+__all__ = ["Op", "Plan"]
+
+Columns = tuple[TargetColumn, ...]
+#: Values of one column.
+Values = Sequence[object]
+
+_LISTS: Final = frozenset({dict, list})
+
+
+@dataclass(slots=True)
+class Op:
+    """An operation on many rows of a table, planned by a task and run by the driver."""
+
+    kind: Kind
+    #: Schema and name in the source.
+    table: tuple[str, str]
+    #: Names in the target.
+    key: tuple[str, ...]
+    others: tuple[str, ...]
+    #: Number of rows.
+    count: int
+    #: Values of each column, the key first; for ``move``, the former key precedes it. Empty if the
+    #: values are in a staging table.
+    values: list[Values]
+    #: Staging table of the values; empty if they are here.
+    stage: str = ""
+    #: For a staging table: its server, and a checksum of its rows.
+    server: str = ""
+    checksum: str = ""
+
+    def rows(self) -> list[tuple[object, ...]]:
+        """Return the values of each row."""
+        return list(zip(*self.values, strict=True)) if self.values else [()] * self.count
+
+
+@dataclass(slots=True)
+class _Shape:
+    """Target columns for the columns in states."""
+
+    kind: Kind
+    key: Columns
+    others: Columns
+    #: Their positions among the columns of the state.
+    key_at: tuple[int, ...]
+    others_at: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Plan:
+    """Plans the operations of steps.
+
+    It collects the columns that a target lacks, with the values of the first rows that have them.
+    """
+
+    find: Callable[[str, str], TargetTable | None]
+    backend: str
+    ops: list[Op] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    #: Missing columns by table, or those of a missing table, with sample values.
+    lacking: dict[tuple[str, str], dict[str, list[Any]]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    #: Columns declared by the source, of which the target lacks some.
+    schemas: dict[tuple[str, str], dict[str, NewColumn]] = field(default_factory=dict)
+    #: Former names, in the target, of columns renamed in the source, by table and new name.
+    renamed: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+    #: Keys of these tables.
+    keys: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+
+    def rename(
+        self, source: tuple[str, str], renamed: Mapping[str, tuple[str, ...]], told: Iterable[str]
+    ) -> None:
+        """Rename columns of a table as in the source.
+
+        ``told`` are the final columns of the source. Raises SchemaError if the target has both
+        names, but the source does not.
+        """
+        table = self.find(*source)
+        for new, names in renamed.items() if table is not None else ():
+            assert table is not None
+            there = [name for name in names if table.column(name) is not None]
+            if table.column(new) is None:
+                if there:
+                    self.renamed.setdefault(source, {})[new] = there[0]
+            elif left := [name for name in there if name not in set(told)]:
+                raise SchemaError(
+                    f"the source calls the column {left[0]!r} of the table"
+                    f" {'.'.join(filter(None, source))!r} {new!r} now, and the target has both."
+                    f" To go on, have {new!r} there the values of both, and drop {left[0]!r}"
+                )
+
+    def add(self, step: Step) -> None:
+        """Plan a step; errors are added to ``problems``."""
+        table = self.find(*step.table)
+        if table is None:
+            self._miss_table(step)
+        elif table.engine_without_transactions:
+            engine = table.engine_without_transactions
+            self._refuse(step, step.states, f"the table's engine {engine} has no transactions")
+        elif step.kind == "truncate":
+            self.ops.append(Op("truncate", step.table, (), (), 1, []))
+        elif step.kind == "rows":
+            self._add_rows(step, table)
+        elif step.kind == "move":
+            self._add_moves(step, table)
+        else:
+            for state in step.states:
+                self._add_loose(step, table, state)
+
+    def _miss_table(self, step: Step) -> None:
+        columns = self.lacking[step.table]
+        for state in step.states:
+            self.keys.setdefault(step.table, tuple(state.key))
+            for name, value in {**state.key, **(state.columns or {})}.items():
+                columns.setdefault(name, []).append(value)
+
+    def _add_rows(self, step: Step, table: TargetTable) -> None:
+        gone = [state for state in step.states if state.is_new]
+        by_key: dict[tuple[str, ...], list[State]] = defaultdict(list)
+        for state in gone:
+            by_key[tuple(state.key)].append(state)
+        for names, states in by_key.items():
+            self._add_op(step, table, "delete", names, names, states, [s.key for s in states])
+        by_shape: dict[tuple[tuple[str, ...], tuple[str, ...]], list[State]] = defaultdict(list)
+        for state in step.states:
+            if state.columns is not None:
+                by_shape[tuple(state.key), tuple(state.columns)].append(state)
+        for (key, names), states in by_shape.items():
+            images = [state.columns or {} for state in states]
+            self._add_op(step, table, "upsert", key, names, states, images)
+
+    def _add_moves(self, step: Step, table: TargetTable) -> None:
+        """Plan changes of keys with the columns that all rows contain, then the other columns."""
+        key = tuple(step.states[0].key)
+        told = [state.columns or {} for state in step.states]
+        names = tuple(name for name in told[0] if all(name in each for each in told))
+        images = [{name: each[name] for name in names} for each in told]
+        for at, state in enumerate(step.states):
+            if len(told[at]) == len(names):
+                continue
+            later = [each for each in step.states[at + 1 :] if each.old == state.key]
+            if later and later[0].key != state.old:
+                # It is ambiguous whether one row continues or another one was replaced.
+                reason = (
+                    "rows get its key and give it up in one transaction, and tell of different"
+                    " columns: which row is which can't be known"
+                )
+                self._refuse(step, step.states, reason)
+                return
+        before = len(self.ops)
+        self._add_op(step, table, "move", key, names, step.states, images)
+        if len(self.ops) > before:
+            op = self.ops.pop()
+            olds = [{name: (state.old or {})[name] for name in key} for state in step.states]
+            self._add_op(step, table, "delete", key, key, step.states, olds)
+            if len(self.ops) > before:
+                op.values = [*self.ops.pop().values, *op.values]
+                self.ops.append(op)
+        by_rest: dict[tuple[str, ...], list[State]] = defaultdict(list)
+        for state, each in zip(step.states, told, strict=True):
+            by_rest[tuple(name for name in each if name not in names)].append(state)
+        for rest, states in by_rest.items():
+            if rest:
+                more = [{n: (state.columns or {})[n] for n in (*key, *rest)} for state in states]
+                self._add_op(step, table, "upsert", key, (*key, *rest), states, more)
+
+    def _add_loose(self, step: Step, table: TargetTable, state: State) -> None:
+        """Plan a change of a row without a key."""
+        old, new = state.old or {}, state.columns or {}
+        if step.kind == "insert":
+            self._add_op(step, table, "insert", (), tuple(new), [state], [new])
+            return
+        before = len(self.ops)
+        self._add_op(step, table, "insert", (), tuple(old), [state], [old])
+        if len(self.ops) == before:
+            return
+        image = self.ops.pop()
+        if step.kind == "delete_one":
+            self.ops.append(Op("delete_one", step.table, image.others, (), 1, image.values))
+            return
+        self._add_op(step, table, "insert", (), tuple(new), [state], [new])
+        if len(self.ops) > before:
+            made = self.ops.pop()
+            values = [*image.values, *made.values]
+            self.ops.append(Op("update_one", step.table, image.others, made.others, 1, values))
+
+    def _add_op(
+        self,
+        step: Step,
+        table: TargetTable,
+        kind: Kind,
+        key: tuple[str, ...],
+        names: tuple[str, ...],
+        states: Sequence[State],
+        images: Sequence[Document],
+    ) -> None:
+        """Plan one operation for rows with the same columns."""
+        columns = list(zip(*[image.values() for image in images], strict=True))
+        try:
+            shape = self._shape(step, table, kind, key, names, columns)
+        except UnstorableValueError as problem:
+            self._refuse(step, states, str(problem))
+            return
+        if shape is None:
+            return
+        adapted = []
+        for column, at in zip(
+            (*shape.key, *shape.others), (*shape.key_at, *shape.others_at), strict=True
+        ):
+            try:
+                adapted.append(_adapted(column, columns[at], self.backend))
+            except (UnstorableValueError, InvalidValueError):
+                self._look(step, states, column, names[at], columns[at])
+                return
+        self.ops.append(
+            Op(
+                shape.kind,
+                step.table,
+                tuple(column.name for column in shape.key),
+                tuple(column.name for column in shape.others),
+                len(images),
+                adapted,
+            )
+        )
+
+    def _shape(
+        self,
+        step: Step,
+        table: TargetTable,
+        kind: Kind,
+        key: tuple[str, ...],
+        names: tuple[str, ...],
+        values: Sequence[Values],
+    ) -> _Shape | None:
+        """Return the target columns; ``None`` if the target lacks some."""
+        keys: list[tuple[TargetColumn, int]] = []
+        others: list[tuple[TargetColumn, int]] = []
+        lacks = False
+        for at, name in enumerate(names):
+            column = table.column(name)
+            if column is None:
+                # A missing column is equivalent to NULL.
+                told = [value for value in values[at] if value is not None]
+                if told or name in key:
+                    self.lacking[step.table].setdefault(name, []).extend(told)
+                    lacks = True
+            elif name in key:
+                keys.append((column, at))
+            elif not column.is_generated:
+                others.append((column, at))
+        if lacks:
+            self.keys.setdefault(step.table, key)
+            return None
+        keys.sort(key=lambda each: key.index(names[each[1]]))
+        written = {column.name for column, _ in (*keys, *others)}
+        if len(written) < len(keys) + len(others):
+            raise UnstorableValueError("two of its columns are the same in the target")
+        if kind == "upsert":
+            kind = self._kind(table, frozenset(column.name for column, _ in keys), written)
+        return _Shape(
+            kind,
+            tuple(column for column, _ in keys),
+            tuple(column for column, _ in others),
+            tuple(at for _, at in keys),
+            tuple(at for _, at in others),
+        )
+
+    def _kind(self, table: TargetTable, key: frozenset[str], written: set[str]) -> Kind:
+        """Return the kind of operation: rows may be writable in one statement.
+
+        MySQL accepts any unique key as the one that a new row conflicts with. All databases check
+        missing values of a new row before they detect the conflict.
+        """
+        lacks = any(
+            column.is_required and not column.is_generated and column.name not in written
+            for column in table.columns.values()
+        )
+        is_mixed_up = self.backend == "mysql" and table.has_more_keys
+        return "upsert" if key in table.uniques and not lacks and not is_mixed_up else "merge"
+
+    def _look(
+        self,
+        step: Step,
+        states: Sequence[State],
+        column: TargetColumn,
+        name: str,
+        values: Values,
+    ) -> None:
+        """Find the rows whose values a column rejects."""
+        for state, value in zip(states, values, strict=True):
+            try:
+                _adapted(column, (value,), self.backend)
+            except (UnstorableValueError, InvalidValueError) as problem:
+                self._refuse(step, [state], f"column {name!r}: {problem}")
+
+    def _refuse(self, step: Step, states: Sequence[State], reason: str) -> None:
+        operations = {"truncate": "truncate", "delete_one": "delete", "insert": "write"}
+        for state in states:
+            operation = operations.get(step.kind, "update")
+            if step.kind == "rows":
+                operation = "delete" if state.columns is None else "write"
+            name = ".".join(filter(None, step.table))
+            key = msgspec.json.encode(state.key).decode() if state.key else ""
+            self.problems.append(Problem(state.place, operation, name, key, reason))
+
+
+def _adapted(column: TargetColumn, values: Values, backend: str) -> Values:
+    """Return JSON values for the driver; raises UnstorableValueError and InvalidValueError."""
+    made = quick(column, values, backend)
+    if made is not None:
+        return made
+    adapt = column.adapt
+    return [adapt(from_json(value) if type(value) in _LISTS else value) for value in values]

@@ -27,7 +27,7 @@ from stompkit._common.metrics import counter, gauge
 if TYPE_CHECKING:
     from stompkit.spark.jobs.progress import Progress
 
-__all__ = ["JobMetrics", "QueryMetrics"]
+__all__ = ["JobMetrics", "Observed", "QueryMetrics"]
 
 _PREFIX: Final = "stompkit_pipeline"
 _LABELS: Final = ("pipeline", "job")
@@ -104,7 +104,7 @@ class QueryMetrics(StreamingQueryListener):
         """Do nothing: the counts remain."""
 
 
-class _Reporting(Protocol):
+class Observed(Protocol):
     """The interface that the metrics need from a pipeline."""
 
     def progress(self) -> Progress:
@@ -130,19 +130,19 @@ class JobMetrics:
         self,
         pipeline: str,
         job: str,
-        source: _Reporting,
+        pipeline_run: Observed,
         restarts: int,
         registry: CollectorRegistry,
     ) -> None:
         """Register the metrics; raises ``ValueError`` if the registry contains them already."""
         self._labels: Final = (pipeline, job)
-        self._source: Final = source
+        self._run: Final = pipeline_run
         self._restarts: Final = restarts
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the current metrics."""
-        progress = self._source.progress()
+        progress = self._run.progress()
         counts = {
             "changes": ("Changes that were new.", progress.changes),
             "dead_letters": ("Changes that can't be applied.", progress.dead_letters),

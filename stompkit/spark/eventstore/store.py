@@ -18,12 +18,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from stompkit.replication.eventstore.store import DEFAULT_TTL_S, EventStore, Namespace
 from stompkit.spark.eventstore.changes import COLUMNS, HISTORY_COLUMNS
 from stompkit.spark.eventstore.files import BrokenStoreError, Entry, Folder, Listing, Move
+from stompkit.spark.eventstore.frames import changesets_frame, times_frame
 from stompkit.spark.eventstore.index import Index
 from stompkit.spark.eventstore.maintenance import Compacted, Stored, Upkeep
 from stompkit.spark.eventstore.merge import partitions
@@ -40,11 +40,6 @@ _T = TypeVar("_T")
 _CHUNK: Final = 200
 #: Maximum number of attempts, after other processes have merged files or moved a fence.
 _MOST_ATTEMPTS: Final = 10
-#: Columns that Spark reads from files.
-_EVENTS_COLUMNS: Final = "namespace string, event string, key string, ts double, expires double"
-_HISTORY_COLUMNS: Final = (
-    "namespace string, id string, number bigint, ts double, expires double, body binary"
-)
 
 
 class SparkEventStore(EventStore):
@@ -152,8 +147,7 @@ class SparkEventStore(EventStore):
         """
         files = self._folder.listing().files
         wanted = [each for each in files if each.event is not None and event in (None, each.event)]
-        rows = self._scan(spark, self._of_names(wanted), _EVENTS_COLUMNS)
-        return rows.groupBy("namespace", "event", "key").agg(F.max("ts").alias("ts"))
+        return times_frame(spark, self._folder.path, self._of_names(wanted))
 
     def history_frame(self, spark: SparkSession) -> DataFrame:
         """Return the current changesets; see :meth:`frame`.
@@ -163,16 +157,7 @@ class SparkEventStore(EventStore):
         """
         self._demand_history()
         entries = self._own(self._folder.listing(), None)
-        bases = [(Path(entry.path).name, entry.base) for entry in entries]
-        files = spark.createDataFrame(bases, "file string, base bigint")
-        rows = self._scan(spark, entries, _HISTORY_COLUMNS).join(F.broadcast(files), "file")
-        rows = rows.withColumn("number", F.col("number") + F.col("base"))
-        first = F.row_number().over(Window.partitionBy("namespace", "id").orderBy("number"))
-        return (
-            rows.withColumn("place", first)
-            .where("place = 1")
-            .select("namespace", "id", "number", "ts", F.col("body").cast("string").alias("body"))
-        )
+        return changesets_frame(spark, self._folder.path, entries)
 
     def write_changes(
         self,
@@ -291,15 +276,6 @@ class SparkEventStore(EventStore):
             return False
         self._upkeep.tidy(added)
         return True
-
-    def _scan(self, spark: SparkSession, entries: Sequence[Entry], columns: str) -> DataFrame:
-        """Return the unexpired rows of files, with the name of the file."""
-        if not entries:
-            return spark.createDataFrame([], f"{columns}, file string")
-        paths = [f"file://{self._folder.path / entry.path}" for entry in entries]
-        rows = spark.read.schema(columns).parquet(*paths)
-        rows = rows.withColumn("file", F.col("_metadata.file_name"))
-        return rows.where(F.col("expires") > time.time())
 
     def _stored(self, listing: Listing) -> Stored:
         sizes = [(self._folder.path / entry.path).stat().st_size for entry in listing.files]

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -28,8 +27,8 @@ from sqlalchemy import delete
 from stompkit.replication.sinks import ApplyError, SinkMisconfiguredError
 from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.replication.sql import SchemaError
-from stompkit.spark.fence import ranges_of
 from stompkit.spark.jobs.history import SCHEMA, Past, open_past
+from stompkit.spark.jobs.past_staging import PastStaging
 from stompkit.spark.jobs.runs.resume import check_gap, forget_checkpoint, going_on
 from stompkit.spark.jobs.settings import (
     PipelineError,
@@ -40,10 +39,9 @@ from stompkit.spark.jobs.settings import (
 from stompkit.spark.jobs.spill import Spill
 from stompkit.spark.jobs.tables import Tables
 from stompkit.spark.jobs.wording import in_words_of_the_file
-from stompkit.spark.states import Choice, Place, Problem
-from stompkit.spark.targets.base import Job, Staged, StagingLostError, chunks
+from stompkit.spark.states import Choice
+from stompkit.spark.targets.base import Job, StagingLostError, chunks
 from stompkit.spark.targets.database.session import rank_of
-from stompkit.spark.targets.planning.evolve import merged
 from stompkit.spark.targets.sql import SqlTarget
 
 __all__ = ["Rebuilt", "rebuild"]
@@ -55,14 +53,9 @@ _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 15.0
 #: Number of changes collapsed at a time, which limits memory.
 _MOST_CHANGES: Final = 100_000
-#: Maximum number of attempts: of a chunk if the target lacks a column, and of the rebuild if the
-#: server has lost staged data.
+#: Maximum number of attempts of the rebuild, if the server has lost staged data.
 _MOST_ATTEMPTS: Final = 10
 _SEPARATOR: Final = "\0"
-#: Columns that identify changes and define their order.
-_PLACE: Final = ("_partition", "_ordinal", "change")
-#: Columns that identify the row of a change.
-_ROW: Final = ("schema", "table", "key")
 
 
 @dataclass(frozen=True)
@@ -201,6 +194,7 @@ class _Rebuild:
             ),
             dead_letters=how.on_problem == "dead-letter",
         )
+        self._staging: Final = PastStaging(self._target, self._job)
         self._sources: set[tuple[str, str]] = set()
         #: True if the target was reachable.
         self._is_begun = False
@@ -252,12 +246,12 @@ class _Rebuild:
                 self._admit(chunk)
                 past = self._up_to_time(chunk)
                 changes += sum(batch.num_rows for batch in past)
-                for part in self._staged(past):
+                for part in self._staging.staged(past):
                     letters += len(part.problems)
                     spill.add(part)
                 tell(changes)
             if self._replaces and self._sources:
-                spill.put_first(self._staged([self._truncates()]))
+                spill.put_first(self._staging.staged([self._truncates()]))
             self._changes, self._letters = changes, letters
             if self._is_own:
                 forget_checkpoint(self._settings)
@@ -268,12 +262,7 @@ class _Rebuild:
             is_done = True
         finally:
             if not is_done:
-                self._discard(spill)
-
-    def _discard(self, parts: Sequence[Staged]) -> None:
-        """Discard staged data; an unreachable server does that at its next start."""
-        with suppress(SinkUnavailableError):
-            self._target.discard(parts)
+                self._staging.discard(spill)
 
     def _admit(self, chunk: Sequence[pa.RecordBatch]) -> None:
         """Reject tables with rows, unless they are to be replaced."""
@@ -309,70 +298,6 @@ class _Rebuild:
             batch.filter(pc.fill_null(chosen, True))
             for batch, chosen in zip(chunk, is_past, strict=True)
         ]
-
-    def _staged(self, chunk: Sequence[pa.RecordBatch]) -> list[Staged]:
-        """Return the staged result of some changes, after adding missing columns to the target."""
-        if not ranges_of(chunk)[1]:
-            # Staging requires ordered changes. Incomplete changesets are reported after later ones.
-            order = [(name, "ascending") for name in _PLACE]
-            chunk = pa.Table.from_batches(chunk).sort_by(order).combine_chunks().to_batches()
-        letters: list[Problem] = []
-        attempts = 0
-        while attempts < _MOST_ATTEMPTS:
-            parts = list(self._target.stage(chunk, self._job))
-            is_kept = False
-            try:
-                assert all(part.in_order for part in parts), "each change is there once"
-                lacking = merged(part.lacking for part in parts)
-                failures = [] if lacking else [each for part in parts for each in part.failures]
-                problems = [*failures, *(each for part in parts for each in part.problems)]
-                if problems and not (lacking or self._job.dead_letters):
-                    raise ApplyError(str(problems[0]))
-                if not lacking and not failures:
-                    is_kept = True
-                    return [*parts, Staged({}, problems=letters)] if letters else parts
-            finally:
-                if not is_kept:
-                    self._discard(parts)
-            if lacking:
-                self._target.evolve(lacking)
-                attempts += 1
-            else:
-                refused = self._refused(chunk, failures)
-                letters += refused
-                chunk = _without(chunk, {each.place for each in refused})
-        raise ApplyError("the target lacks columns again and again: is it changed by others?")
-
-    def _refused(
-        self, chunk: Sequence[pa.RecordBatch], failures: Sequence[Problem]
-    ) -> list[Problem]:
-        """Return the changes that make the target reject the final state of some rows."""
-        table = pa.Table.from_batches(chunk)
-        rows = list(zip(*(table.column(name).to_pylist() for name in _ROW), strict=True))
-        places = list(zip(*(table.column(name).to_pylist() for name in _PLACE), strict=True))
-        changes: dict[tuple[str, ...], list[int]] = defaultdict(list)
-        for number, row in enumerate(rows):
-            changes[row].append(number)
-        row_of = dict(zip(places, rows, strict=True))
-        found: list[Problem] = []
-        for last in failures:
-            numbers = changes.pop(row_of[last.place], [])
-            if not numbers:
-                # This row was processed before: it is written, and deleted first.
-                continue
-            own: list[Problem] = []
-            if len(numbers) > 1:
-                # The last change of a row represents all of them.
-                for number in numbers:
-                    own += self._failures(table.slice(number, 1))
-            found += own or [last]
-        return found
-
-    def _failures(self, changes: pa.Table) -> list[Problem]:
-        """Return the errors for which the target rejects some changes individually."""
-        parts = list(self._target.stage(changes.combine_chunks().to_batches(), self._job))
-        self._target.discard(parts)
-        return [each for part in parts for each in part.failures]
 
     def _truncates(self) -> pa.RecordBatch:
         """Return changes that empty all tables, before all others."""
@@ -430,14 +355,3 @@ class _Rebuild:
                     full = f"{schema}.{name}" if schema else name
                     counts[full] = self._tables.count(connection, table)
         return counts
-
-
-def _without(
-    chunk: Sequence[pa.RecordBatch], places: Collection[Place]
-) -> Sequence[pa.RecordBatch]:
-    """Return the changes whose positions are not in *places*."""
-    chosen = []
-    for batch in chunk:
-        found = zip(*(batch.column(name).to_pylist() for name in _PLACE), strict=True)
-        chosen.append(batch.filter(pa.array([place not in places for place in found], pa.bool_())))
-    return chosen

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import signal
 import threading
 import time
@@ -14,20 +13,20 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
-from stompkit._common.files import write_atomically
-from stompkit._common.metrics import Address, MetricsError, new_registry, parse_address, serving
 from stompkit._common.retry import Backoff
-from stompkit.replication.sinks import SinkMisconfiguredError
+from stompkit.metrics import Address
 from stompkit.spark.fence import Span, TargetBehindError
 from stompkit.spark.jobs.progress import Progress
 from stompkit.spark.jobs.runs.behind import Beginning, beginning
 from stompkit.spark.jobs.runs.checkpoint import Checkpoint, Offset
+from stompkit.spark.jobs.runs.failures import Failures
 from stompkit.spark.jobs.runs.job_lock import alone
+from stompkit.spark.jobs.runs.serving import serving
 from stompkit.spark.jobs.runs.source import stream
 from stompkit.spark.jobs.settings import JobName, PipelineError, PipelineSettings, seconds
 from stompkit.spark.jobs.work import Aggregating, Work, work_of
@@ -51,9 +50,6 @@ _LONGEST_PAUSE_S: Final = 15.0
 _STARTING: Final = ("startingoffsets", "startingtimestamp")
 #: Maximum time in seconds to wait for Spark's commit of a batch before the query is stopped.
 _NOTED_S: Final = 10.0
-#: Pattern of stompkit's own errors within the messages of Spark.
-_OURS: Final = re.compile(r"^stompkit\.[\w.]+: (.+)$", re.MULTILINE)
-_LAST: Final = re.compile(r"^(?:[A-Za-z_][\w.]*(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 
 class _StoppingError(Exception):
@@ -90,6 +86,7 @@ class Pipeline:
         self._spark = spark
         self._log_level = log_level
         self._work: Final[Work] = work_of(settings, job)
+        self._failures: Final = Failures(settings, self._work, settings.checkpoint_of(job))
         self._is_stopping = False
         self._is_busy = False
         self._failure: BaseException | None = None
@@ -118,7 +115,8 @@ class Pipeline:
         try:
             other = "another pipeline has another name"
             with alone(self.settings, self.job, other), ExitStack() as stack:
-                self._metrics = stack.enter_context(self._served())
+                served = serving(self.settings, self.job, self, query=self._query_name())
+                self.metrics_address, self._metrics = stack.enter_context(served)
                 self._run()
         except BaseException:
             self._update(phase="failed")
@@ -132,7 +130,7 @@ class Pipeline:
             if self._is_stopping:
                 return
             self._checkpoint = Checkpoint(spark, self.settings.checkpoint_of(self.job))
-            with self._heard(spark):
+            with _listening(spark, self._metrics):
                 while self._goes_on_after_query(spark):
                     pass
 
@@ -169,7 +167,7 @@ class Pipeline:
         except _StoppingError:
             raise
         except Exception as error:
-            raise PipelineError(self._told(error)) from error
+            raise PipelineError(self._failures.reason_of(error)) from error
         place = self._checkpoint.place
         if not isinstance(self._work, Aggregating):
             options = SourceOptions.parse(self.settings.source_options(self.job))
@@ -178,15 +176,8 @@ class Pipeline:
             try:
                 Span(last.ends).check(fence)
             except TargetBehindError as behind:
-                raise PipelineError(self._behind(behind)) from None
+                raise PipelineError(self._failures.behind(behind)) from None
         return "checkpoint"
-
-    def _behind(self, behind: TargetBehindError) -> str:
-        """Return why counting cannot continue, and how to resolve it."""
-        return (
-            f"{behind}. Bring the results back, or begin anew under another name of the pipeline,"
-            " with other results in [analytics]: then the job counts what the spool has"
-        )
 
     def _begin(self, spark: SparkSession) -> StreamingQuery:
         """Start the query; raises PipelineError if Spark rejects its checkpoint."""
@@ -195,8 +186,7 @@ class Pipeline:
         except (PySparkException, Py4JJavaError) as error:
             # Not every Java exception is converted to a PySpark exception.
             text = str(getattr(error, "java_exception", error))
-            reason = _quoted(text).rstrip(".") + self._advice(text)
-            raise PipelineError(self.settings.without_secrets(reason)) from error
+            raise PipelineError(self._failures.of_spark(text)) from error
 
     def _start(self, spark: SparkSession) -> StreamingQuery:
         settings = self.settings
@@ -245,7 +235,9 @@ class Pipeline:
             return
         if isinstance(self._failure, TargetBehindError) and not isinstance(self._work, Aggregating):
             return
-        raise PipelineError(self._reason(error)) from (self._failure or error)
+        raise PipelineError(self._failures.final(self._failure, str(error))) from (
+            self._failure or error
+        )
 
     def _take(self, df: DataFrame, batch_id: int) -> None:
         """Process one batch; called by Spark in a separate thread."""
@@ -273,6 +265,7 @@ class Pipeline:
                     rate=done.changes / took if took else 0.0,
                     problem="",
                 )
+            self._failures.has_progress = True
             if done.dead_letters:
                 _log.warning("batch %d: %d dead letters", batch_id, done.dead_letters)
             self._patiently(what, lambda: self._work.finish(spool))
@@ -292,9 +285,9 @@ class Pipeline:
             try:
                 return do()
             except Exception as error:
-                if not self._may_pass(error) or time.monotonic() + pause > deadline:
+                if not self._failures.may_pass(error) or time.monotonic() + pause > deadline:
                     raise
-                reason = self._told(error)
+                reason = self._failures.reason_of(error)
             if not self._progress.problem:
                 _log.warning("%s is tried again: %s", what, reason)
             self._update(problem=reason, retries=self._progress.retries + 1)
@@ -306,15 +299,6 @@ class Pipeline:
             if self._is_stopping:
                 raise _StoppingError
             time.sleep(_LOOK_S)
-
-    def _may_pass(self, error: Exception) -> bool:
-        if isinstance(error, SinkMisconfiguredError):
-            return False
-        passing = self._work.passing
-        # An exception in a task is quoted in an error of Spark.
-        return isinstance(error, passing) or any(
-            f".{kind.__name__}: " in str(error) for kind in passing if kind is not OSError
-        )
 
     def _open(self) -> SpoolReader:
         """Return the spool, which exists when there is a batch."""
@@ -342,41 +326,6 @@ class Pipeline:
     def _update(self, **changes: Any) -> None:
         with self._lock:
             self._progress = replace(self._progress, **changes)
-
-    # The former value.
-
-    def _reason(self, error: StreamingQueryException) -> str:
-        failure = self._failure
-        if isinstance(failure, Exception):
-            if isinstance(failure, TargetBehindError):
-                return self.settings.without_secrets(self._behind(failure))
-            return self.settings.without_secrets(self._told(failure))
-        return self.settings.without_secrets(
-            _quoted(str(error)).rstrip(".") + self._advice(str(error))
-        )
-
-    def _advice(self, told: str) -> str:
-        """Return how to proceed if Spark cannot resume from its checkpoint."""
-        if self._progress.batches or _OURS.search(told) or "Python worker" in told:
-            # The query has made progress, the source reports the error, or a process is missing.
-            return ""
-        where = self.settings.checkpoint_of(self.job)
-        if isinstance(self._work, Aggregating):
-            return (
-                f". If the checkpoint {where} is damaged, bring back a copy of it: it has what was"
-                " counted. Or remove it and the results, and the job counts again what the spool"
-                " has"
-            )
-        return (
-            f". If the checkpoint {where} is damaged, remove it. How far the job is stands in the"
-            " target: it reads the spool from the start and leaves out what is applied. Nothing is"
-            " lost or applied twice"
-        )
-
-    def _told(self, error: Exception) -> str:
-        if type(error).__module__.startswith("pyspark."):
-            return self.settings.without_secrets(_quoted(str(error)))
-        return self.settings.without_secrets(self._work.explain(error))
 
     # Requirements of a run.
 
@@ -406,48 +355,18 @@ class Pipeline:
     def _query_name(self) -> str:
         return f"{self.settings.name}-{self.job}"
 
-    @contextmanager
-    def _served(self) -> Iterator[StreamingQueryListener | None]:
-        """Serve metrics if configured; yields the listener for batches."""
-        given = self.settings.metrics
-        if given is None:
-            yield None
-            return
-        restarts = self._count_start()
-        try:
-            registry = new_registry()
-            from stompkit.spark.metrics import JobMetrics, QueryMetrics
 
-            own = (self.settings.name, self.job)
-            JobMetrics(*own, self, restarts, registry)
-            listener = QueryMetrics(*own, registry, query=self._query_name())
-            with serving(parse_address(given.listen), registry) as address:
-                self.metrics_address = address
-                yield listener
-        except MetricsError as problem:
-            raise PipelineError(f"[metrics]: {problem}") from None
-
-    def _count_start(self) -> int:
-        """Return the number of former starts of the job, and increment it."""
-        path = self.settings.folder() / self.job / "starts"
-        try:
-            count = int(path.read_text())
-        except (FileNotFoundError, ValueError):
-            count = 0
-        write_atomically(path, f"{count + 1}\n".encode(), mode=None, parents=True)
-        return count
-
-    @contextmanager
-    def _heard(self, spark: SparkSession) -> Iterator[None]:
-        """Register the listener for batches, if metrics are served."""
-        if self._metrics is None:
-            yield
-            return
-        spark.streams.addListener(self._metrics)
-        try:
-            yield
-        finally:
-            spark.streams.removeListener(self._metrics)
+@contextmanager
+def _listening(spark: SparkSession, listener: StreamingQueryListener | None) -> Iterator[None]:
+    """Register the listener for batches, if there is one."""
+    if listener is None:
+        yield
+        return
+    spark.streams.addListener(listener)
+    try:
+        yield
+    finally:
+        spark.streams.removeListener(listener)
 
 
 def _is_of(offset: Offset, reader: SpoolReader) -> bool:
@@ -455,13 +374,3 @@ def _is_of(offset: Offset, reader: SpoolReader) -> bool:
     heads = dict(enumerate(reader.head()))
     is_there = all(end <= heads.get(number, -1) for number, end in offset.ends.items())
     return offset.spool == reader.id and is_there
-
-
-def _quoted(text: str) -> str:
-    """Return the innermost error message from nested stack traces."""
-    for pattern in (_OURS, _LAST):
-        found = pattern.findall(text)
-        if found:
-            return str(found[-1]).strip()
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0] if lines else "Spark has ended the query"

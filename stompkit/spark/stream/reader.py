@@ -22,7 +22,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from stompkit.spark.stream.options import SourceOptions
-from stompkit.spark.stream.order import Gap, Origins, Piece, check_late, scan
+from stompkit.spark.stream.order import Piece, check_late, scan
+from stompkit.spark.stream.origins import Gap, Origins
 from stompkit.spark.stream.partitions import plan, read, resolve
 from stompkit.spool import OtherSpoolError, SpoolError, SpoolReader, readers
 

@@ -26,9 +26,11 @@ from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.replication.sql import SchemaError
 from stompkit.spark.fence import Fence
 from stompkit.spark.targets.base import Job
+from stompkit.spark.targets.files.dead_letters import DEAD_LETTERS, LETTERS, in_order
+from stompkit.spark.targets.files.held import Held
 from stompkit.spark.targets.files.rewrite import File, Rewrite
 from stompkit.spark.targets.files.row_changeset import RowChangeset
-from stompkit.spark.targets.files.target import DEAD_LETTERS, LETTERS, FileTarget, Held, in_order
+from stompkit.spark.targets.files.target import FileTarget
 
 __all__ = ["DeltaTarget"]
 

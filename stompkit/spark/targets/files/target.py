@@ -7,12 +7,10 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import pyarrow as pa
-from pyarrow import fs as pa_fs
 
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SinkUnavailableError
@@ -31,55 +29,25 @@ from stompkit.spark.targets.base import (
 from stompkit.spark.targets.database.direct import problems_of
 from stompkit.spark.targets.database.session import Session
 from stompkit.spark.targets.database.tally import Tally
-from stompkit.spark.targets.files.arrow import BACKEND, arrow_type, described, field_of
-from stompkit.spark.targets.files.rewrite import File, Rewrite
+from stompkit.spark.targets.files.arrow import BACKEND, arrow_type, field_of
+from stompkit.spark.targets.files.dead_letters import DEAD_LETTERS
+from stompkit.spark.targets.files.held import (
+    Held,
+    Source,
+    check_renames,
+    sources_of,
+    without,
+)
+from stompkit.spark.targets.files.rewrite import Rewrite
 from stompkit.spark.targets.files.row_changeset import RowChangeset, moved_keys
 from stompkit.spark.targets.planning.collapse import Collapse
 from stompkit.spark.targets.planning.plan import Op, Plan
 from stompkit.spark.targets.planning.widen import made_anew, other_kinds
 
-__all__ = ["DEAD_LETTERS", "LETTERS", "FileTarget", "Held", "in_order"]
+__all__ = ["FileTarget"]
 
-DEAD_LETTERS: Final = "stompkit_pipeline_dead_letters"
-#: Columns of the table of dead letters.
-LETTERS: Final = pa.schema(
-    [
-        ("pipeline", pa.string()),
-        ("spool", pa.string()),
-        ("partition_no", pa.int32()),
-        ("ordinal", pa.int64()),
-        ("change_no", pa.int32()),
-        ("table_name", pa.string()),
-        ("operation", pa.string()),
-        ("row_key", pa.string()),
-        ("problem", pa.string()),
-        ("at", pa.timestamp("us", "UTC")),
-    ]
-)
 #: Maximum number of changes collapsed at once, which limits a task's memory.
 _MOST_CHANGES: Final = 200_000
-
-Source = tuple[str, str]
-#: Positions of tables whose commits are ahead of the pipeline, after a crash between two commits.
-Ahead = Mapping[Source, Fence]
-
-
-@dataclass(frozen=True)
-class Held:
-    """The current state of a table."""
-
-    name: str
-    schema: pa.Schema
-    key: tuple[str, ...]
-    files: Sequence[File]
-    folder: pa_fs.FileSystem
-    #: Additional data of the file format.
-    more: Any = None
-    table: TargetTable = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Create the description for planning."""
-        object.__setattr__(self, "table", described(self.name, self.schema, self.key))
 
 
 class FileTarget(ABC):
@@ -243,10 +211,10 @@ class FileTarget(ABC):
                 return None
             tally = Tally(job)
             new = [beyond(batch, job.fence) for batch in batches]
-            ahead = self._ahead(_sources(new), job)
+            ahead = self._ahead(sources_of(new), job)
             collapse = Collapse(job.choice, self._rules, alone=True)
             for batch in new:
-                collapse.add(_without(batch, ahead))
+                collapse.add(without(batch, ahead))
             steps = collapse.steps()
             lacking = Session.lacking(self._plan(steps, collapse))
             if lacking:
@@ -346,10 +314,10 @@ class FileTarget(ABC):
         staged = Staged(ranges, in_order, rows, rows - sum(batch.num_rows for batch in new))
         if not in_order or staged.fenced == rows:
             return staged
-        ahead = self._ahead(_sources(new), job)
+        ahead = self._ahead(sources_of(new), job)
         collapse = Collapse(job.choice, self._rules)
         for batch in new:
-            collapse.add(_without(batch, ahead))
+            collapse.add(without(batch, ahead))
         staged.is_renamed = bool(collapse.renamed)
         if staged.is_renamed:
             return staged
@@ -373,35 +341,8 @@ class FileTarget(ABC):
             if self._is_wanted(self._table(*source), columns):
                 plan.schemas[source] = columns
         if collapse is not None:
-            self._rename(collapse)
+            check_renames(collapse, self._held)
         return plan
-
-    def _rename(self, collapse: Collapse) -> None:
-        """Check that renames of columns can be followed, which files do not support.
-
-        If rows are sent again, a new column is equivalent.
-        """
-        for source, renamed in collapse.renamed.items():
-            held = self._held(*source)
-            is_untold = source in collapse.untold
-            for new, names in renamed.items() if held is not None else ():
-                assert held is not None
-                there = [name for name in names if held.table.column(name) is not None]
-                if not there or held.table.column(new) is not None:
-                    continue
-                if not is_untold and not any(name in held.key for name in there):
-                    continue
-                way = (
-                    f"write the table anew with a column {new!r} in its place"
-                    if is_untold
-                    else "remove the table from the target, and open that with create=True: all"
-                    " rows are told again behind this change"
-                )
-                raise SchemaError(
-                    f"the source calls the column {there[0]!r} of the table"
-                    f" {'.'.join(filter(None, source))!r} {new!r} now, and columns of files keep"
-                    f" their names. To go on, {way}"
-                )
 
     def _is_wanted(self, table: TargetTable | None, columns: Mapping[str, NewColumn]) -> bool:
         if table is None:
@@ -439,12 +380,6 @@ class FileTarget(ABC):
         return None if name in ("", DEAD_LETTERS) else name
 
 
-def in_order(rows: Iterable[dict[str, Any]], pipeline: str, spool: str) -> list[dict[str, Any]]:
-    """Return the dead letters of one pipeline and spool, in the order of the spool."""
-    own = [row for row in rows if (row["pipeline"], row["spool"]) == (pipeline, spool)]
-    return sorted(own, key=lambda row: (row["partition_no"], row["ordinal"], row["change_no"]))
-
-
 def _make(kind: type[FileTarget], url: str, settings: Mapping[str, Any]) -> FileTarget:
     """Create a target in a task."""
     return kind(url, **settings)
@@ -457,27 +392,3 @@ def _refused(ops: Iterable[Op]) -> Iterator[ApplyError]:
             RowChangeset(".".join(filter(None, op.table))).do(op)
         except ApplyError as problem:
             yield problem
-
-
-def _sources(batches: Iterable[pa.RecordBatch]) -> list[Source]:
-    """Return the tables of the changes."""
-    found: dict[Source, None] = {}
-    for batch in batches:
-        names = [batch.column(name).dictionary_encode().to_pylist() for name in ("schema", "table")]
-        found.update(dict.fromkeys(zip(*names, strict=True)))
-    made = dict.fromkeys((schema or "", table or "") for schema, table in found)
-    return [source for source in made if source[1]]
-
-
-def _without(batch: pa.RecordBatch, ahead: Ahead) -> pa.RecordBatch:
-    """Return the rows that the tables do not contain yet."""
-    if not any(ahead.values()):
-        return batch
-    names = ("schema", "table", "_partition", "_ordinal")
-    rows = zip(*[batch.column(name).to_pylist() for name in names], strict=True)
-    nowhere: Fence = {}
-    is_new = [
-        ordinal > ahead.get((schema or "", table or ""), nowhere).get(partition, -1)
-        for schema, table, partition, ordinal in rows
-    ]
-    return batch.filter(pa.array(is_new, pa.bool_()))

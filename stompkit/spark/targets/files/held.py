@@ -1,0 +1,92 @@
+"""Tables in files as they are now, and the changes that they do not contain yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs as pa_fs
+
+from stompkit.replication.sql import SchemaError, TargetTable
+from stompkit.spark.fence import Fence
+from stompkit.spark.targets.files.arrow import described
+from stompkit.spark.targets.files.rewrite import File
+from stompkit.spark.targets.planning.collapse import Collapse
+
+__all__ = ["Ahead", "Held", "Source", "check_renames", "sources_of", "without"]
+
+Source = tuple[str, str]
+#: Positions of tables whose commits are ahead of the pipeline, after a crash between two commits.
+Ahead = Mapping[Source, Fence]
+
+
+@dataclass(frozen=True)
+class Held:
+    """The current state of a table."""
+
+    name: str
+    schema: pa.Schema
+    key: tuple[str, ...]
+    files: Sequence[File]
+    folder: pa_fs.FileSystem
+    #: Additional data of the file format.
+    more: Any = None
+    table: TargetTable = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Create the description for planning."""
+        object.__setattr__(self, "table", described(self.name, self.schema, self.key))
+
+
+def check_renames(collapse: Collapse, find: Callable[[str, str], Held | None]) -> None:
+    """Check that renames of columns can be followed, which files do not support.
+
+    If rows are sent again, a new column is equivalent.
+    """
+    for source, renamed in collapse.renamed.items():
+        held = find(*source)
+        is_untold = source in collapse.untold
+        for new, names in renamed.items() if held is not None else ():
+            assert held is not None
+            there = [name for name in names if held.table.column(name) is not None]
+            if not there or held.table.column(new) is not None:
+                continue
+            if not is_untold and not any(name in held.key for name in there):
+                continue
+            way = (
+                f"write the table anew with a column {new!r} in its place"
+                if is_untold
+                else "remove the table from the target, and open that with create=True: all"
+                " rows are told again behind this change"
+            )
+            raise SchemaError(
+                f"the source calls the column {there[0]!r} of the table"
+                f" {'.'.join(filter(None, source))!r} {new!r} now, and columns of files keep"
+                f" their names. To go on, {way}"
+            )
+
+
+def sources_of(batches: Iterable[pa.RecordBatch]) -> list[Source]:
+    """Return the tables of the changes."""
+    found: dict[Source, None] = {}
+    for batch in batches:
+        names = [batch.column(name).dictionary_encode().to_pylist() for name in ("schema", "table")]
+        found.update(dict.fromkeys(zip(*names, strict=True)))
+    made = dict.fromkeys((schema or "", table or "") for schema, table in found)
+    return [source for source in made if source[1]]
+
+
+def without(batch: pa.RecordBatch, ahead: Ahead) -> pa.RecordBatch:
+    """Return the rows that the tables do not contain yet."""
+    if not any(ahead.values()):
+        return batch
+    names = ("schema", "table", "_partition", "_ordinal")
+    rows = zip(*[batch.column(name).to_pylist() for name in names], strict=True)
+    nowhere: Fence = {}
+    is_new = [
+        ordinal > ahead.get((schema or "", table or ""), nowhere).get(partition, -1)
+        for schema, table, partition, ordinal in rows
+    ]
+    return batch.filter(pa.array(is_new, pa.bool_()))

@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from stompkit.replication.model.events import encode
 from stompkit.spark.stream.changes import UNREADABLE, change_batches
 from stompkit.spark.stream.columns import CHANGES, RAW, Columns, raw_batches
-from stompkit.spool import Record, SpoolReader
+from stompkit.spool import Record, SpoolReader, SpoolWriter
 from tests.spark.messages import BEGIN, changeset, fill, plain, records_of
 
 
@@ -153,9 +153,10 @@ def test_a_changeset_in_parts_is_one_at_its_last_part(tmp_path: Path) -> None:
     assert [(row["change"], row["changes"]) for row in whole] == [(n, 20) for n in range(20)]
 
 
+@pytest.mark.parametrize("most_whole", [32 << 20, 1])
 @given(data=st.data())
 def test_each_change_is_read_once_however_a_partition_is_divided(
-    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+    most_whole: int, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     sets = [changeset(n, changes=data.draw(st.integers(1, 12))) for n in range(4)]
     records = list(records_of(sets, max_body_bytes=800))
@@ -167,8 +168,12 @@ def test_each_change_is_read_once_however_a_partition_is_divided(
     reader = SpoolReader(fill(tmp_path_factory.mktemp("spool"), *blocks))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(records)), max_size=4)))
     bounds = [0, *cuts, len(records)]
-    rows = [row for start, end in pairwise(bounds) for row in changes_of(reader, start, end)]
-    read = sorted((row["sequence"], row["change"]) for row in rows if row["problem"] is None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("stompkit.spark.stream.parts._MOST_WHOLE", most_whole)
+        rows = [row for start, end in pairwise(bounds) for row in changes_of(reader, start, end)]
+    rows = [row for row in rows if row["problem"] is None]
+    assert all(row["changes"] == len(sets[row["sequence"]].changes) for row in rows)
+    read = sorted((row["sequence"], row["change"]) for row in rows)
     assert read == [(each.sequence, n) for each in sets for n in range(len(each.changes))]
 
 
@@ -178,6 +183,43 @@ def test_parts_that_are_not_there_are_told_with_the_last_one(tmp_path: Path) -> 
     assert [(row["_ordinal"], row["operation"]) for row in rows] == [(len(parts) - 2, UNREADABLE)]
     assert "changeset-1" in rows[0]["problem"]
     assert rows[0]["problem"].endswith(": 2")
+
+
+def large_changeset(folder: Path, parts: int, *, note: str) -> SpoolReader:
+    """Return a spool with a changeset of one change in each part."""
+    with SpoolWriter(folder, segment_bytes=64 << 20, sync=False) as writer:
+        for number in range(1, parts + 1):
+            (record,) = records_of([changeset(1)])
+            body = record.body.replace(b'{"id":100}', b'{"id":%d}' % number)
+            body = body.replace("größer".encode(), note.encode())
+            labels = {"stompkit-part": str(number), "stompkit-parts": str(parts)}
+            headers = tuple({**dict(record.headers), **labels}.items())
+            name = f"changeset-1.{number}"
+            writer.append([record._replace(headers=headers, body=body, event_id=name)])
+    return SpoolReader(folder)
+
+
+def test_a_changeset_is_read_in_parts_however_large_it_is(tmp_path: Path) -> None:
+    reader = large_changeset(tmp_path, 270, note="x" * (1 << 20))
+    # All parts are of one task, or the last of several tasks has the last parts only.
+    for start in (0, 260):
+        batches = list(change_batches(reader, 0, start, 270, reader.blocks(0, start, 270)))
+        numbers = [n for batch in batches for n in batch.column("change").to_pylist()]
+        assert numbers == list(range(270))
+        assert all(set(batch.column("changes").to_pylist()) == {270} for batch in batches)
+        assert max(batch.nbytes for batch in batches) < 8 << 20
+    before = change_batches(reader, 0, 250, 260, reader.blocks(0, 250, 260))
+    assert sum(batch.num_rows for batch in before) == 0
+
+
+def test_a_large_changeset_with_an_invalid_part_is_one_unreadable_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stompkit.spark.stream.parts._MOST_WHOLE", 1)
+    parts = list(records_of([changeset(1, changes=20)], max_body_bytes=900))
+    broken = parts[1]._replace(body=parts[1].body.replace(b'"key":{', b'"key":5,"x":{', 1))
+    rows = changes_of(SpoolReader(fill(tmp_path, [parts[0], broken, *parts[2:]])), len(parts) - 1)
+    assert [(row["_ordinal"], row["operation"]) for row in rows] == [(len(parts) - 1, UNREADABLE)]
 
 
 def test_a_part_with_an_impossible_number_is_told(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from stompkit.replication.model.events import RowChange
 from stompkit.spark.fence import are_in_order, beyond, moved, ranges_of, sort_key
 from stompkit.spark.states import Choice, Step, TableRules
+from stompkit.spark.targets.base import chunks
 from stompkit.spark.targets.planning.collapse import Collapse, collapse
 from tests.replication.sinks.sql_targets import change
 from tests.spark.change_rows import batch_of, row_of
@@ -286,3 +287,11 @@ def test_parts_follow_each_other_or_are_sorted_first() -> None:
     assert are_in_order(parts)
     assert not are_in_order([{0: ((0, 0), (4, 2))}, {0: ((4, 2), (5, 0))}])
     assert moved({0: 2, 3: 1}, parts) == {0: 9, 1: 3, 3: 1}
+
+
+def test_changes_are_collapsed_in_groups_of_bounded_size() -> None:
+    batch = pa.RecordBatch.from_pydict({"after": ["x" * (1 << 20)] * 10})
+    groups = list(chunks([batch] * 30, 200_000))
+    assert sum(map(len, groups)) == 30
+    assert max(sum(each.nbytes for each in group) for group in groups) < 80 << 20
+    assert len(list(chunks([batch] * 30, 50))) == 6

@@ -12,9 +12,9 @@ import pyarrow as pa
 from stompkit.spark.eventstore import SparkEventStore
 from stompkit.spark.jobs.settings import PipelineError, PipelineSettings, life
 from stompkit.spark.stream.columns import APPLIED, CHANGES
+from stompkit.spark.stream.envelopes import Envelope, read_envelope
 from stompkit.spark.stream.options import SourceOptions
 from stompkit.spark.stream.partitions import SpoolRange, read
-from stompkit.spark.stream.parts import Envelope, read_envelope
 from stompkit.spool import SpoolError, SpoolReader
 
 __all__ = ["SCHEMA", "Past", "open_past"]

@@ -8,6 +8,7 @@ becomes a row, with the operation ``unreadable`` and the error in the column ``p
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, Final
@@ -19,18 +20,16 @@ import pyarrow.compute as pc
 
 from stompkit.replication.model.events import FORMAT, EventError
 from stompkit.spark.stream.columns import BATCH_BYTES, BATCH_ROWS, CHANGES
-from stompkit.spark.stream.parts import (
+from stompkit.spark.stream.envelopes import (
     NULL,
-    Assembly,
     Change,
     Envelope,
-    Reader,
     Source,
-    Whole,
     read_envelope,
     read_envelopes,
-    several_parts,
 )
+from stompkit.spark.stream.headers import several_parts
+from stompkit.spark.stream.parts import Assembly, Large, Reader, Whole
 from stompkit.spool import Block
 
 __all__ = ["UNREADABLE", "change_batches"]
@@ -85,9 +84,16 @@ def change_batches(
     """Yield the changes in ``blocks``, the messages of a partition from ``start`` up to ``end``.
 
     A changeset in several messages belongs to its last message. Earlier parts are also looked up in
-    ``reader`` before ``start``, at most 100,000 messages or 256 MiB back.
+    ``reader`` before ``start``, at most 100,000 messages or 16 GiB back. A large changeset is in
+    several batches, one for each of its parts.
     """
-    assembly = Assembly(reader, partition, start)
+    with closing(Assembly(reader, partition, start)) as assembly:
+        yield from _change_batches(partition, blocks, assembly)
+
+
+def _change_batches(
+    partition: int, blocks: Iterable[Block], assembly: Assembly
+) -> Iterator[pa.RecordBatch]:
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     step = _Step()
@@ -95,7 +101,14 @@ def change_batches(
         parts = several_parts(block)
         envelopes = None if parts else read_envelopes(block.body)
         if envelopes is None:
-            step.add(_read(block, parts, assembly))
+            for whole in _read(block, parts, assembly):
+                if isinstance(whole, Whole):
+                    step.add([whole])
+                    continue
+                waiting.append(_batch(partition, step))
+                yield from _together(waiting)
+                waiting, rows, step = [], 0, _Step()
+                yield from _in_parts(partition, whole)
         else:
             step.add_block(block, envelopes)
         size += block.body.offsets[block.count] - block.body.offsets[0]
@@ -114,7 +127,7 @@ def change_batches(
 
 def _read(
     block: Block, parts: Mapping[int, tuple[str, str]], assembly: Assembly
-) -> Iterator[Whole]:
+) -> Iterator[Whole | Large]:
     """Yield the changesets that the messages of a block complete."""
     offsets = block.body.offsets.tolist()
     data = block.body.data
@@ -124,7 +137,7 @@ def _read(
         try:
             envelope = read_envelope(body)
             if row in parts:
-                whole = assembly.add(ordinal, received_us, envelope, len(body), parts[row])
+                whole = assembly.add(ordinal, received_us, envelope.id, body, parts[row])
                 if whole is not None:
                     yield whole
             else:
@@ -132,6 +145,45 @@ def _read(
         except EventError as problem:
             yield Whole(ordinal, received_us, None, str(problem))
         ordinal += 1
+
+
+def _in_parts(partition: int, large: Large) -> Iterator[pa.RecordBatch]:
+    """Yield the changes of a large changeset, if all of its parts are valid; otherwise its error.
+
+    The parts are read twice, so that only one of them is in memory.
+    """
+    total = 0
+    problem = None
+    try:
+        for envelope in large.parts():
+            total += len(envelope.changes)
+            step = _step_of(large, envelope)
+            _batch(partition, step)
+            if step.problems[0] is not None:
+                raise EventError(step.problems[0])
+    except EventError as error:
+        problem = str(error)
+    if problem is not None:
+        step = _Step()
+        step.add([Whole(large.ordinal, large.received_us, None, problem)])
+        yield _batch(partition, step)
+        return
+    start = 0
+    for envelope in large.parts():
+        batch = _batch(partition, _step_of(large, envelope))
+        numbers = pa.array(np.arange(start, start + batch.num_rows, dtype=np.int32))
+        counts = pa.repeat(pa.scalar(total, pa.int32()), batch.num_rows)
+        start += batch.num_rows
+        for name, column in (("change", numbers), ("changes", counts)):
+            batch = batch.set_column(batch.schema.get_field_index(name), name, column)
+        yield from _together([batch.cast(CHANGES.arrow)])
+
+
+def _step_of(large: Large, envelope: Envelope) -> _Step:
+    """Return one part of a changeset as a step."""
+    step = _Step()
+    step.add([Whole(large.ordinal, large.received_us, envelope)])
+    return step
 
 
 def _together(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stompkit.spark.stream.headers import header_values, several_parts
 from stompkit.spark.stream.origins import FIRST, Gap, Origin, Origins
-from stompkit.spark.stream.parts import header_values, several_parts
 from stompkit.spool import Block, SpoolError
 
 __all__ = ["Piece", "Run", "Scan", "check_late", "scan"]

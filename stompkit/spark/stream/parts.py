@@ -2,81 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Final, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from tempfile import SpooledTemporaryFile
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from stompkit.replication.model.events import FORMAT, Action, EventError, decode
-from stompkit.spool import Block, DataLostError, Texts
+from stompkit.replication.model.events import EventError
+from stompkit.spark.stream.envelopes import Envelope, read_envelope
+from stompkit.spark.stream.headers import header_values, several_parts
+from stompkit.spool import Block, DataLostError
 
-__all__ = [
-    "NULL",
-    "Assembly",
-    "Change",
-    "Envelope",
-    "Source",
-    "header_values",
-    "read_envelope",
-    "read_envelopes",
-    "several_parts",
-]
+__all__ = ["Assembly", "Large", "Whole"]
 
-#: Maximum distance before a task's range to look for earlier parts of a changeset, in messages of
+#: Maximum distance before a task's range to look for the other parts of a changeset, in messages of
 #: the partition and in bytes.
 _BACK_MESSAGES: Final = 100_000
-_BACK_BYTES: Final = 256 * 1024 * 1024
-#: Maximum distance in messages to look for later parts that were redelivered in another order: more
-#: than brokers send ahead of acknowledgements.
+_BACK_BYTES: Final = 16 * 1024**3
+#: Maximum distance in messages to look for the last part if it was redelivered in another order:
+#: more than brokers send ahead of acknowledgements.
 _BACK_UNORDERED: Final = 2_000
 #: Number of messages in one step back.
 _STEP: Final = 500
-#: Maximum size in bytes of parts that wait for others.
-_MOST_WAITING: Final = 256 * 1024 * 1024
+#: Maximum size in bytes of waiting parts in memory; more are in a temporary file.
+_MOST_WAITING: Final = 32 * 1024 * 1024
+#: Maximum size in bytes of a changeset that is assembled in memory; the parts of a larger one are
+#: read one by one.
+_MOST_WHOLE: Final = 32 * 1024 * 1024
 
-_NUMBER: Final = "stompkit-part"
-_PARTS: Final = "stompkit-parts"
-_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-_Format = Annotated[int, msgspec.Meta(ge=FORMAT, le=FORMAT)]
-#: Value of a row image that is not included.
-NULL: Final = msgspec.Raw(b"null")
-
-
-class Change(msgspec.Struct, gc=False):
-    """A change whose values remain JSON."""
-
-    table: str
-    action: Action
-    key: msgspec.Raw
-    before: msgspec.Raw = NULL
-    after: msgspec.Raw = NULL
-    old_key: msgspec.Raw = NULL
-    schema: str = ""
-
-
-class Source(msgspec.Struct, gc=False):
-    """Origin of a changeset, with the fields that have columns."""
-
-    kind: str
-    position: str = ""
-    transaction: str = ""
-    is_snapshot: bool = False
-
-
-class Envelope(msgspec.Struct, gc=False):
-    """A changeset, or a part of one."""
-
-    format: _Format
-    id: str
-    origin: str
-    sequence: _Int64
-    #: Text, since many times are converted together.
-    timestamp: str
-    source: Source
-    changes: list[Change]
+_CHANGESET: Final = "stompkit-changeset"
 
 
 class Whole(NamedTuple):
@@ -89,6 +44,15 @@ class Whole(NamedTuple):
     problem: str | None = None
 
 
+class Large(NamedTuple):
+    """A completed changeset that is too large for memory."""
+
+    ordinal: int
+    received_us: int
+    #: Function that reads the parts in order; it can be called again.
+    parts: Callable[[], Iterator[Envelope]]
+
+
 class Reader(Protocol):
     """The interface that assembly needs from :class:`stompkit.spool.SpoolReader`."""
 
@@ -99,104 +63,34 @@ class Reader(Protocol):
         """Yield the messages of a partition from ``start`` up to ``end``, exclusive."""
 
 
-_DECODER: Final = msgspec.json.Decoder(Envelope)
-_NOT_DECODED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_OPENING, _CLOSING = b"{}"
-
-
-def read_envelope(body: memoryview) -> Envelope:
-    """Parse the JSON of a changeset, but not its values.
-
-    Raises :class:`~stompkit.replication.model.events.EventError`.
-    """
-    try:
-        return _DECODER.decode(body)
-    except _NOT_DECODED as error:
-        reason = str(error)
-    # The full parser reports the cause best, for example a newer format.
-    decode(bytes(body))
-    raise EventError(f"this is no changeset: {reason}")
-
-
-def read_envelopes(bodies: Texts) -> list[Envelope] | None:
-    """Parse all bodies of a block together, which is faster for small ones.
-
-    Returns None if a body cannot be parsed that way; :func:`read_envelope` then determines which.
-    """
-    offsets = np.frombuffer(bodies.offsets, np.uint32)
-    data = np.frombuffer(bodies.data, np.uint8)
-    firsts, ends = offsets[:-1], offsets[1:]
-    # A raw line break occurs in no JSON string. So each body contains as many documents as it would
-    # alone, which is one if there are no more documents than bodies.
-    if (
-        not (firsts < ends).all()
-        or (data[firsts] != _OPENING).any()
-        or (data[ends - 1] != _CLOSING).any()
-    ):
-        return None
-    lines = pa.ListArray.from_arrays(
-        pa.array([0, len(firsts)], pa.int32()), _array(bodies, pa.binary())
-    )
-    try:
-        found = _DECODER.decode_lines(pc.binary_join(lines, b"\n")[0].as_buffer())
-    except _NOT_DECODED:
-        return None
-    return found if len(found) == len(firsts) else None
-
-
-def several_parts(block: Block) -> Mapping[int, tuple[str, str]]:
-    """Return the messages of a block that are parts, with number and count from their headers."""
-    headers = block.headers
-    names = _array(headers.names, pa.string())
-    has_counts = pc.equal(names, _PARTS)
-    values = _array(headers.values, pa.string())
-    if pc.all(pc.equal(values.filter(has_counts), "1"), min_count=0).as_py():
-        return {}
-    counts = _by_message(block, values, has_counts)
-    numbers = _by_message(block, values, pc.equal(names, _NUMBER))
-    return {row: (numbers.get(row, "1"), of) for row, of in counts.items() if of != "1"}
-
-
-def header_values(block: Block, name: str) -> tuple[np.ndarray, pa.Array]:
-    """Return the rows of a block that have a header, and the values."""
-    headers = block.headers
-    places = np.flatnonzero(pc.equal(_array(headers.names, pa.string()), name))
-    rows = np.frombuffer(headers.rows, np.uint32)
-    owners = np.searchsorted(rows, places, side="right") - 1
-    # A sliced block has more headers than messages.
-    own = (owners >= 0) & (owners < block.count)
-    return owners[own], _array(headers.values, pa.string()).take(pa.array(places[own]))
-
-
-def _by_message(block: Block, values: pa.Array, are_wanted: pa.Array) -> dict[int, str]:
-    """Return selected header values by message; the first of several."""
-    places = np.flatnonzero(are_wanted)
-    rows = np.frombuffer(block.headers.rows, np.uint32)
-    owners = np.searchsorted(rows, places, side="right") - 1
-    found: dict[int, str] = {}
-    for row, value in zip(owners.tolist(), values.take(places).to_pylist(), strict=True):
-        # A sliced block has more headers than messages.
-        if 0 <= row < block.count:
-            found.setdefault(row, value)
-    return found
-
-
+@dataclass
 class _Partial:
     """An incomplete changeset."""
 
-    def __init__(self, of: int) -> None:
-        self.of = of
-        self.found: dict[int, Envelope] = {}
-        self.size = 0
-        #: Ordinal and reception time of the message with the last part by number, once found.
-        self.last: tuple[int, int] | None = None
+    of: int
+    #: Places of the parts in the task's range, by number.
+    own: dict[int, _Place] = field(default_factory=dict)
+    #: Ordinal and reception time of the message with the last part by number, once found.
+    last: tuple[int, int] | None = None
+
+    def missing(self, others: Collection[int]) -> set[int]:
+        """Return the numbers of the parts that are neither here nor among *others*."""
+        return set(range(1, self.of + 1)).difference(self.own, others)
+
+
+class _Place(NamedTuple):
+    """The place of a body: an ordinal or an offset, and a size in bytes."""
+
+    at: int
+    size: int
 
 
 class Assembly:
     """Assembles the changesets that one task completes, in the order of the messages.
 
     A changeset belongs to the message that contains its last part in partition order. The task that
-    reads this message assembles it, and looks back for the earlier parts.
+    reads this message assembles it, and looks back for the earlier parts. Few parts are in memory
+    at a time: those of the task's own range wait in a temporary file, and the others in the spool.
     """
 
     def __init__(self, reader: Reader, partition: int, start: int) -> None:
@@ -204,12 +98,12 @@ class Assembly:
         self._behind = _Behind(reader, partition, start)
         self._partials: dict[str, _Partial] = {}
         self._done: set[str] = set()
-        self._size = 0
+        self._bodies = _Bodies()
 
     def add(
-        self, ordinal: int, received_us: int, envelope: Envelope, size: int, part: tuple[str, str]
-    ) -> Whole | None:
-        """Add a part of ``size`` bytes with the headers ``part``.
+        self, ordinal: int, received_us: int, name: str, body: memoryview, part: tuple[str, str]
+    ) -> Whole | Large | None:
+        """Add a part of the changeset with the id *name*, with the headers ``part``.
 
         Returns the changeset that it completes, or None. Raises
         :class:`~stompkit.replication.model.events.EventError`.
@@ -217,38 +111,66 @@ class Assembly:
         number, of = (_number(text) for text in part)
         if number > of:
             raise EventError(f"part {number} of {of}")
-        if envelope.id in self._done:
+        if name in self._done:
             return None
-        partial = self._partials.get(envelope.id)
+        partial = self._partials.get(name)
         if partial is None:
-            partial = self._partials[envelope.id] = _Partial(of)
-            partial.found |= self._behind.find(envelope.id, number, of)
+            partial = self._partials[name] = _Partial(of)
+            self._behind.look(name, {of}, _BACK_UNORDERED)
         if partial.of != of:
-            raise EventError(f"changeset {envelope.id} had {partial.of} parts, and has {of} now")
-        if number not in partial.found:
-            if self._size + size > _MOST_WAITING:
-                raise EventError(
-                    f"parts of {len(self._partials)} changesets that are not whole take more than "
-                    f"{_MOST_WAITING} octets"
-                )
-            partial.size += size
-            self._size += size
-        partial.found[number] = envelope
+            raise EventError(f"changeset {name} had {partial.of} parts, and has {of} now")
+        if number not in partial.own:
+            partial.own[number] = self._bodies.put(body)
         if number == of:
             partial.last = (ordinal, received_us)
-        if len(partial.found) < of:
+        behind = self._behind.found(name)
+        if of in behind or of in partial.own:
+            # Only then the changeset can be complete.
+            self._behind.look(name, partial.missing(()), _BACK_MESSAGES)
+        if partial.missing(behind):
             return None
-        self._size -= partial.size
-        del self._partials[envelope.id]
-        self._done.add(envelope.id)
-        changes = [change for n in range(1, of + 1) for change in partial.found[n].changes]
-        return Whole(ordinal, received_us, msgspec.structs.replace(envelope, changes=changes))
+        del self._partials[name]
+        self._done.add(name)
+        return self._completed(ordinal, received_us, name, partial)
+
+    def _completed(
+        self, ordinal: int, received_us: int, name: str, partial: _Partial
+    ) -> Whole | Large:
+        behind = self._behind.found(name)
+        own = partial.own
+        places = [own.get(number) or behind[number] for number in range(1, partial.of + 1)]
+
+        def parts() -> Iterator[Envelope]:
+            earlier = self._behind.bodies(
+                [behind[number].at for number in range(1, partial.of + 1) if number not in own]
+            )
+            for number, place in enumerate(places, 1):
+                body = self._bodies.get(place) if number in own else next(earlier)
+                envelope = read_envelope(body)
+                if envelope.id != name:
+                    raise EventError(f"part {number} of changeset {name} is of {envelope.id}")
+                yield envelope
+
+        if sum(place.size for place in places) > _MOST_WHOLE:
+            return Large(ordinal, received_us, parts)
+        try:
+            found = list(parts())
+        except EventError as problem:
+            return Whole(ordinal, received_us, None, str(problem))
+        if not self._partials:
+            self._bodies.clear()
+        changes = [change for each in found for change in each.changes]
+        return Whole(ordinal, received_us, msgspec.structs.replace(found[-1], changes=changes))
+
+    def close(self) -> None:
+        """Remove the temporary file."""
+        self._bodies.clear()
 
     def rest(self) -> Iterator[Whole]:
         """Yield the errors of incomplete changesets whose last part was read."""
         for name, partial in self._partials.items():
             if partial.last is not None:
-                missing = sorted(set(range(1, partial.of + 1)) - partial.found.keys())
+                missing = sorted(partial.missing(self._behind.found(name)))
                 numbers = ", ".join(map(str, missing[:10])) + (", ..." if missing[10:] else "")
                 yield Whole(
                     *partial.last,
@@ -256,6 +178,36 @@ class Assembly:
                     f"of the {partial.of} parts of changeset {name} these are not in the spool "
                     f"before the last one: {numbers}{self._behind.lost(missing)}",
                 )
+
+
+class _Bodies:
+    """Bodies of waiting parts, in memory or, if they are many, in a temporary file."""
+
+    def __init__(self) -> None:
+        self._opened: SpooledTemporaryFile[bytes] | None = None
+        self._size = 0
+
+    @property
+    def _file(self) -> SpooledTemporaryFile[bytes]:
+        if self._opened is None:
+            self._opened = SpooledTemporaryFile(max_size=_MOST_WAITING)
+        return self._opened
+
+    def put(self, body: memoryview) -> _Place:
+        self._file.seek(self._size)
+        self._file.write(body)
+        place = _Place(self._size, len(body))
+        self._size += len(body)
+        return place
+
+    def get(self, place: _Place) -> memoryview:
+        self._file.seek(place.at)
+        return memoryview(self._file.read(place.size))
+
+    def clear(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+        self._opened, self._size = None, 0
 
 
 class _Behind:
@@ -267,18 +219,26 @@ class _Behind:
         self._start = self._at = start
         self._size = 0
         self._is_at_end = False
-        self._found: dict[str, dict[int, Envelope]] = {}
+        #: Ordinals and sizes of parts, by changeset and number.
+        self._found: dict[str, dict[int, _Place]] = {}
 
-    def find(self, name: str, number: int, of: int) -> dict[int, Envelope]:
-        """Return the other parts of a changeset of which part ``number`` was read."""
-        earlier = set(range(1, number))
-        later = set(range(number + 1, of + 1))
-        while not self._is_at_end:
-            have = self._found.get(name, {}).keys()
-            if earlier <= have and (later <= have or self._at <= self._start - _BACK_UNORDERED):
-                break
+    def found(self, name: str) -> dict[int, _Place]:
+        """Return the parts of a changeset that were found so far; updated by :meth:`look`."""
+        return self._found.setdefault(name, {})
+
+    def look(self, name: str, wanted: set[int], most: int) -> None:
+        """Look back for some parts of a changeset, at most this number of messages."""
+        found = self.found(name)
+        while not (self._is_at_end or self._at <= self._start - most or wanted <= found.keys()):
             self._step_back()
-        return {n: each for n, each in self._found.get(name, {}).items() if n != number}
+
+    def bodies(self, ordinals: Sequence[int]) -> Iterator[memoryview]:
+        """Yield the bodies of messages in the given order; raises DataLostError."""
+        for first, count in _runs(ordinals):
+            for block in self._reader.blocks(self._partition, first, first + count):
+                offsets, data = block.body
+                for row in range(block.count):
+                    yield data[offsets[row] : offsets[row + 1]]
 
     def lost(self, missing: Sequence[int]) -> str:
         """Return advice about parts that retention may have removed; otherwise an empty string."""
@@ -307,18 +267,34 @@ class _Behind:
     def _collect(self, block: Block) -> None:
         offsets, data = block.body
         self._size += offsets[block.count] - offsets[0]
-        for row, (number, _) in several_parts(block).items():
+        parts = several_parts(block)
+        if not parts:
+            return
+        rows, values = header_values(block, _CHANGESET)
+        names = dict(reversed(list(zip(rows.tolist(), values.to_pylist(), strict=True))))
+        for row, (number, _) in parts.items():
+            start, end = offsets[row], offsets[row + 1]
             try:
-                envelope = read_envelope(data[offsets[row] : offsets[row + 1]])
-                self._found.setdefault(envelope.id, {})[_number(number)] = envelope
+                # Decoding the body takes much longer.
+                name = names.get(row) or read_envelope(data[start:end]).id
+                place = _Place(block.first + row, end - start)
+                self._found.setdefault(name, {})[_number(number)] = place
             except EventError:
                 continue  # the task that reads that message reports it
 
 
-def _array(texts: Texts, kind: pa.DataType) -> pa.Array:
-    """Return texts as an Arrow array; the layout is the same."""
-    buffers = [None, pa.py_buffer(texts.offsets), pa.py_buffer(texts.data)]
-    return pa.Array.from_buffers(kind, len(texts.offsets) - 1, buffers)
+def _runs(ordinals: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield consecutive ordinals as their first one and their number."""
+    first, count = 0, 0
+    for ordinal in ordinals:
+        if count and ordinal == first + count:
+            count += 1
+            continue
+        if count:
+            yield first, count
+        first, count = ordinal, 1
+    if count:
+        yield first, count
 
 
 def _number(text: str) -> int:

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -26,6 +26,9 @@ __all__ = [
     "chunks",
     "letters_of",
 ]
+
+#: Default maximum size in bytes of the changes that are collapsed at once.
+MOST_BYTES: Final = 64 * 1024 * 1024
 
 
 class StagingLostError(Exception):
@@ -181,17 +184,23 @@ class Target(Protocol):
         """Close the connections."""
 
 
-def chunks(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[list[pa.RecordBatch]]:
-    """Yield batches in non-empty groups of about *most* changes."""
+def chunks(
+    batches: Iterable[pa.RecordBatch], most: int, most_bytes: int = MOST_BYTES
+) -> Iterator[list[pa.RecordBatch]]:
+    """Yield batches in non-empty groups of about *most* changes, or *most_bytes* if these are less.
+
+    Both limit the memory that a group takes, which is a multiple of its size.
+    """
     chunk: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size = 0
     for batch in batches:
         if batch.num_rows:
             chunk.append(batch)
             rows += batch.num_rows
-        if rows >= most:
+            size += batch.nbytes
+        if rows >= most or size >= most_bytes:
             yield chunk
-            chunk, rows = [], 0
+            chunk, rows, size = [], 0, 0
     if chunk:
         yield chunk
 

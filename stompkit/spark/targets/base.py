@@ -104,8 +104,11 @@ class Staged:
     #: Number of rows applied before.
     fenced: int = 0
     changes: int = 0
-    #: Work in the target's own format.
+    #: Work in the target's own format; empty if it is stored in the target.
     work: bytes = b""
+    #: Name of stored work, and its size in bytes.
+    stored: str = ""
+    size: int = 0
     #: Staging tables in the target.
     tables: list[str] = field(default_factory=list)
     #: Changes that cannot be decoded; they are not staged.

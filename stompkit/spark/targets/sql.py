@@ -10,6 +10,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
+from sqlalchemy import Connection
 
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SinkUnavailableError
@@ -18,8 +19,10 @@ from stompkit.spark.fence import beyond, ranges_of
 from stompkit.spark.targets.base import Committed, Job, Lacking, Staged, chunks
 from stompkit.spark.targets.database import direct
 from stompkit.spark.targets.database.session import Session
+from stompkit.spark.targets.database.staged_work import LEAST_BYTES
 from stompkit.spark.targets.planning.collapse import Collapse
 from stompkit.spark.targets.planning.evolve import evolve
+from stompkit.spark.targets.planning.plan import Op
 
 __all__ = ["SqlTarget"]
 
@@ -65,6 +68,7 @@ class SqlTarget:
             "table_map": dict(table_map or {}),
         }
         self._used: Session | None = None
+        self._is_prepared = False
         #: Token of the cached tables in tasks: after a change they read the tables again.
         self._look = uuid4().hex
         # Report an invalid URL immediately.
@@ -94,6 +98,23 @@ class SqlTarget:
             with session.database.transaction() as connection:
                 session.copies.sweep(connection)
                 session.copies.server_of(connection)
+        if not self._is_prepared:
+            self._prepare_work()
+            self._is_prepared = True
+
+    def _prepare_work(self) -> None:
+        """Create the table for the work of tasks, or empty it of the remains of crashes."""
+        session = self._session
+        try:
+            with session.database.transaction() as connection:
+                if session.work.is_there(connection):
+                    session.work.sweep(connection)
+                else:
+                    session.work.create(connection)
+        except (RejectedRowError, SinkUnavailableError):
+            # The user may not create tables, or another pipeline did so meanwhile. Without this
+            # table the work of tasks passes through Spark.
+            return
 
     def fence(self, pipeline: str, spool: str) -> dict[int, int]:
         """Return the ordinal of the last applied message, by partition."""
@@ -134,7 +155,7 @@ class SqlTarget:
                 return None
             session.database.defer(connection)
             for part in parts:
-                for op in pickle.loads(part.work) if part.work else ():
+                for op in self._ops(connection, part):
                     session.find(connection, *op.table)
                     count = session.do(connection, op)
                     if op.kind in ("delete", "delete_one"):
@@ -147,7 +168,16 @@ class SqlTarget:
             session.books.store(connection, job.pipeline, job.spool, job.fence, ends)
             if session.copies is not None:
                 session.copies.drop(connection, _tables(parts))
+            session.work.drop(connection, _stored(parts))
         return Committed(written, deleted, letters)
+
+    def _ops(self, connection: Connection, part: Staged) -> Sequence[Op]:
+        """Return the operations of a task."""
+        octets = part.work
+        if part.stored:
+            octets = self._session.work.get(connection, part.stored, part.size)
+        ops: Sequence[Op] = pickle.loads(octets) if octets else ()
+        return ops
 
     def apply(self, batches: Iterable[pa.RecordBatch], job: Job) -> Committed | Lacking | None:
         """Apply changes one by one, and move the fence, in one transaction."""
@@ -170,10 +200,17 @@ class SqlTarget:
 
     def discard(self, parts: Iterable[Staged]) -> None:
         """Discard staged data that will not be committed."""
-        tables = _tables(parts)
-        if tables and self._session.copies is not None:
-            with self._session.database.transaction() as connection:
-                self._session.copies.drop(connection, tables)
+        tables: list[str] = []
+        stored: list[str] = []
+        for part in parts:
+            tables += part.tables
+            stored += [part.stored] if part.stored else []
+        session = self._session
+        if tables or stored:
+            with session.database.transaction() as connection:
+                if session.copies is not None:
+                    session.copies.drop(connection, tables)
+                session.work.drop(connection, stored)
 
     def close(self) -> None:
         """Close the connections."""
@@ -226,7 +263,11 @@ class SqlTarget:
                     table = session.find(connection, *op.table)
                     if table is not None and session.copies.stage(connection, table, op):
                         staged.tables.append(op.stage)
-        staged.work = pickle.dumps(plan.ops, pickle.HIGHEST_PROTOCOL)
+            work = pickle.dumps(plan.ops, pickle.HIGHEST_PROTOCOL)
+            if len(work) >= LEAST_BYTES and session.work.is_there(connection):
+                staged.stored, staged.size = session.work.put(connection, work), len(work)
+            else:
+                staged.work = work
 
     def _forget(self) -> None:
         """Read the tables again, here and in tasks."""
@@ -254,6 +295,10 @@ def _without_gc() -> Iterator[None]:
 
 def _tables(parts: Iterable[Staged]) -> list[str]:
     return [name for part in parts for name in part.tables]
+
+
+def _stored(parts: Iterable[Staged]) -> list[str]:
+    return [part.stored for part in parts if part.stored]
 
 
 #: Sessions of tasks in this process, with their tokens of cached tables: reading the tables takes

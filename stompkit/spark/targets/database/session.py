@@ -23,6 +23,7 @@ from stompkit.replication.sql import (
 from stompkit.spark.states import Step, TableRules
 from stompkit.spark.targets.base import NewColumn
 from stompkit.spark.targets.database.pipeline_tables import PipelineTables
+from stompkit.spark.targets.database.staged_work import StagedWork
 from stompkit.spark.targets.planning.collapse import Collapse
 from stompkit.spark.targets.planning.evolve import type_of
 from stompkit.spark.targets.planning.plan import Op, Plan
@@ -40,6 +41,7 @@ class Session:
         self._settings = settings
         self.database = Database(url, settings["foreign_keys"])
         self.books = PipelineTables()
+        self.work = StagedWork()
         backend = self.database.backend
         self.catalog = Catalog(
             schema_map=settings["schema_map"],

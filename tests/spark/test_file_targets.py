@@ -26,8 +26,9 @@ from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.replication.sql import SchemaError
 from stompkit.spark.states import Choice
-from stompkit.spark.targets import Committed, Job, open_target
+from stompkit.spark.targets import Committed, Job, StagingLostError, open_target
 from stompkit.spark.targets.files import rewrite
+from stompkit.spark.targets.files import target as file_target
 from stompkit.spark.targets.files.target import FileTarget
 from stompkit.spark.targets.parquet import ParquetTarget, files_of
 from tests.effort import effort
@@ -617,3 +618,45 @@ def test_files_that_a_crash_has_left_are_swept(
     assert not left.exists()
     assert len(place.table()) == 3
     assert isinstance(made.target, ParquetTarget)
+
+
+def test_rows_do_not_pass_through_spark(place: Place) -> None:
+    made = place.pipeline()
+    made.run(rows_of(write(1, a="x")))
+    rows = rows_of(*(write(number, a=str(number) * 30_000) for number in range(10, 60)), first=1)
+    job = replace(JOB, fence=made.fence())
+    parts = list(made.target.stage([batch_of(rows)], job))
+    assert sum(len(part.dump()) for part in parts) < 10_000
+    assert made.target.commit(parts, job) == Committed(written=50)
+    expected = {1: "x", **{number: str(number) * 30_000 for number in range(10, 60)}}
+    assert {row[0]: row[1] for row in place.table()} == expected
+    # The work is removed with its commit.
+    with pytest.raises(StagingLostError, match="is lost"):
+        made.target.commit(parts, replace(JOB, fence=made.fence()))
+
+
+def test_batch_of_any_size_is_rewritten_in_steps(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_target, "MOST_BYTES", 1)
+    made = place.pipeline()
+    made.run(rows_of(*(write(number, a="old", b=1) for number in range(20))))
+    before = files_in(place)
+    job = replace(JOB, fence=made.fence())
+    tasks = [
+        rows_of(*(update(number, b=2) for number in range(10)), delete(15), first=20),
+        rows_of(*(update(number, a="new") for number in range(5)), write(15, b=3), first=40),
+        rows_of(*(delete(number) for number in range(3)), write(30), first=60),
+    ]
+    parts = [part for rows in tasks for part in made.target.stage([batch_of(rows)], job)]
+    done = made.target.commit(parts, job)
+    assert done == Committed(written=17, deleted=4)
+    expected: dict[int, tuple[Any, ...]] = {
+        number: ("old", 2 if number < 10 else 1) for number in range(3, 20)
+    }
+    expected |= {3: ("new", 2), 4: ("new", 2), 15: (None, 3), 30: (None, None)}
+    assert {row[0]: row[1:] for row in place.table()} == expected
+    assert made.fence() == {0: 63}
+    # Besides the files of both batches there are none, such as those between two steps.
+    there = {path.name for path in (place.folder / "t").glob("*.parquet")}
+    assert there == {Path(path).name for path in before | files_in(place)}

@@ -16,6 +16,7 @@ from stompkit.spark.fence import Fence, Point, Ranges, Span, moved
 from stompkit.spark.states import Choice, Problem
 
 __all__ = [
+    "MOST_BYTES",
     "Committed",
     "Job",
     "Lacking",

@@ -29,7 +29,8 @@ from stompkit.spark.targets.base import Job
 from stompkit.spark.targets.files.dead_letters import DEAD_LETTERS, LETTERS, in_order
 from stompkit.spark.targets.files.held import Held
 from stompkit.spark.targets.files.rewrite import File, Rewrite
-from stompkit.spark.targets.files.row_changeset import RowChangeset
+from stompkit.spark.targets.files.rewriting import TableRewriting
+from stompkit.spark.targets.files.staged_work import FOLDER, StagedFiles
 from stompkit.spark.targets.files.target import FileTarget
 
 __all__ = ["DeltaTarget"]
@@ -81,6 +82,7 @@ class DeltaTarget(FileTarget):
         if not place.strip("/") or (not scheme and not place.startswith("/")):
             raise ValueError(f"{url!r} has to be like delta:///FOLDER or delta+s3://BUCKET/PATH")
         self._root: Final = (f"{scheme}://{place}" if scheme else place).rstrip("/")
+        self._is_swept = False
 
     # The fence, and tables.
 
@@ -89,6 +91,14 @@ class DeltaTarget(FileTarget):
         with _errors():
             if self._delta(DEAD_LETTERS) is None:
                 self._make(DEAD_LETTERS, Schema.from_arrow(LETTERS))
+        if not self._is_swept:
+            self._staged().sweep()
+            self._is_swept = True
+
+    def _staged(self) -> StagedFiles:
+        options = self._settings["storage_options"] or None
+        handler = DeltaStorageHandler(f"{self._root}/{DEAD_LETTERS}", options)
+        return StagedFiles(pa_fs.SubTreeFileSystem(FOLDER, pa_fs.PyFileSystem(handler)))
 
     def _load(self, pipeline: str, spool: str) -> dict[int, int]:
         with _errors():
@@ -163,17 +173,15 @@ class DeltaTarget(FileTarget):
     def _commit(
         self,
         job: Job,
-        overlays: Mapping[str, RowChangeset],
+        tables: Sequence[TableRewriting],
         letters: Sequence[dict[str, Any]],
         ends: Fence,
     ) -> bool:
         try:
             with _errors(CommitFailedError):
                 self._bury(job, letters, ends)
-                for name, overlay in overlays.items():
-                    held = self._found[name]
-                    assert held is not None
-                    self._write_table(held, overlay, job, ends)
+                for each in tables:
+                    self._commit_table(each, job, ends)
                 self._close_batch(job, ends)
         except CommitFailedError:
             # Another process has committed: its changes are read first.
@@ -181,13 +189,12 @@ class DeltaTarget(FileTarget):
             return False
         return True
 
-    def _write_table(self, held: Held, overlay: RowChangeset, job: Job, ends: Fence) -> None:
+    def _commit_table(self, table: TableRewriting, job: Job, ends: Fence) -> None:
         """Commit the rows of one table, and its position."""
-        rewrite = Rewrite(held.folder, held.schema)
-        rewrite.run(held.files, overlay)
         now = round(time.time() * 1000)
-        removed = [RemoveAction(each.path, True, now, each.size) for each in rewrite.removed]
-        self._commit_one(held, [*map(_add_action, rewrite.added), *removed], job, "table", ends)
+        removed = [RemoveAction(each.path, True, now, each.size) for each in table.removed]
+        actions = [*map(_add_action, table.added), *removed]
+        self._commit_one(table.held, actions, job, "table", ends)
 
     def _bury(self, job: Job, letters: Sequence[dict[str, Any]], ends: Fence) -> None:
         """Commit the dead letters that are not stored yet."""
@@ -199,9 +206,9 @@ class DeltaTarget(FileTarget):
         there = {_place(row) for row in in_order(rows, job.pipeline, job.spool)}
         new = [row for row in letters if _place(row) not in there]
         if new:
-            overlay = RowChangeset(DEAD_LETTERS)
-            overlay.append(new)
-            self._write_table(held, overlay, job, ends)
+            table = TableRewriting(held)
+            table.append(new)
+            self._commit_table(table, job, ends)
 
     def _close_batch(self, job: Job, ends: Fence) -> None:
         """Commit the position of the batch, which all tables now contain."""

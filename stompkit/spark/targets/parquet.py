@@ -28,7 +28,8 @@ from stompkit.spark.targets.base import Job
 from stompkit.spark.targets.files.dead_letters import DEAD_LETTERS, LETTERS, in_order
 from stompkit.spark.targets.files.held import Held
 from stompkit.spark.targets.files.rewrite import File, Rewrite
-from stompkit.spark.targets.files.row_changeset import RowChangeset
+from stompkit.spark.targets.files.rewriting import TableRewriting
+from stompkit.spark.targets.files.staged_work import FOLDER, StagedFiles
 from stompkit.spark.targets.files.target import FileTarget
 
 __all__ = ["ParquetTarget", "files_of"]
@@ -112,7 +113,7 @@ class ParquetTarget(FileTarget):
             raise ValueError(f"{url!r} has to be like parquet:///FOLDER")
         self._root: Final = Path(place)
         self._keep_s: Final = keep_s
-        self._is_locked = False
+        self._is_swept = False
 
     # The fence, and tables.
 
@@ -120,6 +121,14 @@ class ParquetTarget(FileTarget):
         """Create the folder."""
         with _errors():
             self._root.mkdir(parents=True, exist_ok=True)
+        if not self._is_swept:
+            self._staged().sweep()
+            self._is_swept = True
+
+    def _staged(self) -> StagedFiles:
+        return StagedFiles(
+            pa_fs.SubTreeFileSystem(str(self._root / FOLDER), pa_fs.LocalFileSystem())
+        )
 
     def _load(self, pipeline: str, spool: str) -> dict[int, int]:
         found = _read(self._root).fences.get(pipeline, {}).get(spool, {})
@@ -170,22 +179,23 @@ class ParquetTarget(FileTarget):
     def _commit(
         self,
         job: Job,
-        overlays: Mapping[str, RowChangeset],
+        tables: Sequence[TableRewriting],
         letters: Sequence[dict[str, Any]],
         ends: Fence,
     ) -> bool:
         manifest = _read(self._root)
         changed: dict[str, _Table] = {}
         gone: list[str] = []
-        if letters:
-            there = manifest.tables.get(DEAD_LETTERS) or _described(DEAD_LETTERS, LETTERS, ())
-            manifest = _with(manifest, {DEAD_LETTERS: there})
-            overlays = {**overlays, DEAD_LETTERS: RowChangeset(DEAD_LETTERS)}
-            overlays[DEAD_LETTERS].append(letters)
         with _errors():
-            for name, overlay in overlays.items():
-                table = manifest.tables[name]
-                changed[name], removed = self._write_table(name, table, overlay)
+            if letters:
+                there = manifest.tables.get(DEAD_LETTERS) or _described(DEAD_LETTERS, LETTERS, ())
+                manifest = _with(manifest, {DEAD_LETTERS: there})
+                made = TableRewriting(self._held_of(DEAD_LETTERS, there))
+                made.append(letters)
+                tables = [*tables, made]
+            for each in tables:
+                name = each.held.name
+                changed[name], removed = self._written(manifest.tables[name], each)
                 gone += removed
             fences = {**manifest.fences.get(job.pipeline, {})}
             fences[job.spool] = {str(number): last for number, last in ends.items()}
@@ -195,22 +205,15 @@ class ParquetTarget(FileTarget):
             self._replace(manifest, changed, gone)
         return True
 
-    def _write_table(
-        self, name: str, table: _Table, overlay: RowChangeset
-    ) -> tuple[_Table, list[str]]:
-        """Write files, which belong to the table once the manifest lists them."""
-        held = self._held_of(name, table)
-        held.more.mkdir(exist_ok=True)
-        rewrite = Rewrite(held.folder, held.schema)
-        rewrite.run(held.files, overlay)
-        for each in rewrite.added:
-            sync_path(held.more / each.path)
-        sync_path(held.more)
-        gone = {each.path for each in rewrite.removed}
+    def _written(self, table: _Table, made: TableRewriting) -> tuple[_Table, list[str]]:
+        """Return a table with its new files, which belong to it once the manifest lists them."""
+        folder = made.held.more
+        for each in made.added:
+            sync_path(folder / each.path)
+        sync_path(folder)
+        gone = {each.path for each in made.removed}
         files = [each for each in table.files if each.path not in gone]
-        files += [
-            _File(each.path, each.rows, each.size, dict(each.bounds)) for each in rewrite.added
-        ]
+        files += [_File(each.path, each.rows, each.size, dict(each.bounds)) for each in made.added]
         return msgspec.structs.replace(table, files=files), [f"{table.folder}/{p}" for p in gone]
 
     def _replace(

@@ -11,11 +11,12 @@ from pyarrow import fs as pa_fs
 
 from stompkit.replication.sql import SchemaError, TargetTable
 from stompkit.spark.fence import Fence
+from stompkit.spark.targets.base import NewColumn
 from stompkit.spark.targets.files.arrow import described
 from stompkit.spark.targets.files.rewrite import File
 from stompkit.spark.targets.planning.collapse import Collapse
 
-__all__ = ["Ahead", "Held", "Source", "check_renames", "sources_of", "without"]
+__all__ = ["Ahead", "Held", "Source", "check_renames", "new_columns", "sources_of", "without"]
 
 Source = tuple[str, str]
 #: Positions of tables whose commits are ahead of the pipeline, after a crash between two commits.
@@ -38,6 +39,25 @@ class Held:
     def __post_init__(self) -> None:
         """Create the description for planning."""
         object.__setattr__(self, "table", described(self.name, self.schema, self.key))
+
+
+def new_columns(
+    held: Held, name: str, columns: Iterable[NewColumn], *, can_add: bool
+) -> list[NewColumn]:
+    """Return the columns that a table lacks; raises SchemaError if they must not be added."""
+    new = [each for each in columns if held.table.column(each.name) is None]
+    names = ", ".join(f"{each.name} ({each.type})" for each in new)
+    if any(each.key for each in new):
+        raise SchemaError(
+            f"the target's table {name!r} lacks a column of the key: {names}."
+            " To go on, name the key in `keys`"
+        )
+    if new and not can_add:
+        raise SchemaError(
+            f"the target's table {name!r} lacks {names}. To go on, open the target with"
+            " evolve=True, or name them in `except_column_list`"
+        )
+    return new
 
 
 def check_renames(collapse: Collapse, find: Callable[[str, str], Held | None]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from stompkit.replication.sinks import ApplyError
 from stompkit.spark.targets.planning.plan import Op
 
-__all__ = ["Key", "RowChangeset", "moved_keys"]
+__all__ = ["Key", "RowChangeset", "moved_keys", "refused"]
 
 #: The values of a row's key.
 Key = tuple[Any, ...]
@@ -184,3 +184,12 @@ class RowChangeset:
             if state.columns is not None:
                 yield state.columns
         yield from self._loose
+
+
+def refused(ops: Iterable[Op]) -> Iterator[ApplyError]:
+    """Yield the errors of operations that files do not support."""
+    for op in ops:
+        try:
+            RowChangeset(".".join(filter(None, op.table))).do(op)
+        except ApplyError as problem:
+            yield problem

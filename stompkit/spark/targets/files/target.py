@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from abc import ABC, abstractmethod
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
@@ -13,11 +12,11 @@ from typing import Any, Final
 import pyarrow as pa
 
 from stompkit.replication.sinks import ApplyError
-from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.replication.sql import Catalog, SchemaError, TargetTable
 from stompkit.spark.fence import Fence, beyond, moved, ranges_of
 from stompkit.spark.states import Problem, Step, TableRules
 from stompkit.spark.targets.base import (
+    MOST_BYTES,
     Committed,
     Job,
     Lacking,
@@ -35,11 +34,13 @@ from stompkit.spark.targets.files.held import (
     Held,
     Source,
     check_renames,
+    new_columns,
     sources_of,
     without,
 )
-from stompkit.spark.targets.files.rewrite import Rewrite
-from stompkit.spark.targets.files.row_changeset import RowChangeset, moved_keys
+from stompkit.spark.targets.files.rewriting import TableRewriting, by_table
+from stompkit.spark.targets.files.row_changeset import refused
+from stompkit.spark.targets.files.staged_work import LEAST_BYTES, StagedFiles
 from stompkit.spark.targets.planning.collapse import Collapse
 from stompkit.spark.targets.planning.plan import Op, Plan
 from stompkit.spark.targets.planning.widen import made_anew, other_kinds
@@ -48,6 +49,10 @@ __all__ = ["FileTarget"]
 
 #: Maximum number of changes collapsed at once, which limits a task's memory.
 _MOST_CHANGES: Final = 200_000
+
+
+class _AheadError(Exception):
+    """A table is ahead of the pipeline by other positions than when its changes were staged."""
 
 
 class FileTarget(ABC):
@@ -124,14 +129,18 @@ class FileTarget(ABC):
         """Add columns to a table."""
 
     @abstractmethod
+    def _staged(self) -> StagedFiles:
+        """Return the folder for the work of tasks."""
+
+    @abstractmethod
     def _commit(
         self,
         job: Job,
-        overlays: Mapping[str, RowChangeset],
+        tables: Sequence[TableRewriting],
         letters: Sequence[dict[str, Any]],
         ends: Fence,
     ) -> bool:
-        """Write rows and dead letters, and move the fence; return False to restart the batch."""
+        """Commit tables and dead letters, and move the fence; return False to restart the batch."""
 
     @abstractmethod
     def dead_letters(self, pipeline: str, spool: str) -> list[dict[str, Any]]:
@@ -165,37 +174,43 @@ class FileTarget(ABC):
             key = tuple(each.name for each in columns if each.key)
             self._make_table(folder, pa.schema([field_of(each) for each in columns]), key)
             return
-        new = [each for each in columns if held.table.column(each.name) is None]
-        if not new:
-            return
-        names = ", ".join(f"{each.name} ({each.type})" for each in new)
-        if any(each.key for each in new):
-            raise SchemaError(
-                f"the target's table {name!r} lacks a column of the key: {names}."
-                " To go on, name the key in `keys`"
-            )
-        if not self._settings["evolve"]:
-            raise SchemaError(
-                f"the target's table {name!r} lacks {names}. To go on, open the target with"
-                " evolve=True, or name them in `except_column_list`"
-            )
-        self._add_columns(held, [pa.field(each.name, arrow_type(each)) for each in new])
+        new = new_columns(held, name, columns, can_add=self._settings["evolve"])
+        if new:
+            self._add_columns(held, [pa.field(each.name, arrow_type(each)) for each in new])
 
     def commit(self, parts: Sequence[Staged], job: Job) -> Committed | None:
         """Apply parts in order, and move the fence."""
         with self._exclusive():
             if self.fence(job.pipeline, job.spool) != job.fence:
                 return None
-            ops: list[Op] = []
-            for part in parts:
-                if not part.work:
-                    continue
-                planned, ahead = pickle.loads(part.work)
-                if ahead != self._ahead(ahead, job):
-                    return None
-                ops += planned
             problems = [each for part in parts for each in part.problems]
-            return self._write(ops, problems, job.moved(part.ranges for part in parts), job)
+            ends = job.moved(part.ranges for part in parts)
+            try:
+                done = self._write(self._groups(parts, job), problems, ends, job)
+            except _AheadError:
+                return None
+        if done is not None:
+            self.discard(parts)
+        return done
+
+    def _groups(self, parts: Iterable[Staged], job: Job) -> Iterator[list[Op]]:
+        """Yield the operations of tasks in groups that fit into memory."""
+        ops: list[Op] = []
+        size = 0
+        staged = self._staged()
+        for part in parts:
+            work = staged.get(part.stored, part.size) if part.stored else part.work
+            if not work:
+                continue
+            planned, ahead = pickle.loads(work)
+            if ahead != self._ahead(ahead, job):
+                raise _AheadError
+            ops += planned
+            size += len(work)
+            if size >= MOST_BYTES:
+                yield ops
+                ops, size = [], 0
+        yield ops
 
     def apply(self, batches: Iterable[pa.RecordBatch], job: Job) -> Committed | Lacking | None:
         """Apply changes one by one, and move the fence."""
@@ -224,13 +239,13 @@ class FileTarget(ABC):
             for step in steps:
                 plan = self._plan([step])
                 reasons = [problem.reason for problem in plan.problems]
-                reasons = reasons or [str(problem) for problem in _refused(plan.ops)]
+                reasons = reasons or [str(problem) for problem in refused(plan.ops)]
                 if reasons:
                     tally.refuse(self._with_advice(step, reasons[0], plan.problems))
                 else:
                     ops += plan.ops
             ends = job.moved([ranges_of(batches)[0]])
-            return self._write(ops, tally.problems, ends, job)
+            return self._write([ops], tally.problems, ends, job)
 
     def _with_advice(self, step: Step, reason: str, own: Sequence[Problem]) -> list[Problem]:
         """Return the problems of a step, with advice about columns that reject values."""
@@ -243,24 +258,23 @@ class FileTarget(ABC):
         return [each._replace(reason=each.reason + hint) for each in problems]
 
     def _write(
-        self, ops: Sequence[Op], problems: Sequence[Problem], ends: Fence, job: Job
+        self, groups: Iterable[Sequence[Op]], problems: Sequence[Problem], ends: Fence, job: Job
     ) -> Committed | None:
-        by_table: dict[str, list[Op]] = defaultdict(list)
-        for op in ops:
-            held = self._held(*op.table)
-            if held is None:
-                raise ApplyError(f"the target has no table {'.'.join(filter(None, op.table))!r}")
-            if any(name not in held.table.columns for name in (*op.key, *op.others)):
-                raise ApplyError(f"the target's table {held.name!r} has lost a column")
-            by_table[held.name].append(op)
-        overlays = {name: self._overlay(name, own) for name, own in by_table.items()}
-        letters = letters_of(job.pipeline, job.spool, problems, datetime.now(UTC))
-        if not self._commit(job, overlays, letters, ends):
-            return None
-        written, deleted = (
-            sum(getattr(each, count) for each in overlays.values())
-            for count in ("written", "deleted")
-        )
+        tables: dict[str, TableRewriting] = {}
+        try:
+            for ops in groups:
+                for name, own in by_table(ops, self._held).items():
+                    held = self._found[name]
+                    assert held is not None
+                    tables.setdefault(name, TableRewriting(held)).apply(own)
+            letters = letters_of(job.pipeline, job.spool, problems, datetime.now(UTC))
+            made = list(tables.values())
+            if not self._commit(job, made, letters, ends):
+                return None
+        finally:
+            for each in tables.values():
+                each.clean()
+        written, deleted = sum(each.written for each in made), sum(each.deleted for each in made)
         return Committed(written, deleted, len(letters))
 
     def bury(self, problems: Iterable[Problem], *, pipeline: str, spool: str) -> int:
@@ -273,27 +287,16 @@ class FileTarget(ABC):
                 job.fence, [{each.place[0]: (each.place[1:], each.place[1:])} for each in new]
             )
             letters = letters_of(pipeline, spool, new, datetime.now(UTC))
-            if new and not self._commit(job, {}, letters, ends):
+            if new and not self._commit(job, [], letters, ends):
                 raise ApplyError(f"somebody else writes the dead letters of {pipeline!r}")
             return len(new)
 
-    def _overlay(self, name: str, ops: Sequence[Op]) -> RowChangeset:
-        overlay = RowChangeset(name)
-        held = self._found[name]
-        assert held is not None
-        for names, keys in moved_keys(ops).items():
-            try:
-                found = Rewrite(held.folder, held.schema).find(held.files, names, keys)
-            except OSError as error:
-                raise SinkUnavailableError(str(error)) from error
-            overlay.know(names, found)
-        for op in ops:
-            overlay.do(op)
-        return overlay
-
     def discard(self, parts: Iterable[Staged]) -> None:
-        """Clear the cached tables: tasks write no files, so no other data remains."""
+        """Remove the work of tasks, and clear the cached tables."""
         self._found.clear()
+        names = [part.stored for part in parts if part.stored]
+        if names:
+            self._staged().drop(names)
 
     def close(self) -> None:
         """Clear the cached tables."""
@@ -327,7 +330,11 @@ class FileTarget(ABC):
         staged.failures = plan.problems
         staged.lacking = Session.lacking(plan)
         if not staged.failures and not staged.lacking:
-            staged.work = pickle.dumps((plan.ops, ahead), pickle.HIGHEST_PROTOCOL)
+            work = pickle.dumps((plan.ops, ahead), pickle.HIGHEST_PROTOCOL)
+            if len(work) >= LEAST_BYTES:
+                staged.stored, staged.size = self._staged().put(work), len(work)
+            else:
+                staged.work = work
         return staged
 
     # Used by both.
@@ -383,12 +390,3 @@ class FileTarget(ABC):
 def _make(kind: type[FileTarget], url: str, settings: Mapping[str, Any]) -> FileTarget:
     """Create a target in a task."""
     return kind(url, **settings)
-
-
-def _refused(ops: Iterable[Op]) -> Iterator[ApplyError]:
-    """Yield the errors of operations that files do not support."""
-    for op in ops:
-        try:
-            RowChangeset(".".join(filter(None, op.table))).do(op)
-        except ApplyError as problem:
-            yield problem

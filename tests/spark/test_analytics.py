@@ -29,6 +29,7 @@ from pyspark.sql import SparkSession
 
 from stompkit._commands.pipeline.command import main
 from stompkit.replication.model.events import Action, RowChange, Source, make_changeset
+from stompkit.replication.sql import SchemaError
 from stompkit.spark.jobs import Pipeline, PipelineError, load
 from stompkit.spark.jobs.analytics import results_of
 from stompkit.spark.jobs.results.base import CHANGES, KEYS, LAG, Mark, Results
@@ -450,6 +451,24 @@ def test_results_in_a_database_are_the_same_after_each_start(target: Target) -> 
         assert results.mark() is None
         assert results.rows(CHANGES, 0) == []
         write(results, 1)
+
+
+def test_missing_column_of_results_is_named_with_the_statement_that_adds_it(
+    target: Target,
+) -> None:
+    with closing(SqlResults(target.url, "shop")) as results:
+        write(results, 2)
+    target.execute("ALTER TABLE stompkit_analytics_lag DROP COLUMN read_max_s")
+    with closing(SqlResults(target.url, "shop")) as results:
+        with pytest.raises(
+            SchemaError, match=r"stompkit_analytics_lag of .* lacks read_max_s"
+        ) as it:
+            results.mark()
+        assert "\n" not in str(it.value)
+        statement = re.search("ALTER TABLE [^,]*", str(it.value))
+        assert statement is not None
+        target.execute(statement[0])
+        write(results, 3)
 
 
 # Reports.

@@ -18,6 +18,7 @@ from sqlalchemy import (
     Connection,
     DateTime,
     Double,
+    Inspector,
     Integer,
     MetaData,
     String,
@@ -33,7 +34,7 @@ from sqlalchemy import (
 )
 
 from stompkit.replication.sinks.sql import SinkUnavailableError
-from stompkit.replication.sql import Database, RejectedRowError, table_options
+from stompkit.replication.sql import Database, RejectedRowError, SchemaError, table_options
 from stompkit.spark.jobs.results.base import CHANGES, TABLES, Mark, Row, Spec, merged
 from stompkit.spark.jobs.results.counting import Counted
 
@@ -54,6 +55,8 @@ class SqlResults:
         """Start unconnected; raises ValueError for a URL that is not one of a database."""
         self._database: Final = Database(url, "deferred")
         self._pipeline: Final = pipeline
+        #: True if no table lacks a column.
+        self._is_checked = False
         data = MetaData()
         self._tables: Final = {spec.name: _table(spec, data) for spec in TABLES}
         self._fence: Final = Table(
@@ -137,8 +140,32 @@ class SqlResults:
         return self._database.backend != "sqlite" or Path(file).exists()
 
     def _missing(self, connection: Connection) -> bool:
-        there = set(inspect(connection).get_table_names())
-        return any(table.name not in there for table in (*self._tables.values(), self._fence))
+        """Return True if a table is missing; raises SchemaError if a column is missing."""
+        inspector = inspect(connection)
+        there = set(inspector.get_table_names())
+        tables = (*self._tables.values(), self._fence)
+        if any(table.name not in there for table in tables):
+            return True
+        if not self._is_checked:
+            for table in tables:
+                self._check_columns(table, inspector)
+            self._is_checked = True
+        return False
+
+    def _check_columns(self, table: Table, inspector: Inspector) -> None:
+        there = {each["name"].lower() for each in inspector.get_columns(table.name)}
+        missing = [each for each in table.columns if each.name not in there]
+        if missing:
+            dialect = self._database.engine.dialect
+            added = ", ".join(
+                f"ADD COLUMN {each.name} {each.type.compile(dialect)}" for each in missing
+            )
+            names = ", ".join(each.name for each in missing)
+            raise SchemaError(
+                f"the table {table.name} of {self._database.name} lacks {names}. To go on,"
+                f" ALTER TABLE {table.name} {added}, or drop all tables {_PREFIX}_* and give the"
+                " pipeline another name: then all that the spool has is counted"
+            )
 
     def _create(self, connection: Connection) -> None:
         for each in (*self._tables.values(), self._fence):

@@ -130,19 +130,19 @@ class JobMetrics:
         self,
         pipeline: str,
         job: str,
-        pipeline_run: Observed,
+        source: Observed,
         restarts: int,
         registry: CollectorRegistry,
     ) -> None:
         """Register the metrics; raises ``ValueError`` if the registry contains them already."""
         self._labels: Final = (pipeline, job)
-        self._run: Final = pipeline_run
+        self._source: Final = source
         self._restarts: Final = restarts
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the current metrics."""
-        progress = self._run.progress()
+        progress = self._source.progress()
         counts = {
             "changes": ("Changes that were new.", progress.changes),
             "dead_letters": ("Changes that can't be applied.", progress.dead_letters),

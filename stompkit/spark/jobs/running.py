@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
+from stompkit._common.metrics import Address
 from stompkit._common.retry import Backoff
-from stompkit.metrics import Address
 from stompkit.spark.fence import Span, TargetBehindError
 from stompkit.spark.jobs.progress import Progress
 from stompkit.spark.jobs.runs.behind import Beginning, beginning

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from stompkit._common.files import is_locked
-from stompkit.metrics import MetricsError, new_registry
+from stompkit._common.metrics import MetricsError, new_registry
 from stompkit.spark.java import SparkError, find_java_home
 from stompkit.spark.jobs.settings import JobName, PipelineSettings
 from stompkit.spark.jobs.work import work_of

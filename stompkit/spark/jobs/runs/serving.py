@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from stompkit import metrics
+from stompkit._common import metrics
 from stompkit._common.files import write_atomically
-from stompkit.metrics import Address, MetricsError, new_registry, parse_address
+from stompkit._common.metrics import Address, MetricsError, new_registry, parse_address
 from stompkit.spark.jobs.settings import JobName, PipelineError, PipelineSettings
 
 if TYPE_CHECKING:

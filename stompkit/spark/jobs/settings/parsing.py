@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from stompkit._common.metrics import parse_address
 from stompkit._common.settings import ConfigurationError, read_toml
-from stompkit.metrics import parse_address
 from stompkit.spark.java import SparkError
 from stompkit.spark.jobs.settings.decoding import convert
 from stompkit.spark.jobs.settings.pipeline import PipelineSettings

@@ -16,7 +16,7 @@ from zlib import crc32
 
 from fuzz._driver import main
 from stompkit.spool import BrokenSpoolError, Record, SpoolError, SpoolReader, SpoolWriter
-from stompkit.spool._blocks import Block, DamagedBlockError, decode, encode
+from stompkit.spool.segments.blocks import Block, DamagedBlockError, decode, encode
 
 __all__ = ["SEEDS", "check"]
 

@@ -9,7 +9,6 @@ broker redelivers are dropped. The guide about spools describes the files.
 from __future__ import annotations
 
 from stompkit._common.moved import renamed
-from stompkit.spool._blocks import Block, Headers, Texts
 from stompkit.spool._errors import (
     BrokenSpoolError,
     DataLostError,
@@ -18,9 +17,10 @@ from stompkit.spool._errors import (
     SpoolInUseError,
 )
 from stompkit.spool._reading import SpoolReader
-from stompkit.spool._records import Record, partition_of
 from stompkit.spool._write_access import is_in_use
 from stompkit.spool.log import SpoolWriter
+from stompkit.spool.segments.blocks import Block, Headers, Texts
+from stompkit.spool.segments.records import Record, partition_of
 
 __all__ = [
     "Block",

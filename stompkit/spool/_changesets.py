@@ -10,10 +10,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from stompkit.spool._blocks import Block, Texts
 from stompkit.spool._errors import BrokenSpoolError
 from stompkit.spool._reading import SpoolReader
-from stompkit.spool._records import ORIGIN
+from stompkit.spool.segments.blocks import Block, Texts
+from stompkit.spool.segments.records import ORIGIN
 
 __all__ = ["uncut"]
 

@@ -8,8 +8,8 @@ from heapq import merge
 from itertools import repeat
 from operator import itemgetter
 
-from stompkit.spool._blocks import Block
-from stompkit.spool._records import Record
+from stompkit.spool.segments.blocks import Block
+from stompkit.spool.segments.records import Record
 
 __all__ = ["Memory"]
 

@@ -12,12 +12,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Final, TypeVar
 
-from stompkit.spool._blocks import Block, DamagedBlockError, decode
-from stompkit.spool._entry import Entry
 from stompkit.spool._errors import BrokenSpoolError, DataLostError
-from stompkit.spool._extra import sealed_files
 from stompkit.spool._files import Segment, part_folder, read_at, segments
-from stompkit.spool._index import Index
+from stompkit.spool.segments.blocks import Block, DamagedBlockError, decode
+from stompkit.spool.segments.entries import Entry
+from stompkit.spool.segments.index import Index
+from stompkit.spool.segments.optional import sealed_files
 
 __all__ = ["Partition"]
 

@@ -9,12 +9,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Final
 
-from stompkit.spool._blocks import Block
-from stompkit.spool._entry import Entry
 from stompkit.spool._errors import DataLostError, OtherSpoolError
 from stompkit.spool._head import read_head
 from stompkit.spool._identity import identity_of
 from stompkit.spool._partition import Partition
+from stompkit.spool.segments.blocks import Block
+from stompkit.spool.segments.entries import Entry
 
 __all__ = ["SpoolReader"]
 

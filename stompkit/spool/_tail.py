@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from stompkit._common.files import sync_path
-from stompkit.spool._blocks import DamagedBlockError, decode, encode
-from stompkit.spool._entry import Entry
 from stompkit.spool._errors import BrokenSpoolError
 from stompkit.spool._files import (
     Segment,
@@ -23,8 +21,10 @@ from stompkit.spool._files import (
     write_at,
     write_whole,
 )
-from stompkit.spool._index import pack, walk
-from stompkit.spool._records import Record
+from stompkit.spool.segments.blocks import DamagedBlockError, decode, encode
+from stompkit.spool.segments.entries import Entry
+from stompkit.spool.segments.index import pack, walk
+from stompkit.spool.segments.records import Record
 
 __all__ = ["Tail"]
 

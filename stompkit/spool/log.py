@@ -10,15 +10,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from stompkit.spool._blocks import DamagedBlockError
 from stompkit.spool._errors import BrokenSpoolError, SpoolError
 from stompkit.spool._files import locked, part_folder
 from stompkit.spool._head import Head, read_head
 from stompkit.spool._identity import Identity, create, identity_of, is_spool
 from stompkit.spool._memory import Memory
 from stompkit.spool._reading import SpoolReader
-from stompkit.spool._records import Record, partition_of
 from stompkit.spool._tail import Tail
+from stompkit.spool.segments.blocks import DamagedBlockError
+from stompkit.spool.segments.records import Record, partition_of
 
 __all__ = ["SpoolWriter"]
 

@@ -27,7 +27,7 @@ from stompkit.client.blocking import (
     durable_subscription,
 )
 from stompkit.spool._receiving import ReceiverStatus
-from stompkit.spool._records import Record
+from stompkit.spool.segments.records import Record
 
 __all__ = ["Appending", "Receiver", "ReceiverStatus", "subscription_name"]
 

@@ -17,9 +17,9 @@ from stompkit.spool import readers
 from stompkit.spool._changesets import uncut
 from stompkit.spool._files import Segment, part_folder, segments
 from stompkit.spool._identity import identity_of
-from stompkit.spool._index import Index
 from stompkit.spool._reading import SpoolReader
 from stompkit.spool._write_access import Where, right_to
+from stompkit.spool.segments.index import Index
 
 __all__ = ["Removed", "retain"]
 

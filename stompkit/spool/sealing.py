@@ -15,14 +15,14 @@ from typing import Final, Literal
 import pyarrow as pa
 
 from stompkit._common.files import sync_path
-from stompkit.spool._arrow import SCHEMA, batch_of, combined
 from stompkit.spool._files import Segment, part_folder, replace_octets, segments
 from stompkit.spool._identity import identity_of
-from stompkit.spool._index import pack
 from stompkit.spool._partition import Partition
 from stompkit.spool._reading import SpoolReader
-from stompkit.spool._sealed import verified, write
 from stompkit.spool._write_access import Where, right_to
+from stompkit.spool.segments.arrow import SCHEMA, batch_of, combined
+from stompkit.spool.segments.index import pack
+from stompkit.spool.segments.sealed import verified, write
 
 __all__ = ["SCHEMA", "Form", "arrow_batches", "batch_of", "seal", "unsealed"]
 

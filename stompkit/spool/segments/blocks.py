@@ -22,7 +22,7 @@ from itertools import accumulate, chain, pairwise
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from stompkit.spool._records import Record
+from stompkit.spool.segments.records import Record
 
 __all__ = [
     "FIXED",

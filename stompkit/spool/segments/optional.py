@@ -12,10 +12,10 @@ __all__ = ["sealed_files"]
 def sealed_files() -> ModuleType:
     """Return the module for sealed segments; raises :class:`SpoolError` without pyarrow."""
     try:
-        from stompkit.spool import _sealed
+        from stompkit.spool.segments import sealed
     except ImportError as error:
         raise SpoolError(
             f"the spool has sealed segments, and reading these needs pyarrow ({error}): it comes"
             " with `pip install stompkit[spark]`"
         ) from None
-    return _sealed
+    return sealed

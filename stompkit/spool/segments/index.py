@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import Final
 
-from stompkit.spool._blocks import FIXED, DamagedBlockError, Heading
-from stompkit.spool._entry import Entry
 from stompkit.spool._errors import BrokenSpoolError
-from stompkit.spool._extra import sealed_files
 from stompkit.spool._files import Segment, read_at
+from stompkit.spool.segments.blocks import FIXED, DamagedBlockError, Heading
+from stompkit.spool.segments.entries import Entry
+from stompkit.spool.segments.optional import sealed_files
 
 __all__ = ["Index", "pack", "unpack", "walk"]
 

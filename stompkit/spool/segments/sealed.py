@@ -13,11 +13,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stompkit.spool._arrow import SCHEMA, block_of
-from stompkit.spool._blocks import Block
-from stompkit.spool._entry import Entry
 from stompkit.spool._errors import BrokenSpoolError
 from stompkit.spool._files import sync_data
+from stompkit.spool.segments.arrow import SCHEMA, block_of
+from stompkit.spool.segments.blocks import Block
+from stompkit.spool.segments.entries import Entry
 
 __all__ = ["entries", "opened", "verified", "write"]
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from stompkit.spool._blocks import TEXTS, Block, Headers, Texts
+from stompkit.spool.segments.blocks import TEXTS, Block, Headers, Texts
 
 __all__ = ["SCHEMA", "batch_of", "block_of", "combined"]
 

@@ -1,0 +1,1 @@
+"""Files of segments: blocks of messages, indexes, and sealed segments as Arrow or Parquet."""

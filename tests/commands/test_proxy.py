@@ -19,7 +19,7 @@ import pytest
 import stompkit
 from stompkit._commands import main
 from stompkit.testing.launching.polling import wait_until
-from tests.testing.test_proxy import LONG_S, Upstream, rest, take
+from tests.testing.proxy.test_proxy import LONG_S, Upstream, rest, take
 
 COMMAND = [sys.executable, "-m", "stompkit", "proxy"]
 ROOT = str(Path(stompkit.__file__).parents[1])

@@ -18,7 +18,7 @@ from tests.conformance.command import read_report, run_command
 from tests.conformance.scripted import ScriptedServer, receipts
 from tests.effort import in_matrix
 from tests.server.certificates import Authority
-from tests.testing.launching import LONG_S
+from tests.testing.launched import LONG_S
 
 SCHEMES = ("stomps", "ws", "wss")
 #: One case for each feature that a tunnel must forward: frames of all sizes, ends, resets,

@@ -12,7 +12,7 @@ from stompkit.testing import BrokerError, LaunchConfig, RunningBroker, given, la
 from stompkit.testing._failover import obtain_pair
 from stompkit.testing._obtaining import obtain
 from stompkit.testing._settings import Option, Settings
-from tests.testing.launching import LONG_S
+from tests.testing.launched import LONG_S
 
 #: An address at which nothing needs to run: the errors come before.
 GIVEN = {"mq": "127.0.0.1:1"}

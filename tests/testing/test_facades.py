@@ -22,7 +22,7 @@ from stompkit.testing import (
 )
 from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.launching.ports import is_listening
-from tests.testing.launching import LONG_S, ROOT, processes_below
+from tests.testing.launched import LONG_S, ROOT, processes_below
 
 
 @pytest.fixture(autouse=True)

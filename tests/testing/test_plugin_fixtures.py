@@ -12,7 +12,7 @@ import pytest
 from stompkit.testing import LaunchConfig, launch
 from stompkit.testing.launching.polling import wait_until
 from tests.effort import in_matrix
-from tests.testing.launching import processes_below
+from tests.testing.launched import processes_below
 from tests.testing.plugin_runs import alone, run
 
 __all__ = ["alone"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stompkit.frames import Frame
 from stompkit.testing.memory import MemoryBroker
-from tests.testing.quirks.talks import heard, shows
+from tests.testing.server.quirks.talks import heard, shows
 
 
 @shows("nack-requeues", on=([b"x"] * 20, 0, []), off=([b"x"] * 5, 1, [b"y"]))

@@ -13,7 +13,7 @@ from docutils.core import publish_doctree
 from stompkit.testing import LaunchConfig, launch
 from stompkit.testing.transcripts import Transcript
 
-GUIDE = Path(__file__).parents[2] / "docs" / "reference" / "testing-frames.rst"
+GUIDE = Path(__file__).parents[3] / "docs" / "reference" / "testing-frames.rst"
 
 
 def blocks(language: str) -> list[str]:

@@ -11,7 +11,7 @@ from stompkit.testing import BrokerError, BrokerMissingError, LaunchConfig, Runn
 from stompkit.testing.client import StompClient
 from stompkit.testing.launching.brokers.morbidq import PYTHON_VARIABLE, morbidq_python
 from stompkit.testing.launching.ports import is_listening
-from tests.testing.launching import LONG_S, require
+from tests.testing.launched import LONG_S, require
 
 #: The real one is optional: a Python 2.7 is not available where these tests may not be skipped.
 KINDS = ["played"] if morbidq_python() is None else ["played", "real"]

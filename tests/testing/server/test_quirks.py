@@ -21,7 +21,7 @@ from stompkit.server import Credentials, Decision, Request, User
 from stompkit.testing.memory import MemoryBroker, MemoryClient, MemoryTransport
 from stompkit.testing.server.quirks import PROFILES, RULES, Quirks, factory_for, parse_quirks
 from tests.server.failing import FailingStore, HeldRunner
-from tests.testing.quirks import (
+from tests.testing.server.quirks import (
     of_activemq,
     of_artemis,
     of_coilmq,
@@ -29,11 +29,11 @@ from tests.testing.quirks import (
     of_several,
     of_spring,
 )
-from tests.testing.quirks.talks import TALKS, Talk, broker_with, heard
+from tests.testing.server.quirks.talks import TALKS, Talk, broker_with, heard
 
 #: The modules whose dialogues are run; importing them registers the dialogues.
 MODULES = (of_several, of_activemq, of_artemis, of_coilmq, of_rabbitmq, of_spring)
-MANUAL = Path(__file__).parents[2] / "docs/reference/quirks.rst"
+MANUAL = Path(__file__).parents[3] / "docs/reference/quirks.rst"
 PEER = IPv4Address("TCP", "127.0.0.1", 50_000)
 
 

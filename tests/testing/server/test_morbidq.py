@@ -22,7 +22,7 @@ from stompkit.server import (
 )
 from stompkit.testing.memory import MemoryBroker, MemoryClient, MemoryTransport
 from stompkit.testing.server.quirks import PROFILES, factory_for, parse_quirks
-from tests.testing.quirks.talks import heard
+from tests.testing.server.quirks.talks import heard
 
 ALL = PROFILES["morbidq"]
 

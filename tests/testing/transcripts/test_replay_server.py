@@ -21,7 +21,15 @@ from stompkit.testing.transcripts import (
     Transcript,
     play_client,
 )
-from tests.testing.replays import LOGIN, LONG_S, SHORT_S, client_of, commands, work_of_two, written
+from tests.testing.transcripts.replays import (
+    LOGIN,
+    LONG_S,
+    SHORT_S,
+    client_of,
+    commands,
+    work_of_two,
+    written,
+)
 
 #: A client that subscribes, receives two messages, acknowledges one in a transaction, and
 #: disconnects.

@@ -14,7 +14,7 @@ import pytest
 from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.launching.ports import is_taken
 from tests.effort import in_matrix
-from tests.testing.launching import needs_proc, processes_below, require
+from tests.testing.launched import needs_proc, processes_below, require
 from tests.testing.plugin_runs import ROOT
 
 LONG_S = 120.0
@@ -23,7 +23,7 @@ PROGRAM = """
 import json, os, signal, subprocess, sys
 from stompkit.testing import BrokerStartError, FailoverPair, LaunchConfig, launch
 from stompkit.testing.launching.polling import wait_until
-from tests.testing.launching import pids
+from tests.testing.launched import pids
 arguments = ("--hurry",) if sys.argv[1] == "failed" else ()
 config = LaunchConfig(name="stompkit", persistent=True, arguments=arguments)
 if sys.argv[1] == "failed":

@@ -18,7 +18,7 @@ from stompkit.frames import Frame, FrameDecoder, LocalProtocolError, encode
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.proxy import Fault, FaultNotSeenError, FrameLog, Proxy
-from tests.testing.test_proxy import (
+from tests.testing.proxy.test_proxy import (
     CONNECT,
     CONNECTED,
     LONG_S,

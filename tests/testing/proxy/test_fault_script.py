@@ -18,9 +18,9 @@ from stompkit.frames import Frame
 from stompkit.testing import LaunchConfig, launch
 from stompkit.testing.proxy import FaultScript, FaultScriptError, Proxy
 from stompkit.testing.proxy.methods import FaultMethods
-from tests.testing.test_proxy import Bench, Wire, cut_off, rest, take, turned_away
+from tests.testing.proxy.test_proxy import Bench, Wire, cut_off, rest, take, turned_away
 
-DOCUMENTATION = Path(__file__).parents[2] / "docs" / "howto" / "faults.rst"
+DOCUMENTATION = Path(__file__).parents[3] / "docs" / "howto" / "faults.rst"
 
 
 @pytest.fixture

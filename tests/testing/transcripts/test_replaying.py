@@ -24,7 +24,7 @@ from stompkit.testing.transcripts import (
     Transcript,
     play_client,
 )
-from tests.testing.replays import (
+from tests.testing.transcripts.replays import (
     LOGIN,
     LONG_S,
     SHORT_S,

@@ -13,7 +13,7 @@ import pytest
 
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from stompkit.testing.launching.polling import wait_until
-from tests.testing.launching import pids
+from tests.testing.launched import pids
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux is forked on")
 CONFIG = LaunchConfig(name="stompkit")

@@ -6,7 +6,7 @@ from socket import getfqdn
 
 from stompkit.frames import Frame
 from stompkit.testing.memory import MemoryBroker, MemoryClient
-from tests.testing.quirks.talks import heard, shows
+from tests.testing.server.quirks.talks import heard, shows
 
 
 def filled(broker: MemoryBroker, *bodies: bytes) -> MemoryClient:

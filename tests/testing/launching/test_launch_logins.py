@@ -9,7 +9,7 @@ import pytest
 from stompkit.testing import BrokerError, BrokerStartError, LaunchConfig, launch
 from stompkit.testing.launching.launch import launch_with
 from tests.effort import in_matrix
-from tests.testing.launching import ANSWERING, Scripted, require
+from tests.testing.launched import ANSWERING, Scripted, require
 
 
 @dataclass(frozen=True)

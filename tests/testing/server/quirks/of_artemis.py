@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stompkit.testing.memory import MemoryBroker
-from tests.testing.quirks.talks import heard, shows
+from tests.testing.server.quirks.talks import heard, shows
 
 
 @shows("nack-is-ack", on=([], []), off=([b"x"], [b"x"]))

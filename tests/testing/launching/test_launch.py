@@ -32,7 +32,7 @@ from stompkit.testing.launching.launch import launch_with
 from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.launching.ports import Ports, is_listening
 from tests.effort import in_matrix
-from tests.testing.launching import (
+from tests.testing.launched import (
     ANSWERING,
     CONNECTED,
     FETCHED,

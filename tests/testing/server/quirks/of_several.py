@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stompkit.testing.memory import MemoryBroker, MemoryClient
-from tests.testing.quirks.talks import heard, shows
+from tests.testing.server.quirks.talks import heard, shows
 
 
 def connect(broker: MemoryBroker, **headers: str) -> MemoryClient:

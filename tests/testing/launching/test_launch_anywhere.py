@@ -15,7 +15,7 @@ from stompkit.testing import BrokerError, LaunchConfig, launch
 from stompkit.testing.launching.brokers import LAUNCHERS, launcher_for
 from stompkit.testing.launching.fetched import CACHE_VARIABLE, cache_folder
 from tests.effort import in_matrix
-from tests.testing.launching import (
+from tests.testing.launched import (
     FETCHED,
     ROOT,
     needs_proc,

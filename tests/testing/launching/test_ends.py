@@ -20,10 +20,13 @@ from tests.testing.plugin_runs import ROOT
 LONG_S = 120.0
 #: Launches brokers, prints their addresses, and ends in the given way.
 PROGRAM = """
-import json, os, signal, subprocess, sys
+import contextlib, json, os, signal, subprocess, sys
 from stompkit.testing import BrokerStartError, FailoverPair, LaunchConfig, launch
 from stompkit.testing.launching.polling import wait_until
 from tests.testing.launched import pids
+def children():
+    command = ["ps", "--no-headers", "-o", "pid,args", "--ppid", str(os.getpid())]
+    return subprocess.check_output(command, text=True).splitlines()
 arguments = ("--hurry",) if sys.argv[1] == "failed" else ()
 config = LaunchConfig(name="stompkit", persistent=True, arguments=arguments)
 if sys.argv[1] == "failed":
@@ -45,10 +48,7 @@ elif sys.argv[1] == "killed with its guard":
         os.kill(number, signal.SIGKILL)
 elif sys.argv[1] == "killed after the sweeper":
     held = launch(config)
-    children = subprocess.check_output(
-        ["ps", "--no-headers", "-o", "pid,args", "--ppid", str(os.getpid())], text=True
-    )
-    [sweeper] = [int(each.split()[0]) for each in children.splitlines() if "sweeper.py" in each]
+    [sweeper] = [int(each.split()[0]) for each in children() if "sweeper.py" in each]
     os.kill(sweeper, signal.SIGKILL)
     os.waitid(os.P_PID, sweeper, os.WEXITED | os.WNOWAIT)
     launch(config).kill()
@@ -65,6 +65,12 @@ else:
 print(json.dumps([os.path.abspath(each) for each in os.listdir(".")]), flush=True)
 if sys.argv[2] == "kill -9":
     os.kill(os.getpid(), signal.SIGKILL)
+elif sys.argv[2] == "SIGTERM for all":
+    # As a build server ends a job; ps is among the children.
+    for child in children():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(child.split()[0]), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)
 elif sys.argv[2] == "os._exit":
     os._exit(3)
 elif sys.argv[2] == "Ctrl-C":
@@ -93,6 +99,7 @@ WHAT = [
     [
         *((what, "kill -9") for what in WHAT),
         *((what, end) for what in WHAT[:2] for end in ("os._exit", "Ctrl-C", "exit")),
+        *((what, "SIGTERM for all") for what in ("broker", "killed")),
         *(in_matrix(what, "exit") for what in WHAT[2:]),
     ],
 )

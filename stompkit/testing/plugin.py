@@ -7,7 +7,7 @@ another plug-in may choose the reactor, nor any other module that imports slowly
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -121,6 +121,15 @@ class BrokerFactory:
         self._running[:] = [broker for broker in self._running if broker not in self.brokers]
 
 
+@contextmanager
+def _failing_tests() -> Iterator[None]:
+    """Turn an error of a launch into a failure, which shows no traceback of the harness."""
+    try:
+        yield
+    except BrokerError as error:
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
+
+
 # Fixtures.
 
 
@@ -156,10 +165,8 @@ def stomp_broker(
     --mq-broker says which one, and --mq HOST:PORT names one that is already running instead.
     What a test stops, kills, pauses or moves in time is put right before the next one.
     """
-    try:
+    with _failing_tests():
         broker = stomp_broker_factory()
-    except BrokerError as error:
-        raise pytest.fail.Exception(str(error), pytrace=False) from None
     with pytestconfig.stash[_SHARING].share(broker):
         yield broker
 
@@ -190,7 +197,9 @@ def stomp_failover(
     ``stomp_broker_factory.pair(shared=True)`` makes two that share their messages.
     """
     with closing(BrokerFactory(_stomp_settings, pytestconfig.stash[_RUNNING])) as factory:
-        yield factory.pair()
+        with _failing_tests():
+            pair = factory.pair()
+        yield pair
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from stompkit.testing import BrokerError, LaunchConfig, RunningBroker, given, la
 from stompkit.testing._failover import obtain_pair
 from stompkit.testing._obtaining import obtain
 from stompkit.testing._settings import Option, Settings
+from stompkit.testing.client import RefusedError
 from tests.testing.launched import LONG_S
 
 #: An address at which nothing needs to run: the errors come before.
@@ -249,3 +250,17 @@ def test_a_broker_that_has_ended_can_be_started_again(tmp_path: Path) -> None:
     )
     assert text_of(BrokerError, broker.restart) == gone
     assert text_of(BrokerError, broker.repair) == gone
+
+
+def test_a_refused_login_to_a_given_broker_names_the_options() -> None:
+    config = LaunchConfig(login="me", passcode="x", start_timeout_s=LONG_S * 5)
+    with launch(config) as broker, given(broker.host, broker.port) as same:
+        with pytest.raises(RefusedError) as caught:
+            same.client()
+        assert caught.value.__notes__ == [
+            "tests log in to a broker that runs already as --mq-login, --mq-passcode and --mq-vhost"
+            " say, or given(..., login=..., passcode=..., vhost=...)"
+        ]
+        with pytest.raises(RefusedError) as caught:
+            broker.client(passcode="y")
+        assert not hasattr(caught.value, "__notes__")

@@ -210,6 +210,14 @@ def test_a_pair_fails_over_and_back(pytester: pytest.Pytester) -> None:
     run(pytester).assert_outcomes(passed=2)
 
 
+def test_a_pair_that_can_not_be_launched_is_told_in_one_line(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(stomp_failover): pass")
+    result = run(pytester, "--mq-broker=command:/no/such/mq {port}")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["there is no program '/no/such/mq' on PATH: *"])
+    result.stdout.no_fnmatch_line("*_obtaining.py*")
+
+
 @pytest.mark.parametrize("name", ["stompkit", in_matrix("activemq")])
 def test_a_pair_can_share_its_messages(pytester: pytest.Pytester, name: str) -> None:
     pytester.makepyfile(

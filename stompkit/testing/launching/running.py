@@ -29,6 +29,11 @@ __all__ = ["CLOCK_MOVED", "RunningBroker"]
 
 #: The defect that a test does not need to undo.
 CLOCK_MOVED: Final = "with its clock moved"
+#: The remedy for a CONNECT that a given broker refuses.
+_LOGIN_REMEDY: Final = (
+    "tests log in to a broker that runs already as --mq-login, --mq-passcode and --mq-vhost say, or"
+    " given(..., login=..., passcode=..., vhost=...)"
+)
 
 
 class RunningBroker(BrokerDescription):
@@ -96,18 +101,23 @@ class RunningBroker(BrokerDescription):
         ``via`` is a proxy to connect through. ``headers`` are added to CONNECT, with ``_`` for
         ``-``; they replace known ones such as ``login``.
         """
-        from stompkit.testing.client import StompClient
+        from stompkit.testing.client import RefusedError, StompClient
 
         host, port = (self.host, self.port) if via is None else (via.host, via.port)
-        return StompClient.connect(
-            host,
-            port,
-            version=self._versions if version is None else version,
-            login=self.login,
-            passcode=self.passcode,
-            vhost=self.vhost,
-            headers={name.replace("_", "-"): value for name, value in headers.items()},
-        )
+        try:
+            return StompClient.connect(
+                host,
+                port,
+                version=self._versions if version is None else version,
+                login=self.login,
+                passcode=self.passcode,
+                vhost=self.vhost,
+                headers={name.replace("_", "-"): value for name, value in headers.items()},
+            )
+        except RefusedError as error:
+            if self.config is None:
+                error.add_note(_LOGIN_REMEDY)
+            raise
 
     def proxy(self, *, seed: int = 0) -> Proxy:
         """Start a proxy in front of the broker, for faults; it is stopped with the broker.

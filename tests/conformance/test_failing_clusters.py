@@ -150,8 +150,8 @@ def test_a_node_that_nobody_takes_over_from_is_found(
     found = pool.submit(on_deserted_cluster, (broker.host, broker.port)).result()
     never = "no other node answers CONNECT in 2 s"
     assert found == {
-        NODES[2]: ("FAILED", never),
-        STORAGE[0]: ("FAILED", f"{never} (so it was before)"),
+        NODES[2]: ("NON-STRICT", never),
+        STORAGE[0]: ("NON-STRICT", f"{never} (so it was before)"),
     }
 
 

@@ -278,4 +278,4 @@ def test_seed_and_number_are_options(suite: Suite, mq: str, tmp_path: Path) -> N
 def test_a_seed_is_a_number(option: str, value: str, suite: Suite, mq: str) -> None:
     done = suite("--mq", mq, f"{option}={value}", "robustness/fuzzing")
     assert done.status == 2
-    assert f"argument {option}: '{value}' is not a number from 0 to" in done.err
+    assert f"{option}: '{value}' is not a number from 0 to" in done.err

@@ -198,7 +198,7 @@ def test_mistakes_are_wrong_usage(suite: Suite, tmp_path: Path) -> None:
         (["a.json", "new.json", "--html", "t.html"], "new.json has format 2"),
         (["a.json", "nosuch.json", "--html", "t.html"], "can't read nosuch.json: No such file"),
         (["a.json"], "what shall it write?"),
-        (["--html", "t.html"], "the following arguments are required: REPORT"),
+        (["--html", "t.html"], "missing: REPORT"),
         (["a.json", "--html", "."], ". is a folder"),
     ):
         done = suite("merge", *arguments)

@@ -134,4 +134,4 @@ def test_case_that_does_not_end(mq: str, tmp_path: Path) -> None:
 def test_number_of_jobs_that_makes_no_sense(jobs: str, suite: Suite) -> None:
     done = suite(f"--jobs={jobs}")
     assert done.status == 2
-    assert f"argument --jobs: '{jobs}' is not a number from 1 to 64" in done.err
+    assert f"--jobs: '{jobs}' is not a number from 1 to 64" in done.err

@@ -69,7 +69,7 @@ def test_levels() -> None:
 
 
 def test_list_needs_no_target_and_keeps_the_order_of_the_versions(suite: Suite) -> None:
-    done = suite("--list", "--mq", "localhost:1", "1.?/begin", "--level", "must,fact")
+    done = suite("--list", "--mq", "localhost:1", "1.?/ack", "1.?/begin", "--level", "must,fact")
     assert done.status == 0, done.told
     *listed, count = done.out.splitlines()
     ids = [line.split()[1] for line in listed]

@@ -151,7 +151,7 @@ def _add_target(made: argparse.ArgumentParser) -> None:
         "--one-store",
         action="store_true",
         help="the nodes share a store, or copy theirs to each other: what is lost between them is"
-        " a failure (default: the suite tries whether they do)",
+        " NON-STRICT, a failure with --strict (default: the suite tries whether they do)",
     )
     target.add_argument(
         "--no-ack",

@@ -39,7 +39,7 @@ def logged() -> Iterator[Sequence[LogEvent]]:
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Use new worker processes for each test, with long timeouts for busy machines."""
     _scrypt.end_all()
-    monkeypatch.setattr(_scrypt, "_PATIENCE_S", VERY_LONG_S)
+    monkeypatch.setattr(_scrypt, "_IDLE_ANSWER_S", VERY_LONG_S)
     yield
     _scrypt.end_all()
 
@@ -74,7 +74,7 @@ async def test_one_that_gets_no_time_is_replaced_by_one_that_is_only_nice(
     for pid in idle:
         # A stopped process gets no processor time.
         os.kill(pid, signal.SIGSTOP)
-    monkeypatch.setattr(_scrypt, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(_scrypt, "_IDLE_ANSWER_S", 0.01)
     monkeypatch.setattr(_scrypt, "_NICE_S", LONG_S)
     answers = [compute_beside(WORK) for _ in range(8)]
     assert [await each for each in answers] == [WORK()] * 8
@@ -87,7 +87,7 @@ async def test_one_that_gets_no_time_is_replaced_by_one_that_is_only_nice(
 @linux
 @in_reactor
 async def test_one_that_stands_still_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_scrypt, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(_scrypt, "_IDLE_ANSWER_S", 0.0)
     assert await compute_beside(WORK) == WORK()
     stopped = workers()
     for pid in stopped:

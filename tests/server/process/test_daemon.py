@@ -72,11 +72,14 @@ def test_a_reason_that_is_long_is_said_as_a_whole(tmp_path: Path) -> None:
     started.assert_failed("can't write the announce file: [Errno 2] No such file or directory")
 
 
-@pytest.mark.parametrize("name", ["file", "file/below"])
-def test_data_that_is_no_directory_is_said(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("file", "can't keep messages in {}: it is a file"), ("file/below", "can't lock {}/lock")],
+)
+def test_data_that_is_no_directory_is_said(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / "file").write_bytes(b"")
     started = Started(tmp_path, "--endpoint", LOOPBACK, "--data", name)
-    started.assert_failed(f"can't lock {tmp_path / name / 'lock'}")
+    started.assert_failed(said.format(tmp_path / name))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -13,6 +13,7 @@ from stompkit.server.admin.context import Context
 from stompkit.server.admin.errors import AdminError, refuse
 from stompkit.server.domain.destinations import Destination
 from stompkit.server.domain.errors import RefusedError
+from stompkit.server.domain.fanout import Fanout
 from stompkit.server.domain.names import DEAD_LETTERS, Kind
 from stompkit.server.domain.queues.durables import DurableQueue
 from stompkit.server.domain.queues.queue import Queue
@@ -25,7 +26,7 @@ from stompkit.server.domain.queues.upkeep import (
     move_to,
     put_back,
 )
-from stompkit.server.domain.topics import Fanout, Topic
+from stompkit.server.domain.topics import Topic
 from stompkit.server.selectors import Selector, SelectorError
 
 __all__ = [

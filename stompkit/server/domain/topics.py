@@ -1,66 +1,22 @@
-"""Topics and fan-out destinations: each subscriber or child queue gets a copy."""
+"""Topics: each subscriber gets a copy."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Final
 
 from stompkit.server.domain.deliveries import ConnectionBase, MessageReference, Subscription
 from stompkit.server.domain.destinations import Destination, HostBase
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.hosts.choices import Choice
 from stompkit.server.domain.messages import Message
+from stompkit.server.domain.pending_offers import PendingOffer
 from stompkit.server.domain.queues.delays import Delays
 from stompkit.server.domain.queues.durables import DurableQueue
 from stompkit.server.interfaces import StoreError
 from stompkit.server.settings.broker import Policy
 
-__all__ = ["Fanout", "Topic"]
-
-#: Header of a copy with the destination that the original was sent to.
-_WHENCE: Final = "original-destination"
-
-
-class _Rest:
-    """A message of a topic whose offering to subscribers is not complete."""
-
-    __slots__ = (
-        "choice",
-        "durables",
-        "has_durables",
-        "index",
-        "is_gone",
-        "is_late",
-        "is_reserved",
-        "last_serial",
-        "message",
-        "place",
-        "takers",
-        "was_asked",
-    )
-
-    def __init__(
-        self, message: Message, place: int, last_serial: int, choice: Choice | None
-    ) -> None:
-        """Start without subscribers; ``last_serial`` is that of the last entitled subscription."""
-        self.message = message
-        #: True if the selectors of durable subscriptions were evaluated before the message arrived.
-        self.was_asked = choice is not None
-        self.choice = Choice(message) if choice is None else choice
-        self.place = place
-        self.last_serial = last_serial
-        self.takers: list[Subscription] | None = None
-        self.index = 0
-        self.durables: list[DurableQueue] | None = None
-        #: True if all durable subscriptions that take the message have it.
-        self.has_durables = False
-        #: True if it was not offered to all subscribers in the cycle of its arrival.
-        self.is_late = False
-        #: True until the store has recorded the rest of its transaction.
-        self.is_reserved = False
-        #: True if the store could not record the transaction: nobody gets the message.
-        self.is_gone = False
+__all__ = ["Topic"]
 
 
 class Topic(Destination):
@@ -78,9 +34,9 @@ class Topic(Destination):
         self._selectors = 0
         #: Messages not yet offered to all subscribers, since the time for selectors was used up.
         #: None if empty: a deque would double the size of an idle topic.
-        self._rest: deque[_Rest] | None = None
+        self._offers: deque[PendingOffer] | None = None
         #: Those of them whose transaction is not stored yet, by place.
-        self._reserved: dict[int, _Rest] | None = None
+        self._reserved: dict[int, PendingOffer] | None = None
         #: Connections that wait for these messages, in order of arrival.
         self.blocked: list[ConnectionBase] = []
 
@@ -102,7 +58,7 @@ class Topic(Destination):
     @property
     def is_idle(self) -> bool:
         """True if there are no subscribers and no delayed messages."""
-        is_used = self.subscriptions or self.durables or self._rest or self.blocked or self.holds
+        is_used = self.subscriptions or self.durables or self._offers or self.blocked or self.holds
         return not is_used and self._delays.is_empty
 
     @property
@@ -110,7 +66,7 @@ class Topic(Destination):
         """True if all subscribers use patterns, and nothing is pending."""
         return (
             self._delays.is_empty
-            and not (self._rest or self.blocked or self.holds)
+            and not (self._offers or self.blocked or self.holds)
             and all(each.pattern is not None for each in self.subscriptions)
             and all(each.pattern is not None for each in self.durables)
         )
@@ -145,7 +101,7 @@ class Topic(Destination):
             was_busy = self.is_busy
             entry = self.reserve(message, choice)
             # The sender can continue without waiting for the store: later messages follow this one.
-            self.is_busy = was_busy or bool(self._rest and not self._rest[-1].has_durables)
+            self.is_busy = was_busy or bool(self._offers and not self._offers[-1].has_durables)
             if entry is not None and commit_queue.is_recording:
                 commit_queue.follow(entry)
             elif entry is not None:
@@ -177,18 +133,18 @@ class Topic(Destination):
         if message.is_expired(broker.scheduler.now):
             return None
         self._last_place += 1
-        rest = _Rest(message, self._last_place, broker.last_subscription, choice)
-        rest.is_late = rest.is_reserved = True
+        offer = PendingOffer(message, self._last_place, broker.last_subscription, choice)
+        offer.is_late = offer.is_reserved = True
         # All copies are stored together, even if other messages are still waiting.
-        self._offer_to_durables(rest)
-        if self._rest is None:
-            self._rest = deque()
-        self._rest.append(rest)
+        self._offer_to_durables(offer)
+        if self._offers is None:
+            self._offers = deque()
+        self._offers.append(offer)
         if self._reserved is None:
             self._reserved = {}
-        self._reserved[rest.place] = rest
+        self._reserved[offer.place] = offer
         self.is_busy = True
-        return MessageReference(message, self, rest.place)
+        return MessageReference(message, self, offer.place)
 
     def put_done(self, entry: MessageReference, error: StoreError | None) -> None:
         """Deliver a message accepted by :meth:`reserve` to all subscribers, or drop it."""
@@ -197,14 +153,14 @@ class Topic(Destination):
             if error is None:
                 self._delays.kept(entry)
             return
-        rest = None if self._reserved is None else self._reserved.pop(entry.place, None)
-        if rest is None:
+        offer = None if self._reserved is None else self._reserved.pop(entry.place, None)
+        if offer is None:
             return
         if not self._reserved:
             self._reserved = None
-        rest.is_reserved = False
-        rest.is_gone = error is not None
-        rest.last_serial = self.host.broker.last_subscription
+        offer.is_reserved = False
+        offer.is_gone = error is not None
+        offer.last_serial = self.host.broker.last_subscription
         self.host.scheduler.touch(self)
 
     def enqueue(self, message: Message, choice: Choice | None = None) -> None:
@@ -212,7 +168,7 @@ class Topic(Destination):
         if message.is_expired(self.host.scheduler.now):
             return
         self._last_place += 1
-        if self._selectors or self.durables or self._rest:
+        if self._selectors or self.durables or self._offers:
             self._offer_in_turn(message, choice)
             return
         delivered = 0
@@ -227,26 +183,26 @@ class Topic(Destination):
 
     def _offer_in_turn(self, message: Message, choice: Choice | None) -> None:
         """Deliver a message to all subscribers now, or after earlier messages still pending."""
-        rest = _Rest(message, self._last_place, self.host.broker.last_subscription, choice)
-        if self._rest:
-            rest.is_late = True
-        elif self._offer(rest):
+        offer = PendingOffer(message, self._last_place, self.host.broker.last_subscription, choice)
+        if self._offers:
+            offer.is_late = True
+        elif self._offer(offer):
             return
-        if self._rest is None:
-            self._rest = deque()
-        self._rest.append(rest)
+        if self._offers is None:
+            self._offers = deque()
+        self._offers.append(offer)
         self.is_busy = True
 
     def pump(self) -> None:
         """Continue with messages for which selectors had no time."""
-        while self._rest:
-            first = self._rest[0]
+        while self._offers:
+            first = self._offers[0]
             if first.is_reserved:
                 return
             if not (first.is_gone or self._offer(first)):
                 self.is_busy = True
                 return
-            self._rest.popleft()
+            self._offers.popleft()
         if self.is_busy:
             self.is_busy = False
             self.host.scheduler.has_room(self)
@@ -256,22 +212,22 @@ class Topic(Destination):
         while self.blocked and not self.is_busy:
             self.blocked.pop(0).try_again()
 
-    def _offer(self, rest: _Rest) -> bool:
+    def _offer(self, offer: PendingOffer) -> bool:
         """Offer a message to subscribers that have not got it; return True if none is left."""
-        message = rest.message
-        takers = rest.takers
+        message = offer.message
+        takers = offer.takers
         if takers is None:
-            takers = rest.takers = list(self.subscriptions)
+            takers = offer.takers = list(self.subscriptions)
         time = self.host.broker.selector_time
         is_timed = False
         verdicts: dict[object, bool] = {}
-        for index in range(rest.index, len(takers)):
+        for index in range(offer.index, len(takers)):
             subscription = takers[index]
             selector = subscription.selector
             if selector is not None:
                 if not time.is_left:
-                    rest.index = index
-                    rest.is_late = True
+                    offer.index = index
+                    offer.is_late = True
                     time.postpone(self, has_begun=is_timed)
                     return False
                 if not is_timed:
@@ -283,15 +239,15 @@ class Topic(Destination):
                     time.charge(subscription.connection, selector.cost)
                 if not verdict:
                     continue
-            if rest.is_late and not self._is_for(rest, subscription):
+            if offer.is_late and not self._is_for(offer, subscription):
                 continue
-            self._give(subscription, MessageReference(message, self, rest.place))
-        rest.index = len(takers)
-        return self._offer_to_durables(rest)
+            self._give(subscription, MessageReference(message, self, offer.place))
+        offer.index = len(takers)
+        return self._offer_to_durables(offer)
 
-    def _is_for(self, rest: _Rest, subscription: Subscription) -> bool:
+    def _is_for(self, offer: PendingOffer, subscription: Subscription) -> bool:
         """Return True if a subscription existed when a message arrived, and still does."""
-        return subscription.serial <= rest.last_serial and subscription in self.subscriptions
+        return subscription.serial <= offer.last_serial and subscription in self.subscriptions
 
     def _give(self, subscription: Subscription, entry: MessageReference) -> None:
         if not subscription.backlog and subscription.wants_copy():
@@ -300,36 +256,36 @@ class Topic(Destination):
         elif not subscription.is_over:
             self._hold(subscription, entry)
 
-    def _offer_to_durables(self, rest: _Rest) -> bool:
+    def _offer_to_durables(self, offer: PendingOffer) -> bool:
         """Deliver a message to the durable subscriptions that take it, once all are evaluated."""
-        if rest.has_durables:
+        if offer.has_durables:
             return True
-        durables = rest.durables
+        durables = offer.durables
         if durables is None:
-            durables = rest.durables = list(self.durables)
-        if not self._ask(rest, durables):
-            rest.is_late = True
+            durables = offer.durables = list(self.durables)
+        if not self._ask(offer, durables):
+            offer.is_late = True
             return False
-        choice = rest.choice
+        choice = offer.choice
         for durable in durables:
             if durable in self.durables and choice.takes(durable):
-                durable.offer(rest.message)
-        rest.has_durables = True
+                durable.offer(offer.message)
+        offer.has_durables = True
         return True
 
-    def _ask(self, rest: _Rest, durables: Iterable[DurableQueue]) -> bool:
+    def _ask(self, offer: PendingOffer, durables: Iterable[DurableQueue]) -> bool:
         """Evaluate selectors not evaluated before; return False if time ran out.
 
         If some were evaluated before the message arrived, the few added since are evaluated without
         a time limit. Its sender must get a definite receipt.
         """
         time = self.host.broker.selector_time
-        choice = rest.choice
+        choice = offer.choice
         unasked = choice.unasked(durables)
         if unasked:
             time.begin()
         for durable in unasked:
-            if not (rest.was_asked or time.is_left):
+            if not (offer.was_asked or time.is_left):
                 time.postpone(self, has_begun=True)
                 return False
             choice.ask(durable)
@@ -410,82 +366,7 @@ class Topic(Destination):
             self.remove(subscription)
         self.durables.clear()
         self._delays.clear()
-        self._rest = self._reserved = None
+        self._offers = self._reserved = None
         self.is_busy = False
         if self.blocked:
             self.host.scheduler.has_room(self)
-
-
-class Fanout(Destination):
-    """Copies messages to its child queues, and keeps none itself."""
-
-    def __init__(self, name: str, policy: Policy, host: HostBase, children: list[str]) -> None:
-        """Create a destination with the children that the configuration names."""
-        super().__init__(name, policy, host)
-        self.children = dict.fromkeys(children)
-        #: Time-to-live in seconds of the copies in each child used so far; 0 for the child's own
-        #: setting.
-        self._ttls: dict[str, float] = {}
-
-    def configure(self, policy: Policy) -> None:
-        """Apply new settings."""
-        super().configure(policy)
-        self._ttls.clear()
-
-    def _ttl_s(self, child: str) -> float:
-        """Return the shorter time-to-live of fan-out and child; 0 if the fan-out has none."""
-        found = self._ttls.get(child)
-        if found is None:
-            own = self.host.own_ttl_s(self.name)
-            found = self._ttls[child] = min(own, self.host.own_ttl_s(child) or own)
-        return found
-
-    @property
-    def is_idle(self) -> bool:
-        """True if it has no configured children."""
-        return not self.children
-
-    def check(self, message: Message) -> None:
-        """Raise :class:`RefusedError` for a message that one of the children does not accept."""
-        for queue in self._queues():
-            queue.check(message)
-
-    def shares(self, message: Message) -> Iterable[tuple[Destination, int]]:
-        """Return the children, each with the size of a copy including its origin header."""
-        more = len(_WHENCE) + len(self.name)
-        return [(queue, message.size + more + len(queue.name)) for queue in self._queues()]
-
-    def check_room(self, messages: int, size: int) -> None:
-        """Raise :class:`RefusedError` unless every child has room."""
-        more = len(_WHENCE) + len(self.name)
-        for queue in self._queues():
-            queue.check_room(messages, size + messages * (more + len(queue.name)))
-
-    def check_delays(self, messages: int, size: int) -> None:
-        """Raise :class:`RefusedError` if one of the children has no room for delayed messages."""
-        for queue in self._queues():
-            queue.check_delays(messages, size)
-
-    def put(self, message: Message) -> None:
-        """Put a copy into each child, or into none if the store cannot keep one."""
-        self.received += 1
-        self.host.together(lambda: self._put_copies(message))
-
-    def _put_copies(self, message: Message) -> None:
-        for queue in self._queues():
-            copy = message.moved(queue.name, {_WHENCE: self.name})
-            copy.expires, copy.due = message.expires, message.due
-            ttl_s = self._ttl_s(queue.name)
-            if ttl_s and not copy.expires:
-                copy.expires = max(self.host.scheduler.now, copy.due) + ttl_s
-            queue.put(copy)
-            self.delivered += 1
-
-    def _queues(self) -> list[Destination]:
-        queues = []
-        for child in self.children:
-            queue = self.host.destination(child)
-            # The hold keeps it from being removed meanwhile, or from staying behind empty.
-            self.host.scheduler.touch(queue)
-            queues.append(queue)
-        return queues

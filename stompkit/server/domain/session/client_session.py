@@ -1,8 +1,7 @@
-"""One client of the broker: its input, its output and its session state."""
+"""Session of a client: its frames in order, waits, heart-beats and the end."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Final, TypeVar
 
@@ -12,30 +11,21 @@ from stompkit.frames import (
     Frame,
     LocalProtocolError,
     RemoteProtocolError,
-    Role,
-    Session,
     State,
-    Version,
     refusal,
 )
 from stompkit.server.domain.broker import Broker
-from stompkit.server.domain.deliveries import ConnectionBase, MessageReference, Subscription
-from stompkit.server.domain.destinations import BlockedError, Destination
+from stompkit.server.domain.destinations import BlockedError
 from stompkit.server.domain.errors import RefusedError
-from stompkit.server.domain.messages import header_line
 from stompkit.server.domain.queues.queue import Queue
-from stompkit.server.domain.session.acks import PendingAcks
-from stompkit.server.domain.settlements import Transaction
+from stompkit.server.domain.session.client_state import ClientState
 from stompkit.server.domain.topics import Topic
-from stompkit.server.interfaces import Outlet, StoreError, StoreFullError, User
+from stompkit.server.interfaces import Outlet, StoreError, StoreFullError
 
 __all__ = ["ClientSession"]
 
 _T = TypeVar("_T")
-
 _NO_RECEIPT = ("CONNECT", "STOMP")
-#: Number of pieces in which a frame is emitted.
-_PIECES = 3
 #: Maximum time in seconds for the frames of one client before others are served, and number of
 #: frames between two checks of the clock.
 _TURN_S: Final = 0.01
@@ -47,7 +37,7 @@ _COSTLY: Final = frozenset({"SUBSCRIBE", "UNSUBSCRIBE", "COMMIT"})
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class ClientSession(ConnectionBase):
+class ClientSession(ClientState):
     """Translates frames of one client into calls of the broker, and replies to it.
 
     It is independent of transport and clock: bytes enter by :meth:`receive` with the time, and
@@ -60,65 +50,17 @@ class ClientSession(ConnectionBase):
 
     def __init__(self, broker: Broker, outlet: Outlet, now: float) -> None:
         """Start before any input."""
-        config = broker.config
-        self.broker = broker
-        self.scheduler = broker.scheduler
-        self.outlet = outlet
-        self.id = broker.new_connection()
-        self.connected_at = now
-        self.peer = outlet.peer
-        self.session = Session(
-            Role.SERVER,
-            now,
-            heart_beat=config.heart_beat_ms,
-            limits=config.limits,
-            limits_before_login=config.limits_before_login,
-            tolerance=config.effective_tolerance,
-            eol=config.eol_after_frames,
-        )
-        #: True if a line feed follows the NUL of each frame; the end of a frame without body
-        #: follows.
-        self.has_eol = config.eol_after_frames
-        self.end_of_frame = b"\n\0\n" if self.has_eol else b"\n\0"
-        self.version: Version = "1.0"
-        self.ledger = PendingAcks("1.0")
-        self.user = User()
-        self.host = next(iter(broker.hosts.values()))
-        self.client_id: str | None = None
-        self.subscriptions: dict[str, Subscription] = {}
-        self.transactions: dict[str, Transaction] = {}
-        #: Number of topic messages held for its subscriptions, counting each copy.
-        self.backlog = 0
-        #: Temporary destinations that end with the connection.
-        self.temporaries: list[Destination] = []
+        super().__init__(broker, outlet, now)
         #: The error for which the connection was closed, if any.
         self.failure: RemoteProtocolError | None = None
-        #: True if messages can be written now; replies always can.
-        self.has_room = True
-        #: True if the number of unacknowledged messages from queues is limited.
-        self.is_limited = config.flow == "one-in-flight"
-        self.slots = config.max_in_flight if self.is_limited else sys.maxsize
-        #: True if acknowledgements in an open transaction free slots.
-        self.frees_in_transactions = True
-        self.is_logged = broker.frame_log is not None or broker.frame_watch is not None
         self._does = self.handlers
-        self._turns = 0
-        self._out: list[bytes] = []
-        self._out_bytes = 0
-        #: Maximum size in bytes of a write with several frames; 0 for no limit.
-        self._largest_write_bytes = 0
-        #: Minimum size in bytes of a write, except for the last one of a cycle.
-        self._write_from_bytes = config.write_batch_bytes
-        self._closing = False
         #: Number of write batches that replies wait for; the pending DISCONNECT follows, if any.
         self._uncommitted = 0
         self._leaving: Frame | None = None
-        #: True while input is suspended; the frames already read and the blocked frame follow.
+        #: True while input is suspended; the frames already read follow.
         self._suspended = False
         self._held: list[Frame] = []
         self._unread: list[bytes] = []
-        self._blocked: Frame | None = None
-        self._blocked_by: Queue | Topic | None = None
         self._at_end = False
 
     # Input.
@@ -208,11 +150,6 @@ class ClientSession(ConnectionBase):
             self._send_receipt(receipt)
         if self._leaving is not None:
             self.leave(self._leaving)
-
-    def _send_receipt(self, receipt: str) -> None:
-        self.emit(b"RECEIPT\n", header_line("receipt-id", receipt, self.version), self.end_of_frame)
-        if self.is_logged:
-            self._log(">", Frame("RECEIPT", {"receipt-id": receipt}))
 
     def leave(self, frame: Frame) -> None:
         """End the session normally; a requested receipt is the last frame."""
@@ -393,89 +330,6 @@ class ClientSession(ConnectionBase):
         """True if CONNECT has been answered with CONNECTED."""
         return self.session.state not in (State.OPENING, State.CONNECTING)
 
-    @property
-    def is_closing(self) -> bool:
-        """True if no more input is processed."""
-        return self._closing
-
-    # Output.
-
-    def set_writable(self, writable: bool, now: float) -> None:  # noqa: FBT001 (a state, not a choice)
-        """Record if the transport accepts more bytes; messages wait while it does not."""
-        self.scheduler.now = now
-        self.has_room = writable and not self._closing
-        if not self.has_room or not self.subscriptions:
-            return
-        self.feed()
-
-    def pull(self) -> None:
-        """Fill the free slots, from one queue after the other."""
-        while self.slots > 0 and self.has_room:
-            # Subscriptions in the mode auto use no slots; they receive messages like all others.
-            waiting = [
-                each for each in self.subscriptions.values() if each.waiting and not each.is_auto
-            ]
-            waiting.sort(key=lambda each: each.turn)
-            if not any(map(self._pull_from, waiting)):
-                return
-
-    @staticmethod
-    def _pull_from(subscription: Subscription) -> bool:
-        waiting = subscription.waiting
-        for _ in range(len(waiting)):
-            queue = next(iter(waiting), None)
-            if queue is None:
-                break
-            # It is re-added as the last one if it has more messages.
-            del waiting[queue]
-            if queue.serve(subscription):
-                return True
-        return False
-
-    def served(self, subscription: Subscription) -> None:
-        """Record that a subscription has been served."""
-        self._turns += 1
-        subscription.turn = self._turns
-
-    def emit(self, head: bytes, lines: bytes = b"", tail: bytes = b"") -> None:
-        """Write bytes at the end of the cycle, or as soon as there are enough for one write."""
-        out = self._out
-        if not out:
-            self.scheduler.wrote(self)
-        out.append(head)
-        out.append(lines)
-        out.append(tail)
-        self._out_bytes += len(head) + len(lines) + len(tail)
-        if self._out_bytes >= self._write_from_bytes:
-            if self._out_bytes > self._largest_write_bytes > 0:
-                self._write_without_last()
-            else:
-                self.write_out()
-
-    def limit_writes(self, limit_bytes: int) -> None:
-        """Limit the size in bytes of a write that contains several frames."""
-        self._largest_write_bytes = limit_bytes
-        self._write_from_bytes = limit_bytes or self.broker.config.write_batch_bytes
-
-    def _write_without_last(self) -> None:
-        """Write the output, with the last frame in a separate write."""
-        last = self._out[-_PIECES:]
-        del self._out[-_PIECES:]
-        self.write_out()
-        self._out += last
-        self._out_bytes = sum(map(len, last))
-        if self._out_bytes >= self._largest_write_bytes:
-            self.write_out()
-
-    def write_out(self) -> None:
-        """Write the output."""
-        if self._out:
-            data = b"".join(self._out)
-            self._out.clear()
-            self._out_bytes = 0
-            self.session.heart_beat.last_sent = self.scheduler.now
-            self.outlet.write(data)
-
     def fail(self, message: str, code: str, *, receipt: str | None = None) -> None:
         """Send ERROR and close (1.2, "ERROR")."""
         self.refuse(refusal(message, code, receipt=receipt))
@@ -502,95 +356,3 @@ class ClientSession(ConnectionBase):
         self.release()
         self.write_out()
         self.outlet.close()
-
-    def release(self) -> None:
-        """Abort transactions, end subscriptions, and return unsettled messages."""
-        self.has_room = False
-        for transaction in self.transactions.values():
-            self.end_transaction(transaction)
-        self.transactions.clear()
-        for subscription in self.subscriptions.values():
-            self.remove(subscription)
-        self.subscriptions.clear()
-        if self._blocked_by is not None:
-            self._blocked_by.blocked.remove(self)
-            self.scheduler.has_room(self._blocked_by)
-            self.scheduler.touch(self._blocked_by)
-            self._blocked = self._blocked_by = None
-        # Entries held now are being settled, which continues: all transactions have ended.
-        left = [each for each in self.ledger.clear() if each.holder is None]
-        self.broker.settler.give_back(left)
-        for temporary in self.temporaries:
-            self.host.discard(temporary)
-        self.temporaries.clear()
-
-    # Shared by handlers.
-
-    def include(self, key: str, subscription: Subscription) -> None:
-        """Add a new subscription."""
-        self.subscriptions[key] = subscription
-
-    def remove(self, subscription: Subscription) -> None:
-        """End a subscription; its deliveries from queues can still be acknowledged."""
-        # Unsettled deliveries keep the subscription alive, but must not keep its undelivered
-        # backlog.
-        subscription.drop_backlog()
-        if subscription.pattern is not None:
-            self.host.unsubscribe_pattern(subscription)
-        else:
-            for home in list(subscription.homes):
-                home.remove(subscription)
-                self.scheduler.touch(home)
-        # Nobody else gets the copy of a topic's message, so that its ACK has no effect.
-        first = next(iter(subscription.unsettled.values()), None)
-        was_full = self.ledger.is_full
-        if first is not None and not first.home.is_queue:
-            for entry in list(subscription.unsettled.values()):
-                if entry.holder is None:
-                    self.ledger.lapse(entry)
-        if was_full and not self.ledger.is_full and self.has_room:
-            self.feed()
-
-    def feed(self) -> None:
-        """Schedule all subscriptions to receive messages at the end of the cycle."""
-        # The first one rotates, so that a busy destination does not starve the others.
-        first = next(iter(self.subscriptions), None)
-        if first is not None:
-            self.subscriptions[first] = self.subscriptions.pop(first)
-        for subscription in self.subscriptions.values():
-            self.scheduler.feed(subscription)
-        self.scheduler.pull(self)
-
-    def drop_from_longest_backlog(self) -> None:
-        """Drop the oldest message of the subscription with the longest backlog."""
-        longest = max(self.subscriptions.values(), key=lambda each: len(each.backlog))
-        if longest.backlog:
-            longest.drop_oldest()
-
-    def end_transaction(self, transaction: Transaction) -> None:
-        """Release the entries of a transaction, for ABORT or before COMMIT."""
-        transaction.release()
-        self.stop_timer(transaction)
-
-    def stop_timer(self, transaction: Transaction) -> None:
-        """Stop the timeout of a transaction."""
-        if transaction.timer is not None:
-            self.scheduler.cancel(transaction.timer)
-            transaction.timer = None
-
-    def log_connected(self, headers: dict[str, str]) -> None:
-        """Log the CONNECTED frame sent with these headers."""
-        self._log(">", Frame("CONNECTED", {"version": str(self.version)} | headers))
-
-    def log_message(self, subscription: Subscription, entry: MessageReference) -> None:
-        """Log a MESSAGE frame without its body."""
-        headers = {"subscription": subscription.id or "", "message-id": entry.message.id}
-        self._log(">", Frame("MESSAGE", headers | entry.message.headers))
-
-    def _log(self, direction: str, frame: Frame) -> None:
-        log = self.broker.frame_log
-        if log is not None:
-            log(direction, self.peer, frame)
-        watch = self.broker.frame_watch
-        if watch is not None:
-            watch(direction, self.peer, frame)

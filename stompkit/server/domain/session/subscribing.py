@@ -10,6 +10,7 @@ from stompkit.server.domain.ack_mode import AckMode
 from stompkit.server.domain.deliveries import Subscription
 from stompkit.server.domain.destinations import Destination
 from stompkit.server.domain.errors import RefusedError
+from stompkit.server.domain.fanout import Fanout
 from stompkit.server.domain.names import Kind, below_level, canonical, is_pattern, level_itself
 from stompkit.server.domain.queues.durables import DurableQueue, durable_key
 from stompkit.server.domain.queues.queue import Queue
@@ -22,7 +23,6 @@ from stompkit.server.domain.resolving import (
 )
 from stompkit.server.domain.session.client_session import ClientSession
 from stompkit.server.domain.session.headers import flag, number
-from stompkit.server.domain.topics import Fanout
 from stompkit.server.interfaces import Action
 from stompkit.server.selectors import Selector, SelectorError, with_hyphens
 

@@ -1,0 +1,238 @@
+"""Trimming of a queue: room for new messages, and the drop of old ones."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from stompkit.server.domain.deliveries import MessageReference, Subscription
+from stompkit.server.domain.destinations import BlockedError
+from stompkit.server.domain.errors import RefusedError
+from stompkit.server.domain.messages import Message
+from stompkit.server.domain.queues.window import WindowedQueue
+from stompkit.server.domain.sub_queue import SubQueue
+from stompkit.server.interfaces import (
+    Remove,
+    StoredMessage,
+    StoreError,
+)
+
+__all__ = ["TrimmedQueue"]
+
+_MANY: Final = sys.maxsize
+#: Delay in seconds before a failed read of the store is retried.
+_RETRY_S: Final = 1.0
+
+
+class TrimmedQueue(WindowedQueue):
+    """Drops messages beyond the limits, the oldest first."""
+
+    def _deliver(self, takers: deque[Subscription], most: int, *, can_load: bool = True) -> int:
+        """Deliver at most *most* messages; return their number."""
+        raise NotImplementedError
+
+    def check(self, message: Message) -> None:
+        """Raise :class:`RefusedError` for a message with too long a delay."""
+        if message.due:
+            self._delays.check(message)
+
+    def check_delays(self, messages: int, size: int) -> None:
+        """Raise :class:`RefusedError` if there is no room for that many more delayed messages."""
+        self._delays.check_room(messages)
+
+    def check_room(self, messages: int, size: int) -> None:
+        """Raise :class:`RefusedError` if there is no room for that many more messages and bytes."""
+        if self._fits(messages, size):
+            return
+        # Expired messages must be in memory to be dropped. They are read after this cycle: nothing
+        # may happen between the check and the operation.
+        self._is_short = True
+        self.host.scheduler.touch(self)
+        while self._expiry.expire_next():
+            if self._fits(messages, size):
+                return
+        possible = messages <= self._max_messages and size <= self._max_octets
+        if possible and self._drops_oldest and self._would_fit(messages, size):
+            return
+        is_loading = possible and self._look_in_store()
+        if self._fits(messages, size):
+            return
+        has = f"{self.messages} messages"
+        if self.messages + messages <= self._max_messages:
+            has = f"{self.octets} octets"
+        text = f"{self.name} is full: it has {has}"
+        if (possible and self.policy.when_full == "block") or is_loading:
+            raise BlockedError(text, self)
+        raise RefusedError(text, "queue-full")
+
+    def _look_in_store(self) -> bool:
+        """Drop expired messages that are only in the store; return True if that takes time."""
+        broker = self.host.broker
+        # A runner that answers immediately must not serve others in the middle of this.
+        broker.scheduler.is_checking = True
+        try:
+            return self._expiry.look_in_store()
+        finally:
+            broker.scheduler.is_checking = False
+
+    # Dropping.
+
+    def _make_room(self) -> None:
+        """Drop the oldest messages in favour of one that is stored but not in its sub-queue yet."""
+        self._hand_out()
+        self._drop_oldest()
+
+    def _trim(self) -> bool:
+        """Drop messages beyond the limits; return False if that waits for the store."""
+        if not self.owes_drops:
+            self._hand_out()
+        self._drop_oldest()
+        self.owes_drops = False
+        for lane in self.lanes:
+            if lane.owed:
+                self.owes_drops = True
+                if not lane.is_loading:
+                    self._load(lane)
+        return not self.owes_drops
+
+    def _drop_oldest(self) -> None:
+        """Drop from the front of the lowest priority until the limits are met.
+
+        Messages that are only in the store are read later for that. Messages held by consumers, and
+        delayed ones, are never dropped.
+        """
+        while self.is_over and self._expiry.expire_next():
+            pass
+        for lane in reversed(self.lanes):
+            if lane.back:
+                lane.restore()
+            while self.is_over and self._drop_first(lane):
+                pass
+            if not self.is_over:
+                return
+            if lane.stored > lane.owed:
+                self._owe(lane)
+
+    def _owe(self, lane: SubQueue[MessageReference]) -> None:
+        """Schedule messages that are only in the store to be dropped, as many as necessary.
+
+        Their number is known, but their sizes are not until they are read. The average size is
+        assumed, and checked again after reading.
+        """
+        self.owes_drops = True
+        usual = max(1, lane.stored_octets // lane.stored)
+        messages, octets = self._excess()
+        messages -= sum(each.owed for each in self.lanes)
+        octets -= sum(each.owed_octets for each in self.lanes)
+        owed = min(lane.stored - lane.owed, max(messages, -(-octets // usual)))
+        lane.owed += owed
+        lane.owed_octets += owed * usual
+
+    def _drop_stored(self, lane: SubQueue[MessageReference], stored: StoredMessage) -> bool:
+        """Drop a message read for that; return False if that is no longer necessary."""
+        messages, octets = self._excess()
+        if messages <= 0 and octets <= 0:
+            # Fewer were sufficient.
+            lane.owed = lane.owed_octets = 0
+            return False
+        lane.seen = stored.place
+        lane.owed -= 1
+        lane.owed_octets = max(0, lane.owed_octets - stored.size) if lane.owed else 0
+        if 0 < stored.expires_ms <= self.host.scheduler.now * 1000:
+            self._expiry.expire_read(lane, stored)
+        else:
+            self._drop_at(lane, stored.place, stored.size)
+        return True
+
+    def _drop_first(self, lane: SubQueue[MessageReference]) -> bool:
+        """Drop the first message of a sub-queue in memory; return False if there is none."""
+        overdue = self._expiry.next_overdue()
+        if overdue is not None:
+            self._drop(overdue)
+        elif not lane.ready:
+            return False
+        else:
+            entry = lane.popleft()
+            if entry.message.is_expired(self.host.scheduler.now):
+                self._expiry.expire(entry)
+            else:
+                self._drop(entry)
+        return True
+
+    def _drop(self, entry: MessageReference) -> None:
+        """Drop a message to meet the limits."""
+        self._timeouts.forget(entry)
+        lane = entry.lane
+        assert lane is not None  # every entry of a queue has one
+        self._drop_at(lane, entry.place, entry.message.size)
+
+    def _drop_at(self, lane: SubQueue[MessageReference], place: int, size: int) -> None:
+        self.dropped += 1
+        self.lost += 1
+        self.messages -= 1
+        self.octets -= size
+        if lane.number:
+            # If the process dies before, the limits are enforced again at the next start.
+            self.host.scheduler.commit_queue.lazily(Remove(lane.number, place))
+        self._made_room()
+
+    def _hand_out(self) -> None:
+        """Deliver messages that are settled by delivery and so make room; never reads the store."""
+        if self._is_stuck or self.is_paused or self.is_held_back or not self.subscriptions:
+            return
+        if not any(lane.ready or lane.back for lane in self.lanes):
+            return
+        takers = self._sharing.takers()
+        if not all(each.is_auto for each in takers):
+            takers = deque(each for each in takers if each.is_auto)
+        self._is_stuck = not self._deliver(takers, _MANY, can_load=False)
+
+    def purge(self) -> int:
+        """Drop all messages not held by consumers; return their number.
+
+        Delivered messages stay with their consumers.
+        """
+        before = self.messages
+        for lane in self.lanes:
+            if lane.back:
+                lane.restore()
+            while lane.ready:
+                self._forget(lane.popleft())
+            if lane.is_loading:
+                lane.is_purged = True
+            elif lane.stored:
+                self._purge_stored(lane)
+        for entry in self._expiry.take_overdue():
+            self._forget(entry)
+        self.host.scheduler.touch(self)
+        self.lost += before - self.messages
+        return before - self.messages
+
+    def _purge_stored(self, lane: SubQueue[MessageReference]) -> None:
+        """Drop messages behind the window; their sizes must be read for that."""
+        commit_queue = self.host.scheduler.commit_queue
+        left, after = lane.stored, lane.seen
+        self.messages -= left
+        self.octets -= lane.stored_octets
+        lane.nothing_stored()
+
+        def read() -> None:
+            commit_queue.read(lane.number, after, min(left, 1_000), 1 << 24, did, failed)
+
+        def failed(_: StoreError) -> None:
+            self.host.scheduler.later(_RETRY_S, read)
+
+        def did(stored: Sequence[StoredMessage]) -> None:
+            nonlocal left, after
+            for each in stored:
+                after = each.place
+                commit_queue.record(Remove(lane.number, each.place))
+            left -= len(stored)
+            lane.seen = max(lane.seen, after)
+            self._made_room()
+            if left > 0 and stored:
+                read()
+
+        read()

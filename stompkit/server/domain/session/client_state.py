@@ -1,0 +1,167 @@
+"""State of a client: its subscriptions, transactions and unsettled messages."""
+
+from __future__ import annotations
+
+import sys
+
+from mypy_extensions import mypyc_attr
+
+from stompkit.frames import (
+    Frame,
+)
+from stompkit.server.domain.broker import Broker
+from stompkit.server.domain.deliveries import Subscription
+from stompkit.server.domain.destinations import Destination
+from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.domain.session.acks import PendingAcks
+from stompkit.server.domain.session.output import Output
+from stompkit.server.domain.settlements import Transaction
+from stompkit.server.domain.topics import Topic
+from stompkit.server.interfaces import Outlet, User
+
+__all__ = ["ClientState"]
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ClientState(Output):
+    """Subscriptions, transactions and temporary destinations of one client, and their end."""
+
+    def __init__(self, broker: Broker, outlet: Outlet, now: float) -> None:
+        """Start before any input."""
+        super().__init__(broker, outlet, now)
+        config = broker.config
+        self.ledger = PendingAcks("1.0")
+        self.user = User()
+        self.host = next(iter(broker.hosts.values()))
+        self.client_id: str | None = None
+        self.subscriptions: dict[str, Subscription] = {}
+        self.transactions: dict[str, Transaction] = {}
+        #: Number of topic messages held for its subscriptions, counting each copy.
+        self.backlog = 0
+        #: Temporary destinations that end with the connection.
+        self.temporaries: list[Destination] = []
+        #: True if messages can be written now; replies always can.
+        self.has_room = True
+        #: True if the number of unacknowledged messages from queues is limited.
+        self.is_limited = config.flow == "one-in-flight"
+        self.slots = config.max_in_flight if self.is_limited else sys.maxsize
+        #: True if acknowledgements in an open transaction free slots.
+        self.frees_in_transactions = True
+        self._turns = 0
+        #: The frame that waits for room, and the destination that has none.
+        self._blocked: Frame | None = None
+        self._blocked_by: Queue | Topic | None = None
+
+    # Output.
+
+    def set_writable(self, writable: bool, now: float) -> None:  # noqa: FBT001 (a state, not a choice)
+        """Record if the transport accepts more bytes; messages wait while it does not."""
+        self.scheduler.now = now
+        self.has_room = writable and not self._closing
+        if not self.has_room or not self.subscriptions:
+            return
+        self.feed()
+
+    def pull(self) -> None:
+        """Fill the free slots, from one queue after the other."""
+        while self.slots > 0 and self.has_room:
+            # Subscriptions in the mode auto use no slots; they receive messages like all others.
+            waiting = [
+                each for each in self.subscriptions.values() if each.waiting and not each.is_auto
+            ]
+            waiting.sort(key=lambda each: each.turn)
+            if not any(map(self._pull_from, waiting)):
+                return
+
+    @staticmethod
+    def _pull_from(subscription: Subscription) -> bool:
+        waiting = subscription.waiting
+        for _ in range(len(waiting)):
+            queue = next(iter(waiting), None)
+            if queue is None:
+                break
+            # It is re-added as the last one if it has more messages.
+            del waiting[queue]
+            if queue.serve(subscription):
+                return True
+        return False
+
+    def served(self, subscription: Subscription) -> None:
+        """Record that a subscription has been served."""
+        self._turns += 1
+        subscription.turn = self._turns
+
+    # Shared by handlers.
+
+    def include(self, key: str, subscription: Subscription) -> None:
+        """Add a new subscription."""
+        self.subscriptions[key] = subscription
+
+    def remove(self, subscription: Subscription) -> None:
+        """End a subscription; its deliveries from queues can still be acknowledged."""
+        # Unsettled deliveries keep the subscription alive, but must not keep its undelivered
+        # backlog.
+        subscription.drop_backlog()
+        if subscription.pattern is not None:
+            self.host.unsubscribe_pattern(subscription)
+        else:
+            for home in list(subscription.homes):
+                home.remove(subscription)
+                self.scheduler.touch(home)
+        # Nobody else gets the copy of a topic's message, so that its ACK has no effect.
+        first = next(iter(subscription.unsettled.values()), None)
+        was_full = self.ledger.is_full
+        if first is not None and not first.home.is_queue:
+            for entry in list(subscription.unsettled.values()):
+                if entry.holder is None:
+                    self.ledger.lapse(entry)
+        if was_full and not self.ledger.is_full and self.has_room:
+            self.feed()
+
+    def feed(self) -> None:
+        """Schedule all subscriptions to receive messages at the end of the cycle."""
+        # The first one rotates, so that a busy destination does not starve the others.
+        first = next(iter(self.subscriptions), None)
+        if first is not None:
+            self.subscriptions[first] = self.subscriptions.pop(first)
+        for subscription in self.subscriptions.values():
+            self.scheduler.feed(subscription)
+        self.scheduler.pull(self)
+
+    def drop_from_longest_backlog(self) -> None:
+        """Drop the oldest message of the subscription with the longest backlog."""
+        longest = max(self.subscriptions.values(), key=lambda each: len(each.backlog))
+        if longest.backlog:
+            longest.drop_oldest()
+
+    def release(self) -> None:
+        """Abort transactions, end subscriptions, and return unsettled messages."""
+        self.has_room = False
+        for transaction in self.transactions.values():
+            self.end_transaction(transaction)
+        self.transactions.clear()
+        for subscription in self.subscriptions.values():
+            self.remove(subscription)
+        self.subscriptions.clear()
+        if self._blocked_by is not None:
+            self._blocked_by.blocked.remove(self)
+            self.scheduler.has_room(self._blocked_by)
+            self.scheduler.touch(self._blocked_by)
+            self._blocked = self._blocked_by = None
+        # Entries held now are being settled, which continues: all transactions have ended.
+        left = [each for each in self.ledger.clear() if each.holder is None]
+        self.broker.settler.give_back(left)
+        for temporary in self.temporaries:
+            self.host.discard(temporary)
+        self.temporaries.clear()
+
+    def end_transaction(self, transaction: Transaction) -> None:
+        """Release the entries of a transaction, for ABORT or before COMMIT."""
+        transaction.release()
+        self.stop_timer(transaction)
+
+    def stop_timer(self, transaction: Transaction) -> None:
+        """Stop the timeout of a transaction."""
+        if transaction.timer is not None:
+            self.scheduler.cancel(transaction.timer)
+            transaction.timer = None

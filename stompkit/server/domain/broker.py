@@ -177,6 +177,8 @@ class Broker(BrokerBase):
             connection.fail("the broker was reset", "reset")
             connection.lost()
         self.scheduler.cancel_all()
+        # Its timer is cancelled, too.
+        self.selector_time = SelectorTime(self.scheduler)
         self.settler = Settler(self.scheduler)
         self.commit_queue.abandon()
         self.scheduler.commit_queue = self._new_commit_queue()

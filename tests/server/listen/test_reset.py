@@ -29,6 +29,7 @@ from stompkit.server.interfaces import (
 from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.brokers import MakeBroker, publish_all, refusal, stored, take_one
+from tests.server.busy import LONG, BusyClock
 from tests.server.failing import FailingStore, HeldRunner, everything
 from tests.server.many_queues import QUEUE, fill, numbered
 
@@ -543,3 +544,21 @@ def test_a_broker_that_was_reset_can_be_closed() -> None:
     broker.broker.close()
     assert broker.clock.getDelayedCalls() == []
     assert stored(MemoryBroker(store=store, clock=broker.clock), QUEUE) == numbered(1, 2)
+
+
+def test_selectors_have_time_again_after_a_reset() -> None:
+    clock = BusyClock()
+    broker = MemoryBroker(clock=clock)
+    publish_all(broker.client(), QUEUE, [b"x"] * 200, n="1")
+    picky_ones = [broker.client() for _ in range(3)]
+    clock.is_busy = True
+    for each in picky_ones:
+        # Together they use the time of this iteration, and wait for the next one.
+        each.subscribe(QUEUE, selector=LONG)
+    broker.broker.reset()
+    clock.is_busy = False
+    producer, picky = broker.client(), broker.client()
+    picky.subscribe(QUEUE, selector="n = 1")
+    producer.publish(QUEUE, b"found", n="1")
+    clock.advance(1.0)
+    assert picky.bodies() == [b"found"]

@@ -106,6 +106,8 @@ RIDDLES = frozenset("Have How Let That What Where Whether Which Who Whoever Whom
 MOST_WORDS = 30
 #: Maximum number of modules in a folder.
 MOST_MODULES = 20
+#: Maximum number of lines of a module.
+MOST_LINES = 400
 
 MODULES = sorted(
     path.relative_to(PACKAGE).as_posix()
@@ -208,6 +210,12 @@ def test_no_folder_has_too_many_modules(folder: str) -> None:
     for each in folders:
         names = [path.name for path in each.glob("*.py") if path.name != "__init__.py"]
         assert len(names) <= MOST_MODULES, each
+
+
+@pytest.mark.parametrize("folder", ["server/domain"])
+def test_no_module_has_too_many_lines(folder: str) -> None:
+    for path in (PACKAGE / folder).rglob("*.py"):
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= MOST_LINES, path
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("frames/")])

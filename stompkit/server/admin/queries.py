@@ -116,7 +116,7 @@ def get_messages(
         answer.callback(
             results.MessageList(
                 messages=[message_shape(each, query.max_body_octets) for each in seen],
-                next=None if last is None else f"{last.lane}.{last.place}",
+                next=None if last is None else f"{last.sub_queue}.{last.place}",
             )
         )
 

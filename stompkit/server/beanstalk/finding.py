@@ -98,7 +98,7 @@ async def _in_store(hub: Hub, tube: str, message_id: str) -> Found | None:
     for state, queue in _queues(hub, tube):
         if not queue.is_persistent:
             continue
-        for sub_queue in [*queue.delays.lanes, *queue.lanes]:
+        for sub_queue in [*queue.delays.sub_queues, *queue.sub_queues]:
             after = 0 if sub_queue.index == DELAYED else sub_queue.seen
             while sub_queue.number and (
                 sub_queue.index == DELAYED or sub_queue.stored or sub_queue.is_loading
@@ -177,7 +177,7 @@ async def first_delayed(hub: Hub, tube: str) -> Found | None:
     due, place, message = first
     if message is not None:
         return Found("delayed", hub.learn(message, tube), message, queue, place=place, due=due)
-    for sub_queue in queue.delays.lanes:
+    for sub_queue in queue.delays.sub_queues:
         for each in await _read(hub, sub_queue, place - 1, 1):
             if each.place == place and queue.delays.due_at(place) is not None:
                 return _of_store("delayed", hub, tube, queue, sub_queue, each, due)
@@ -213,7 +213,7 @@ async def next_dead_letters(hub: Hub, queue: Queue | None, cursor: Cursor) -> li
     """
     if queue is None:
         return []
-    for sub_queue in list(queue.lanes):
+    for sub_queue in list(queue.sub_queues):
         while True:
             after = cursor.places.get(sub_queue.index, 0)
             if sub_queue.is_loading:

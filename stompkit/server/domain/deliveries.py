@@ -36,7 +36,7 @@ _LARGE_BYTES: Final = 16 * 1024
 class MessageReference(Placed):
     """One message in one destination, until it is settled."""
 
-    __slots__ = ("deliveries", "holder", "home", "key", "lane", "subscription")
+    __slots__ = ("deliveries", "holder", "home", "key", "sub_queue", "subscription")
 
     def __init__(self, message: Message, home: DestinationBase, place: int) -> None:
         """Start at a place: a number that increases with each message of the destination."""
@@ -45,7 +45,7 @@ class MessageReference(Placed):
         self.place = place
         self.deliveries = 0
         #: The sub-queue that contains it.
-        self.lane: SubQueue[MessageReference] | None = None
+        self.sub_queue: SubQueue[MessageReference] | None = None
         #: The subscription that it was delivered to; its key among the pending acknowledgements
         #: follows.
         self.subscription: Subscription | None = None

@@ -107,7 +107,7 @@ class HostBase:
         """Requeue, dead-letter or drop rejected messages, as their queue's policy says."""
         raise NotImplementedError
 
-    def bury(self, entry: MessageReference, reason: str) -> bool:
+    def move_to_dead_letters(self, entry: MessageReference, reason: str) -> bool:
         """Move a message to the dead letters of its queue; return False without room for it."""
         raise NotImplementedError
 
@@ -254,7 +254,7 @@ class Destination(DestinationBase):
         """Accept a message that is due."""
         raise NotImplementedError
 
-    def keep(self, lane: SubQueue[MessageReference], entry: MessageReference) -> None:
+    def keep(self, sub_queue: SubQueue[MessageReference], entry: MessageReference) -> None:
         """Write a message to the store."""
         raise NotImplementedError
 

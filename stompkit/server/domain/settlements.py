@@ -66,9 +66,9 @@ class Acknowledged:
             share = self.shares[entry.home] = Share()
         share.messages += 1
         share.octets += entry.message.size
-        lane = entry.lane
-        if lane is not None and lane.number:
-            share.removals.append(Remove(lane.number, entry.place))
+        sub_queue = entry.sub_queue
+        if sub_queue is not None and sub_queue.number:
+            share.removals.append(Remove(sub_queue.number, entry.place))
 
 
 class Transaction:

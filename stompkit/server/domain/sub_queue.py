@@ -89,15 +89,15 @@ class SubQueue(Generic[_P]):
     @classmethod
     def of(cls, state: LaneState) -> SubQueue[_P]:
         """Create a sub-queue from its lane in the store, with nothing in memory yet."""
-        lane = cls(state.part)
-        lane.number = state.lane
-        lane.stored = state.messages
-        lane.stored_octets = state.octets
+        sub_queue = cls(state.part)
+        sub_queue.number = state.lane
+        sub_queue.stored = state.messages
+        sub_queue.stored_octets = state.octets
         # The expiry times are unknown until they are read.
-        lane.stored_expires = 0.0
-        lane.last_place = state.last_place
-        lane.delivered = state.delivered_place
-        return lane
+        sub_queue.stored_expires = 0.0
+        sub_queue.last_place = state.last_place
+        sub_queue.delivered = state.delivered_place
+        return sub_queue
 
     @property
     def waiting(self) -> int:

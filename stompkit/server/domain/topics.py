@@ -148,7 +148,7 @@ class Topic(Destination):
 
     def put_done(self, entry: MessageReference, error: StoreError | None) -> None:
         """Deliver a message accepted by :meth:`reserve` to all subscribers, or drop it."""
-        if entry.lane is not None:
+        if entry.sub_queue is not None:
             self._delays.arrived(entry.message.size)
             if error is None:
                 self._delays.kept(entry)

@@ -154,24 +154,24 @@ class VirtualHost(Routing):
             policy = home.policy
             nack = policy.nack
             if nack == "discard" and reason == "rejected":
-                self._lose(entry)
+                self._discard(entry)
                 dropped.append(entry)
                 continue
-            buried = False
+            is_moved = False
             if nack == "dead-letter" or not requeue:
-                buried = self.bury(entry, reason)
+                is_moved = self.move_to_dead_letters(entry, reason)
             elif nack == "requeue-then-dead-letter" and entry.deliveries >= policy.max_deliveries:
-                buried = self.bury(entry, "max-deliveries")
-            if not buried:
+                is_moved = self.move_to_dead_letters(entry, "max-deliveries")
+            if not is_moved:
                 back[home].append(entry)
-            elif not self._keeps_letters(home):
+            elif not self._keeps_dead_letters(home):
                 dropped.append(entry)
         for destination, returned in back.items():
             destination.returned(returned)
         return dropped
 
     @staticmethod
-    def _lose(entry: MessageReference) -> None:
+    def _discard(entry: MessageReference) -> None:
         """Forget a message that no consumer has acknowledged."""
         home = entry.home
         if isinstance(home, Queue):
@@ -180,9 +180,9 @@ class VirtualHost(Routing):
 
     def await_dead_letters(self, queue: Destination) -> None:
         """Register a queue to retry dead-lettering once its dead-letter queue has room."""
-        letters = self.destinations.get(dead_letters_of(queue.name))
-        if isinstance(letters, Queue) and isinstance(queue, Queue):
-            letters.overdue_of[queue] = None
+        dead_letters = self.destinations.get(dead_letters_of(queue.name))
+        if isinstance(dead_letters, Queue) and isinstance(queue, Queue):
+            dead_letters.overdue_of[queue] = None
 
     def dead_letter(
         self, entry: MessageReference, reason: str, more: dict[str, str] | None = None
@@ -197,30 +197,30 @@ class VirtualHost(Routing):
         now, times = self.scheduler.now, entry.deliveries
         letter = dead_letter(message, home.name, reason, times, now, expires, more or {})
         if letter.destination not in self.destinations:
-            self._make_letters(letter.destination, home.charged_to)
+            self._make_dead_letter_queue(letter.destination, home.charged_to)
         self.send(letter)
 
-    def _make_letters(self, name: str, user: str) -> None:
+    def _make_dead_letter_queue(self, name: str, user: str) -> None:
         """Create the dead-letter queue of a destination, charged to the same user."""
         made = self._made(self.check_name(name), name)
         made.is_for_letters = True
         self.include(made, user)
 
-    def bury(self, entry: MessageReference, reason: str) -> bool:
+    def move_to_dead_letters(self, entry: MessageReference, reason: str) -> bool:
         """Move a message to the dead letters of its queue; dead letters themselves are dropped.
 
         Return False if there is no room for it; the message then stays in its queue.
         """
         home = entry.home
-        if not self._keeps_letters(home):
-            self._lose(entry)
+        if not self._keeps_dead_letters(home):
+            self._discard(entry)
             return True
         is_expired = reason == "expired"
 
         def apply() -> None:
             self.dead_letter(entry, reason)
             home.dead_lettered += 1
-            self._lose(entry)
+            self._discard(entry)
 
         try:
             if is_expired:
@@ -238,7 +238,7 @@ class VirtualHost(Routing):
         return True
 
     @staticmethod
-    def _keeps_letters(home: DestinationBase) -> bool:
+    def _keeps_dead_letters(home: DestinationBase) -> bool:
         """Return True if rejected messages of a queue become dead letters."""
         is_of_letters = home.name.startswith(DEAD_LETTERS)
         return home.policy.dead_letters and not is_of_letters and not home.owner

@@ -68,57 +68,57 @@ class ReceivingQueue(TrimmedQueue):
         """Return a reference to a message, with the next place of its sub-queue."""
         index = _HIGHEST_PRIORITY
         index -= message.priority if self._has_priorities else _USUAL_PRIORITY
-        lane = self._lane(index)
-        lane.last_place += 1
-        entry = MessageReference(message, self, lane.last_place)
-        entry.lane = lane
+        sub_queue = self._sub_queue(index)
+        sub_queue.last_place += 1
+        entry = MessageReference(message, self, sub_queue.last_place)
+        entry.sub_queue = sub_queue
         if message.group:
-            self._sharing.notice(message)
+            self._dispatcher.notice(message)
         return entry
 
     def enqueue(self, message: Message) -> None:
         """Append a message that is already counted."""
         entry = self._entry(message)
         if self.is_persistent:
-            lane = entry.lane
-            assert lane is not None  # _entry() has given it one
-            self.keep(lane, entry)
+            sub_queue = entry.sub_queue
+            assert sub_queue is not None  # _entry() has given it one
+            self.keep(sub_queue, entry)
         else:
             self.take_in(entry)
 
     def take_in(self, entry: MessageReference) -> None:
         """Append a message in memory to its sub-queue, or to the delayed messages."""
-        lane = entry.lane
-        assert lane is not None  # every entry of a queue has one
+        sub_queue = entry.sub_queue
+        assert sub_queue is not None  # every entry of a queue has one
         if self._is_trimmed and self.is_over:
             self._make_room()
-        if lane.index == DELAYED:
+        if sub_queue.index == DELAYED:
             self._delays.kept(entry)
             return
-        if entry.place > lane.seen:
-            lane.append(entry)
+        if entry.place > sub_queue.seen:
+            sub_queue.append(entry)
         else:
             # A later message was faster.
-            lane.back.append(entry)
-            self._sharing.look_again(lane.index, entry.place)
+            sub_queue.back.append(entry)
+            self._dispatcher.look_again(sub_queue.index, entry.place)
         if entry.message.expires:
             self._expiry.expect(entry)
 
-    def keep(self, lane: SubQueue[MessageReference], entry: MessageReference) -> None:
+    def keep(self, sub_queue: SubQueue[MessageReference], entry: MessageReference) -> None:
         """Write a message to the store; :meth:`put_done` follows."""
         broker = self.host.broker
         commit_queue = broker.scheduler.commit_queue
-        if not lane.number:
-            lane.number = broker.new_lane()
+        if not sub_queue.number:
+            sub_queue.number = broker.new_lane()
             commit_queue.record(
-                CreateLane(lane.number, self.host.stored_name(self.stored_as), lane.index)
+                CreateLane(sub_queue.number, self.host.stored_name(self.stored_as), sub_queue.index)
             )
             self.host.note_maker(self)
         message = entry.message
         commit_queue.put(
             entry,
             Put(
-                lane.number,
+                sub_queue.number,
                 entry.place,
                 message.size,
                 round(message.expires * 1000) if message.expires else 0,
@@ -142,14 +142,14 @@ class ReceivingQueue(TrimmedQueue):
         self.incoming_octets -= size
         if self._awaited:
             self._awaited -= 1
-        lane = entry.lane
-        if lane is not None and lane.index == DELAYED:
+        sub_queue = entry.sub_queue
+        if sub_queue is not None and sub_queue.index == DELAYED:
             self._delays.arrived(size)
 
     def put_done(self, entry: MessageReference, error: StoreError | None) -> None:
         """Deliver a message that is stored, or forget one that could not be stored."""
-        lane = entry.lane
-        assert lane is not None  # keep() is given one
+        sub_queue = entry.sub_queue
+        assert sub_queue is not None  # keep() is given one
         delays = self._delays
         if delays.moving and entry.message in delays.moving:
             if delays.put_off(entry, error):
@@ -162,7 +162,7 @@ class ReceivingQueue(TrimmedQueue):
             self.incoming_octets -= entry.message.size
             if self._awaited:
                 self._awaited -= 1
-            if lane.index == DELAYED:
+            if sub_queue.index == DELAYED:
                 delays.arrived(entry.message.size)
         if not self.is_persistent:
             self.following -= 1
@@ -181,25 +181,25 @@ class ReceivingQueue(TrimmedQueue):
             self._make_room()
         broker = self.host.broker
         config = broker.config
-        if lane.index == DELAYED:
+        if sub_queue.index == DELAYED:
             delays.kept(entry)
-        elif entry.place > lane.seen and (
-            lane.stored
-            or lane.is_loading
-            or len(lane.ready) >= config.window_messages
-            or lane.window_octets >= config.window_bytes
+        elif entry.place > sub_queue.seen and (
+            sub_queue.stored
+            or sub_queue.is_loading
+            or len(sub_queue.ready) >= config.window_messages
+            or sub_queue.window_octets >= config.window_bytes
         ):
-            lane.stored += 1
-            lane.stored_octets += entry.message.size
+            sub_queue.stored += 1
+            sub_queue.stored_octets += entry.message.size
             if entry.message.expires:
-                self._expiry.expect_stored(lane, entry.message.expires)
+                self._expiry.expect_stored(sub_queue, entry.message.expires)
         else:
-            if entry.place > lane.seen:
-                lane.append(entry)
+            if entry.place > sub_queue.seen:
+                sub_queue.append(entry)
             else:
                 # The store had failed when the message was due, and a later one was faster.
-                lane.back.append(entry)
-                self._sharing.look_again(lane.index, entry.place)
+                sub_queue.back.append(entry)
+                self._dispatcher.look_again(sub_queue.index, entry.place)
             if entry.message.expires:
                 self._expiry.expect(entry)
         broker.scheduler.touch(self)

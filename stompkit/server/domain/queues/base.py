@@ -14,13 +14,13 @@ __all__ = ["QueueBase"]
 class QueueBase(Destination):
     """A queue as its expiry sees it."""
 
-    lanes: list[SubQueue[MessageReference]]
+    sub_queues: list[SubQueue[MessageReference]]
     #: Connections that wait for room, in the order in which they are resumed.
     blocked: deque[ConnectionBase]
     #: Number of messages that left without acknowledgement.
     lost: int
 
-    def refill(self, lane: SubQueue[MessageReference]) -> None:
+    def refill(self, sub_queue: SubQueue[MessageReference]) -> None:
         """Load more of a sub-queue if its window has run low."""
         raise NotImplementedError
 
@@ -28,6 +28,6 @@ class QueueBase(Destination):
         """Retry dead-lettering expired messages for which there was no room."""
         raise NotImplementedError
 
-    def loaded(self, lane: SubQueue[MessageReference]) -> None:
+    def loaded(self, sub_queue: SubQueue[MessageReference]) -> None:
         """Continue after a sub-queue has been read."""
         raise NotImplementedError

@@ -46,8 +46,8 @@ class QueueContent(QueueBase):
             is_persistent = policy.storage == "persistent"
         self.is_persistent = is_persistent and host.scheduler.commit_queue.has_store
         self._read_policy()
-        self._sharing = Dispatcher(policy)
-        self.subscriptions = self._sharing.subscriptions
+        self._dispatcher = Dispatcher(policy)
+        self.subscriptions = self._dispatcher.subscriptions
         #: Ranks of messages at the front by identifier, for consumers that take by rank.
         self.ranks: dict[str, tuple[int, int]] = {}
         #: Connections that wait for room, in the order in which they are resumed.
@@ -79,25 +79,25 @@ class QueueContent(QueueBase):
         #: acknowledgement.
         self.restored = 0
         self.lost = 0
-        self.lanes: list[SubQueue[MessageReference]] = []
+        self.sub_queues: list[SubQueue[MessageReference]] = []
         self._delays = Delays(self)
         self._timeouts = AckTimeouts(self)
         self._expiry = Expiry(self)
         for state in states:
             self.messages += state.messages
             self.octets += state.octets
-            lane: SubQueue[MessageReference] = SubQueue.of(state)
+            sub_queue: SubQueue[MessageReference] = SubQueue.of(state)
             if state.part == DELAYED:
-                self._delays.restore(lane)
+                self._delays.restore(sub_queue)
             else:
-                self.lanes.append(lane)
+                self.sub_queues.append(sub_queue)
         self.restored = self.messages
-        self.lanes.sort(key=lambda lane: lane.index)
+        self.sub_queues.sort(key=lambda sub_queue: sub_queue.index)
 
     def configure(self, policy: Policy) -> None:
         """Apply new settings, and check waiting senders and consumers again."""
         super().configure(policy)
-        self._sharing.take(policy)
+        self._dispatcher.take(policy)
         self._read_policy()
         if not self._is_trimmed:
             self._drop_no_more()
@@ -109,8 +109,8 @@ class QueueContent(QueueBase):
     def _drop_no_more(self) -> None:
         """Keep and deliver messages that would have been dropped."""
         self.owes_drops, self._awaited = False, 0
-        for lane in self.lanes:
-            lane.owed = lane.owed_octets = 0
+        for sub_queue in self.sub_queues:
+            sub_queue.owed = sub_queue.owed_octets = 0
 
     def _read_policy(self) -> None:
         """Cache the settings that every message needs."""
@@ -131,7 +131,7 @@ class QueueContent(QueueBase):
     @property
     def is_stored(self) -> bool:
         """True if the store holds a part of it."""
-        return any(lane.number for lane in self.lanes)
+        return any(sub_queue.number for sub_queue in self.sub_queues)
 
     @property
     def stored_as(self) -> str:
@@ -141,7 +141,7 @@ class QueueContent(QueueBase):
     @property
     def ready(self) -> int:
         """Number of messages that wait for delivery, in memory or only in the store."""
-        return sum(lane.waiting for lane in self.lanes)
+        return sum(sub_queue.waiting for sub_queue in self.sub_queues)
 
     @property
     def delayed(self) -> int:
@@ -161,7 +161,7 @@ class QueueContent(QueueBase):
     @property
     def depends_on_takers(self) -> bool:
         """True if others may receive messages when a subscription ends, for example with groups."""
-        return self._sharing.is_picky
+        return self._dispatcher.is_picky
 
     @property
     def settled_count(self) -> int:
@@ -183,8 +183,8 @@ class QueueContent(QueueBase):
         """True if it exceeds its limits, without messages not stored yet or due to be dropped."""
         messages, octets = self._excess()
         if self.owes_drops:
-            messages -= sum(lane.owed for lane in self.lanes)
-            octets -= sum(lane.owed_octets for lane in self.lanes)
+            messages -= sum(sub_queue.owed for sub_queue in self.sub_queues)
+            octets -= sum(sub_queue.owed_octets for sub_queue in self.sub_queues)
         return messages > 0 or octets > 0
 
     def _excess(self) -> tuple[int, int]:
@@ -209,22 +209,22 @@ class QueueContent(QueueBase):
         delays, overdue = self._delays, self._expiry.overdue
         kept = self.messages - self.ready - (self.incoming - delays.incoming) - len(overdue)
         octets = self.octets - (self.incoming_octets - delays.incoming_octets)
-        octets -= sum(lane.waiting_octets for lane in self.lanes)
+        octets -= sum(sub_queue.waiting_octets for sub_queue in self.sub_queues)
         octets -= sum(entry.message.size for entry in overdue)
         return kept + messages <= self._max_messages and octets + size <= self._max_octets
 
-    def _lane(self, index: int) -> SubQueue[MessageReference]:
-        for lane in self.lanes:
-            if lane.index == index:
-                return lane
-        lane = SubQueue(index)
-        self.lanes.append(lane)
-        self.lanes.sort(key=lambda lane: lane.index)
-        return lane
+    def _sub_queue(self, index: int) -> SubQueue[MessageReference]:
+        for sub_queue in self.sub_queues:
+            if sub_queue.index == index:
+                return sub_queue
+        sub_queue = SubQueue(index)
+        self.sub_queues.append(sub_queue)
+        self.sub_queues.sort(key=lambda sub_queue: sub_queue.index)
+        return sub_queue
 
     def put_last(self, subscription: Subscription) -> None:
         """Move a subscription to the end of the rotation."""
-        self._sharing.put_last(subscription)
+        self._dispatcher.put_last(subscription)
 
     # Removal of messages.
 
@@ -247,13 +247,13 @@ class QueueContent(QueueBase):
         self.lost += 1
         self._forget(entry)
 
-    def forget_stored(self, lane: SubQueue[MessageReference], stored: StoredMessage) -> None:
+    def forget_stored(self, sub_queue: SubQueue[MessageReference], stored: StoredMessage) -> None:
         """Remove a message behind the window of its sub-queue, or a delayed one."""
         self.messages -= 1
         self.octets -= stored.size
-        if lane.index != DELAYED:
-            lane.take_stored(1, stored.size)
-        self.host.scheduler.commit_queue.hide(Remove(lane.number, stored.place))
+        if sub_queue.index != DELAYED:
+            sub_queue.take_stored(1, stored.size)
+        self.host.scheduler.commit_queue.hide(Remove(sub_queue.number, stored.place))
         self._made_room()
 
     def forget_delayed(self, message: Message) -> None:
@@ -266,9 +266,9 @@ class QueueContent(QueueBase):
         self._timeouts.forget(entry)
         self.messages -= 1
         self.octets -= entry.message.size
-        lane = entry.lane
-        if lane is not None and lane.number:
-            self.host.scheduler.commit_queue.record(Remove(lane.number, entry.place))
+        sub_queue = entry.sub_queue
+        if sub_queue is not None and sub_queue.number:
+            self.host.scheduler.commit_queue.record(Remove(sub_queue.number, entry.place))
         self._made_room()
 
     def _made_room(self) -> None:
@@ -313,7 +313,7 @@ class QueueContent(QueueBase):
     def drop_lanes(self) -> None:
         """Delete the queue's lanes from the store; it is empty, or removed with its messages."""
         commit_queue = self.host.scheduler.commit_queue
-        for lane in [*self.lanes, *self._delays.lanes]:
-            if lane.number:
-                commit_queue.apart(DropLane(lane.number))
-                lane.number = 0
+        for sub_queue in [*self.sub_queues, *self._delays.sub_queues]:
+            if sub_queue.number:
+                commit_queue.apart(DropLane(sub_queue.number))
+                sub_queue.number = 0

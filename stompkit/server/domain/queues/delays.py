@@ -53,7 +53,7 @@ class Delays:
         self.moving: dict[Message, tuple[float, int]] = {}
         self._reads = 0
         self._retry_at = 0.0
-        self._lane: SubQueue[MessageReference] | None = None
+        self._sub_queue: SubQueue[MessageReference] | None = None
         self._alarm: Alarm | None = None
         self._last = 0
         #: Number of messages on their way into the store, to wait there, and of those in memory
@@ -71,9 +71,9 @@ class Delays:
         return not (self._waiting or self.incoming)
 
     @property
-    def lanes(self) -> Sequence[SubQueue[MessageReference]]:
+    def sub_queues(self) -> Sequence[SubQueue[MessageReference]]:
         """The lane in the store, if there is one."""
-        return [] if self._lane is None else [self._lane]
+        return [] if self._sub_queue is None else [self._sub_queue]
 
     def in_memory(self, after: int, most: int) -> list[tuple[int, Message]]:
         """Return the first messages in memory with places above ``after``, by place."""
@@ -116,13 +116,13 @@ class Delays:
             heapq.heappop(heap)
         return None
 
-    def restore(self, lane: SubQueue[MessageReference]) -> None:
+    def restore(self, sub_queue: SubQueue[MessageReference]) -> None:
         """Restore the waiting messages from the store, while the broker is being opened."""
-        self._lane = lane
+        self._sub_queue = sub_queue
         store = self._queue.host.broker.store
         assert store is not None  # the lane comes from it
         after = 0
-        while stored := store.read(lane.number, after, _PAGE_MESSAGES, _PAGE_OCTETS):
+        while stored := store.read(sub_queue.number, after, _PAGE_MESSAGES, _PAGE_OCTETS):
             for each in stored:
                 after = each.place
                 self._add(each.due_ms / 1000, each.place, None)
@@ -136,21 +136,21 @@ class Delays:
             self._add(message.due, self._last, message)
             self._arm()
             return
-        lane = self._lane
-        if lane is None:
-            lane = self._lane = SubQueue(DELAYED)
-        lane.last_place += 1
-        entry = MessageReference(message, queue, lane.last_place)
-        entry.lane = lane
+        sub_queue = self._sub_queue
+        if sub_queue is None:
+            sub_queue = self._sub_queue = SubQueue(DELAYED)
+        sub_queue.last_place += 1
+        entry = MessageReference(message, queue, sub_queue.last_place)
+        entry.sub_queue = sub_queue
         self.incoming += 1
         self.incoming_octets += message.size
-        queue.keep(lane, entry)
+        queue.keep(sub_queue, entry)
 
     def arriving(self, message: Message) -> MessageReference:
         """Return a reference to a message that will wait in memory after :meth:`kept` is called."""
         self._last += 1
         entry = MessageReference(message, self._queue, self._last)
-        entry.lane = _IN_MEMORY
+        entry.sub_queue = _IN_MEMORY
         self.incoming += 1
         self.incoming_octets += message.size
         return entry
@@ -283,8 +283,8 @@ class Delays:
         self._arm()
 
     def _fetch(self, due: float, place: int) -> None:
-        lane, commit_queue = self._lane, self._queue.host.scheduler.commit_queue
-        assert lane is not None  # the message is in the store
+        sub_queue, commit_queue = self._sub_queue, self._queue.host.scheduler.commit_queue
+        assert sub_queue is not None  # the message is in the store
         self._reads += 1
 
         def did(stored: Sequence[StoredMessage]) -> None:
@@ -298,20 +298,20 @@ class Delays:
             self._reads -= 1
             self._again(due, place, None)
 
-        commit_queue.read(lane.number, place - 1, 1, 1, did, failed)
+        commit_queue.read(sub_queue.number, place - 1, 1, 1, did, failed)
 
     def _move(self, due: float, place: int, what: Message | MessageReference) -> None:
         """Move a message into its queue in a separate write batch; a reference is retried."""
-        queue, lane = self._queue, self._lane
+        queue, sub_queue = self._queue, self._sub_queue
         commit_queue = queue.host.scheduler.commit_queue
-        assert lane is not None  # the message is in the store
-        commit_queue.record(Remove(lane.number, place))
+        assert sub_queue is not None  # the message is in the store
+        commit_queue.record(Remove(sub_queue.number, place))
         if isinstance(what, Message):
             what.due = 0.0
             self.moving[what] = (due, place)
             queue.enqueue(what)
         else:
-            assert what.lane is not None  # every entry of a queue has one
+            assert what.sub_queue is not None  # every entry of a queue has one
             self.moving[what.message] = (due, place)
-            queue.keep(what.lane, what)
+            queue.keep(what.sub_queue, what)
         commit_queue.cut()

@@ -89,20 +89,20 @@ class Dispatcher:
 
     # Places seen by selectors.
 
-    def seen(self, subscription: Subscription, lane: int) -> int:
+    def seen(self, subscription: Subscription, sub_queue: int) -> int:
         """Return the place up to which a selector matches no waiting message of a sub-queue."""
         places = self._seen.get(subscription)
-        return 0 if places is None else places.get(lane, 0)
+        return 0 if places is None else places.get(sub_queue, 0)
 
-    def look_again(self, lane: int, place: int) -> None:
+    def look_again(self, sub_queue: int, place: int) -> None:
         """Show selectors a message again that has returned to a place of a sub-queue."""
         for places in self._seen.values():
-            if places.get(lane, 0) >= place:
-                places[lane] = place - 1
+            if places.get(sub_queue, 0) >= place:
+                places[sub_queue] = place - 1
 
-    def round(self, lane: int, takers: Iterable[Subscription], time: SelectorTime) -> _Round:
+    def round(self, sub_queue: int, takers: Iterable[Subscription], time: SelectorTime) -> _Round:
         """Start to offer the messages of a sub-queue, in order, to interested subscriptions."""
-        return _Round(self, lane, takers, time)
+        return _Round(self, sub_queue, takers, time)
 
     def owner(self, group: str) -> Subscription | None:
         """Return the subscription that currently owns a message group."""
@@ -116,12 +116,12 @@ class Dispatcher:
         self._groups[group] = subscription
         return is_full
 
-    def saw(self, subscription: Subscription, lane: int, place: int) -> None:
+    def saw(self, subscription: Subscription, sub_queue: int, place: int) -> None:
         """Record that a selector matches no waiting message up to a place of a sub-queue."""
         places = self._seen.get(subscription)
         if places is None:
             places = self._seen[subscription] = {}
-        places[lane] = place
+        places[sub_queue] = place
 
 
 class _Round:
@@ -132,18 +132,22 @@ class _Round:
     """
 
     def __init__(
-        self, sharing: Dispatcher, lane: int, takers: Iterable[Subscription], time: SelectorTime
+        self,
+        dispatcher: Dispatcher,
+        sub_queue: int,
+        takers: Iterable[Subscription],
+        time: SelectorTime,
     ) -> None:
-        self._sharing = sharing
-        self._lane = lane
+        self._dispatcher = dispatcher
+        self._sub_queue = sub_queue
         self._time = time
         #: Subscriptions that have seen the next messages, with the place up to which they have. The
         #: last one joins next.
-        self._behind = [(sharing.seen(each, lane), each) for each in takers if each.wants()]
+        self._behind = [(dispatcher.seen(each, sub_queue), each) for each in takers if each.wants()]
         self._behind.sort(key=_by_place)
         self._behind.reverse()
         self._active: deque[Subscription] = deque()
-        self._eligible = set(sharing.takers()) if sharing.has_groups else set()
+        self._eligible = set(dispatcher.takers()) if dispatcher.has_groups else set()
         #: True if all messages passed over were skipped because no selector matches.
         self._is_seamless = True
         #: True if a subscription lacked time to evaluate; whether any could follows.
@@ -172,14 +176,14 @@ class _Round:
         while behind and behind[-1][0] < place:
             self._active.append(behind.pop()[1])
         if message.group:
-            owner = self._sharing.owner(message.group)
+            owner = self._dispatcher.owner(message.group)
             if owner is not None and owner in self._eligible and self._accepts(owner, entry):
                 is_able = owner in self._active and owner.wants()
                 self._is_seamless = self._is_seamless and is_able
                 return owner if is_able else None
             found = self._next(entry)
             if found is not None and (owner is None or owner not in self._eligible):
-                forgotten = self._sharing.own(message.group, found)
+                forgotten = self._dispatcher.own(message.group, found)
                 self.has_forgotten = self.has_forgotten or forgotten
             return found
         return self._next(entry)
@@ -209,7 +213,7 @@ class _Round:
                 return subscription
             active.append(subscription)
             if self._is_seamless:
-                self._sharing.saw(subscription, self._lane, entry.place)
+                self._dispatcher.saw(subscription, self._sub_queue, entry.place)
         return None
 
     def _accepts(self, owner: Subscription, entry: MessageReference) -> bool:

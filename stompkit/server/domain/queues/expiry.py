@@ -54,23 +54,25 @@ class Expiry:
 
     def expect(self, entry: MessageReference) -> None:
         """Record the expiry time of a message in memory."""
-        lane = entry.lane
-        assert lane is not None  # every entry of a queue has one
+        sub_queue = entry.sub_queue
+        assert sub_queue is not None  # every entry of a queue has one
         expires = entry.message.expires
-        heapq.heappush(self._heap, (expires, lane.index, entry.place))
+        heapq.heappush(self._heap, (expires, sub_queue.index, entry.place))
         if len(self._heap) > 2 * self._most_waiting + _FEW:
             self._forget_those_that_left()
         self._wake_at(expires)
 
     @property
     def _most_waiting(self) -> int:
-        return sum(len(lane.ready) + len(lane.back) for lane in self._queue.lanes)
+        return sum(
+            len(sub_queue.ready) + len(sub_queue.back) for sub_queue in self._queue.sub_queues
+        )
 
     def _forget_those_that_left(self) -> None:
         self._heap = [
-            (entry.message.expires, lane.index, entry.place)
-            for lane in self._queue.lanes
-            for entries in (lane.ready, lane.back)
+            (entry.message.expires, sub_queue.index, entry.place)
+            for sub_queue in self._queue.sub_queues
+            for entries in (sub_queue.ready, sub_queue.back)
             for entry in entries
             if entry.message.expires
         ]
@@ -117,26 +119,26 @@ class Expiry:
 
     def _take_out(self, index: int, place: int, *, can_load: bool) -> MessageReference | None:
         """Remove a message from its sub-queue, if it still waits there."""
-        for lane in self._queue.lanes:
-            if lane.index == index:
+        for sub_queue in self._queue.sub_queues:
+            if sub_queue.index == index:
                 break
         else:
             return None
-        if lane.back:
-            lane.restore()
-        entry = _at(lane, place)
+        if sub_queue.back:
+            sub_queue.restore()
+        entry = _at(sub_queue, place)
         if entry is not None:
-            lane.window_octets -= entry.message.size
+            sub_queue.window_octets -= entry.message.size
             if can_load:
-                self._queue.refill(lane)
+                self._queue.refill(sub_queue)
             self._queue.host.scheduler.touch(self._queue)
         return entry
 
     # Messages only in the store.
 
-    def expect_stored(self, lane: SubQueue[MessageReference], expires: float) -> None:
+    def expect_stored(self, sub_queue: SubQueue[MessageReference], expires: float) -> None:
         """Record the expiry time of a message that is only in the store."""
-        lane.stored_expires = min(lane.stored_expires, expires)
+        sub_queue.stored_expires = min(sub_queue.stored_expires, expires)
         if self._queue.blocked:
             self._wake_at(expires)
 
@@ -146,31 +148,31 @@ class Expiry:
         Return True if the store is being read for that; waiting senders are resumed at the end.
         """
         now = self._queue.host.scheduler.now
-        for lane in self._queue.lanes:
-            if lane.stored and lane.stored_expires < inf and not lane.is_loading:
-                at = max(lane.stored_expires, lane.scan_at)
+        for sub_queue in self._queue.sub_queues:
+            if sub_queue.stored and sub_queue.stored_expires < inf and not sub_queue.is_loading:
+                at = max(sub_queue.stored_expires, sub_queue.scan_at)
                 if at <= now:
-                    self._scan(lane)
+                    self._scan(sub_queue)
                 else:
                     self._wake_at(at)
         return bool(self._scans)
 
-    def _scan(self, lane: SubQueue[MessageReference]) -> None:
+    def _scan(self, sub_queue: SubQueue[MessageReference]) -> None:
         """Read a sub-queue from the end of its window; nothing else is loaded meanwhile."""
         broker = self._queue.host.broker
         commit_queue = broker.scheduler.commit_queue
         began = broker.scheduler.now
-        earliest, after = inf, lane.seen
-        self._scans.add(lane)
-        lane.is_loading = True
-        lane.stored_expires = inf
+        earliest, after = inf, sub_queue.seen
+        self._scans.add(sub_queue)
+        sub_queue.is_loading = True
+        sub_queue.stored_expires = inf
 
         def did(stored: Sequence[StoredMessage]) -> None:
             nonlocal earliest, after
             for each in stored:
                 after = each.place
                 if 0 < each.expires_ms <= broker.scheduler.now * 1000:
-                    self._expire_stored(lane, each)
+                    self._expire_stored(sub_queue, each)
                 elif each.expires_ms:
                     earliest = min(earliest, each.expires_ms / 1000)
             if stored:
@@ -184,25 +186,27 @@ class Expiry:
             end()
 
         def read() -> None:
-            commit_queue.read(lane.number, after, _PAGE_MESSAGES, _PAGE_OCTETS, did, failed)
+            commit_queue.read(sub_queue.number, after, _PAGE_MESSAGES, _PAGE_OCTETS, did, failed)
 
         def end() -> None:
-            lane.stored_expires = min(lane.stored_expires, earliest)
-            lane.scan_at = broker.scheduler.now + _REST * max(0.0, broker.scheduler.now - began)
-            self._scans.discard(lane)
-            self._queue.loaded(lane)
+            sub_queue.stored_expires = min(sub_queue.stored_expires, earliest)
+            sub_queue.scan_at = broker.scheduler.now + _REST * max(
+                0.0, broker.scheduler.now - began
+            )
+            self._scans.discard(sub_queue)
+            self._queue.loaded(sub_queue)
 
         read()
 
-    def _expire_stored(self, lane: SubQueue[MessageReference], stored: StoredMessage) -> None:
-        lane.take_stored(1, stored.size)
-        self.expire_read(lane, stored)
+    def _expire_stored(self, sub_queue: SubQueue[MessageReference], stored: StoredMessage) -> None:
+        sub_queue.take_stored(1, stored.size)
+        self.expire_read(sub_queue, stored)
 
-    def expire_read(self, lane: SubQueue[MessageReference], stored: StoredMessage) -> None:
+    def expire_read(self, sub_queue: SubQueue[MessageReference], stored: StoredMessage) -> None:
         """Apply the expiry policy to an expired message read from the store."""
         entry = MessageReference(Message.from_store(stored), self._queue, stored.place)
         entry.deliveries = stored.deliveries
-        entry.lane = lane
+        entry.sub_queue = sub_queue
         self.expire(entry)
 
     # Handling of expired messages.
@@ -218,7 +222,7 @@ class Expiry:
             queue.expired += 1
             queue.lost += 1
             queue.settled(entry)
-        elif queue.host.bury(entry, "expired"):
+        elif queue.host.move_to_dead_letters(entry, "expired"):
             queue.expired += 1
         else:
             # No consumer receives it any more.
@@ -248,9 +252,9 @@ class Expiry:
             self._alarm.cancel()
 
 
-def _at(lane: SubQueue[MessageReference], place: int) -> MessageReference | None:
+def _at(sub_queue: SubQueue[MessageReference], place: int) -> MessageReference | None:
     """Remove and return the message at a place of the window, if it is there."""
-    ready = lane.ready
+    ready = sub_queue.ready
     if ready and ready[0].place == place:
         return ready.popleft()
     index = bisect_left(ready, place, key=_place)

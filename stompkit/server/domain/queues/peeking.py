@@ -25,9 +25,9 @@ State = Literal["ready", "in-flight", "delayed"]
 
 
 class Seen(NamedTuple):
-    """A message and its position: the index ``lane`` of its sub-queue, and its ``place``."""
+    """A message and its position: the index ``sub_queue`` of its sub-queue, and its ``place``."""
 
-    lane: int
+    sub_queue: int
     place: int
     message: Message
     deliveries: int
@@ -77,10 +77,10 @@ class _Look:
         self._found = Page()
         self._octets_left = _PAGE_OCTETS
         self._in_flight = _in_flight(queue)
-        self._lanes: list[tuple[SubQueue[MessageReference], int]] = []
-        for lane in [*queue.lanes, *queue.delays.lanes]:
-            if lane.index >= after[0]:
-                self._lanes.append((lane, after[1] if lane.index == after[0] else 0))
+        self._sub_queues: list[tuple[SubQueue[MessageReference], int]] = []
+        for sub_queue in [*queue.sub_queues, *queue.delays.sub_queues]:
+            if sub_queue.index >= after[0]:
+                self._sub_queues.append((sub_queue, after[1] if sub_queue.index == after[0] else 0))
         self._delayed_after = after[1] if after[0] == DELAYED else 0
 
     @property
@@ -89,40 +89,41 @@ class _Look:
 
     def go_on(self) -> None:
         """Read the next sub-queue, until the page is full or there is none."""
-        while self._lanes and self._room:
-            lane, after = self._lanes.pop(0)
-            if lane.index == DELAYED:
-                self._read(lane, after, "delayed")
+        while self._sub_queues and self._room:
+            sub_queue, after = self._sub_queues.pop(0)
+            if sub_queue.index == DELAYED:
+                self._read(sub_queue, after, "delayed")
                 return
-            self._found += self._in_memory(lane, after)[: self._room]
-            if self._room and lane.stored:
-                self._read(lane, max(after, lane.seen), "ready")
+            self._found += self._in_memory(sub_queue, after)[: self._room]
+            if self._room and sub_queue.stored:
+                self._read(sub_queue, max(after, sub_queue.seen), "ready")
                 return
         if self._room:
             self._found += self._delayed()
         self._found.is_last = self._room > 0
         self._done(self._found)
 
-    def _in_memory(self, lane: SubQueue[MessageReference], after: int) -> list[Seen]:
-        first = bisect_right(lane.ready, after, key=_place)
-        entries = list(islice(lane.ready, first, first + self._room))
-        entries += [each for each in lane.back if each.place > after]
+    def _in_memory(self, sub_queue: SubQueue[MessageReference], after: int) -> list[Seen]:
+        first = bisect_right(sub_queue.ready, after, key=_place)
+        entries = list(islice(sub_queue.ready, first, first + self._room))
+        entries += [each for each in sub_queue.back if each.place > after]
         seen = [
-            Seen(lane.index, each.place, each.message, each.deliveries, "ready") for each in entries
+            Seen(sub_queue.index, each.place, each.message, each.deliveries, "ready")
+            for each in entries
         ]
         seen += [
-            Seen(lane.index, each.place, each.message, each.deliveries, "in-flight")
+            Seen(sub_queue.index, each.place, each.message, each.deliveries, "in-flight")
             for each in self._in_flight
-            if each.lane is lane and each.place > after
+            if each.sub_queue is sub_queue and each.place > after
         ]
         return sorted(seen, key=lambda each: each.place)
 
-    def _read(self, lane: SubQueue[MessageReference], after: int, state: State) -> None:
+    def _read(self, sub_queue: SubQueue[MessageReference], after: int, state: State) -> None:
         commit_queue = self._queue.host.scheduler.commit_queue
 
         def did(stored: Sequence[StoredMessage]) -> None:
             self._found += [
-                Seen(lane.index, each.place, Message.from_store(each), each.deliveries, state)
+                Seen(sub_queue.index, each.place, Message.from_store(each), each.deliveries, state)
                 for each in stored
             ]
             self._octets_left -= sum(each.size for each in stored)
@@ -130,11 +131,11 @@ class _Look:
                 self.go_on()
             elif self._octets_left > 0:
                 # A read has a separate size limit, so that a short result does not mean the end.
-                self._read(lane, stored[-1].place, state)
+                self._read(sub_queue, stored[-1].place, state)
             else:
                 self._done(self._found)
 
-        commit_queue.read(lane.number, after, self._room, self._octets_left, did, self._failed)
+        commit_queue.read(sub_queue.number, after, self._room, self._octets_left, did, self._failed)
 
     def _delayed(self) -> list[Seen]:
         waiting = self._queue.delays.in_memory(self._delayed_after, self._room)

@@ -21,11 +21,11 @@ def front(queue: Queue, most: int) -> list[MessageReference]:
     found: list[MessageReference] = []
     if queue.is_held_back:
         return found
-    for lane in queue.lanes:
-        if lane.back:
-            lane.restore()
-        queue.refill(lane)
-        for entry in islice(lane.ready, most):
+    for sub_queue in queue.sub_queues:
+        if sub_queue.back:
+            sub_queue.restore()
+        queue.refill(sub_queue)
+        for entry in islice(sub_queue.ready, most):
             if not entry.message.is_expired(now):
                 found.append(entry)
         if found and queue.policy.priority:
@@ -36,16 +36,17 @@ def front(queue: Queue, most: int) -> list[MessageReference]:
 def is_loading(queue: Queue) -> bool:
     """Return True if messages due for delivery are in the store and not in memory yet."""
     return queue.is_held_back or any(
-        lane.is_loading or (lane.stored and not lane.ready) for lane in queue.lanes
+        sub_queue.is_loading or (sub_queue.stored and not sub_queue.ready)
+        for sub_queue in queue.sub_queues
     )
 
 
 def find(queue: Queue, message_id: str) -> MessageReference | None:
     """Return the message with an identifier, if it waits in memory."""
-    for lane in queue.lanes:
-        if lane.back:
-            lane.restore()
-        for entry in lane.ready:
+    for sub_queue in queue.sub_queues:
+        if sub_queue.back:
+            sub_queue.restore()
+        for entry in sub_queue.ready:
             if entry.message.id == message_id:
                 return entry
     return None
@@ -55,9 +56,9 @@ def take(queue: Queue, entry: MessageReference) -> None:
     """Take a message that waits in memory; settle or return it like a delivered one."""
     _take_out(queue, entry)
     entry.deliveries += 1
-    lane, commit_queue = entry.lane, queue.host.scheduler.commit_queue
-    if lane is not None and lane.number:
-        commit_queue.lazily(Mark(lane.number, entry.place, entry.deliveries))
+    sub_queue, commit_queue = entry.sub_queue, queue.host.scheduler.commit_queue
+    if sub_queue is not None and sub_queue.number:
+        commit_queue.lazily(Mark(sub_queue.number, entry.place, entry.deliveries))
 
 
 def drop(queue: Queue, entry: MessageReference) -> None:
@@ -67,8 +68,8 @@ def drop(queue: Queue, entry: MessageReference) -> None:
 
 
 def _take_out(queue: Queue, entry: MessageReference) -> None:
-    lane = entry.lane
-    assert lane is not None  # every entry of a queue has one
-    lane.ready.remove(entry)
-    lane.window_octets -= entry.message.size
-    queue.refill(lane)
+    sub_queue = entry.sub_queue
+    assert sub_queue is not None  # every entry of a queue has one
+    sub_queue.ready.remove(entry)
+    sub_queue.window_octets -= entry.message.size
+    queue.refill(sub_queue)

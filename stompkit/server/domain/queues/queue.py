@@ -85,12 +85,14 @@ class Queue(ReceivingQueue):
     def add(self, subscription: Subscription) -> None:
         """Start deliveries to a subscription."""
         subscription.homes[self] = None
-        self._sharing.add(subscription)
+        self._dispatcher.add(subscription)
         self._await_arrivals()
 
     def offer_to(self, subscription: Subscription) -> None:
         """Offer existing messages to a new subscription, at the end of the cycle."""
-        if any(lane.ready or lane.back or lane.stored for lane in self.lanes):
+        if any(
+            sub_queue.ready or sub_queue.back or sub_queue.stored for sub_queue in self.sub_queues
+        ):
             subscription.waiting[self] = None
 
     def browse(self, subscription: Subscription) -> None:
@@ -112,13 +114,13 @@ class Queue(ReceivingQueue):
         if subscription in self.browsers:
             del self.browsers[subscription]
             return
-        self._sharing.remove(subscription)
+        self._dispatcher.remove(subscription)
 
     def pump(self) -> None:
         """Deliver from the front, to the subscribers in rotation."""
         if self._is_short:
             self._is_short = False
-            self._load_low_lanes()
+            self._load_low_sub_queues()
         if self._awaited or self.returning:
             return
         self._is_stuck = False
@@ -131,47 +133,49 @@ class Queue(ReceivingQueue):
             for puller in list(self.pullers):
                 puller.offered(self)
         if self.subscriptions and not self.is_paused:
-            self._deliver(self._sharing.takers(), _MANY)
+            self._deliver(self._dispatcher.takers(), _MANY)
 
     def serve(self, subscription: Subscription) -> bool:
         """Deliver one message to one subscription; return False if there is none for it."""
         if self.is_paused or self.is_held_back or subscription not in self.subscriptions:
             return False
-        if subscription not in self._sharing.takers():
+        if subscription not in self._dispatcher.takers():
             return False
         is_served = self._deliver(deque([subscription]), 1) > 0
-        if is_served and self._sharing.is_picky:
+        if is_served and self._dispatcher.is_picky:
             # Other subscriptions can see further now.
             self.host.scheduler.touch(self)
         return is_served
 
     def _deliver(self, takers: deque[Subscription], most: int, *, can_load: bool = True) -> int:
         delivered = 0
-        for lane in self.lanes:
-            if lane.back:
-                lane.restore()
+        for sub_queue in self.sub_queues:
+            if sub_queue.back:
+                sub_queue.restore()
             is_enough = False
-            if lane.ready:
-                pump = self._pump_picky if self._sharing.is_picky else self._pump
-                delivered += pump(lane, takers, most - delivered)
-                is_enough = delivered >= most or (bool(lane.ready) and not self._sharing.is_picky)
-            if lane.stored:
+            if sub_queue.ready:
+                pump = self._pump_picky if self._dispatcher.is_picky else self._pump
+                delivered += pump(sub_queue, takers, most - delivered)
+                is_enough = delivered >= most or (
+                    bool(sub_queue.ready) and not self._dispatcher.is_picky
+                )
+            if sub_queue.stored:
                 # Incoming messages precede those with a lower priority.
-                is_enough = is_enough or not lane.ready
+                is_enough = is_enough or not sub_queue.ready
                 if can_load:
-                    self._load_if_low(lane)
+                    self._load_if_low(sub_queue)
             if is_enough:
                 break
         self.delivered += delivered
-        if any(lane.ready or lane.stored for lane in self.lanes):
+        if any(sub_queue.ready or sub_queue.stored for sub_queue in self.sub_queues):
             for subscription in self.subscriptions:
                 subscription.waiting[self] = None
         return delivered
 
     def _pump(
-        self, lane: SubQueue[MessageReference], takers: deque[Subscription], most: int
+        self, sub_queue: SubQueue[MessageReference], takers: deque[Subscription], most: int
     ) -> int:
-        ready = lane.ready
+        ready = sub_queue.ready
         now = self.host.scheduler.now
         delivered = reached = unable = 0
         is_alone = len(takers) == 1
@@ -183,7 +187,7 @@ class Queue(ReceivingQueue):
                 unable += 1
                 continue
             unable = 0
-            entry = lane.popleft()
+            entry = sub_queue.popleft()
             if entry.message.expires and entry.message.is_expired(now):
                 self._expiry.expire(entry)
                 continue
@@ -194,13 +198,13 @@ class Queue(ReceivingQueue):
             else:
                 reached = entry.place
                 self._timeouts.watch(entry)
-        if reached > lane.delivered and lane.number:
-            lane.delivered = reached
-            self.host.scheduler.commit_queue.lazily(Delivered(lane.number, reached))
+        if reached > sub_queue.delivered and sub_queue.number:
+            sub_queue.delivered = reached
+            self.host.scheduler.commit_queue.lazily(Delivered(sub_queue.number, reached))
         return delivered
 
     def _pump_picky(
-        self, lane: SubQueue[MessageReference], takers: deque[Subscription], most: int
+        self, sub_queue: SubQueue[MessageReference], takers: deque[Subscription], most: int
     ) -> int:
         """Deliver matching messages in order, and keep the others in order.
 
@@ -209,8 +213,8 @@ class Queue(ReceivingQueue):
         broker = self.host.broker
         now, furthest = broker.scheduler.now, broker.config.window_messages
         delivered = 0
-        ready = lane.ready
-        turns = self._sharing.round(lane.index, takers, broker.selector_time)
+        ready = sub_queue.ready
+        turns = self._dispatcher.round(sub_queue.index, takers, broker.selector_time)
         index = 0 if turns.is_over else bisect_right(ready, turns.first, key=_place)
         while index < min(len(ready), furthest) and delivered < most and not turns.is_over:
             entry = ready[index]
@@ -220,13 +224,13 @@ class Queue(ReceivingQueue):
                 index += 1
                 continue
             del ready[index]
-            lane.window_octets -= entry.message.size
+            sub_queue.window_octets -= entry.message.size
             if subscription is None:
                 self._expiry.expire(entry)
                 continue
-            self._hand_over(lane, entry, subscription)
+            self._hand_over(sub_queue, entry, subscription)
             delivered += 1
-        self._sharing.put_all_last(turns.served)
+        self._dispatcher.put_all_last(turns.served)
         if turns.is_unfinished:
             broker.selector_time.postpone(self, has_begun=turns.has_looked)
         if turns.has_forgotten:
@@ -234,29 +238,32 @@ class Queue(ReceivingQueue):
         return delivered
 
     def _hand_over(
-        self, lane: SubQueue[MessageReference], entry: MessageReference, subscription: Subscription
+        self,
+        sub_queue: SubQueue[MessageReference],
+        entry: MessageReference,
+        subscription: Subscription,
     ) -> None:
         subscription.deliver(entry)
         if subscription.is_auto:
             self.settled(entry)
             return
         self._timeouts.watch(entry)
-        if lane.number:
+        if sub_queue.number:
             self.host.scheduler.commit_queue.lazily(
-                Mark(lane.number, entry.place, entry.deliveries)
+                Mark(sub_queue.number, entry.place, entry.deliveries)
             )
 
     def _show(self, browser: Subscription) -> None:
         """Write unseen messages to a browser; mark the end, after which it gets no more."""
         backlog = self.browsers[browser]
         if backlog is None:
-            if self._load_low_lanes():
+            if self._load_low_sub_queues():
                 return
             self.browsers[browser] = backlog = deque()
-            for lane in self.lanes:
-                if lane.back:
-                    lane.restore()
-                backlog.extend(entry for entry in lane.ready if browser.takes(entry.message))
+            for sub_queue in self.sub_queues:
+                if sub_queue.back:
+                    sub_queue.restore()
+                backlog.extend(entry for entry in sub_queue.ready if browser.takes(entry.message))
         now = self.host.scheduler.now
         while backlog and browser.connection.has_room:
             entry = backlog.popleft()

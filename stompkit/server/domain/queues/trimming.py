@@ -90,11 +90,11 @@ class TrimmedQueue(WindowedQueue):
             self._hand_out()
         self._drop_oldest()
         self.owes_drops = False
-        for lane in self.lanes:
-            if lane.owed:
+        for sub_queue in self.sub_queues:
+            if sub_queue.owed:
                 self.owes_drops = True
-                if not lane.is_loading:
-                    self._load(lane)
+                if not sub_queue.is_loading:
+                    self._load(sub_queue)
         return not self.owes_drops
 
     def _drop_oldest(self) -> None:
@@ -105,56 +105,56 @@ class TrimmedQueue(WindowedQueue):
         """
         while self.is_over and self._expiry.expire_next():
             pass
-        for lane in reversed(self.lanes):
-            if lane.back:
-                lane.restore()
-            while self.is_over and self._drop_first(lane):
+        for sub_queue in reversed(self.sub_queues):
+            if sub_queue.back:
+                sub_queue.restore()
+            while self.is_over and self._drop_first(sub_queue):
                 pass
             if not self.is_over:
                 return
-            if lane.stored > lane.owed:
-                self._owe(lane)
+            if sub_queue.stored > sub_queue.owed:
+                self._owe(sub_queue)
 
-    def _owe(self, lane: SubQueue[MessageReference]) -> None:
+    def _owe(self, sub_queue: SubQueue[MessageReference]) -> None:
         """Schedule messages that are only in the store to be dropped, as many as necessary.
 
         Their number is known, but their sizes are not until they are read. The average size is
         assumed, and checked again after reading.
         """
         self.owes_drops = True
-        usual = max(1, lane.stored_octets // lane.stored)
+        usual = max(1, sub_queue.stored_octets // sub_queue.stored)
         messages, octets = self._excess()
-        messages -= sum(each.owed for each in self.lanes)
-        octets -= sum(each.owed_octets for each in self.lanes)
-        owed = min(lane.stored - lane.owed, max(messages, -(-octets // usual)))
-        lane.owed += owed
-        lane.owed_octets += owed * usual
+        messages -= sum(each.owed for each in self.sub_queues)
+        octets -= sum(each.owed_octets for each in self.sub_queues)
+        owed = min(sub_queue.stored - sub_queue.owed, max(messages, -(-octets // usual)))
+        sub_queue.owed += owed
+        sub_queue.owed_octets += owed * usual
 
-    def _drop_stored(self, lane: SubQueue[MessageReference], stored: StoredMessage) -> bool:
+    def _drop_stored(self, sub_queue: SubQueue[MessageReference], stored: StoredMessage) -> bool:
         """Drop a message read for that; return False if that is no longer necessary."""
         messages, octets = self._excess()
         if messages <= 0 and octets <= 0:
             # Fewer were sufficient.
-            lane.owed = lane.owed_octets = 0
+            sub_queue.owed = sub_queue.owed_octets = 0
             return False
-        lane.seen = stored.place
-        lane.owed -= 1
-        lane.owed_octets = max(0, lane.owed_octets - stored.size) if lane.owed else 0
+        sub_queue.seen = stored.place
+        sub_queue.owed -= 1
+        sub_queue.owed_octets = max(0, sub_queue.owed_octets - stored.size) if sub_queue.owed else 0
         if 0 < stored.expires_ms <= self.host.scheduler.now * 1000:
-            self._expiry.expire_read(lane, stored)
+            self._expiry.expire_read(sub_queue, stored)
         else:
-            self._drop_at(lane, stored.place, stored.size)
+            self._drop_at(sub_queue, stored.place, stored.size)
         return True
 
-    def _drop_first(self, lane: SubQueue[MessageReference]) -> bool:
+    def _drop_first(self, sub_queue: SubQueue[MessageReference]) -> bool:
         """Drop the first message of a sub-queue in memory; return False if there is none."""
         overdue = self._expiry.next_overdue()
         if overdue is not None:
             self._drop(overdue)
-        elif not lane.ready:
+        elif not sub_queue.ready:
             return False
         else:
-            entry = lane.popleft()
+            entry = sub_queue.popleft()
             if entry.message.is_expired(self.host.scheduler.now):
                 self._expiry.expire(entry)
             else:
@@ -164,27 +164,27 @@ class TrimmedQueue(WindowedQueue):
     def _drop(self, entry: MessageReference) -> None:
         """Drop a message to meet the limits."""
         self._timeouts.forget(entry)
-        lane = entry.lane
-        assert lane is not None  # every entry of a queue has one
-        self._drop_at(lane, entry.place, entry.message.size)
+        sub_queue = entry.sub_queue
+        assert sub_queue is not None  # every entry of a queue has one
+        self._drop_at(sub_queue, entry.place, entry.message.size)
 
-    def _drop_at(self, lane: SubQueue[MessageReference], place: int, size: int) -> None:
+    def _drop_at(self, sub_queue: SubQueue[MessageReference], place: int, size: int) -> None:
         self.dropped += 1
         self.lost += 1
         self.messages -= 1
         self.octets -= size
-        if lane.number:
+        if sub_queue.number:
             # If the process dies before, the limits are enforced again at the next start.
-            self.host.scheduler.commit_queue.lazily(Remove(lane.number, place))
+            self.host.scheduler.commit_queue.lazily(Remove(sub_queue.number, place))
         self._made_room()
 
     def _hand_out(self) -> None:
         """Deliver messages that are settled by delivery and so make room; never reads the store."""
         if self._is_stuck or self.is_paused or self.is_held_back or not self.subscriptions:
             return
-        if not any(lane.ready or lane.back for lane in self.lanes):
+        if not any(sub_queue.ready or sub_queue.back for sub_queue in self.sub_queues):
             return
-        takers = self._sharing.takers()
+        takers = self._dispatcher.takers()
         if not all(each.is_auto for each in takers):
             takers = deque(each for each in takers if each.is_auto)
         self._is_stuck = not self._deliver(takers, _MANY, can_load=False)
@@ -195,31 +195,31 @@ class TrimmedQueue(WindowedQueue):
         Delivered messages stay with their consumers.
         """
         before = self.messages
-        for lane in self.lanes:
-            if lane.back:
-                lane.restore()
-            while lane.ready:
-                self._forget(lane.popleft())
-            if lane.is_loading:
-                lane.is_purged = True
-            elif lane.stored:
-                self._purge_stored(lane)
+        for sub_queue in self.sub_queues:
+            if sub_queue.back:
+                sub_queue.restore()
+            while sub_queue.ready:
+                self._forget(sub_queue.popleft())
+            if sub_queue.is_loading:
+                sub_queue.is_purged = True
+            elif sub_queue.stored:
+                self._purge_stored(sub_queue)
         for entry in self._expiry.take_overdue():
             self._forget(entry)
         self.host.scheduler.touch(self)
         self.lost += before - self.messages
         return before - self.messages
 
-    def _purge_stored(self, lane: SubQueue[MessageReference]) -> None:
+    def _purge_stored(self, sub_queue: SubQueue[MessageReference]) -> None:
         """Drop messages behind the window; their sizes must be read for that."""
         commit_queue = self.host.scheduler.commit_queue
-        left, after = lane.stored, lane.seen
+        left, after = sub_queue.stored, sub_queue.seen
         self.messages -= left
-        self.octets -= lane.stored_octets
-        lane.nothing_stored()
+        self.octets -= sub_queue.stored_octets
+        sub_queue.nothing_stored()
 
         def read() -> None:
-            commit_queue.read(lane.number, after, min(left, 1_000), 1 << 24, did, failed)
+            commit_queue.read(sub_queue.number, after, min(left, 1_000), 1 << 24, did, failed)
 
         def failed(_: StoreError) -> None:
             self.host.scheduler.later(_RETRY_S, read)
@@ -228,9 +228,9 @@ class TrimmedQueue(WindowedQueue):
             nonlocal left, after
             for each in stored:
                 after = each.place
-                commit_queue.record(Remove(lane.number, each.place))
+                commit_queue.record(Remove(sub_queue.number, each.place))
             left -= len(stored)
-            lane.seen = max(lane.seen, after)
+            sub_queue.seen = max(sub_queue.seen, after)
             self._made_room()
             if left > 0 and stored:
                 read()

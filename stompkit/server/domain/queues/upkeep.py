@@ -111,17 +111,17 @@ class Sweep:
     """Processes the messages of one queue once."""
 
     def __init__(
-        self, queue: Queue, selection: Selection, act: Act, told: Callable[[Outcome], None]
+        self, queue: Queue, selection: Selection, act: Act, report: Callable[[Outcome], None]
     ) -> None:
-        """Prepare a sweep; ``told`` is called with its result, when everything is stored."""
+        """Prepare a sweep; ``report`` is called with its result, when everything is stored."""
         self._queue = queue
         self._broker = queue.host.broker
         self._selection = selection
         self._act = act
-        self._told = told
+        self._report = report
         self._outcome = Outcome()
         #: Remaining sub-queues, each with the place up to which it is processed.
-        self._lanes = [(lane, lane.last_place) for lane in queue.lanes]
+        self._sub_queues = [(sub_queue, sub_queue.last_place) for sub_queue in queue.sub_queues]
         self._cursor = 0
         self._is_over = False
         #: The sub-queue that must not load messages, since they are being moved, if any.
@@ -133,26 +133,26 @@ class Sweep:
         self._broker.scheduler.later(0.0, self._step)
 
     def _step(self) -> None:
-        if self._is_over or not self._lanes or self._is_satisfied:
+        if self._is_over or not self._sub_queues or self._is_satisfied:
             self._finish()
             return
-        lane, end = self._lanes[0]
+        sub_queue, end = self._sub_queues[0]
         commit_queue = self._broker.scheduler.commit_queue
-        if lane.is_loading:
+        if sub_queue.is_loading:
             if commit_queue.failure is not None:
                 self._fail(commit_queue.failure)
                 return
             self._broker.scheduler.later(_PATIENCE_S, self._step)
             return
-        if lane.back:
-            lane.restore()
-        index = bisect_right(lane.ready, self._cursor, key=_place)
-        if index < len(lane.ready) and lane.ready[index].place <= end:
-            self._take_from_window(lane, index, end)
-        elif lane.stored and max(self._cursor, lane.seen) < end:
-            self._take_from_store(lane, end)
+        if sub_queue.back:
+            sub_queue.restore()
+        index = bisect_right(sub_queue.ready, self._cursor, key=_place)
+        if index < len(sub_queue.ready) and sub_queue.ready[index].place <= end:
+            self._take_from_window(sub_queue, index, end)
+        elif sub_queue.stored and max(self._cursor, sub_queue.seen) < end:
+            self._take_from_store(sub_queue, end)
         else:
-            del self._lanes[0]
+            del self._sub_queues[0]
             self._cursor = 0
             self._broker.scheduler.later(0.0, self._step)
 
@@ -164,55 +164,57 @@ class Sweep:
 
     # Steps.
 
-    def _take_from_window(self, lane: SubQueue[MessageReference], index: int, end: int) -> None:
+    def _take_from_window(
+        self, sub_queue: SubQueue[MessageReference], index: int, end: int
+    ) -> None:
         self._begin_step()
-        ready = lane.ready
+        ready = sub_queue.ready
         ready.rotate(-index)
         taken: list[MessageReference] = []
         left: list[MessageReference] = []
         for _ in range(min(_STEP_MESSAGES, len(ready) - index)):
             if ready[0].place > end:
                 break
-            entry = lane.popleft()
+            entry = sub_queue.popleft()
             self._cursor = entry.place
             if self._deal_with(entry.message):
                 self._queue.withdraw(entry)
                 taken.append(entry)
             else:
                 left.append(entry)
-        lane.window_octets += sum(entry.message.size for entry in left)
+        sub_queue.window_octets += sum(entry.message.size for entry in left)
         ready.extendleft(reversed(left))
         ready.rotate(index)
         self._commit(taken)
 
-    def _take_from_store(self, lane: SubQueue[MessageReference], end: int) -> None:
+    def _take_from_store(self, sub_queue: SubQueue[MessageReference], end: int) -> None:
         commit_queue = self._broker.scheduler.commit_queue
         # Prevents loading of messages that are about to leave.
-        self._locked = lane
-        lane.is_loading = True
+        self._locked = sub_queue
+        sub_queue.is_loading = True
 
         def did(stored: Sequence[StoredMessage]) -> None:
             self._begin_step()
             taken: list[MessageReference] = []
-            for entry in self._entries(lane, stored, end):
+            for entry in self._entries(sub_queue, stored, end):
                 if self._deal_with(entry.message):
-                    lane.take_stored(1, entry.message.size)
+                    sub_queue.take_stored(1, entry.message.size)
                     self._queue.withdraw(entry)
                     taken.append(entry)
             self._commit(taken)
 
-        after = max(self._cursor, lane.seen)
-        commit_queue.read(lane.number, after, _STEP_MESSAGES, _STEP_OCTETS, did, self._fail)
+        after = max(self._cursor, sub_queue.seen)
+        commit_queue.read(sub_queue.number, after, _STEP_MESSAGES, _STEP_OCTETS, did, self._fail)
 
     def _entries(
-        self, lane: SubQueue[MessageReference], stored: Sequence[StoredMessage], end: int
+        self, sub_queue: SubQueue[MessageReference], stored: Sequence[StoredMessage], end: int
     ) -> Iterator[MessageReference]:
         self._cursor = end if not stored else min(end, stored[-1].place)
         for each in stored:
             if each.place <= end:
                 entry = MessageReference(Message.from_store(each), self._queue, each.place)
                 entry.deliveries = each.deliveries
-                entry.lane = lane
+                entry.sub_queue = sub_queue
                 yield entry
 
     def _deal_with(self, message: Message) -> bool:
@@ -262,11 +264,11 @@ class Sweep:
         self._broker.scheduler.later(0.0, self._step)
 
     def _unlock(self) -> None:
-        lane, self._locked = self._locked, None
-        if lane is not None:
-            lane.is_loading = False
-            if lane.is_purged:
-                lane.is_purged = False
+        sub_queue, self._locked = self._locked, None
+        if sub_queue is not None:
+            sub_queue.is_loading = False
+            if sub_queue.is_purged:
+                sub_queue.is_purged = False
                 self._queue.purge()
 
     def _fail(self, error: StoreError) -> None:
@@ -277,10 +279,10 @@ class Sweep:
         self._unlock()
         queue = self._queue
         queue.holds -= 1
-        for lane in queue.lanes:
-            queue.refill(lane)
+        for sub_queue in queue.sub_queues:
+            queue.refill(sub_queue)
         self._broker.scheduler.touch(queue)
-        self._told(self._outcome)
+        self._report(self._outcome)
 
 
 def _home(host: VirtualHost, name: str) -> Queue | None:

@@ -32,74 +32,74 @@ class WindowedQueue(QueueContent):
         """Drop all messages not held by consumers; return their number."""
         raise NotImplementedError
 
-    def _drop_stored(self, lane: SubQueue[MessageReference], stored: StoredMessage) -> bool:
+    def _drop_stored(self, sub_queue: SubQueue[MessageReference], stored: StoredMessage) -> bool:
         """Drop a message read for that; return False if that is no longer necessary."""
         raise NotImplementedError
 
     # The window of stored messages.
 
-    def _load_low_lanes(self) -> bool:
+    def _load_low_sub_queues(self) -> bool:
         """Fill the windows as far as there is room; return True if reads are in progress."""
-        for lane in self.lanes:
-            if lane.stored:
-                self._load_if_low(lane)
-        return any(lane.is_loading for lane in self.lanes)
+        for sub_queue in self.sub_queues:
+            if sub_queue.stored:
+                self._load_if_low(sub_queue)
+        return any(sub_queue.is_loading for sub_queue in self.sub_queues)
 
-    def refill(self, lane: SubQueue[MessageReference]) -> None:
+    def refill(self, sub_queue: SubQueue[MessageReference]) -> None:
         """Load more of a sub-queue if its window has run low."""
-        if lane.stored:
-            self._load_if_low(lane)
+        if sub_queue.stored:
+            self._load_if_low(sub_queue)
 
-    def _load_if_low(self, lane: SubQueue[MessageReference]) -> None:
+    def _load_if_low(self, sub_queue: SubQueue[MessageReference]) -> None:
         config = self.host.broker.config
         if (
-            not lane.is_loading
-            and len(lane.ready) * 2 <= config.window_messages
-            and lane.window_octets * 2 <= config.window_bytes
+            not sub_queue.is_loading
+            and len(sub_queue.ready) * 2 <= config.window_messages
+            and sub_queue.window_octets * 2 <= config.window_bytes
         ):
-            self._load(lane)
+            self._load(sub_queue)
 
-    def _load(self, lane: SubQueue[MessageReference]) -> None:
+    def _load(self, sub_queue: SubQueue[MessageReference]) -> None:
         broker = self.host.broker
         commit_queue = broker.scheduler.commit_queue
-        lane.is_loading = True
+        sub_queue.is_loading = True
 
         def did(stored: Sequence[StoredMessage]) -> None:
             octets = 0
             for each in stored:
                 octets += each.size
-                if lane.owed and self._drop_stored(lane, each):
+                if sub_queue.owed and self._drop_stored(sub_queue, each):
                     continue
                 entry = MessageReference(Message.from_store(each), self, each.place)
                 entry.deliveries = each.deliveries
-                entry.lane = lane
-                self._sharing.notice(entry.message)
-                lane.append(entry)
+                entry.sub_queue = sub_queue
+                self._dispatcher.notice(entry.message)
+                sub_queue.append(entry)
                 if entry.message.expires:
                     self._expiry.expect(entry)
-            lane.take_stored(len(stored), octets)
+            sub_queue.take_stored(len(stored), octets)
             if not stored:
-                lane.nothing_stored()
-            self.loaded(lane)
+                sub_queue.nothing_stored()
+            self.loaded(sub_queue)
 
         def failed(_: StoreError) -> None:
-            broker.scheduler.later(_RETRY_S, partial(self.loaded, lane))
+            broker.scheduler.later(_RETRY_S, partial(self.loaded, sub_queue))
 
         commit_queue.read(
-            lane.number,
-            lane.seen,
-            max(1, broker.config.window_messages - len(lane.ready)) + lane.owed,
-            max(1, broker.config.window_bytes - lane.window_octets)
-            + min(lane.owed_octets, _DROPPED_OCTETS),
+            sub_queue.number,
+            sub_queue.seen,
+            max(1, broker.config.window_messages - len(sub_queue.ready)) + sub_queue.owed,
+            max(1, broker.config.window_bytes - sub_queue.window_octets)
+            + min(sub_queue.owed_octets, _DROPPED_OCTETS),
             did,
             failed,
         )
 
-    def loaded(self, lane: SubQueue[MessageReference]) -> None:
+    def loaded(self, sub_queue: SubQueue[MessageReference]) -> None:
         """Continue after a sub-queue has been read."""
-        lane.is_loading = False
-        if lane.is_purged:
-            lane.is_purged = False
+        sub_queue.is_loading = False
+        if sub_queue.is_purged:
+            sub_queue.is_purged = False
             self.purge()
         self._made_room()
         self.host.scheduler.touch(self)
@@ -109,38 +109,38 @@ class WindowedQueue(QueueContent):
         for entry in entries:
             entry.subscription = None
             self._timeouts.forget(entry)
-            lane = entry.lane
-            assert lane is not None  # every entry of a queue has one
-            lane.back.append(entry)
-            self._sharing.look_again(lane.index, entry.place)
+            sub_queue = entry.sub_queue
+            assert sub_queue is not None  # every entry of a queue has one
+            sub_queue.back.append(entry)
+            self._dispatcher.look_again(sub_queue.index, entry.place)
             if entry.message.expires:
                 self._expiry.expect(entry)
-            if lane.number:
+            if sub_queue.number:
                 self.host.scheduler.commit_queue.lazily(
-                    Mark(lane.number, entry.place, entry.deliveries)
+                    Mark(sub_queue.number, entry.place, entry.deliveries)
                 )
 
     def given_back(self, entries: Iterable[MessageReference]) -> None:
         """Take back a part of an ended connection's messages, the newest part first."""
         self.returned(entries)
-        for lane in self.lanes:
-            if lane.back:
-                lane.restore()
+        for sub_queue in self.sub_queues:
+            if sub_queue.back:
+                sub_queue.restore()
 
     def taken_back(self, entry: MessageReference) -> None:
         """Take back a message whose settlement could not be applied."""
         self.messages += 1
         self.octets += entry.message.size
-        lane = entry.lane
-        if lane is not None and lane.number and entry.place > lane.seen:
+        sub_queue = entry.sub_queue
+        if sub_queue is not None and sub_queue.number and entry.place > sub_queue.seen:
             # An operator has removed it from the store, ahead of messages that are still only
             # there.
-            lane.leave_stored(entry.message.size)
+            sub_queue.leave_stored(entry.message.size)
         else:
             self.returned([entry])
         self.host.scheduler.touch(self)
 
-    def _mark(self, lane: SubQueue[MessageReference], entry: MessageReference) -> None:
+    def _mark(self, sub_queue: SubQueue[MessageReference], entry: MessageReference) -> None:
         """Record in the store how often a message was delivered."""
-        mark = Mark(lane.number, entry.place, entry.deliveries)
+        mark = Mark(sub_queue.number, entry.place, entry.deliveries)
         self.host.scheduler.commit_queue.lazily(mark)

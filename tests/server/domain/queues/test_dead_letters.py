@@ -328,14 +328,14 @@ def test_full_dead_letters_cost_no_more_than_a_look_now_and_then(
     consumer.subscribe(QUEUE)
     tried = 0
     host = next(iter(broker.broker.hosts.values()))
-    bury = host.bury
+    move = host.move_to_dead_letters
 
     def count(entry: MessageReference, reason: str) -> bool:
         nonlocal tried
         tried += 1
-        return bury(entry, reason)
+        return move(entry, reason)
 
-    monkeypatch.setattr(host, "bury", count)
+    monkeypatch.setattr(host, "move_to_dead_letters", count)
     publish_all(producer, QUEUE, numbered(51, 100))
     assert consumer.bodies() == numbered(51, 100)
     assert tried == 0

@@ -863,17 +863,17 @@ def _only_the_window_is_dropped(queue: Queue, lane: Any) -> None:
 
 
 def _only_the_window_can_be_dropped(queue: Queue, messages: int, size: int) -> bool:
-    kept = queue.messages - sum(len(lane.ready) for lane in queue.lanes)
-    octets = queue.octets - sum(lane.window_octets for lane in queue.lanes)
+    kept = queue.messages - sum(len(lane.ready) for lane in queue.sub_queues)
+    octets = queue.octets - sum(lane.window_octets for lane in queue.sub_queues)
     return kept + messages <= queue._max_messages and octets + size <= queue._max_octets
 
 
 def _the_highest_priority_goes_first(queue: Queue) -> None:
-    queue.lanes.reverse()
+    queue.sub_queues.reverse()
     try:
         _drop_oldest(queue)
     finally:
-        queue.lanes.reverse()
+        queue.sub_queues.reverse()
 
 
 _drop_oldest = Queue._drop_oldest
@@ -900,14 +900,14 @@ def _puts_take_effect_before_acknowledgements(queue: Queue, message: Any) -> Non
 
 
 def _is_dropped_before_the_store_is_asked(queue: Queue, message: Any) -> None:
-    for lane in reversed(queue.lanes):
+    for lane in reversed(queue.sub_queues):
         while queue._is_trimmed and lane.ready and not queue._fits(1, message.size):
             queue._drop(lane.popleft())
     _put(queue, message)
 
 
 def _what_never_fits_empties_a_durable_subscription(queue: DurableQueue, message: Any) -> None:
-    for lane in queue.lanes:
+    for lane in queue.sub_queues:
         while lane.ready and not queue._fits(1, message.size):
             queue._drop(lane.popleft())
     _offer(queue, message)

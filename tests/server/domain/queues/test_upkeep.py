@@ -72,7 +72,7 @@ def peeked(broker: MemoryBroker, limit: int = 100, name: str = QUEUE) -> list[Se
         assert len(page) <= limit
         if page.is_last:
             return seen
-        after = page[-1].lane, page[-1].place
+        after = page[-1].sub_queue, page[-1].place
 
 
 def drained(broker: MemoryBroker, name: str) -> list[bytes]:

@@ -475,7 +475,7 @@ def _forget_settings(patch: pytest.MonkeyPatch) -> None:
 
     def configure(queue: Queue, policy: object) -> None:
         queue.policy = policy  # type: ignore[assignment]  # it is one
-        queue._sharing.take(policy)  # type: ignore[arg-type]
+        queue._dispatcher.take(policy)  # type: ignore[arg-type]
         queue._read_policy()
 
     patch.setattr(Queue, "configure", configure)

@@ -33,8 +33,8 @@ from twisted.internet.task import Clock
 
 from stompkit.frames import Frame
 from stompkit.server import BrokerConfig, DestinationConfig, MessageStore
-from stompkit.server.domain import hosts as _hosts
 from stompkit.server.domain import messages as _messages
+from stompkit.server.domain.hosts import virtual_host as _hosts
 from stompkit.server.domain.queues import dead_letters as _dead_letters
 from stompkit.server.domain.queues import upkeep as _upkeep
 from stompkit.server.domain.queues.upkeep import Outcome, Selection, Sweep, move_to, put_back

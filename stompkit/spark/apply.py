@@ -12,15 +12,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from stompkit.replication.sinks import ApplyError
-from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.spark.fence import Span, are_in_order, beyond, sort_key
+from stompkit.spark.restarts import ColumnsMissing, FenceMoved, Restart, Unsorted, WorkLost
 from stompkit.spark.states import Choice
-from stompkit.spark.stream.columns import APPLIED
+from stompkit.spark.stream.columns import APPLIED, CHANGES
 from stompkit.spark.stream.ranges import are_ranges, batches_of, changes_of
 from stompkit.spark.targets import (
     Committed,
     Job,
-    Lacking,
     Staged,
     StagingLostError,
     Target,
@@ -202,83 +201,6 @@ def _is_plain(deletes: str) -> bool:
     return deletes.replace(" ", "").replace('"', "'") == "operation='delete'"
 
 
-@dataclass(frozen=True)
-class _Again:
-    """Reason to restart a batch."""
-
-    def final(self, job: Job, attempts: int) -> Exception:
-        """Return the error to raise after so many attempts."""
-        return ApplyError(
-            f"the pipeline {job.pipeline!r} has begun a batch {attempts} times and can't apply it:"
-            f" {self}. {self._advice()}"
-        )
-
-    def _advice(self) -> str:
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class _Moved(_Again):
-    """Another process has moved the fence."""
-
-    def __str__(self) -> str:
-        return "each time its fence in the target was moved meanwhile"
-
-    def _advice(self) -> str:
-        return "Is it running more than once? Stop all but one, or give them different names"
-
-
-@dataclass(frozen=True)
-class _Unsorted(_Again):
-    """The changes were not in the order of the spool."""
-
-    def __str__(self) -> str:
-        return "its changes are not in the order of the spool, and sorting them did not help"
-
-    def _advice(self) -> str:
-        return "Does the query change _partition, _ordinal or change, or give rows twice?"
-
-
-@dataclass(frozen=True)
-class _Lacking(_Again):
-    """The target lacked tables or columns, which were created."""
-
-    what: str
-
-    @classmethod
-    def of(cls, lacking: Lacking) -> _Lacking:
-        """Create the reason from the missing tables and columns."""
-        return cls(
-            ", ".join(
-                f"{'.'.join(filter(None, table))} ({', '.join(sorted(columns))})"
-                for table, columns in sorted(lacking.items())
-            )
-        )
-
-    def __str__(self) -> str:
-        return f"tasks do not find {self.what} in the target, where the driver has it"
-
-    def _advice(self) -> str:
-        return (
-            "Do the executors see another file or another server under the target's URL?"
-            " An SQLite file has to be on a disk that they share with the driver"
-        )
-
-
-@dataclass(frozen=True)
-class _Lost(_Again):
-    """The data staged by tasks was lost."""
-
-    what: str
-
-    def __str__(self) -> str:
-        return self.what
-
-    def final(self, job: Job, attempts: int) -> Exception:
-        """Return an error that allows a retry: a crashed server may recover."""
-        return SinkUnavailableError(f"{attempts} times in a row: {self.what}")
-
-
 class _Batch:
     """One batch in progress."""
 
@@ -291,7 +213,7 @@ class _Batch:
 
     def run(self) -> Applied:
         """Apply the batch, with as many restarts as needed."""
-        last: _Again | None = None
+        last: Restart | None = None
         for _ in range(_MOST_ATTEMPTS):
             fence = self._target.fence(self._job.pipeline, self._job.spool)
             self._job.span.check(fence)
@@ -303,14 +225,14 @@ class _Batch:
         assert last is not None
         raise last.final(self._job, _MOST_ATTEMPTS)
 
-    def _again(self, reason: _Again, last: _Again | None) -> _Again:
+    def _again(self, reason: Restart, last: Restart | None) -> Restart:
         """Log the reason of a restart; raise the final error if the same one recurs."""
         _log.info("the batch is begun anew: %s", reason)
-        if isinstance(reason, _Lacking) and reason == last:
+        if isinstance(reason, ColumnsMissing) and reason == last:
             raise reason.final(self._job, 2)
         return reason
 
-    def _by_tasks(self, job: Job) -> Applied | _Again:
+    def _by_tasks(self, job: Job) -> Applied | Restart:
         """Stage the batch in tasks, and commit the result."""
         parts = sorted(self._stage(job), key=lambda part: sort_key(part.ranges))
         is_done = False
@@ -321,13 +243,13 @@ class _Batch:
                 self._df = self._df.repartitionByRange("_partition", "_ordinal")
                 self._df = self._df.sortWithinPartitions("_partition", "_ordinal", "change")
                 self._ranges = None
-                return _Unsorted()
+                return Unsorted()
             if any(part.is_renamed for part in parts):
                 return self._by_driver(job)
             lacking = merged(part.lacking for part in parts)
             if lacking:
                 self._target.evolve(lacking)
-                return _Lacking.of(lacking)
+                return ColumnsMissing.of(lacking)
             problems = [each for part in parts for each in part.problems]
             if problems and not job.dead_letters:
                 raise ApplyError(str(problems[0]))
@@ -341,9 +263,9 @@ class _Batch:
                 # Apply changes one by one, to find the failing change or succeed.
                 return self._by_driver(job)
             except StagingLostError as lost:
-                return _Lost(str(lost))
+                return WorkLost(str(lost))
             is_done = done is not None
-            return _Moved() if done is None else _applied(parts, done)
+            return FenceMoved() if done is None else _applied(parts, done)
         finally:
             if not is_done:
                 self._target.discard(parts)
@@ -360,18 +282,27 @@ class _Batch:
         rows = df.mapInArrow(stage, "staged binary").collect()
         return [Staged.load(bytes(row.staged)) for row in rows]
 
-    def _by_driver(self, job: Job) -> Applied | _Again:
+    def _changes(self) -> pa.Table:
+        """Return the changes of the batch; those in ranges do not pass through Spark."""
+        if self._ranges is None:
+            return self._df.toArrow()
+        names = (*APPLIED, "problem")
+        found = batches_of(self._ranges.toArrow().to_batches())
+        schema = pa.schema([CHANGES.arrow.field(name) for name in names])
+        return pa.Table.from_batches([each.select(names) for each in found], schema)
+
+    def _by_driver(self, job: Job) -> Applied | Restart:
         """Apply the batch in the driver."""
-        table = self._df.toArrow().combine_chunks()
+        table = self._changes().combine_chunks()
         if job.is_plain:
             table = table.sort_by([(name, "ascending") for name in APPLIED[:3]])
         batches = table.to_batches()
         done = self._target.apply(batches, job)
         if done is None:
-            return _Moved()
+            return FenceMoved()
         if not isinstance(done, Committed):
             self._target.evolve(done)
-            return _Lacking.of(done)
+            return ColumnsMissing.of(done)
         new = sum(beyond(batch, job.fence).num_rows for batch in batches)
         return Applied(
             table.num_rows,

@@ -22,7 +22,7 @@ from stompkit.testing import RunningBroker
 from stompkit.testing.launching.polling import wait_until
 from tests.documentation.test_docs import tree
 from tests.replication.brokers import connect
-from tests.spark.test_jobs import order
+from tests.spark.jobs.test_jobs import order
 
 pytestmark = pytest.mark.matrix
 

@@ -367,7 +367,7 @@ def write(results: Results, count: int) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from tests.spark import test_analytics as t
+from tests.spark.jobs import test_analytics as t
 t.write(getattr(t, sys.argv[1])(Path(sys.argv[2])), int(sys.argv[3]))
 """
 
@@ -397,7 +397,7 @@ def test_results_have_each_batch_once_whenever_they_are_killed(
     count = effort(40, 200)
     chance = random.Random(8)
     command = [sys.executable, "-c", WRITER, make.__name__, str(tmp_path), str(count)]
-    root = str(Path(__file__).parents[2])
+    root = str(Path(__file__).parents[3])
     for _ in range(effort(1, 20)):
         environment = {**os.environ, "PYTHONPATH": root}
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as one:

@@ -26,8 +26,8 @@ from stompkit.spool import SpoolReader
 from stompkit.spool.retention import retain
 from tests.effort import effort
 from tests.servers import SqlServer, mariadb, postgresql
+from tests.spark.eventstore.test_eventstore import batch, child, kill, numbered, rows_of, said
 from tests.spark.messages import fill, records_of
-from tests.spark.test_eventstore import batch, child, kill, numbered, rows_of, said
 
 __all__ = ["mariadb", "postgresql"]
 

@@ -17,7 +17,7 @@ from stompkit.spark.targets.base import NewColumn
 from stompkit.spark.targets.planning.evolve import merged
 from tests.replication.sinks.sql_targets import Target, database_url, target
 from tests.servers import mariadb, postgresql
-from tests.spark.test_targets import JOB, MakePipeline, Pipeline, rows_of, write
+from tests.spark.targets.test_targets import JOB, MakePipeline, Pipeline, rows_of, write
 
 __all__ = ["database_url", "mariadb", "postgresql", "target"]
 

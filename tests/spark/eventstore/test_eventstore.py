@@ -32,7 +32,7 @@ BEGIN = datetime(2026, 11, 22, tzinfo=UTC)
 ADDING = """
 import sys
 from stompkit.spark.eventstore import SparkEventStore
-from tests.spark.test_eventstore import numbered
+from tests.spark.eventstore.test_eventstore import numbered
 
 store = SparkEventStore(sys.argv[1], strict=True, history=True, sync=False)
 name, number = sys.argv[2], int(sys.argv[3])

@@ -34,7 +34,7 @@ from stompkit.spark.targets.parquet import ParquetTarget, files_of
 from tests.effort import effort
 from tests.replication.sinks.sql_targets import Target, change, schema_change
 from tests.spark.change_rows import batch_of, changes_of, row_of
-from tests.spark.test_targets import (
+from tests.spark.targets.test_targets import (
     JOB,
     TABLES,
     Pipeline,
@@ -540,7 +540,7 @@ def test_a_crash_anywhere_loses_nothing_and_does_nothing_twice(
 _FOREVER = """
 import sys
 from stompkit.spark.targets import Job
-from tests.spark.test_file_targets import kill_batches
+from tests.spark.targets.test_file_targets import kill_batches
 kill_batches(sys.argv[1])
 """
 

@@ -18,8 +18,8 @@ from stompkit.spark.jobs import JobName, Pipeline, PipelineError, load
 from stompkit.spool import Record
 from stompkit.spool.retention import retain
 from stompkit.testing.launching.polling import wait_until
+from tests.spark.jobs.test_jobs import LONG_S, SIMPLE, Shop, expected, orders
 from tests.spark.messages import fill
-from tests.spark.test_jobs import LONG_S, SIMPLE, Shop, expected, orders
 
 OLDER = "older than the checkpoint"
 FENCE = "stompkit_pipeline_fence"

@@ -24,7 +24,7 @@ from stompkit.spark.targets.database.postgres import LEAST_ROWS
 from tests.replication.sinks.sql_targets import Target, change, database_url, target
 from tests.servers import mariadb, postgresql
 from tests.spark.messages import BEGIN, fill, records_of
-from tests.spark.test_targets import MakePipeline, Pipeline, rows_of, write
+from tests.spark.targets.test_targets import MakePipeline, Pipeline, rows_of, write
 
 __all__ = ["database_url", "mariadb", "postgresql", "target"]
 

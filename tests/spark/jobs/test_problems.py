@@ -23,8 +23,8 @@ from stompkit.spark.targets.parquet import files_of
 from stompkit.spool import Record, SpoolReader
 from tests.replication.sinks.sql_targets import Target
 from tests.spark.messages import BEGIN, fill, plain, records_of
-from tests.spark.test_targets import JOB
-from tests.spark.test_targets import Pipeline as Applying
+from tests.spark.targets.test_targets import JOB
+from tests.spark.targets.test_targets import Pipeline as Applying
 
 
 def order(number: int, *, rows: int = 1) -> Changeset:

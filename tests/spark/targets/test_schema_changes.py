@@ -29,8 +29,8 @@ from tests.replication.sources.postgres.conftest import database_name
 from tests.replication.sources.postgres.postgres_made import Database as PostgresDatabase
 from tests.servers import mariadb, postgresql
 from tests.spark.change_rows import changes_of
-from tests.spark.test_file_targets import Place
-from tests.spark.test_targets import JOB, Pipeline
+from tests.spark.targets.test_file_targets import Place
+from tests.spark.targets.test_targets import JOB, Pipeline
 
 __all__ = ["database_name", "mariadb", "mysql_database", "postgres_database", "postgresql"]
 

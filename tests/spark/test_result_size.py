@@ -54,6 +54,7 @@ def run(folder: Path, url: str, rows: list[RowChange], on_problem: str = "stop")
     return done.stdout.strip().splitlines()[-1]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("kind", ["sqlite", "parquet"])
 def test_rows_are_applied_without_passing_through_spark(tmp_path: Path, kind: str) -> None:
     urls = {"sqlite": f"sqlite:///{tmp_path}/t.sqlite", "parquet": f"parquet://{tmp_path}/tables"}

@@ -102,7 +102,7 @@ def test_a_link_of_the_site_leads_somewhere(site: Path) -> None:
     ],
 )
 def test_the_reference_has_what_is_public(site: Path, package: str, name: str) -> None:
-    anchors = Links(site / "api" / f"{package}.html").anchors
+    anchors = Links(site / "reference" / "api" / f"{package}.html").anchors
     assert f"stompkit.{package}.{name}" in anchors
 
 

@@ -31,67 +31,67 @@ class _Entry(NamedTuple):
 #: The commands, in the order of first use.
 COMMANDS: Final = {
     "serve": _Entry("broker.serve", "run a broker in the foreground"),
-    "run": _Entry("tools.run", "run a command with a broker of its own"),
-    "ping": _Entry("tools.ping", "ask a broker whether it works"),
-    "check-config": _Entry(
-        "broker.check_config", "say what is wrong with a broker's file of settings"
+    "run": _Entry("tools.run", "run a command with a temporary broker"),
+    "ping": _Entry("tools.ping", "check that a broker answers"),
+    "check-config": _Entry("broker.check_config", "check a broker's configuration file"),
+    "show-config": _Entry(
+        "broker.show_config", "print all broker settings with their descriptions"
     ),
-    "show-config": _Entry("broker.show_config", "print all settings, each with its meaning"),
-    "passwd": _Entry("broker.passwd", "add users to a password file, change or remove them"),
-    "store": _Entry("broker.store", "check, compact, export or import a broker's messages"),
-    "send": _Entry("messages.send", "send messages to any broker, and wait until it has them"),
+    "passwd": _Entry("broker.passwd", "add, change or remove users in a password file"),
+    "store": _Entry("broker.store", "check, compact, export or import a message store"),
+    "send": _Entry("messages.send", "send messages to a broker and wait for confirmation"),
     "receive": _Entry(
         "messages.receive",
-        "receive messages of any broker, and print them or run a command for each",
+        "receive messages from a broker, and print them or run a command for each",
     ),
     "queues": _Entry("queues.queues", "list the queues and topics of a broker"),
-    "peek": _Entry("queues.peek", "look at messages, and take none away"),
+    "peek": _Entry("queues.peek", "show messages of a queue without removing them"),
     "move": _Entry("queues.move", "move messages from one queue to another"),
-    "retry": _Entry("queues.retry", "send dead letters back to where they came from"),
-    "purge": _Entry("queues.purge", "remove the messages of a queue, for good"),
-    "replica": _Entry("replica.command", "let several databases write, go offline, and converge"),
+    "retry": _Entry("queues.retry", "return dead letters to their original queue"),
+    "purge": _Entry("queues.purge", "delete the messages of a queue"),
+    "replica": _Entry(
+        "replica.command", "replicate databases that all accept writes, also offline"
+    ),
     "replicate": _Entry(
         "replication.replicate",
-        "carry changes from databases to brokers, databases and caches",
+        "replicate database changes to brokers, databases and caches",
         "replication",
     ),
     "bridge": _Entry(
-        "bridge.command", "forward from broker to broker, and keep what can't be forwarded yet"
+        "bridge.command", "forward messages between brokers, with an optional disk buffer"
     ),
-    "spool": _Entry("spool.command", "keep what brokers send until others have read it, by offset"),
+    "spool": _Entry("spool.command", "store messages in a durable log that readers read by offset"),
     "pipeline": _Entry(
         "pipeline.command",
-        "carry changes from spools to replicas and event stores, by Spark",
+        "apply changes from a spool to databases and event stores, with Spark",
         "spark",
     ),
     "recover": _Entry(
         "replication.recover",
-        "publish what a crash has left between commit and publication",
+        "publish changes that a crash left committed but unpublished",
         "replication",
     ),
-    "conformance": _Entry(
-        "tools.conformance", "ask a server how well it keeps to the specifications of STOMP"
+    "conformance": _Entry("tools.conformance", "test a server against the STOMP specifications"),
+    "proxy": _Entry("tools.proxy", "relay connections to a broker and inject faults"),
+    "tap": _Entry("tools.tap", "show the frames between clients and a broker"),
+    "bench": _Entry("tools.bench", "measure the throughput and latency of a broker"),
+    "completion": _Entry("tools.completion", "print a completion script for bash, zsh or fish"),
+    "version": _Entry(
+        "tools.version", "print the versions of stompkit, Python and main dependencies"
     ),
-    "proxy": _Entry("tools.proxy", "stand before a broker and break on purpose what passes"),
-    "tap": _Entry("tools.tap", "watch the frames between clients and a broker"),
-    "bench": _Entry("tools.bench", "measure a broker, quickly"),
-    "completion": _Entry(
-        "tools.completion", "print what makes a shell complete commands and options"
-    ),
-    "version": _Entry("tools.version", "print the versions of stompkit and of what it runs on"),
 }
 
 _DESCRIPTION: Final = "STOMP for Python: a broker, and tools around it."
 _EPILOG: Final = """\
-`stompkit COMMAND --help` says more about each. The broker:
+`stompkit COMMAND --help` describes a command. To run the broker:
 
-  stompkit serve                                   in memory, on loopback
-  stompkit serve --data /var/lib/stompkit          messages survive
+  stompkit serve                                   in memory, on the loopback interface
+  stompkit serve --data /var/lib/stompkit          with persistent messages
   twistd stompkit --config /etc/stompkit.toml      in the background
   stompkit serve --help                            all options
 
-exit status: 0 all is well; 1 something is wrong, and was said on standard error; 2 the command
-line is; 130 interrupted. Where a command has others, its --help lists them.
+exit status: 0 success; 1 failure, with the reason on standard error; 2 wrong command line;
+130 interrupted. The --help of a command lists further statuses.
 """
 
 _USAGE: Final = 2
@@ -118,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="\n".join(["commands:", *lines, "", _EPILOG]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="store_true", help="the same as the command version")
+    parser.add_argument("--version", action="store_true", help="same as `stompkit version`")
     parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser

@@ -43,64 +43,75 @@ class Options(UsageOptions, AuthOptionMixin):
 
     synopsis = "[options]"
     longdesc = (
-        "A STOMP 1.0, 1.1 and 1.2 broker with queues (/queue/NAME), topics (/topic/NAME), fan-out"
-        " to several queues (/fanout/NAME) and dead letters (/dlq/NAME). With --data messages"
-        " survive, without it all is in memory. Without --endpoint it listens on port 61613 of the"
-        " loopback interface only. Without --auth it asks nobody for a password. All settings are"
-        " in docs/reference/configuration.rst; `stompkit show-config` prints them. Options of the"
-        " command line override the file of --config, which is read again at SIGHUP."
-        " To run it in the foreground: twist stompkit, or twistd --nodaemon stompkit."
+        "A broker for STOMP 1.0, 1.1 and 1.2 with queues (/queue/NAME), topics (/topic/NAME),"
+        " fan-out to several queues (/fanout/NAME) and dead-letter queues (/dlq/NAME). With --data,"
+        " messages survive a restart; without it, they are kept in memory. Without --endpoint, it"
+        " listens on port 61613 of the loopback interface only. Without --auth, clients need no"
+        " password. `stompkit show-config` prints all settings;"
+        " docs/reference/configuration.rst describes them. Command line options override"
+        " the file of --config, which SIGHUP reloads. To run in the foreground: stompkit serve,"
+        " twist stompkit, or twistd --nodaemon stompkit."
     )
     optParameters = [  # noqa: RUF012 (read by usage.Options, which mutates a copy)
-        ["config", None, None, "The file with the settings, TOML; see stompkit show-config."],
+        ["config", None, None, "Configuration file, TOML; see stompkit show-config."],
         [
             "data",
             None,
             None,
-            "The directory for messages that are to survive, made if need be. Only one broker works"
-            " on it: another one waits, and takes over when the first has ended.",
+            "Directory for persistent messages; created if it is missing. It is locked by one"
+            " broker. A second broker waits, and takes over when the first one ends.",
         ],
         [
             "sync",
             None,
             None,
-            "When data is on the disk: always (before the receipt), interval:MS or never."
+            "When data is written to disk: always (before the receipt), interval:MS or never."
             " [default: always]",
         ],
         [
             "lock-timeout",
             None,
             None,
-            "Seconds to wait for the directory of --data while another broker works on it; 0 for"
-            " not at all. [default: as long as it takes]",
+            "Seconds to wait for the lock of --data while another broker holds it; 0: do not"
+            " wait. [default: unlimited]",
         ],
         [
             "announce",
             None,
             None,
-            "Write the process id and the addresses listened on to this file, as JSON, once all"
-            " of them accept connections; with port 0 in an endpoint it tells which port it is.",
+            "Write the process id and all listening addresses to this file, as JSON, when they"
+            " accept connections. For port 0 the file contains the actual port.",
         ],
         [
             "heart-beat",
             None,
             None,
-            "What the broker offers: beats it sends, wants (ms). [default: 1000,1000]",
+            "Heart-beat intervals in milliseconds: sent by the broker, expected from clients."
+            " [default: 1000,1000]",
         ],
-        ["max-connections", None, None, "Clients at a time. [default: 10000]"],
+        ["max-connections", None, None, "Maximum number of client connections. [default: 10000]"],
         [
             "max-body",
             None,
             None,
-            f"Octets in the body of a frame. [default: {AFTER_LOGIN.max_body_bytes}]",
+            f"Maximum body of a frame, in bytes. [default: {AFTER_LOGIN.max_body_bytes}]",
         ],
-        ["prefetch", None, None, "Unacknowledged messages of a subscription. [default: 100]"],
-        ["log-format", None, None, "text or json. [default: as twistd or twist has it]"],
+        [
+            "prefetch",
+            None,
+            None,
+            "Maximum unacknowledged messages of a subscription. [default: 100]",
+        ],
+        ["log-format", None, None, "Log format: text or json. [default: that of twistd or twist]"],
     ]
     optFlags = [  # noqa: RUF012 (as above)
-        ["anonymous", None, "Let clients in that send no login; without --auth: that is meant."],
-        ["log-frames", None, "Log each frame, without bodies and passcodes; slow."],
-        ["no-throttle", None, "Hold wrong passcodes against nobody; for tests of clients."],
+        [
+            "anonymous",
+            None,
+            "Accept clients without login. Without --auth: suppress the warning about that.",
+        ],
+        ["log-frames", None, "Log all frames, without bodies and passcodes; slow."],
+        ["no-throttle", None, "Do not limit failed logins; for tests of clients."],
     ]
     supportedInterfaces = (IUsernamePassword, IUsernameHashedPassword, IAnonymous)
 
@@ -115,7 +126,7 @@ class Options(UsageOptions, AuthOptionMixin):
         self["beanstalks"] = []
 
     def opt_endpoint(self, description: str) -> None:
-        """Listen on this Twisted endpoint, for example tcp:61613; can be repeated.
+        """Listen on this Twisted endpoint, for example tcp:61613; repeatable.
 
         [default: tcp:61613:interface=127.0.0.1]
         """
@@ -126,10 +137,10 @@ class Options(UsageOptions, AuthOptionMixin):
         self["endpoints"].append(description)
 
     def opt_admin(self, description: str) -> None:
-        """Serve the admin's HTTP on this Twisted endpoint; can be repeated.
+        """Serve the admin interface and the console on this Twisted endpoint; repeatable.
 
-        For example tcp:15613:interface=127.0.0.1, or unix:/run/stompkit-admin.sock; others need
-        a token, see [admin] in docs/reference/configuration.rst.
+        For example tcp:15613:interface=127.0.0.1 or unix:/run/stompkit-admin.sock. Other
+        interfaces require a token, see [admin] in docs/reference/configuration.rst.
         """
         try:
             check_endpoint(description)
@@ -138,9 +149,9 @@ class Options(UsageOptions, AuthOptionMixin):
         self["admin"].append(description)
 
     def opt_websocket(self, description: str) -> None:
-        """Carry STOMP over WebSocket on this endpoint, too, for example tcp:15674; can be repeated.
+        """Listen for STOMP over WebSocket on this endpoint, for example tcp:15674; repeatable.
 
-        Takes pip install 'stompkit[websocket]'. For wss:// give it a TLS endpoint, stomps:.
+        Requires pip install 'stompkit[websocket]'. For wss:// use a TLS endpoint, stomps:.
         """
         try:
             check_wsproto()
@@ -150,9 +161,10 @@ class Options(UsageOptions, AuthOptionMixin):
         self["websockets"].append(description)
 
     def opt_allow_origin(self, origin: str) -> None:
-        """Allow pages of this origin to use --websocket, as https://shop.example; can be repeated.
+        """Allow pages of this origin to use --websocket; repeatable.
 
-        Those of the broker's own host may in any case; * stands for all.
+        For example https://shop.example, or * for all origins. Pages of the broker's host are
+        always allowed.
         """
         try:
             Origins([origin])
@@ -161,7 +173,10 @@ class Options(UsageOptions, AuthOptionMixin):
         self["origins"].append(origin)
 
     def opt_beanstalk(self, description: str) -> None:
-        """Listen here for beanstalkd's clients, as tcp:11300:interface=127.0.0.1; repeatable."""
+        """Listen for beanstalkd clients on this Twisted endpoint; repeatable.
+
+        For example tcp:11300:interface=127.0.0.1.
+        """
         try:
             check_endpoint(description)
         except ValueError as error:
@@ -169,7 +184,7 @@ class Options(UsageOptions, AuthOptionMixin):
         self["beanstalks"].append(description)
 
     def opt_auth(self, description: str) -> None:
-        """Check logins by this, for example stompkit:FILE; can be repeated. See --help-auth."""
+        """Authenticate users with this, for example stompkit:FILE; repeatable. See --help-auth."""
         try:
             checkers_from([description])
         except (ValueError, OSError) as error:

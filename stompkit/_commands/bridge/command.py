@@ -14,10 +14,10 @@ from stompkit.bridge import BridgeError, BridgeSettings, load, parse, site_name
 __all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
-Queues are moved, topics are copied. A message is acknowledged to the source when the destination
-has confirmed it, or with --buffer when it is on the disk, so that none is lost, whatever is killed;
-what comes twice has the same header stompkit-bridge-id. No message goes to a site that it has
-passed: those are in its header stompkit-hops.
+Messages of queues are moved, messages of topics are copied. A message is acknowledged to the source
+after the destination has confirmed it, or with --buffer after it is written to disk. So no message
+is lost if a process is killed. Duplicates have the same header stompkit-bridge-id. The header
+stompkit-hops lists the sites that a message has passed; it is not forwarded to these again.
 
   stompkit bridge --from stomp://branch --to stomp://head --queue orders --queue returns
   stompkit bridge --from stomp://branch --to env:HEAD_URL --queue orders --buffer /var/lib/bridge
@@ -25,11 +25,11 @@ passed: those are in its header stompkit-hops.
   stompkit bridge --config /etc/stompkit/bridge.toml --check
   stompkit bridge --config /etc/stompkit/bridge.toml --status
 
-A broker is stomp://LOGIN:PASSCODE@HOST:PORT,HOST:PORT, or stomps:// for TLS; several hosts are
-failover. In place of a URL, env:NAME is the one in that variable of the environment, and file:PATH
-the one in the first line of that file: what stands on a command line can be read by others.
+The URL of a broker is stomp://LOGIN:PASSCODE@HOST:PORT,HOST:PORT, or stomps:// for TLS; several
+hosts are used for failover. env:NAME takes the URL from an environment variable, file:PATH from the
+first line of a file, so that other users of the machine cannot read a passcode.
 
-A file for --config is TOML; all of its keys are in the manual, under bridges:
+The file of --config is TOML. The manual describes all keys, under bridges:
 
   name = "shop"
   status = "/run/stompkit/bridge.json"
@@ -46,10 +46,10 @@ A file for --config is TOML; all of its keys are in the manual, under bridges:
   destination = "/queue/{site}.{name}"
   buffer = "/var/lib/stompkit/bridge"
 
-It ends by SIGTERM or SIGINT (Ctrl-C), when what is under way is confirmed.
+SIGTERM or SIGINT (Ctrl-C) stops the bridge after outstanding messages are confirmed.
 
-exit status: 0 it was told to stop; 1 a route has stopped, and was said why; 2 the command line or
-the file is wrong; with --status 1 where it does not run or a route has stopped
+exit status: 0 stopped by a signal; 1 a route stopped, with the reason on standard error; 2 wrong
+command line or configuration file; with --status 1 if the bridge is not running or a route stopped
 """
 
 _USAGE: Final = 2
@@ -82,47 +82,87 @@ def parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="stompkit bridge",
         usage="stompkit bridge --config FILE | --from URL --to URL --queue NAME ... [options]",
-        description="Store and forward between brokers.",
+        description="Forward messages between brokers, with an optional disk buffer.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--config", type=Path, metavar="FILE", help="sites and routes")
-    add("--check", action="store_true", help="say what is wrong with them, or what they do; end")
-    add("--status", action="store_true", help="tell how a bridge is that runs, and end")
-    add("--json", action="store_true", help="with --status: as JSON")
-    add("--status-file", metavar="FILE", help="where a bridge writes how it is")
+    add("--config", type=Path, metavar="FILE", help="file with sites and routes, TOML")
+    add("--check", action="store_true", help="check the configuration, print its routes, and exit")
+    add("--status", action="store_true", help="print the status of a running bridge and exit")
+    add("--json", action="store_true", help="with --status: print JSON")
+    add("--status-file", metavar="FILE", help="file for the status of the bridge")
     add(
         "--metrics-port",
         "--metrics",
         dest="metrics",
         metavar="[HOST:]PORT",
-        help="serve Prometheus there",
+        help="serve Prometheus metrics at this address",
     )
-    add("--quiet", action="store_true", help="tell nothing but what has stopped")
-    add("--verbose", action="store_true", help="log more to standard error")
+    add("--quiet", action="store_true", help="print only routes that stop")
+    add("--verbose", action="store_true", help="write a detailed log to standard error")
     group = parser.add_argument_group("one route, without a file")
     add = group.add_argument
-    add("--from", dest="source", metavar="URL", help="the broker that messages come from")
-    add("--to", metavar="URL", help="the broker that they go to")
-    add("--from-site", metavar="NAME", help="what hop lists call it; by default its host and port")
-    add("--to-site", metavar="NAME", help="the same of the other")
-    add("--queue", action="append", default=[], metavar="NAME", help="move what this queue gets")
-    add("--topic", action="append", default=[], metavar="NAME", help="copy what this topic gets")
+    add("--from", dest="source", metavar="URL", help="the source broker")
+    add("--to", metavar="URL", help="the destination broker")
+    add(
+        "--from-site",
+        metavar="NAME",
+        help="name of the source in hop lists (default: its host and port)",
+    )
+    add(
+        "--to-site",
+        metavar="NAME",
+        help="name of the destination in hop lists (default: its host and port)",
+    )
+    add(
+        "--queue",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="move the messages of this queue; repeatable",
+    )
+    add(
+        "--topic",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="copy the messages of this topic; repeatable",
+    )
     add(
         "--channel",
         action="append",
         default=[],
         metavar="NAME",
-        help="carry a channel of replicas: topic NAME and those of its nodes, NAME.>, both ways",
+        help="forward a replication channel in both directions: topic NAME, and NAME.> of "
+        "its nodes; repeatable",
     )
-    add("--destination", metavar="TEMPLATE", help="where to: {destination}; or {site}, {name}, ...")
-    add("--both-ways", action="store_true", help="topics: from the one to the other and back")
-    add("--buffer", metavar="DIR", help="keep on disk what can't be forwarded yet")
-    add("--selector", metavar="TEXT", help="only messages of which this is true")
-    add("--refused", metavar="NAME", help="where at the source goes what is refused; else it stops")
-    add("--window", type=int, metavar="N", help="the most messages under way: 100")
-    add("--no-durable", action="store_true", help="topics: nothing is kept for the bridge")
+    add(
+        "--destination",
+        metavar="TEMPLATE",
+        help="template of the destination name with {destination}, {site}, {name}, ... "
+        "(default: {destination})",
+    )
+    add("--both-ways", action="store_true", help="topics: copy in both directions")
+    add(
+        "--buffer",
+        metavar="DIR",
+        help="store messages in this directory while they cannot be forwarded",
+    )
+    add("--selector", metavar="TEXT", help="forward only messages that match this selector")
+    add(
+        "--refused",
+        metavar="NAME",
+        help="destination at the source for messages that the target refuses; without it "
+        "the route stops",
+    )
+    add(
+        "--window",
+        type=int,
+        metavar="N",
+        help="maximum number of unconfirmed messages (default: 100)",
+    )
+    add("--no-durable", action="store_true", help="topics: use no durable subscriptions")
     return parser
 
 

@@ -15,13 +15,14 @@ from stompkit.server.operations import SettingsError, read_settings
 __all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
-All mistakes are told, each in a line with its place: unknown keys, wrong values, and settings that
-don't go together. Files that the settings name are looked into as well, as the user who asks.
+Each error is printed on one line with its location: unknown keys, invalid values, and settings that
+exclude each other. Files that the settings name are read as well, with the permissions of the
+current user.
 
   stompkit check-config /etc/stompkit.toml && systemctl reload stompkit
   stompkit check-config --json /etc/stompkit.toml | jq -r '.problems[]'
 
-exit status: 0 the broker would start with it; 1 it would not
+exit status: 0 the configuration is valid; 1 the broker would not start with it
 """
 
 
@@ -29,14 +30,12 @@ def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = Parser(
         prog="stompkit check-config",
-        description="Say what is wrong with a broker's file of settings.",
+        description="Check a broker's configuration file.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="the file, TOML")
-    parser.add_argument(
-        "--json", action="store_true", help="print what was found as JSON, whatever it is"
-    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="the configuration file, TOML")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
 

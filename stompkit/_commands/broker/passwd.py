@@ -17,16 +17,16 @@ from stompkit.server.operations import hash_passcode
 __all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
-The passcode is asked for twice, or read from standard input if that is no terminal: its first
-line. The file holds no passcodes but hashes of them (scrypt); a broker that runs takes the change
-at the next login.
+On a terminal, the command asks for the passcode twice. Otherwise the passcode is the first line of
+standard input. The file stores hashes of passcodes (scrypt). A running broker uses the changed file
+from the next login on.
 
   stompkit passwd /etc/stompkit.users alice --group ops
   echo "$SECRET" | stompkit passwd /etc/stompkit.users robot
   stompkit passwd /etc/stompkit.users bob --remove
-  twist stompkit --auth stompkit:/etc/stompkit.users
+  stompkit serve --auth stompkit:/etc/stompkit.users
 
-exit status: 0; 1 the file can't be changed, or the passcode can't be taken
+exit status: 0 success; 1 the file cannot be changed, or the passcode is not accepted
 """
 
 
@@ -62,14 +62,16 @@ def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = Parser(
         prog="stompkit passwd",
-        description="Add a user to a password file, change or remove one.",
+        description="Add, change or remove a user in a password file.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="the file, made if need be")
-    parser.add_argument("user", metavar="USER", help="the name to log in with")
     parser.add_argument(
-        "--group", action="append", default=[], metavar="NAME", help="a group; can be repeated"
+        "file", type=Path, metavar="FILE", help="the password file; created if it is missing"
+    )
+    parser.add_argument("user", metavar="USER", help="the login name")
+    parser.add_argument(
+        "--group", action="append", default=[], metavar="NAME", help="group of the user; repeatable"
     )
     parser.add_argument("--remove", action="store_true", help="remove the user")
     return parser

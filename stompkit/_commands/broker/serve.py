@@ -26,19 +26,18 @@ __all__ = ["main", "parser"]
 _DESCRIPTION: Final = """\
 Run a broker in the foreground, until it is interrupted.
 
-It says where it listens, where the console is, and where messages are kept. The options are those
-of `twist stompkit`, and all else that can be set is in the file of --config.
+At start it prints its addresses, the URL of the console, and the location of stored messages.
+The options are those of `twist stompkit`. The file of --config has all other settings.
 """
 _EPILOG: Final = """\
-  stompkit serve                                            in memory, on loopback
+  stompkit serve                                            in memory, on the loopback interface
   stompkit serve --data ./data --admin tcp:15613:interface=127.0.0.1
   stompkit serve --config /etc/stompkit.toml --log-format json
 
-Warnings and errors are on standard error, and with --log-frames the frames. To run it in the
-background: twistd stompkit, with the same options behind it.
+Warnings, errors and the frames of --log-frames go to standard error. `twistd stompkit`, with the
+same options, runs the broker in the background.
 
-exit status: 0 it was ended; 1 it can't work, and standard error says why; 2 the command line is
-wrong
+exit status: 0 stopped; 1 failed, with the reason on standard error; 2 wrong command line
 """
 _USAGE: Final = 2
 #: Placeholders of option values, and the repeatable options.
@@ -82,8 +81,8 @@ def parser() -> argparse.ArgumentParser:
         text = getattr(Options, f"opt_{name.replace('-', '_')}").__doc__
         help_text = _percent(" ".join(text.split()))
         made.add_argument(f"--{name}", action="append", default=[], metavar=metavar, help=help_text)
-    made.add_argument("--help-auth", action="store_true", help="list what --auth can be")
-    made.add_argument("--help-auth-type", metavar="TYPE", help="say more about one of them")
+    made.add_argument("--help-auth", action="store_true", help="list the kinds of --auth")
+    made.add_argument("--help-auth-type", metavar="TYPE", help="describe one kind of --auth")
     return made
 
 

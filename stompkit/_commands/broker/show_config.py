@@ -13,13 +13,13 @@ from stompkit.server.operations import Settings, SettingsError, read_settings, s
 __all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
-What is printed is a file of settings itself: what FILE sets, and all the rest commented out with
-its default, each with its meaning. Passcodes that are in FILE are printed as well.
+The output is a valid configuration file with a description of each setting. Settings that FILE does
+not set are commented out and show their defaults. Passcodes in FILE are printed as well.
 
-  stompkit show-config > stompkit.toml             a file to begin with
-  stompkit show-config FILE | grep -v '^#'         what FILE sets that is not the default
+  stompkit show-config > stompkit.toml             create a configuration file
+  stompkit show-config FILE | grep -v '^#'         only the settings that FILE changes
 
-exit status: 0; 1 for a file with mistakes, which are told
+exit status: 0 success; 1 the file has errors, which are printed
 """
 
 
@@ -27,12 +27,16 @@ def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = Parser(
         prog="stompkit show-config",
-        description="Print all settings of a broker, each with its meaning.",
+        description="Print all broker settings with their descriptions.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "file", type=Path, nargs="?", metavar="FILE", help="a file of settings; without: defaults"
+        "file",
+        type=Path,
+        nargs="?",
+        metavar="FILE",
+        help="a configuration file; without it, all defaults are printed",
     )
     return parser
 

@@ -29,19 +29,19 @@ from stompkit.server.operations import (
 __all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
-STORE is what the broker has for --data or `path`, a directory; or what it has for `url`, an SQL
-database. No broker may be at work with it, but for check.
+STORE is the broker's data directory (--data, or `path` in the configuration file), or the URL of
+its SQL database (`url`). Stop the broker first; only check works while the broker runs.
 
   stompkit store check /var/lib/stompkit
-  stompkit store compact /var/lib/stompkit        the file never gets smaller by itself
+  stompkit store compact /var/lib/stompkit        the only way to make the file smaller
   stompkit store export /var/lib/stompkit backup.jsonl
   stompkit store import backup.jsonl postgresql://stompkit@db/stompkit
   stompkit store export /var/lib/stompkit - | gzip > backup.jsonl.gz
 
-An export has one JSON object in a line, for any kind of store and any later version; its messages
-are in it in clear. A store to import into has to be empty.
+An export has one JSON object per line. Every kind of store and every later version can import it.
+Exported messages are not encrypted. Import requires an empty store.
 
-exit status: 0; 1 it could not be done, or the store has faults, which are told
+exit status: 0 success; 1 failure, or the store has errors, which are printed
 """
 
 
@@ -90,7 +90,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = Parser(
         prog="stompkit store",
-        description="Look after the messages of a broker.",
+        description="Check, compact, export or import the message store of a broker.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -106,19 +106,19 @@ def parser() -> argparse.ArgumentParser:
         return command
 
     for command in (
-        add("check", "read all of a store and say what is wrong with it", _check, "DIRECTORY"),
-        add("compact", "rewrite a store without what is free in it", _compact, "DIRECTORY"),
+        add("check", "read a whole store and print all errors", _check, "DIRECTORY"),
+        add("compact", "rewrite a store without its unused space", _compact, "DIRECTORY"),
     ):
         command.add_argument("--json", action="store_true", help="print the result as JSON")
     add("export", "write a store to a file", _export, "STORE", "FILE")
-    add("import", "read a file into an empty store", _import, "FILE", "STORE")
+    add("import", "import a file into an empty store", _import, "FILE", "STORE")
     return parser
 
 
 _ARGUMENTS: Final = {
-    "DIRECTORY": "the broker's directory of data",
-    "STORE": "the broker's directory of data, or the URL of its SQL database",
-    "FILE": "the file; - for standard input or output",
+    "DIRECTORY": "the broker's data directory",
+    "STORE": "the broker's data directory, or the URL of its SQL database",
+    "FILE": "the export file; - for standard input or output",
 }
 
 

@@ -19,30 +19,30 @@ from stompkit._common.arguments import Parser
 __all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
-Without --follow or --count it takes what there is, and ends when no message has come for two
-seconds; --timeout says how long otherwise. --follow goes on until Ctrl-C, --count N ends after N.
+Without --follow and --limit, the command receives all waiting messages. It ends after two seconds
+without a message; --timeout changes this time. --follow continues until Ctrl-C.
 
   stompkit receive /queue/orders
   stompkit receive /topic/prices.> --follow --headers
-  stompkit receive /queue/orders --count 1 --timeout 30 --json
-  stompkit receive /queue/orders --browse                      look, and take nothing
+  stompkit receive /queue/orders --limit 1 --timeout 30 --json
+  stompkit receive /queue/orders --browse                      without removing messages
   stompkit receive /queue/jobs --follow --exec ./work          acknowledged if ./work succeeds
   stompkit receive /queue/a --json | stompkit send /queue/b --jsonl
 
-A message is acknowledged when it has been written, or when the command of --exec has ended with 0;
-another status refuses it (NACK). The command gets the body on its standard input, and headers as
-variables of its environment: content-type as STOMP_CONTENT_TYPE. What has come and was not
-acknowledged goes back to the broker at the end, however that comes about. With --ack auto nothing
-is acknowledged, and what came ahead is lost.
+A message is acknowledged when it has been printed, or when the command of --exec has returned 0.
+Any other status rejects it (NACK). The command reads the body from standard input, and headers from
+environment variables: content-type from STOMP_CONTENT_TYPE. At the end, messages that are not
+acknowledged return to the broker. With --ack auto, messages are not acknowledged, and prefetched
+messages are lost.
 
---browse looks by the header browser:true, which stompkit's broker and ActiveMQ have; on others
-messages are received and given back, which marks them as redelivered, and --prefetch (1000 then)
-is the most that is seen.
+--browse uses the header browser:true, which stompkit's broker and ActiveMQ support. From other
+brokers, messages are received and returned, which marks them as redelivered. In this case
+--prefetch (default: 1000) limits the number of messages shown.
 
 {broker}
-exit status: 0; 1 the broker refuses, or can't be reached, or a command of --exec has failed; 2 the
-command line is wrong; 3 within --timeout no message has come, or fewer than --count; 130
-interrupted, but 0 with --follow
+exit status: 0 success, also after an interrupt with --follow; 1 the broker refused the request or
+is unreachable, or a command of --exec failed; 2 wrong command line; 3 no message, or fewer than
+--limit, within --timeout; 130 interrupted
 """
 
 _USAGE: Final = 2
@@ -52,25 +52,43 @@ def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = Parser(
         prog="stompkit receive",
-        description="Receive messages of any broker, and print them or give them to a command.",
+        description="Receive messages from a broker, and print them or run a command for each.",
         epilog=_EPILOG.replace("{broker}", BROKER_HELP),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("destinations", metavar="DESTINATION", nargs="+", help="such as /queue/orders")
-    add("--limit", "--count", dest="count", type=positive, metavar="N", help="end after N messages")
-    add("--timeout", type=seconds, metavar="SECONDS", help="end when none has come for so long")
-    add("--follow", action="store_true", help="go on until interrupted")
+    add(
+        "destinations",
+        metavar="DESTINATION",
+        nargs="+",
+        help="a destination, such as /queue/orders; repeatable",
+    )
+    add(
+        "--limit", "--count", dest="count", type=positive, metavar="N", help="stop after N messages"
+    )
+    add(
+        "--timeout",
+        type=seconds,
+        metavar="SECONDS",
+        help="stop after this many seconds without a message (default: 2; unlimited with "
+        "--follow or --limit)",
+    )
+    add("--follow", action="store_true", help="continue until interrupted")
     add(
         "--ack",
         choices=("auto", "client", "client-individual"),
         default="client-individual",
-        help="the mode of acknowledgements: client-individual",
+        help="acknowledgement mode (default: client-individual)",
     )
-    add("--browse", action="store_true", help="take nothing away")
-    add("--selector", metavar="TEXT", help="only messages of which this is true")
-    add("--durable", metavar="NAME", help="have a topic keep what comes meanwhile, for NAME")
-    add("--prefetch", type=positive, metavar="N", help="messages that come ahead: 100")
+    add("--browse", action="store_true", help="show messages without removing them")
+    add("--selector", metavar="TEXT", help="receive only messages that match this selector")
+    add("--durable", metavar="NAME", help="use a durable subscription of this name to a topic")
+    add(
+        "--prefetch",
+        type=positive,
+        metavar="N",
+        help="maximum number of unacknowledged messages (default: 100)",
+    )
     add(
         "-H",
         "--header",
@@ -79,16 +97,18 @@ def parser() -> argparse.ArgumentParser:
         type=_header,
         default=[],
         metavar="NAME:VALUE",
-        help="a further header of SUBSCRIBE; can be given several times",
+        help="additional header of SUBSCRIBE; repeatable",
     )
     forms = parser.add_mutually_exclusive_group()
-    forms.add_argument("--json", action="store_true", help="print a JSON object for each message")
-    forms.add_argument("--raw", action="store_true", help="print bodies only, octet by octet")
-    forms.add_argument("--headers", dest="shows", action="store_true", help="print headers, too")
+    forms.add_argument("--json", action="store_true", help="print each message as a JSON object")
+    forms.add_argument("--raw", action="store_true", help="print only the bodies, unchanged")
     forms.add_argument(
-        "--exec", dest="command", metavar="COMMAND", help="give each message to a shell command"
+        "--headers", dest="shows", action="store_true", help="print the headers as well"
     )
-    add("--quiet", action="store_true", help="tell no progress")
+    forms.add_argument(
+        "--exec", dest="command", metavar="COMMAND", help="run this shell command for each message"
+    )
+    add("--quiet", action="store_true", help="show no progress")
     add_broker_options(parser)
     return parser
 

@@ -19,8 +19,9 @@ from stompkit._common.arguments import Parser
 __all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
-Each BODY is a message. Without one, standard input is: all of it, or with --lines each of its
-lines, or with --jsonl one JSON object a line as `stompkit receive --json` prints them:
+Each BODY is sent as one message. Without BODY, standard input is sent: as one message, with --lines
+one message per line, or with --jsonl one JSON object per line in the format of `stompkit receive
+--json`:
 
   {"destination": "/queue/a", "headers": {"type": "x"}, "body": "text"}     or "body_base64"
 
@@ -30,15 +31,14 @@ lines, or with --jsonl one JSON object a line as `stompkit receive --json` print
   stompkit receive /queue/a --json | stompkit send /queue/b --jsonl
   stompkit send /queue/load --count 100000 --rate 500 x
 
-The destination - is that of each line of --jsonl; any other holds for all of them. It ends when the
-broker has confirmed every message, by receipts, of which up to --window are waited for at a time.
-Where a connection is lost, what was not confirmed is sent again: it may arrive twice. Transactions
-are not sent again.
+With --jsonl, the destination - means the destination of each line; any other destination applies to
+all lines. The command ends when the broker has confirmed every message with a receipt. Up to
+--window receipts are outstanding at a time. After a lost connection, unconfirmed messages are sent
+again, so a message can arrive twice. Transactions are not sent again.
 
 {broker}
-exit status: 0 the broker has confirmed all; 1 it has refused one, or can't be reached, or there is
-something wrong with a line; 2 the command line is wrong; 130 interrupted (what had been sent was
-waited for)
+exit status: 0 all messages are confirmed; 1 a message was refused, the broker is unreachable, or a
+line is invalid; 2 wrong command line; 130 interrupted, after waiting for outstanding receipts
 """
 
 _USAGE: Final = 2
@@ -48,17 +48,19 @@ def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = Parser(
         prog="stompkit send",
-        description="Send messages to any broker, and wait until it has them.",
+        description="Send messages to a broker and wait until it has confirmed them.",
         epilog=_EPILOG.replace("{broker}", BROKER_HELP),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("destination", metavar="DESTINATION", help="such as /queue/orders")
-    add("body", metavar="BODY", nargs="*", help="a message each")
-    add("--file", type=Path, metavar="FILE", help="read FILE in place of standard input")
+    add("destination", metavar="DESTINATION", help="the destination, such as /queue/orders")
+    add("body", metavar="BODY", nargs="*", help="body of a message; repeatable")
+    add("--file", type=Path, metavar="FILE", help="read this file instead of standard input")
     forms = parser.add_mutually_exclusive_group()
-    forms.add_argument("--lines", action="store_true", help="each line is a message")
-    forms.add_argument("--jsonl", action="store_true", help="each line is a message as JSON")
+    forms.add_argument("--lines", action="store_true", help="send each line as a message")
+    forms.add_argument(
+        "--jsonl", action="store_true", help="send each line, a JSON object, as a message"
+    )
     add(
         "-H",
         "--header",
@@ -67,32 +69,39 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME:VALUE",
-        help="a header for all messages; can be given several times",
+        help="header for all messages; repeatable",
     )
-    add("--persistent", action="store_true", help="the same as -H persistent:true")
-    add("--count", type=positive, default=1, metavar="N", help="send each message N times")
-    add("--rate", type=_rate, metavar="N", help="at most N messages a second")
+    add("--persistent", action="store_true", help="same as -H persistent:true")
+    add(
+        "--count",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="send each message N times (default: 1)",
+    )
+    add("--rate", type=_rate, metavar="N", help="maximum messages per second (default: unlimited)")
     add(
         "--transaction",
         type=positive,
         metavar="N",
-        help="send N messages at a time, which arrive together or not at all",
+        help="send the messages in transactions of N messages",
     )
     add(
         "--window",
         type=positive,
         default=1000,
         metavar="N",
-        help="messages that may wait for their receipts: 1000",
+        help="maximum number of outstanding receipts (default: 1000)",
     )
     add(
         "--no-receipts",
         dest="receipts",
         action="store_false",
-        help="for a broker that has none; what it refuses or loses is then not noticed",
+        help="request no receipts, for brokers without them; lost or refused messages are "
+        "not detected",
     )
-    add("--json", action="store_true", help="tell at the end, as JSON, how many were confirmed")
-    add("--quiet", action="store_true", help="tell no progress")
+    add("--json", action="store_true", help="print the number of confirmed messages as JSON")
+    add("--quiet", action="store_true", help="show no progress")
     add_broker_options(parser)
     return parser
 

@@ -26,15 +26,15 @@ _EPILOG: Final = """\
   stompkit move /dlq/orders /queue/orders.odd --selector "customer = 'acme'"
   stompkit move /queue/a /queue/b --mq activemq.example:61613 --limit 100
 
-By the admin interface a message is in one of the queues at any time, whatever happens. With --mq,
-on any broker, each is sent to where it goes, and acknowledged once the broker has confirmed that:
-none is lost, but one may be there twice if the connection is. It ends when no message has come for
---quiet-time. Headers stay, but for those that say how a message was delivered.
+With --admin, messages move atomically: each is in exactly one queue at any time. --mq works with
+any broker: each message is sent to the target, and acknowledged when the broker has confirmed it.
+No message is lost, but a lost connection can cause a duplicate. The command ends after --quiet-time
+without a message. Headers are kept, except those that describe a delivery.
 
 {admin}
 {broker}
-exit status: 0; 1 the broker refuses, or can't be reached; 2 the command line is wrong; 130
-interrupted
+exit status: 0 success; 1 the broker refused the request or is unreachable; 2 wrong command line;
+130 interrupted
 """
 
 _USAGE: Final = 2
@@ -49,18 +49,18 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("source", metavar="FROM", help="such as /queue/a")
-    add("target", metavar="TO", help="such as /queue/b")
-    add("--limit", type=positive, metavar="N", help="the first N of them")
-    add("--selector", metavar="TEXT", help="only those of which this is true")
+    add("source", metavar="FROM", help="the source queue, such as /queue/a")
+    add("target", metavar="TO", help="the target queue, such as /queue/b")
+    add("--limit", type=positive, metavar="N", help="move at most N messages (default: all)")
+    add("--selector", metavar="TEXT", help="move only messages that match this selector")
     add(
         "--id",
         dest="ids",
         action="append",
         metavar="ID",
-        help="only this one; can be given several times; not with --mq",
+        help="move only the message with this id; repeatable; not with --mq",
     )
-    add("--json", action="store_true", help="as JSON, for programs")
+    add("--json", action="store_true", help="print the result as JSON")
     add_quiet_time(parser)
     add_admin_options(parser)
     add_broker_options(parser)

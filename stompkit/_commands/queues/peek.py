@@ -16,19 +16,19 @@ from stompkit._common.style import Style
 __all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
-Messages stay where they are, those included that a consumer has or that are delayed, which nobody
-else can see.
+The list includes delayed messages, and messages that were delivered but not acknowledged. Messages
+stay in the queue.
 
   stompkit peek /queue/orders
   stompkit peek /dlq/orders --count 100 --json
   stompkit peek /queue/orders --json | stompkit send /queue/copy --jsonl
 
-Each line of --json is as `stompkit receive --json` prints it, and says where a body has more than
-1 MiB and was cut. Other brokers: `stompkit receive --browse`.
+--json has the format of `stompkit receive --json`. Bodies above 1 MiB are truncated and marked. For
+other brokers, use `stompkit receive --browse`.
 
 {admin}
-exit status: 0; 1 the broker refuses, or can't be reached; 2 the command line is wrong; 3 there is
-no message
+exit status: 0 success; 1 the broker refused the request or is unreachable; 2 wrong command line;
+3 the queue has no message
 """
 
 _NOTHING: Final = 3
@@ -42,12 +42,12 @@ def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = Parser(
         prog="stompkit peek",
-        description="Look at messages of a stompkit broker, and take none away.",
+        description="Show messages of a queue of a stompkit broker without removing them.",
         epilog=_EPILOG.replace("{admin}", ADMIN_HELP),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("destination", metavar="DESTINATION", help="such as /queue/orders")
+    add("destination", metavar="DESTINATION", help="the queue, such as /queue/orders")
     add(
         "--limit",
         "--count",
@@ -55,10 +55,10 @@ def parser() -> argparse.ArgumentParser:
         type=positive,
         default=10,
         metavar="N",
-        help="the first N messages: 10",
+        help="show at most N messages (default: 10)",
     )
-    add("--vhost", default="", metavar="NAME", help="the virtual host")
-    add("--json", action="store_true", help="print a JSON object for each message")
+    add("--vhost", default="", metavar="NAME", help="virtual host")
+    add("--json", action="store_true", help="print each message as a JSON object")
     add_admin_options(parser)
     return parser
 

@@ -31,13 +31,13 @@ _EPILOG: Final = """\
   stompkit purge /dlq/orders --yes
   stompkit purge /queue/old --mq rabbit.example:61613 --login ann --yes
 
-By the admin interface all messages are removed that no consumer has. With --mq they are received
-and acknowledged, on any broker, until none has come for --quiet-time.
+With --admin, all messages are deleted except those that are delivered but not acknowledged. --mq
+works with any broker: messages are received and acknowledged until none arrives for --quiet-time.
 
 {admin}
 {broker}
-exit status: 0; 1 the broker refuses, or can't be reached, or the question was answered with no; 2
-the command line is wrong, or nobody can be asked and there is no --yes; 130 interrupted
+exit status: 0 success; 1 the broker refused the request or is unreachable, or the question was
+answered with no; 2 wrong command line, or no terminal to ask on and no --yes; 130 interrupted
 """
 
 _USAGE: Final = 2
@@ -47,14 +47,14 @@ def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = Parser(
         prog="stompkit purge",
-        description="Remove the messages of a queue, for good.",
+        description="Delete the messages of a queue.",
         epilog=_EPILOG.replace("{admin}", ADMIN_HELP).replace("{broker}", BROKER_HELP),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("destination", metavar="DESTINATION", help="such as /queue/old")
-    add("--yes", action="store_true", help="don't ask")
-    add("--json", action="store_true", help="as JSON, for programs")
+    add("destination", metavar="DESTINATION", help="the queue, such as /queue/old")
+    add("--yes", action="store_true", help="do not ask for confirmation")
+    add("--json", action="store_true", help="print the result as JSON")
     add_quiet_time(parser)
     add_admin_options(parser)
     add_broker_options(parser)

@@ -24,12 +24,12 @@ _EPILOG: Final = """\
   stompkit queues --watch                                  again every two seconds, until Ctrl-C
   stompkit queues --json | jq '.destinations[].name'
 
-`ready` are messages that wait for a consumer, `in flight` those that one has and has not
-acknowledged; `in` and `out` are messages a second.
+`ready` counts messages that wait for a consumer. `in flight` counts delivered messages that are not
+acknowledged yet. `in` and `out` are messages per second.
 
 {admin}
-exit status: 0; 1 the broker refuses, or can't be reached; 2 the command line is wrong; 130
-interrupted
+exit status: 0 success; 1 the broker refused the request or is unreachable; 2 wrong command line;
+130 interrupted
 """
 
 _PAGE: Final = 1000
@@ -56,24 +56,24 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--filter", metavar="TEXT", help="only those with TEXT in their names")
+    add("--filter", metavar="TEXT", help="list only names that contain this text")
     add(
         "--kind",
         choices=("queue", "topic", "fanout", "temp-queue", "temp-topic", "dlq"),
-        help="only those of this kind",
+        help="list only destinations of this kind",
     )
-    add("--vhost", metavar="NAME", help="only those of this virtual host")
-    add("--sort", choices=(*_SORTS,), default="name", help="by what they are sorted: name")
-    add("--limit", type=positive, metavar="N", help="the first N of them")
+    add("--vhost", metavar="NAME", help="list only destinations of this virtual host")
+    add("--sort", choices=(*_SORTS,), default="name", help="sort by this column (default: name)")
+    add("--limit", type=positive, metavar="N", help="list at most N destinations (default: all)")
     add(
         "--watch",
         type=seconds,
         nargs="?",
         const=_WATCH_S,
         metavar="SECONDS",
-        help="list them again and again, every two seconds",
+        help="refresh the list until interrupted (default interval: 2 seconds)",
     )
-    add("--json", action="store_true", help="as JSON, for programs; with --watch in one line")
+    add("--json", action="store_true", help="print JSON; with --watch, one document per line")
     add_admin_options(parser)
     return parser
 

@@ -14,14 +14,14 @@ from stompkit._common.arguments import Parser
 __all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
-  stompkit peek /dlq/orders                      what there is, with the ids
-  stompkit retry /dlq/orders                     all of them
+  stompkit peek /dlq/orders                      list the dead letters with their ids
+  stompkit retry /dlq/orders                     retry all
   stompkit retry /dlq/orders --id 17 --id 18
 
-Each dead letter goes back to the queue that it came from, and begins there anew.
+Each dead letter returns to its original queue, and its delivery attempts start again from zero.
 
 {admin}
-exit status: 0; 1 the broker refuses, or can't be reached; 2 the command line is wrong
+exit status: 0 success; 1 the broker refused the request or is unreachable; 2 wrong command line
 """
 
 
@@ -29,22 +29,22 @@ def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = Parser(
         prog="stompkit retry",
-        description="Send dead letters of a stompkit broker back to where they came from.",
+        description="Return dead letters of a stompkit broker to their original queue.",
         epilog=_EPILOG.replace("{admin}", ADMIN_HELP),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("destination", metavar="DESTINATION", help="such as /dlq/orders")
+    add("destination", metavar="DESTINATION", help="the dead-letter queue, such as /dlq/orders")
     add(
         "--id",
         dest="ids",
         action="append",
         metavar="ID",
-        help="only this one; can be given several times",
+        help="retry only the message with this id; repeatable",
     )
-    add("--limit", type=positive, metavar="N", help="the first N of them")
-    add("--vhost", default="", metavar="NAME", help="the virtual host")
-    add("--json", action="store_true", help="as JSON, for programs")
+    add("--limit", type=positive, metavar="N", help="retry at most N messages (default: all)")
+    add("--vhost", default="", metavar="NAME", help="virtual host")
+    add("--json", action="store_true", help="print the result as JSON")
     add_admin_options(parser)
     return parser
 

@@ -15,7 +15,7 @@ from stompkit._common.arguments import Parser
 __all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
-Two laptops, and a broker that both reach now and then:
+Two laptops that are connected to a broker from time to time:
 
   anna$ stompkit replica create --db sqlite:///notes.db --branch-id anna
   anna$ stompkit replica put notes milk '{"text": "Buy milk"}' --db sqlite:///notes.db
@@ -26,46 +26,49 @@ Two laptops, and a broker that both reach now and then:
             --replication-hosts mq:61613 --replication-channel notes
   bob$  stompkit replica get notes milk --db sqlite:///notes.db
 
-`stompkit replica COMMAND --help` says more about each.
+`stompkit replica COMMAND --help` describes a command.
 
-exit status: 0 all is well; 1 something is wrong, and was said; 2 the command line or the file of
-settings is wrong. Where a command has others, its --help lists them.
+exit status: 0 success; 1 failure, with the reason on standard error; 2 wrong command line or
+configuration file. The --help of a command lists further statuses.
 """
 
 _USAGE: Final = 2
 #: The commands: the module of each, within this package, and its description. A module is imported
 #: when its command is used, since the libraries of databases take long to import.
 _COMMANDS: Final = {
-    "run": ("run", "exchange changes with other replicas, until it is told to stop"),
-    "create": ("writing", "make a database a replica, and tell its name"),
+    "run": ("run", "exchange changes with other replicas until stopped"),
+    "create": ("writing", "turn a database into a replica and print its name"),
     "get": ("writing", "print documents"),
-    "put": ("writing", "write a document, or change some of its members"),
+    "put": ("writing", "write a document or change some of its members"),
     "delete": ("writing", "delete a document"),
     "conflicts": (
         "deciding",
-        "list rows that several nodes have changed without knowing of each other",
+        "list rows that several nodes changed concurrently",
     ),
-    "resolve": ("deciding", "end a conflict: say what a row is to be"),
-    "status": ("query", "tell how the replica is: what it has, who lacks what, what is wrong"),
-    "peers": ("query", "tell of the other nodes: what they lack, and when they were heard"),
-    "check": ("query", "compare the tables with what the replica believes, and with other nodes"),
-    "picture": ("query", "draw the history, or who hears whom"),
+    "resolve": ("deciding", "resolve a conflict by setting the row"),
+    "status": ("query", "print the state of the replica, the lag of other nodes, and errors"),
+    "peers": ("query", "list the other nodes with their lag and last contact"),
+    "check": ("query", "compare the tables with the replica's records and with other nodes"),
+    "picture": ("query", "draw a diagram of the history or of the connections of nodes"),
     "log": ("history", "list changesets, the newest first"),
     "show": ("history", "show a changeset and its changes"),
-    "at": ("history", "show the rows as they were at a revision or a time"),
-    "diff": ("history", "show what makes one revision of another"),
+    "at": ("history", "show the rows at a revision or a time"),
+    "diff": ("history", "show the differences between two revisions"),
     "skip": (
         "maintenance",
-        "leave out a changeset in quarantine, so that those after it are applied",
+        "skip a changeset in quarantine, so that later ones are applied",
     ),
     "retry": (
         "maintenance",
-        "try again what is in quarantine, and rows that the tables have refused",
+        "retry changesets in quarantine and rows that the tables refused",
     ),
-    "forget": ("maintenance", "do not wait for a node any more that will not come back"),
-    "compact": ("maintenance", "forget what need not be kept, as the retention says"),
-    "bootstrap": ("maintenance", "take all rows of another node; what only this one has stays"),
-    "keygen": ("maintenance", "make a key to sign with, and print its public key"),
+    "forget": ("maintenance", "remove a node that will not return"),
+    "compact": ("maintenance", "remove history according to the retention"),
+    "bootstrap": (
+        "maintenance",
+        "copy all rows of another node; rows that only this node has are kept",
+    ),
+    "keygen": ("maintenance", "create a signing key and print its public key"),
 }
 
 
@@ -98,7 +101,7 @@ def _parser(complete: Collection[str]) -> argparse.ArgumentParser:
     """Return the parser, with the arguments of these commands; others are only listed."""
     parser = Parser(
         prog="stompkit replica",
-        description="Databases that all write, go offline, and converge.",
+        description="Replicate databases that all accept writes, also offline.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -46,8 +46,8 @@ def _author_of(replica: Replica, name: str) -> str:
 
 def _conflicts_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--table", metavar="TABLE", help="of this table only")
-    add("--limit", type=count, default=50, metavar="N", help="so many rows (default: 50)")
+    add("--table", metavar="TABLE", help="only conflicts of this table")
+    add("--limit", type=count, default=50, metavar="N", help="list at most N rows (default: 50)")
     add_json(parser)
 
 
@@ -83,15 +83,19 @@ def _resolve(options: argparse.Namespace) -> int:
 
 def _resolve_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("table", metavar="TABLE", help="as `conflicts` calls it, such as doc.notes")
-    add("key", metavar="KEY", help='milk, 5, id=5, or of several columns {"shop": 1, "id": 5}')
+    add("table", metavar="TABLE", help="table as listed by `conflicts`, such as doc.notes")
+    add(
+        "key",
+        metavar="KEY",
+        help='key of the row: milk, 5, id=5, or for several columns {"shop": 1, "id": 5}',
+    )
     add(
         "--pick",
         nargs="+",
         metavar=("winner|loser", "N"),
-        help="of all that is in conflict, take the version that `conflicts` calls so",
+        help="take this version of those that `conflicts` lists",
     )
-    add("--column", metavar="NAME", help="with --pick: of this column only")
+    add("--column", metavar="NAME", help="with --pick: resolve only this column")
     add_values(parser)
     add_author(parser)
 
@@ -102,7 +106,7 @@ COMMANDS: Final = {
         _conflicts_arguments,
         _conflicts,
         """\
-Each has a winner, which is the same on all nodes and is what is seen.
+Each conflict has a winner, which is the same on all nodes and is stored in the table.
 
   stompkit replica conflicts --db sqlite:///notes.db
 """,
@@ -115,7 +119,7 @@ Each has a winner, which is the same on all nodes and is what is seen.
   stompkit replica resolve doc.notes milk --set 'text=Buy oat milk' --db sqlite:///notes.db
   stompkit replica resolve orders 5 --pick winner --column price --config shop.toml
 
-exit status: 0; 1 there is nothing in conflict, or it could not be done
+exit status: 0 success; 1 the row has no conflict, or failure
 """,
     ),
 }

@@ -71,13 +71,23 @@ def _entries(
 
 def _log_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--table", metavar="TABLE", help="that have changed this table")
-    add("--key", metavar="KEY", help="that have changed this row of it")
-    add("--author", metavar="TEXT", help="of this author")
-    add("--node", metavar="NAME", help="of this node: its origin or its branch id")
-    add("--before", metavar="REVISION", help="that come behind this one in the log")
-    add("--limit", type=count, default=50, metavar="N", help="so many (default: 50)")
-    add("--graph", action="store_true", help="with lines to what each was made on top of")
+    add("--table", metavar="TABLE", help="only changesets that changed this table")
+    add("--key", metavar="KEY", help="with --table: only changesets that changed this row")
+    add("--author", metavar="TEXT", help="only changesets of this author")
+    add(
+        "--node",
+        metavar="NAME",
+        help="only changesets of this node, given by its origin or branch id",
+    )
+    add("--before", metavar="REVISION", help="only changesets older than this revision")
+    add(
+        "--limit",
+        type=count,
+        default=50,
+        metavar="N",
+        help="list at most N changesets (default: 50)",
+    )
+    add("--graph", action="store_true", help="draw lines to the parents of each changeset")
     add_json(parser)
 
 
@@ -93,7 +103,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _revision(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("revision", metavar="REVISION", help="see below")
+    parser.add_argument("revision", metavar="REVISION", help="a revision, see below")
     add_json(parser)
 
 
@@ -125,9 +135,13 @@ def _only(found: Shown, table: str, key: dict[str, Value]) -> Shown:
 
 def _at_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("revision", metavar="REVISION", help="see below; or a time: 2026-11-21T12:00Z")
-    add("--table", metavar="TABLE", help="of this table only")
-    add("--key", metavar="KEY", help="this row of it; without one, the exit status is 1")
+    add(
+        "revision",
+        metavar="REVISION",
+        help="a revision, see below, or a time such as 2026-11-21T12:00Z",
+    )
+    add("--table", metavar="TABLE", help="only rows of this table")
+    add("--key", metavar="KEY", help="only this row; the exit status is 1 if it does not exist")
     add_json(parser)
 
 
@@ -145,13 +159,13 @@ def _diff(options: argparse.Namespace) -> int:
 def _diff_arguments(parser: argparse.ArgumentParser) -> None:
     for name in ("A", "B"):
         parser.add_argument(name.lower(), metavar=name, help="a revision, see below")
-    parser.add_argument("--table", metavar="TABLE", help="of this table only")
+    parser.add_argument("--table", metavar="TABLE", help="only rows of this table")
     add_json(parser)
 
 
 _REVISIONS: Final = """
-a revision is origin and number (anna~1f2e3d4c:17), branch id and number (anna:17), the first six
-or more digits of an id, or head
+A revision is origin and number (anna~1f2e3d4c:17), branch id and number (anna:17), the first six
+or more digits of an id, or head.
 """
 
 #: The commands of this module, by name.

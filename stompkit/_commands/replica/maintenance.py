@@ -37,7 +37,9 @@ def _skip(options: argparse.Namespace) -> int:
 
 
 def _skip_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("changeset", metavar="CHANGESET", help="as status calls it: bob~22aabbcc:5")
+    parser.add_argument(
+        "changeset", metavar="CHANGESET", help="changeset as printed by status: bob~22aabbcc:5"
+    )
 
 
 def _retry(options: argparse.Namespace) -> int:
@@ -63,7 +65,7 @@ def _forget(options: argparse.Namespace) -> int:
 
 
 def _forget_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("node", metavar="NODE", help="its origin, or its branch id")
+    parser.add_argument("node", metavar="NODE", help="origin or branch id of the node")
 
 
 def _compact(options: argparse.Namespace) -> int:
@@ -97,9 +99,9 @@ def _keygen(options: argparse.Namespace) -> int:
 
 
 def _keygen_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE", help="for the private key")
+    parser.add_argument("file", type=Path, metavar="FILE", help="file for the private key")
     parser.add_argument(
-        "--public", action="store_true", help="print the public key of one that is there"
+        "--public", action="store_true", help="print the public key of an existing private key"
     )
 
 
@@ -109,7 +111,7 @@ COMMANDS: Final = {
         _skip_arguments,
         _skip,
         """\
-It is counted as applied, and nothing of it is in the rows here; other nodes may have it.
+The changeset counts as applied on this node, but none of its changes are. Other nodes may apply it.
 
   stompkit replica skip bob~22aabbcc:5 --db sqlite:///notes.db
 """,
@@ -120,14 +122,14 @@ It is counted as applied, and nothing of it is in the rows here; other nodes may
         """\
   stompkit replica retry --db sqlite:///notes.db
 
-exit status: 0 all is applied; 1 some is not, and is told
+exit status: 0 all changes are applied; 1 some are not, and are printed
 """,
     ),
     "forget": Command(
         _forget_arguments,
         _forget,
         """\
-What it lacks is then kept no longer than anything else.
+Changesets that only this node lacks are no longer kept for it.
 
   stompkit replica forget bob --db sqlite:///notes.db
 """,
@@ -147,7 +149,7 @@ What it lacks is then kept no longer than anything else.
         _keygen_arguments,
         _keygen,
         """\
-Other nodes are told the public key: --trust anna=ed25519:..., or in their files
+Configure the public key on other nodes: --trust anna=ed25519:..., or in their files
 
   [trusted_keys]
   anna = "ed25519:..."

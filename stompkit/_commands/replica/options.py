@@ -65,16 +65,30 @@ def add_database(parser: argparse.ArgumentParser) -> None:
     """Add the options that locate a database and its replica."""
     group = parser.add_argument_group(
         "the database",
-        "In place of a URL, env:NAME is the one in that variable of the environment, and file:PATH"
-        " the one in the first line of that file.",
+        "env:NAME takes a URL from an environment variable, file:PATH from the first line of a"
+        " file.",
         argument_default=argparse.SUPPRESS,
     )
     add = group.add_argument
-    add("--db", metavar="URL", help="sqlite:///FILE, postgresql://..., mysql://...")
-    add("--config", type=Path, metavar="FILE", help="read --db and all settings from this file")
-    add("--tables", action="append", metavar="GLOB", help="what is replicated; by default all")
-    add("--documents", action="store_true", help="with documents, where tables are named")
-    add("--exclude", action="append", metavar="GLOB", help="tables that are not replicated")
+    add(
+        "--db",
+        metavar="URL",
+        help="URL of the database: sqlite:///FILE, postgresql://... or mysql://...",
+    )
+    add("--config", type=Path, metavar="FILE", help="file with --db and all settings, TOML")
+    add(
+        "--tables",
+        action="append",
+        metavar="GLOB",
+        help="replicate only these tables; repeatable (default: all)",
+    )
+    add("--documents", action="store_true", help="with --tables: replicate documents as well")
+    add(
+        "--exclude",
+        action="append",
+        metavar="GLOB",
+        help="do not replicate these tables; repeatable",
+    )
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -83,34 +97,60 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the replica", argument_default=argparse.SUPPRESS)
     add = group.add_argument
     yes_or_no = argparse.BooleanOptionalAction
-    add("--branch-id", metavar="NAME", help="this node, other than all others; a random name")
-    add("--trunk-id", metavar="NAME", help="what all nodes share: 0A")
+    add("--branch-id", metavar="NAME", help="unique name of this node (default: a random name)")
+    add("--trunk-id", metavar="NAME", help="common name of all nodes (default: 0A)")
     add(
         "--replication-hosts",
         metavar="HOSTS",
-        help="HOST:PORT,HOST:PORT or stomp://LOGIN:PASSCODE@HOST:PORT, also env:NAME and file:PATH",
+        help="brokers: HOST:PORT,HOST:PORT or stomp://LOGIN:PASSCODE@HOST:PORT, also "
+        "env:NAME and file:PATH",
     )
-    add("--replication-channel", metavar="NAME", help="the topic of all nodes")
-    add("--save-history", action=yes_or_no, help="keep all changesets; so by default")
-    add("--send-stomp-ack", action=yes_or_no, help="for brokers that have none, --no-...")
-    add("--receipts", action=yes_or_no, help="for brokers that have none, --no-receipts")
-    add("--durable", action=yes_or_no, help="have the broker keep what comes meanwhile")
-    add("--direction", choices=("both", "send", "receive"), help="one way, or both")
-    add("--retention", metavar="TEXT", help="of history: '30 days', '10000 changesets'")
-    add("--keep-unseen", action=yes_or_no, help="what somebody lacks is kept; so by default")
-    add("--signing-key", metavar="FILE", help="sign what is written: see keygen")
+    add("--replication-channel", metavar="NAME", help="topic that all nodes use")
+    add("--save-history", action=yes_or_no, help="keep all changesets (default: yes)")
+    add(
+        "--send-stomp-ack",
+        action=yes_or_no,
+        help="acknowledge messages; disable for brokers without ACK (default: yes)",
+    )
+    add(
+        "--receipts",
+        action=yes_or_no,
+        help="request receipts; disable for brokers without receipts (default: yes)",
+    )
+    add(
+        "--durable",
+        action=yes_or_no,
+        help="use durable subscriptions, so that the broker keeps messages for this node "
+        "while it is offline",
+    )
+    add(
+        "--direction",
+        choices=("both", "send", "receive"),
+        help="direction of replication (default: both)",
+    )
+    add(
+        "--retention",
+        metavar="TEXT",
+        help="history to keep, such as '30 days' or '10000 changesets'",
+    )
+    add(
+        "--keep-unseen",
+        action=yes_or_no,
+        help="keep changesets that other nodes have not received (default: yes)",
+    )
+    add("--signing-key", metavar="FILE", help="file of the key that signs changes; see keygen")
     add(
         "--trust",
         action="append",
         type=_pair,
         metavar="NAME=KEY",
-        help="take nothing but from nodes with such a public key",
+        help="accept only changes signed with this public key of this node; repeatable",
     )
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add the option for JSON output."""
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def count(text: str) -> int:

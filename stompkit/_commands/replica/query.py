@@ -50,7 +50,7 @@ def _status_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-lag",
         type=float,
         metavar="S",
-        help="a fault is what another node has lacked for longer; by default it may take its time",
+        help="report an error if another node lags behind by more seconds (default: no limit)",
     )
 
 
@@ -119,17 +119,28 @@ def _saved_status(path: Path) -> Status:
 
 def _picture_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("of", choices=("history", "topology"), help="who has changed what, or who hears whom")
-    add("--format", choices=("dot", "svg"), default="svg", help="(default: svg)")
-    add("--output", type=Path, metavar="FILE", help="in place of standard output")
-    add("--limit", type=count, default=50, metavar="N", help="so many changesets (default: 50)")
+    add("of", choices=("history", "topology"), help="the changesets, or the connections of nodes")
+    add(
+        "--format",
+        choices=("dot", "svg"),
+        default="svg",
+        help="format of the diagram (default: svg)",
+    )
+    add("--output", type=Path, metavar="FILE", help="write to this file instead of standard output")
+    add(
+        "--limit",
+        type=count,
+        default=50,
+        metavar="N",
+        help="draw at most N changesets (default: 50)",
+    )
     add(
         "--status",
         action="append",
         type=Path,
         default=[],
         metavar="FILE",
-        help="of a topology: what `status --json` says at another node; can be repeated",
+        help="for topology: output of `status --json` of another node; repeatable",
     )
 
 
@@ -139,13 +150,13 @@ COMMANDS: Final = {
         _status_arguments,
         _status,
         """\
-It asks the database alone, whether the replica runs or not. What its process knows beside, such as
-connections, its metrics tell: run --metrics-port.
+The command reads only the database, so the replica need not run. The metrics of a running replica
+(run --metrics-port) also show its connections.
 
   stompkit replica status --db sqlite:///notes.db
   stompkit replica status --config notes.toml --json --max-lag 3600
 
-exit status: 0 all is well; 1 there are faults, which are told, or it could not be asked
+exit status: 0 no errors; 1 errors, which are printed, or failure
 """,
     ),
     "peers": Command(
@@ -157,13 +168,13 @@ exit status: 0 all is well; 1 there are faults, which are told, or it could not 
         add_json,
         _check,
         """\
-Rows are unknown (nobody has told of them), missing or changed where something has written them
-that the replica could not see; `create --import` tells of them. Tables of other nodes with the same
-changesets are compared while the replica runs, by digests.
+A row is reported as unknown, missing or changed if it was written without the replica's knowledge.
+`create --import` publishes such rows. A running replica compares its tables with those of other
+nodes that have the same changesets, by digests.
 
   stompkit replica check --config notes.toml
 
-exit status: 0 nothing differs; 1 something does, and is told
+exit status: 0 no differences; 1 differences, which are printed
 """,
     ),
     "picture": Command(

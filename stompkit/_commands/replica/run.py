@@ -159,23 +159,27 @@ def _metrics(replica: Replica, setup: Setup) -> Iterator[None]:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--once", action="store_true", help="end when all is exchanged with those who are there")
+    add(
+        "--once",
+        action="store_true",
+        help="stop when all changes are exchanged with the nodes that are online",
+    )
     add(
         "--timeout",
         type=float,
         default=60.0,
         metavar="S",
-        help="with --once: fail after so many seconds (default: 60)",
+        help="with --once: fail after this many seconds (default: 60)",
     )
     add(
         "--metrics-port",
         type=int,
         default=None,
         metavar="PORT",
-        help="serve Prometheus on loopback",
+        help="serve Prometheus metrics on this port of the loopback interface",
     )
-    add("--quiet", action="store_true", help="tell nothing but errors")
-    add("--verbose", action="store_true", help="log more to standard error")
+    add("--quiet", action="store_true", help="print only errors")
+    add("--verbose", action="store_true", help="write a detailed log to standard error")
 
 
 #: The command of this module, by name.
@@ -189,7 +193,7 @@ COMMANDS: Final = {
   stompkit replica run --config notes.toml
   stompkit replica run --config notes.toml --once
 
-A file for --config is TOML, with the settings by their names, and what stands for options:
+The file of --config is TOML and contains settings by name:
 
   db = "postgresql://me@db/shop"
   branch_id = "berlin"

@@ -31,9 +31,14 @@ def writable(options: argparse.Namespace) -> Iterator[tuple[Replica, Setup]]:
 def add_author(parser: argparse.ArgumentParser) -> None:
     """Add the options for author and comment of a changeset."""
     add = parser.add_argument
-    add("--author", metavar="TEXT", help="who changes it, for the history")
-    add("--comment", default="", metavar="TEXT", help="and why")
-    add("--signing-key", default=argparse.SUPPRESS, metavar="FILE", help="as for run")
+    add("--author", metavar="TEXT", help="author of the change, for the history")
+    add("--comment", default="", metavar="TEXT", help="comment on the change, for the history")
+    add(
+        "--signing-key",
+        default=argparse.SUPPRESS,
+        metavar="FILE",
+        help="file of the key that signs the change",
+    )
 
 
 def print_changeset(made: object) -> int:
@@ -63,7 +68,7 @@ def _create_arguments(parser: argparse.ArgumentParser) -> None:
         "--import",
         action="store_true",
         dest="import_existing",
-        help="tell others of the rows that are in the tables already",
+        help="publish the existing rows of the tables",
     )
 
 
@@ -91,9 +96,14 @@ def _get(options: argparse.Namespace) -> int:
 
 def _get_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("collection", nargs="?", metavar="COLLECTION", help="without one, their names")
-    add("id", nargs="?", metavar="ID", help="without one, all documents, one in a line")
-    add("--prefix", default="", metavar="TEXT", help="of ids, where all are asked for")
+    add("collection", nargs="?", metavar="COLLECTION", help="collection (default: list all names)")
+    add("id", nargs="?", metavar="ID", help="id of the document (default: print all, one per line)")
+    add(
+        "--prefix",
+        default="",
+        metavar="TEXT",
+        help="with all documents: only ids that start with this text",
+    )
 
 
 def _put(options: argparse.Namespace) -> int:
@@ -133,14 +143,16 @@ def assigned(texts: Iterable[str]) -> dict[str, Value]:
 def _put_arguments(parser: argparse.ArgumentParser) -> None:
     _place(parser)
     add = parser.add_argument
-    add("document", nargs="?", metavar="DOCUMENT", help="in JSON; - for standard input")
+    add(
+        "document", nargs="?", metavar="DOCUMENT", help="the document in JSON; - for standard input"
+    )
     add_values(parser)
     add(
         "--remove",
         action="append",
         default=[],
         metavar="NAME",
-        help="remove a member; can be repeated",
+        help="remove this member; repeatable",
     )
     add_author(parser)
 
@@ -152,13 +164,13 @@ def add_values(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a value as JSON, or else text; can be repeated",
+        help="set a member; VALUE is JSON or else text; repeatable",
     )
 
 
 def _place(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("collection", metavar="COLLECTION", help="a name of your own")
-    parser.add_argument("id", metavar="ID", help="the document's id, any text")
+    parser.add_argument("collection", metavar="COLLECTION", help="name of the collection")
+    parser.add_argument("id", metavar="ID", help="id of the document, any text")
 
 
 def _delete(options: argparse.Namespace) -> int:
@@ -181,7 +193,7 @@ COMMANDS: Final = {
         _create_arguments,
         _create,
         """\
-It is harmless where that has been done. `run` does it, too.
+Running the command again has no effect. `run` also creates the replica.
 
   stompkit replica create --db sqlite:///notes.db --branch-id anna
   stompkit replica create --config shop.toml --import
@@ -196,14 +208,14 @@ It is harmless where that has been done. `run` does it, too.
   stompkit replica get notes --db sqlite:///notes.db
   stompkit replica get notes milk --db sqlite:///notes.db
 
-exit status: 0; 1 there is no such document, or it could not be asked
+exit status: 0 success; 1 no such document, or failure
 """,
     ),
     "put": Command(
         _put_arguments,
         _put,
         """\
-A replica with rules or a key is written to with the same --config as it is run.
+If the replica has rules or a signing key, use the same --config as for run.
 
   stompkit replica put notes milk '{"text": "Buy milk", "done": false}' --db sqlite:///notes.db
   stompkit replica put notes milk --set done=true --author anna --db sqlite:///notes.db

@@ -30,20 +30,19 @@ from stompkit.replication.sinks.forwarders.stomp import StompSub
 __all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
-A program that uses redis_es_sub or sql_es_sub notes before each commit what it is about to
-commit, and removes the note when that is published. What a crash has left between the two is
-found here: rows are read as they are now, and published as the program would have done.
+A program that uses redis_es_sub or sql_es_sub writes a note before each commit, and removes it
+after publication. After a crash between the two, this command finds the note, reads the current
+rows, and publishes them as the program would have done.
 
   stompkit recover --notes redis://cache/0 --database postgresql://me@db/shop --list
   stompkit recover --notes redis://cache/0 --database postgresql://me@db/shop \\
       --store redis://cache/0 --to stomp://mq:61613/queue/changes
 
-It is safe to run it while the program runs, twice, and from two machines. What is published can
-have been published before. Notes of processes that are alive, and those that are too young to
-tell, are left alone.
+The command can run while the program runs, repeatedly, and on several machines. Changes can be
+published twice. Notes of running processes, and notes younger than --older-than, are skipped.
 
-exit status: 0 nothing is left; 1 something could not be recovered, and is told; 2 the command
-line is wrong
+exit status: 0 no note is left; 1 some changes could not be recovered, and are printed; 2 wrong
+command line
 """
 
 _REDIS: Final = ("redis://", "rediss://", "unix://")
@@ -71,28 +70,39 @@ def parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="stompkit recover",
         usage="stompkit recover --notes URL --database URL [options]",
-        description="Publish what was committed, and lost in a crash before it was published.",
+        description="Publish changes that a crash left committed but unpublished.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--notes", required=True, metavar="URL", help="where the notes are: redis:// or SQL")
+    add("--notes", required=True, metavar="URL", help="location of the notes: redis:// or SQL")
     add("--database", required=True, metavar="URL", help="the SQL database with the rows")
-    add("--namespace", help="that of the notes, where the program has chosen one")
-    add("--store", metavar="URL", help="the event store of the program: redis:// or SQL")
-    add("--store-namespace", metavar="NAME", help="that of the store, where it is another")
-    add("--history", action="store_true", help="the store keeps every event")
-    add("--to", metavar="URL", help="publish to a broker, too: stomp://HOST:PORT/queue/NAME")
-    add("--tables", action="append", default=[], metavar="GLOB", help="as the program selects")
+    add("--namespace", help="namespace of the notes, if the program sets one")
+    add("--store", metavar="URL", help="event store of the program: redis:// or SQL")
+    add(
+        "--store-namespace",
+        metavar="NAME",
+        help="namespace of the event store (default: that of the notes)",
+    )
+    add("--history", action="store_true", help="the event store keeps all events")
+    add("--to", metavar="URL", help="publish to this broker as well: stomp://HOST:PORT/queue/NAME")
+    add(
+        "--tables",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="tables that the program publishes; repeatable",
+    )
     add(
         "--older-than",
         type=float,
         default=60.0,
         metavar="S",
-        help="leave younger notes alone, of processes that can't be seen from here (default: 60)",
+        help="skip notes younger than this many seconds, if their process cannot be "
+        "checked from here (default: 60)",
     )
-    add("--list", action="store_true", help="tell what is there, and change nothing")
-    add("--json", action="store_true", help="with --list, print each of them as JSON")
+    add("--list", action="store_true", help="list the notes and change nothing")
+    add("--json", action="store_true", help="with --list: print JSON")
     return parser
 
 

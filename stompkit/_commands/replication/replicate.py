@@ -37,15 +37,15 @@ from:
                                        the outbox table of a database
   stomp://HOST:PORT/queue/NAME         changesets from a broker
 to:
-  stomp://A:61613,B:61613/topic/NAME   a broker, or the next of several
+  stomp://A:61613,B:61613/topic/NAME   a broker; several hosts are used for failover
   sqlite:///FILE, postgresql://..., mysql://...
                                        tables of a database
   redis://HOST/0                       a cache in Redis
   opensearch+http://HOST:9200          a search index
   print, print:json                    standard output
 
-In place of a URL, env:NAME is the one in that variable of the environment, and file:PATH the one
-in the first line of that file: what stands on a command line can be read by others.
+env:NAME takes a URL from an environment variable, file:PATH from the first line of a file, so that
+other users of the machine cannot read a password.
 
   stompkit replicate --from mysql://repl:secret@db/ --to stomp://mq:61613/queue/changes
   stompkit replicate --from stomp://mq:61613/queue/changes --to postgresql://me@db2/shop --create
@@ -53,17 +53,17 @@ in the first line of that file: what stands on a command line can be read by oth
   stompkit replicate --config shop.toml
   stompkit replicate --status
 
-A file for --config is TOML, with the options as names:
+The file of --config is TOML, with the names of the options as keys:
 
   from = "env:SHOP_DATABASE"
   to = "stomp://mq1:61613,mq2:61613/queue/changes"
   tables = ["shop.*"]
   masks = {"shop.users.email" = "hash:a secret of yours"}
 
-It goes on where it was stopped or killed: its checkpoint is in --state-dir, or in the target.
+After a stop or a crash, the job resumes at its checkpoint in --state-dir or in the target.
 
-exit status: 0 it was told to stop, or with --once is done; 1 it can't go on, and has said why;
-2 the command line or the file is wrong; with --status 1 where a job has failed or is not running
+exit status: 0 stopped by a signal, or completed with --once; 1 failed, with the reason on standard
+error; 2 wrong command line or configuration file; with --status 1 if a job failed or is not running
 """
 
 _USAGE: Final = 2
@@ -100,83 +100,152 @@ def parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="stompkit replicate",
         usage="stompkit replicate --from URL --to URL [options]",
-        description="Carry what changes in a database to a broker, another database or a cache.",
+        description="Replicate database changes to a broker, another database or a cache.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         # Values missing on the command line are taken from the file.
         argument_default=argparse.SUPPRESS,
     )
     add = parser.add_argument
-    add("--from", metavar="URL", help="where changes come from, see below")
-    add("--to", metavar="URL", help="where they go")
+    add("--from", metavar="URL", help="source of changes, see below")
+    add("--to", metavar="URL", help="destination of changes, see below")
     add("--config", type=Path, default=None, metavar="FILE", help="read options from this file")
-    add("--name", help="what the job is called, and its files; by default made of the URLs")
-    add("--state-dir", metavar="DIR", help="where it keeps how far it is")
-    add("--status", action="store_true", default=False, help="tell how far jobs are, and end")
-    add("--json", action="store_true", default=False, help="with --status: as JSON")
-    add("--verbose", action="store_true", default=False, help="log more to standard error")
-    add("--quiet", action="store_true", default=False, help="tell no progress")
-    add("--metrics-port", type=int, default=0, metavar="PORT", help="serve Prometheus on loopback")
+    add("--name", help="name of the job and its files (default: derived from the URLs)")
+    add("--state-dir", metavar="DIR", help="directory for checkpoints and status")
+    add("--status", action="store_true", default=False, help="print the status of jobs and exit")
+    add("--json", action="store_true", default=False, help="with --status: print JSON")
+    add(
+        "--verbose",
+        action="store_true",
+        default=False,
+        help="write a detailed log to standard error",
+    )
+    add("--quiet", action="store_true", default=False, help="show no progress")
+    add(
+        "--metrics-port",
+        type=int,
+        default=0,
+        metavar="PORT",
+        help="serve Prometheus metrics on this port of the loopback interface",
+    )
     group = parser.add_argument_group("what is replicated")
     add = group.add_argument
-    add("--tables", action="append", metavar="GLOB", help="SCHEMA.TABLE or TABLE; by default all")
-    add("--exclude", action="append", metavar="GLOB", help="leave these tables out")
-    add("--exclude-columns", action="append", metavar="GLOB", help="leave these columns out")
+    add(
+        "--tables",
+        action="append",
+        metavar="GLOB",
+        help="replicate only SCHEMA.TABLE or TABLE; repeatable (default: all)",
+    )
+    add(
+        "--exclude",
+        action="append",
+        metavar="GLOB",
+        help="do not replicate these tables; repeatable",
+    )
+    add(
+        "--exclude-columns",
+        action="append",
+        metavar="GLOB",
+        help="do not replicate these columns; repeatable",
+    )
     add(
         "--mask",
         action="append",
         dest="masks",
         type=_pair,
         metavar="GLOB=MASK",
-        help="hash:SECRET, null, constant:TEXT, truncate:N or drop for columns: TABLE.COLUMN",
+        help="mask columns TABLE.COLUMN with hash:SECRET, null, constant:TEXT, truncate:N "
+        "or drop; repeatable",
     )
-    add("--snapshot", choices=("initial", "never", "only"), help="rows that are there: initial")
-    add("--once", action="store_true", help="end where the source's end was at the beginning")
-    add("--slot", metavar="NAME", help="PostgreSQL's slot and publication: stompkit")
+    add(
+        "--snapshot",
+        choices=("initial", "never", "only"),
+        help="existing rows: copy them first, never, or only them (default: initial)",
+    )
+    add("--once", action="store_true", help="stop at the position that the source had at the start")
+    add(
+        "--slot",
+        metavar="NAME",
+        help="PostgreSQL: name of slot and publication (default: stompkit)",
+    )
     add(
         "--all-tables",
         action="store_true",
-        help="PostgreSQL: publish FOR ALL TABLES; the server then refuses UPDATE and DELETE of "
-        "every table without a key that is made later",
+        help="PostgreSQL: publish FOR ALL TABLES; the server then rejects UPDATE and "
+        "DELETE on new tables without a key",
     )
-    add("--server-id", type=int, metavar="N", help="of MySQL: a number that no server there has")
+    add(
+        "--server-id",
+        type=int,
+        metavar="N",
+        help="MySQL: replication server id, unique among its servers",
+    )
     group = parser.add_argument_group("brokers")
     add = group.add_argument
-    add("--partitions", type=int, metavar="N", help="to N destinations, for N consumers")
-    add("--max-frame-bytes", type=int, metavar="N", help="split larger changesets: 1048576")
-    add("--no-receipts", action="store_true", help="for a broker that has none")
-    add("--no-ack", action="store_true", help="for a broker that knows no acknowledgements")
-    add("--durable", metavar="NAME", help="a durable subscription to a topic")
-    add("--prefetch", type=int, metavar="N", help="frames that come ahead: 1000")
-    add("--dead-letter", metavar="DEST", help="where goes what can't be applied; else it stops")
-    add("--gap", choices=("wait", "stop", "skip"), help="about missing changesets: wait")
+    add(
+        "--partitions",
+        type=int,
+        metavar="N",
+        help="distribute changes over N destinations, for N consumers",
+    )
+    add(
+        "--max-frame-bytes",
+        type=int,
+        metavar="N",
+        help="split changesets above this size in bytes (default: 1048576)",
+    )
+    add("--no-receipts", action="store_true", help="request no receipts, for brokers without them")
+    add("--no-ack", action="store_true", help="send no acknowledgements, for brokers without ACK")
+    add("--durable", metavar="NAME", help="use a durable subscription of this name to a topic")
+    add(
+        "--prefetch",
+        type=int,
+        metavar="N",
+        help="maximum number of unacknowledged frames (default: 1000)",
+    )
+    add(
+        "--dead-letter",
+        metavar="DEST",
+        help="destination for changes that cannot be applied; without it the job stops",
+    )
+    add(
+        "--gap",
+        choices=("wait", "stop", "skip"),
+        help="reaction to missing changesets (default: wait)",
+    )
     group = parser.add_argument_group("targets")
     add = group.add_argument
-    add("--batch", type=int, metavar="N", help="changesets in one transaction: 100")
-    add("--create", action="store_true", help="SQL: make tables that are missing")
-    add("--no-evolve", dest="evolve", action="store_false", help="SQL: add no columns")
+    add(
+        "--batch",
+        type=int,
+        metavar="N",
+        help="maximum changesets in one transaction (default: 100)",
+    )
+    add("--create", action="store_true", help="SQL: create missing tables")
+    add("--no-evolve", dest="evolve", action="store_false", help="SQL: do not add columns")
     add(
         "--foreign-keys",
         choices=("deferred", "enforced", "off"),
-        help="SQL: when the target looks at them: deferred, at the end of a transaction",
+        help="SQL: check foreign keys at the end of a transaction, immediately, or not "
+        "(default: deferred)",
     )
     add(
         "--schema-map",
         action="append",
         type=_pair,
         metavar="A=B",
-        help="SQL: schema A is schema B there; by default all is in the default schema",
+        help="SQL: write schema A to schema B; repeatable (default: all to the default schema)",
     )
     add(
         "--table-map",
         action="append",
         type=_pair,
         metavar="A=B",
-        help="SQL: table A, or SCHEMA.A, is table B, or SCHEMA.B, there",
+        help="SQL: write table A or SCHEMA.A to table B or SCHEMA.B; repeatable",
     )
-    add("--namespace", help="Redis: what keys begin with")
-    add("--ttl", type=float, metavar="S", help="Redis: rows expire after this")
-    add("--index", metavar="NAME", help="search: the index, by default {table}")
+    add("--namespace", help="Redis: prefix of keys")
+    add("--ttl", type=float, metavar="S", help="Redis: expire rows after this many seconds")
+    add("--index", metavar="NAME", help="search: name of the index (default: {table})")
     return parser
 
 

@@ -29,18 +29,23 @@ _MOST_BYTES: Final = 256 * 1024 * 1024
 
 #: Text for the end of a command's --help.
 ADMIN_HELP: Final = """\
---admin is for a stompkit broker that was started so, or has [admin] in its file of settings:
-`twist stompkit --admin tcp:15613:interface=127.0.0.1`. Its address there is HOST:PORT,
-http://HOST:PORT, https://HOST:PORT or unix:PATH. A token, where it wants one, is the first line of
---token-file, or $STOMPKIT_ADMIN_TOKEN.
+--admin is for stompkit brokers with an admin interface: `stompkit serve --admin
+tcp:15613:interface=127.0.0.1`, or [admin] in the configuration file. The address is HOST:PORT,
+http://HOST:PORT, https://HOST:PORT or unix:PATH. If the interface requires a token, it is the first
+line of --token-file, or $STOMPKIT_ADMIN_TOKEN.
 """
 
 
 def add_admin_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for the admin interface."""
     add = parser.add_argument_group("the broker's admin interface").add_argument
-    add("--admin", metavar="URL", help="where the admin interface is; default: $STOMPKIT_ADMIN")
-    add("--token-file", type=Path, metavar="FILE", help="the token is the first line of FILE")
+    add("--admin", metavar="URL", help="address of the admin interface (default: $STOMPKIT_ADMIN)")
+    add(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="file whose first line is the access token (default: $STOMPKIT_ADMIN_TOKEN)",
+    )
 
 
 class AdminError(Exception):

@@ -34,11 +34,12 @@ _ATTEMPTS: Final = 5
 
 #: Text for the end of a command's --help.
 BROKER_HELP: Final = """\
---mq is HOST:PORT or stomp://LOGIN@HOST:PORT, stomps:// for TLS, with ?vhost=NAME and, for
-TLS, ?ca=DIRECTORY; several as in stomp://a:61613,b:61613 are failover. In place of that, env:NAME
-is what a variable of the environment says, and file:PATH the first line of a file: a passcode on a
-command line can be read by others. `stompkit run` sets STOMPKIT_URL, STOMPKIT_LOGIN,
-STOMPKIT_PASSCODE and STOMPKIT_VHOST, which hold where the command line says nothing.
+--mq is HOST:PORT or stomp://LOGIN@HOST:PORT; use stomps:// for TLS. Add ?vhost=NAME for a virtual
+host and ?ca=DIRECTORY for TLS certificates. Several hosts, as in stomp://a:61613,b:61613, are used
+for failover. env:NAME takes the URL from an environment variable, file:PATH from the first line of
+a file, so that other users of the machine cannot read a passcode. Without options, the environment
+variables STOMPKIT_URL, STOMPKIT_LOGIN, STOMPKIT_PASSCODE and STOMPKIT_VHOST apply, which
+`stompkit run` sets.
 """
 
 
@@ -49,21 +50,26 @@ class BrokerUsageError(Exception):
 def add_broker_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for the broker's address and the login."""
     add = parser.add_argument_group("the broker").add_argument
-    add("--mq", metavar="URL", help=f"where the broker is; default: $STOMPKIT_URL, else {_DEFAULT}")
-    add("--login", metavar="NAME", help="the user; default: that of the URL, or $STOMPKIT_LOGIN")
+    add(
+        "--mq",
+        metavar="URL",
+        help=f"address of the broker (default: $STOMPKIT_URL, else {_DEFAULT})",
+    )
+    add("--login", metavar="NAME", help="user name (default: from the URL, else $STOMPKIT_LOGIN)")
     add(
         "--passcode-file",
         type=Path,
         metavar="FILE",
-        help="the user's passcode is the first line of FILE; default: $STOMPKIT_PASSCODE",
+        help="file whose first line is the passcode (default: $STOMPKIT_PASSCODE)",
     )
-    add("--vhost", metavar="NAME", help="the virtual host; default: $STOMPKIT_VHOST")
+    add("--vhost", metavar="NAME", help="virtual host (default: $STOMPKIT_VHOST)")
     add(
         "--attempts",
         type=_attempts,
         default=_ATTEMPTS,
         metavar="N",
-        help=f"give up after N failures in a row to connect to each host: {_ATTEMPTS}; 0: never",
+        help="failed connection attempts in a row, for each host, before the command "
+        f"fails; 0: unlimited (default: {_ATTEMPTS})",
     )
 
 
@@ -75,13 +81,13 @@ def positive(text: str) -> int:
 
 
 def add_quiet_time(parser: argparse.ArgumentParser) -> None:
-    """Add the option that says when a queue is taken for empty."""
+    """Add the option for the time after which a queue counts as empty."""
     parser.add_argument(
         "--quiet-time",
         type=seconds,
         default=2.0,
         metavar="SECONDS",
-        help="with --mq, end when no message has come for so long: 2",
+        help="with --mq: stop after this many seconds without a message (default: 2)",
     )
 
 

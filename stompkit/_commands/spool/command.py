@@ -16,38 +16,37 @@ from stompkit.spool import SpoolError
 __all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
-A spool is a directory with messages in the order in which they came, for programs that read them
-at their own pace, and again: Spark's, with the format "stomp", or yours, with
-stompkit.spool.SpoolReader. One process receives; any number reads, at the same time.
+A spool is a directory that stores messages in the order of their arrival. Programs read it at their
+own pace, and repeatedly: Spark with the format "stomp", or Python with stompkit.spool.SpoolReader.
+One process writes to a spool; any number of processes can read it at the same time.
 
   stompkit spool run /var/spool/shop --from stomp://mq:61613/queue/orders
   stompkit spool status /var/spool/shop
   stompkit spool show /var/spool/shop --from 1000 --to 1010
 
-`stompkit spool COMMAND --help` says more about each.
+`stompkit spool COMMAND --help` describes a command.
 
-exit status: 0; 1 it can't be done, or verify has found damage, which is told; 2 the command line is
-wrong
+exit status: 0 success; 1 failure, or verify found damage, which is printed; 2 wrong command line
 """
 
 _RUN: Final = """\
-A message is acknowledged when it is on the disk, so that none is lost, whatever is killed. One that
-the broker delivers again is known by its header event-id, which the producer sets, else by the
-broker's message-id, and is not written twice. RabbitMQ delivers again with another message-id: it
-takes producers that set event-id.
+A message is acknowledged after it is written to disk, so no message is lost if a process is killed.
+Redelivered messages are recognised by the header event-id, which the producer sets, or else by the
+broker's message-id, and are not stored twice. RabbitMQ changes the message-id of a redelivered
+message; there, producers have to set event-id.
 
---from is stomp://LOGIN:PASSCODE@HOST:PORT,HOST:PORT/DESTINATION, or stomps:// for TLS; what is
-special in a login, a passcode or a destination is percent-encoded. Several hosts are failover. In
-place of a URL, env:NAME is the one in that variable of the environment, and file:PATH the one in
-the first line of that file: what stands on a command line can be read by others.
+--from is stomp://LOGIN:PASSCODE@HOST:PORT,HOST:PORT/DESTINATION, or stomps:// for TLS. Special
+characters in login, passcode and destination are percent-encoded. Several hosts are used for
+failover. env:NAME takes the URL from an environment variable, file:PATH from the first line of a
+file, so that other users of the machine cannot read a passcode.
 
   stompkit spool run spool --from stomp://mq1:61613,mq2:61613/queue/orders --retain-age 7d
   stompkit spool run spool --from file:/etc/shop/mq --ack client --retain-bytes 10GiB
   stompkit spool run spool --from stomp://mq/topic/prices --durable prices
   stompkit spool run spool --from stomp://mq/queue/orders --metrics 9401
 
-It ends by SIGTERM or SIGINT (Ctrl-C), when what it has is written and acknowledged. While the disk
-is full it waits, and the broker keeps the messages.
+SIGTERM or SIGINT (Ctrl-C) stops the command after received messages are written and acknowledged.
+While the disk is full, the command waits and messages stay in the broker.
 """
 
 _USAGE: Final = 2
@@ -78,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = Parser(
         prog="stompkit spool",
-        description="Keep a broker's messages on disk, for programs that read them at their pace.",
+        description="Store a broker's messages in a durable log that readers read by offset.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -94,21 +93,25 @@ def parser() -> argparse.ArgumentParser:
             epilog=epilog,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.add_argument("directory", metavar="DIR", help="the spool")
+        command.add_argument("directory", metavar="DIR", help="directory of the spool")
         command.set_defaults(work=work)
         return command
 
-    _add_run(add("run", "receive messages of a broker, until it is told to end", _run, _RUN))
-    status = add("status", "tell what is in a spool, and how far its readers are", _status)
-    readers = add("readers", "list those that read, and for whom messages are kept", _readers)
-    readers.add_argument("--forget", metavar="NAME", help="keep nothing for this one any more")
+    _add_run(add("run", "receive messages from a broker until stopped", _run, _RUN))
+    status = add(
+        "status", "print the contents of a spool and the positions of its readers", _status
+    )
+    readers = add("readers", "list the readers, and the messages kept for them", _readers)
+    readers.add_argument(
+        "--forget", metavar="NAME", help="remove this reader; no messages are kept for it"
+    )
     show = add("show", "print messages", _show)
-    show.add_argument("--partition", type=int, metavar="N", help="only of this one")
-    show.add_argument("--from", dest="start", type=int, metavar="N", help="the first ordinal")
-    show.add_argument("--to", dest="end", type=int, metavar="N", help="the one after the last")
+    show.add_argument("--partition", type=int, metavar="N", help="only this partition")
+    show.add_argument("--from", dest="start", type=int, metavar="N", help="first ordinal")
+    show.add_argument("--to", dest="end", type=int, metavar="N", help="ordinal after the last one")
     for command in (status, readers, show):
-        command.add_argument("--json", action="store_true", help="as JSON, for programs")
-    add("verify", "read everything, and say what is damaged", _verify)
+        command.add_argument("--json", action="store_true", help="print JSON")
+    add("verify", "read the whole spool and report damage", _verify)
     return parser
 
 
@@ -121,19 +124,25 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         action="append",
         required=True,
         metavar="URL",
-        help="a broker and a destination, see below",
+        help="URL of a broker and a destination, see below; repeatable",
     )
-    add("--partitions", type=positive, metavar="N", help="of a new spool: 1, and all in one order")
+    add(
+        "--partitions",
+        type=positive,
+        metavar="N",
+        help="number of partitions of a new spool; only one partition keeps the order of "
+        "all messages (default: 1)",
+    )
     add(
         "--metrics-port",
         "--metrics",
         dest="metrics",
         type=address,
         metavar="[HOST:]PORT",
-        help="serve Prometheus there; without a host on the loopback interface",
+        help="serve Prometheus metrics at this address (default host: 127.0.0.1)",
     )
-    add("--quiet", action="store_true", help="tell no progress")
-    add("--verbose", action="store_true", help="log more to standard error")
+    add("--quiet", action="store_true", help="show no progress")
+    add("--verbose", action="store_true", help="write a detailed log to standard error")
     group = parser.add_argument_group("the broker")
     add = group.add_argument
     modes = group.add_mutually_exclusive_group()
@@ -141,40 +150,73 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "--ack",
         choices=("client-individual", "client", "auto"),
         default="client-individual",
-        help="client has one acknowledgement for many; with auto a crash loses messages",
+        help="acknowledgement mode; client acknowledges several messages at once, with "
+        "auto a crash loses messages (default: client-individual)",
     )
     modes.add_argument(
         "--no-ack",
         dest="ack",
         action="store_const",
         const="auto",
-        help="for a broker that knows no acknowledgements: as --ack auto",
+        help="same as --ack auto, for brokers without ACK",
     )
     add(
         "--no-receipts",
         dest="receipts",
         action="store_false",
-        help="for a broker that has none",
+        help="request no receipts, for brokers without them",
     )
-    add("--durable", default="", metavar="NAME", help="have topics keep what comes meanwhile")
-    add("--selector", default="", metavar="TEXT", help="only messages of which this is true")
-    add("--prefetch", type=positive, metavar="N", help="messages that come ahead: four groups")
-    add("--group", type=positive, default=500, metavar="N", help="messages written at once: 500")
+    add(
+        "--durable",
+        default="",
+        metavar="NAME",
+        help="use a durable subscription of this name to topics",
+    )
+    add(
+        "--selector",
+        default="",
+        metavar="TEXT",
+        help="receive only messages that match this selector",
+    )
+    add(
+        "--prefetch",
+        type=positive,
+        metavar="N",
+        help="maximum number of unacknowledged messages (default: four times --group)",
+    )
+    add(
+        "--group",
+        type=positive,
+        default=500,
+        metavar="N",
+        help="number of messages in a write (default: 500)",
+    )
     group = parser.add_argument_group("the disk")
     add = group.add_argument
-    add("--retain-age", type=age, metavar="AGE", help="remove what is older, such as 7d or 12h")
-    add("--retain-bytes", type=size, metavar="N", help="remove the oldest above this, as 10GiB")
+    add(
+        "--retain-age",
+        type=age,
+        metavar="AGE",
+        help="remove messages older than this, such as 7d or 12h",
+    )
+    add(
+        "--retain-bytes",
+        type=size,
+        metavar="N",
+        help="remove the oldest messages above this size, such as 10GiB",
+    )
     add(
         "--readers-expire",
         type=age,
         metavar="AGE",
-        help="keep nothing for readers that have not been seen for so long",
+        help="keep no messages for readers that were inactive for this time",
     )
     add(
         "--seal",
         choices=("arrow", "parquet", "never"),
         default="never",
-        help="rewrite what is complete so that Spark reads it at once; this needs pyarrow",
+        help="convert complete segments for direct reading by Spark; requires pyarrow "
+        "(default: never)",
     )
 
 

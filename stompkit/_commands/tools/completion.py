@@ -10,17 +10,16 @@ from stompkit._common.arguments import Parser
 __all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
-What is printed is a file for the shell, made of the commands that are installed; make it anew
-after an update.
+The script contains the commands of the installed version. Generate it again after an update.
 
   bash   stompkit completion bash > ~/.local/share/bash-completion/completions/stompkit
   zsh    stompkit completion zsh > ~/.zfunc/_stompkit        with fpath+=~/.zfunc before compinit
   fish   stompkit completion fish > ~/.config/fish/completions/stompkit.fish
 
-For the shell that runs already: source <(stompkit completion bash), with zsh after compinit; in
+To load it into the current shell: source <(stompkit completion bash), in zsh after compinit; in
 fish: stompkit completion fish | source
 
-exit status: 0; 2 the command line is wrong
+exit status: 0 success; 2 wrong command line
 """
 
 
@@ -28,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = Parser(
         prog="stompkit completion",
-        description="Print what makes a shell complete commands and options.",
+        description="Print a completion script for bash, zsh or fish.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -23,20 +23,20 @@ from stompkit.frames import Frame, ProtocolError, Role, Session
 __all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
-A broker whose port is open may be stuck all the same; one that answers CONNECT is not. With
---round-trip it has to deliver a message, too: to a temporary queue of this command's own, or to the
-destination that is named, which should be nobody else's.
+The command connects and logs in, because an open port does not prove that the broker works. With
+--round-trip, it also sends a message and receives it: through a temporary queue, or through the
+given destination, which must have no other consumer.
 
   stompkit ping
   stompkit ping mq.example:61613 --round-trip
   stompkit ping stomps://monitor@mq.example:61614?ca=/etc/stompkit/authorities
-  stompkit ping --wait 30 && ./what-needs-the-broker
+  stompkit ping --wait 30 && ./program
 
-Of several hosts, HOST:PORT,HOST:PORT, one has to answer: a standby does not. With env:NAME the
-target is the value of that variable, with file:PATH the first line of that file. The passcode can
-be in STOMPKIT_PASSCODE, where others on the machine don't see it.
+Of several hosts, HOST:PORT,HOST:PORT, one has to answer. env:NAME takes the target from an
+environment variable, file:PATH from the first line of a file. The passcode can be in
+STOMPKIT_PASSCODE, so that other users of the machine cannot read it.
 
-exit status: 0 it answers; 1 it does not, or not as it should; 2 the command line is wrong
+exit status: 0 the broker answers; 1 no answer or a wrong answer; 2 wrong command line
 """
 
 _TARGET: Final = "localhost:61613"
@@ -98,7 +98,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = Parser(
         prog="stompkit ping",
-        description="Ask a broker, any that speaks STOMP, whether it works.",
+        description="Check that a STOMP broker answers.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -106,7 +106,7 @@ def parser() -> argparse.ArgumentParser:
         "target",
         nargs="?",
         metavar="TARGET",
-        help=f"HOST:PORT, or stomp://LOGIN@HOST:PORT, stomps:// for TLS (default:"
+        help=f"HOST:PORT or stomp://LOGIN@HOST:PORT; stomps:// for TLS (default:"
         f" ${_VARIABLE}, else {_TARGET})",
     )
     parser.add_argument("--mq", metavar="URL", help="the same as TARGET, as other commands have it")
@@ -115,24 +115,24 @@ def parser() -> argparse.ArgumentParser:
         nargs="?",
         const=_TEMPORARY,
         metavar="DESTINATION",
-        help="send a message and wait for it",
+        help="send a message and receive it (default destination: a temporary queue)",
     )
     parser.add_argument(
         "--timeout",
         type=float,
         default=5.0,
         metavar="S",
-        help="seconds that all of it may take (default: 5)",
+        help="time limit in seconds (default: 5)",
     )
     parser.add_argument(
         "--wait",
         type=float,
         default=0.0,
         metavar="S",
-        help="ask again for so many seconds while it does not answer (default: 0)",
+        help="if the broker does not answer, retry for this many seconds (default: 0)",
     )
-    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
-    parser.add_argument("--quiet", action="store_true", help="print nothing where all is well")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--quiet", action="store_true", help="print nothing on success")
     return parser
 
 

@@ -24,18 +24,17 @@ from stompkit.testing.proxy import Direction, FaultScript, FaultScriptError, Fra
 __all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
-The first line of output says where the proxy listens, as a URL. Then there is one for every
-connection and every fault that happens, and with --frames for every frame, as its sender sent it;
-passcodes are masked. The proxy goes on until it gets SIGINT (Ctrl-C) or SIGTERM. With --json each
-line is a JSON object: one with "listening" first, then frames, which have a "command", and what
-else happens, as a "note".
+The first line of output is the URL of the proxy. Then each connection and each injected fault is
+printed on a line, and with --frames each frame, as its sender sent it. Passcodes are masked. The
+proxy runs until SIGINT (Ctrl-C) or SIGTERM. With --json, each line is a JSON object: the first has
+"listening", frames have "command", and other events have "note".
 
   stompkit proxy --listen 127.0.0.1:61614 --to mq.example:61613 --frames
   stompkit proxy --to localhost:61613 --script faults.toml --seed 7 --announce proxy.json
   stompkit proxy --to localhost:61613 --frames --json | jq -c 'select(.command == "ERROR")'
   stompkit proxy --check --script faults.toml
 
-A script, all of whose faults are in force from the start:
+A script; all of its faults are active from the start:
 
   [[fault]]
   do = "drop"
@@ -43,12 +42,12 @@ A script, all of whose faults are in force from the start:
   headers = { destination = "/queue/x" }
   nth = 3
 
-What there is to do: delay, bandwidth, drop, duplicate, reorder, truncate, corrupt, split, hold,
+Values of `do`: delay, bandwidth, drop, duplicate, reorder, truncate, corrupt, split, hold,
 withhold_receipts, swallow_heart_beats, inject, close, reset, half_open, stop_reading, refuse. The
-keys are the keywords of the methods of stompkit.testing.proxy.Proxy.
+other keys are the keyword arguments of the methods of stompkit.testing.proxy.Proxy.
 
-exit status: 0 ended by a signal, or --check has found nothing; 1 the script has mistakes, which are
-told, or the proxy can't listen; 2 the command line is wrong
+exit status: 0 ended by a signal, or --check found no error; 1 the script has errors, which are
+printed, or the proxy cannot listen; 2 wrong command line
 """
 
 _ENDED_BY: Final = (signal.SIGINT, signal.SIGTERM)
@@ -163,7 +162,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = Parser(
         prog="stompkit proxy",
-        description="Stand before a broker, and break on purpose what clients and it say.",
+        description="Relay connections to a broker and inject faults.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -172,20 +171,23 @@ def parser() -> argparse.ArgumentParser:
         type=_listening,
         default=("127.0.0.1", 0),
         metavar="HOST:PORT",
-        help="where clients connect; port 0, as in the default 127.0.0.1:0, takes a free one",
+        help="address for clients; port 0 takes a free port (default: 127.0.0.1:0)",
     )
     parser.add_argument(
-        "--to", "--mq", dest="to", type=_address, metavar="HOST:PORT", help="where the broker is"
+        "--to", "--mq", dest="to", type=_address, metavar="HOST:PORT", help="address of the broker"
     )
-    parser.add_argument("--script", type=Path, metavar="FILE", help="the faults, TOML")
-    parser.add_argument("--check", action="store_true", help="check the script, and do nothing")
+    parser.add_argument("--script", type=Path, metavar="FILE", help="file with the faults, TOML")
+    parser.add_argument("--check", action="store_true", help="check the script and exit")
     parser.add_argument(
-        "--seed", type=int, help="for what is random in faults; by default the script's, or 0"
+        "--seed", type=int, help="seed of random faults (default: that of the script, else 0)"
     )
     parser.add_argument("--frames", action="store_true", help="print all frames")
     parser.add_argument("--json", action="store_true", help="print each line as JSON")
     parser.add_argument(
-        "--announce", type=Path, metavar="FILE", help="write process id and port to FILE, as JSON"
+        "--announce",
+        type=Path,
+        metavar="FILE",
+        help="write the process id and the port to this file, as JSON",
     )
     return parser
 

@@ -19,27 +19,28 @@ from stompkit.testing import BrokerError, LaunchConfig, RunningBroker, launch
 __all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
-The command finds the broker by these variables of its environment:
+The command gets the broker's address in environment variables:
 
   STOMPKIT_URL        stomp://127.0.0.1:PORT
   STOMPKIT_HOST       127.0.0.1
   STOMPKIT_PORT       PORT
-  STOMPKIT_VHOST      what to say as `host` in CONNECT
-  STOMPKIT_LOGIN      and STOMPKIT_PASSCODE, where there has to be a login
+  STOMPKIT_VHOST      value of the header `host` of CONNECT
+  STOMPKIT_LOGIN      and STOMPKIT_PASSCODE, if the broker requires a login
 
   stompkit run -- ./integration-tests
   stompkit run --broker rabbitmq -- sh -c 'my-client --port "$STOMPKIT_PORT"'
   stompkit run --broker 'command:/opt/mq/bin/mq --listen {host}:{port}' -- ./integration-tests
   stompkit run --quirk rabbitmq --frames seen.stomp -- ./integration-tests
 
-In a command of a broker {port}, {host}, {directory}, {login} and {passcode} stand for what they
-say; it stays in the foreground.
+In 'command:...', {port}, {host}, {directory}, {login} and {passcode} are replaced by their values.
+The broker has to stay in the foreground.
 
-The broker is ready when the command begins, and gone when this command ends, with all of its
-files. Signals go to the command: SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2.
+The broker is ready when the command starts. When the command ends, the broker is stopped and its
+files are removed. SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to the
+command.
 
-exit status: that of the command, 128 and the signal's number for one that a signal has ended;
-125 the broker does not start; 126 the command can't be run; 127 there is no such command
+exit status: that of the command, or 128 plus the number of the signal that ended it; 125 the broker
+does not start; 126 the command cannot be executed; 127 command not found
 """
 
 _NO_BROKER: Final = 125
@@ -84,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="stompkit run",
         usage="stompkit run [options] [--] COMMAND [ARGUMENT ...]",
-        description="Run a command with a broker of its own.",
+        description="Run a command with a temporary broker.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -92,33 +93,36 @@ def parser() -> argparse.ArgumentParser:
         "--broker",
         default="stompkit",
         metavar="NAME",
-        help="stompkit (the default), coilmq, activemq, artemis, rabbitmq or morbidq, some in a"
-        " version, as in rabbitmq:4, or 'command:...'",
+        help="stompkit, coilmq, activemq, artemis, rabbitmq or morbidq, with an optional "
+        "version as in rabbitmq:4, or 'command:...' (default: stompkit)",
     )
     parser.add_argument(
         "--quirk",
         metavar="NAMES",
-        help="deviate from STOMP as other brokers do: a list, with commas, of brokers and rules; "
-        "-RULE takes one away again. For stompkit only",
+        help="comma-separated names of brokers and rules whose deviations from STOMP to "
+        "imitate; -RULE excludes a rule; only for stompkit",
     )
     parser.add_argument(
-        "--port", type=int, default=0, help="the port to listen on; by default a free one"
+        "--port", type=int, default=0, help="port to listen on (default: a free port)"
     )
-    parser.add_argument("--login", help="the one user that is let in; by default everybody")
-    parser.add_argument("--passcode", help="that user's passcode")
+    parser.add_argument("--login", help="require this login (default: no login)")
+    parser.add_argument("--passcode", help="passcode of --login")
     parser.add_argument(
         "--broker-argument",
         action="append",
         default=[],
         metavar="ARGUMENT",
-        help="one for the broker's command line, as in --broker-argument=--log-frames",
+        help="argument for the broker's command line, as in "
+        "--broker-argument=--log-frames; repeatable",
     )
-    parser.add_argument("--log", type=Path, metavar="FILE", help="keep the broker's log here")
+    parser.add_argument(
+        "--log", type=Path, metavar="FILE", help="write the broker's log to this file"
+    )
     parser.add_argument(
         "--frames",
         type=Path,
         metavar="FILE",
-        help="keep all frames here, as a transcript, with passcodes masked",
+        help="write all frames to this file, as a transcript with masked passcodes",
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser

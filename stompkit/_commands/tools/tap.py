@@ -12,25 +12,25 @@ from stompkit._common.arguments import Parser
 __all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
-With --to it stands before any broker as `stompkit proxy` does: its first line says where clients
-connect, and every frame that passes is a line after that. With --admin a stompkit broker tells of
-the frames of all of its connections, and clients stay where they are; of bodies it tells the size.
+With --to, the command relays connections to any broker, like `stompkit proxy`. The first line is
+the address for clients, and each frame follows on a line. With --admin, a stompkit broker reports
+the frames of all its connections, so clients need no change; only the sizes of bodies are shown.
 
   stompkit tap --to mq.example:61613 --listen 127.0.0.1:61614
   stompkit tap --to localhost:61613 --command SEND --command MESSAGE --destination /queue/orders
   stompkit tap --admin localhost:15613 --direction sent --json
 
-  < SEND       from a client, which is --direction received: the broker receives it
-  > MESSAGE    to a client, which is --direction sent
+  < SEND       from a client: --direction received
+  > MESSAGE    to a client: --direction sent
 
-It is as in a broker's own log of frames.
+The broker's log of frames uses the same signs.
 
-Passcodes are masked. Of a long body the beginning is shown, and one that is no text as hexadecimal
-numbers; --body says how many octets. It goes on until SIGINT (Ctrl-C) or SIGTERM.
+Passcodes are masked. Bodies are truncated to --body bytes; binary bodies are shown in hexadecimal.
+The command runs until SIGINT (Ctrl-C) or SIGTERM.
 
 {admin}
-exit status: 0 ended by a signal; 1 it can't listen, or the broker's admin interface refuses or
-can't be reached; 2 the command line is wrong
+exit status: 0 ended by a signal; 1 cannot listen, or the admin interface refused the request or is
+unreachable; 2 wrong command line
 """
 
 _BODY: Final = 120
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = Parser(
         prog="stompkit tap",
-        description="Watch the frames between clients and a broker.",
+        description="Show the frames between clients and a broker.",
         epilog=_EPILOG.replace("{admin}", ADMIN_HELP),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -51,14 +51,14 @@ def parser() -> argparse.ArgumentParser:
         dest="to",
         type=_address,
         metavar="HOST:PORT",
-        help="stand before the broker that is there",
+        help="relay connections to the broker at this address",
     )
     add(
         "--listen",
         type=_listening,
         default=("127.0.0.1", 0),
         metavar="HOST:PORT",
-        help="with --to, where clients connect; by default a free port of 127.0.0.1",
+        help="with --to: address for clients (default: a free port of 127.0.0.1)",
     )
     add(
         "--command",
@@ -66,17 +66,32 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         type=str.upper,
         metavar="NAME",
-        help="only frames of this command; can be given several times",
+        help="show only frames of this command; repeatable",
     )
     add(
         "--destination",
         metavar="NAME",
-        help="only frames with this destination; with * at the end, with one that begins so",
+        help="show only frames with this destination; NAME* matches a prefix",
     )
-    add("--direction", choices=("received", "sent"), help="only what the broker receives, or sends")
-    add("--body", type=_size, default=_BODY, metavar="N", help="octets of bodies: 120")
-    add("--color", choices=("auto", "always", "never"), default="auto", help="colours: auto")
-    add("--json", action="store_true", help="print a JSON object for each frame")
+    add(
+        "--direction",
+        choices=("received", "sent"),
+        help="show only frames received or sent by the broker",
+    )
+    add(
+        "--body",
+        type=_size,
+        default=_BODY,
+        metavar="N",
+        help="maximum bytes of a body to show (default: 120)",
+    )
+    add(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="use colours (default: auto)",
+    )
+    add("--json", action="store_true", help="print each frame as a JSON object")
     add_admin_options(parser)
     return parser
 

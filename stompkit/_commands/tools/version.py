@@ -21,9 +21,9 @@ def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = Parser(
         prog="stompkit version",
-        description="Print the versions of stompkit and of what it runs on.",
+        description="Print the versions of stompkit, Python and main dependencies.",
     )
-    parser.add_argument("--json", action="store_true", help="print them as JSON")
+    parser.add_argument("--json", action="store_true", help="print the versions as JSON")
     return parser
 
 

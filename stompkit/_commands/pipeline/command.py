@@ -17,20 +17,20 @@ from stompkit.spark.jobs.settings import JOBS, PipelineError, seconds
 __all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
-A pipeline reads a spool, which `stompkit spool` fills from brokers, and applies each change once,
-whatever is killed when. Its jobs:
+A pipeline reads changes from a spool, which `stompkit spool` fills from brokers. Each change is
+applied exactly once, also after a crash. Its jobs:
 
   replicate   apply changes to a database: PostgreSQL, SQLite, MariaDB, MySQL
   events      store changes in an event store: a folder of Parquet files
   analytics   count changes by the minute, into Parquet files or a database, with a report
 
-and those that end by themselves:
+Jobs that end when they are done:
 
-  compact     make few large files of the many small ones of an event store
-  rebuild     make a replica as of some time, without the broker
-  verify      compare a replica with its source
+  compact     merge small files of an event store into large ones
+  rebuild     rebuild a target database as of a time, without the broker
+  verify      compare a target database with its source
 
-A file says what a pipeline does:
+The configuration file of a pipeline:
 
   name = "shop"
 
@@ -56,28 +56,28 @@ A file says what a pipeline does:
   stompkit pipeline run replicate --config shop.toml
   stompkit pipeline status shop.toml
 
-`stompkit pipeline COMMAND --help` says more about each.
+`stompkit pipeline COMMAND --help` describes a command.
 
-exit status: 0; 1 it can't be done, or it can't go on, and has said why; 2 the command line, or the
-file of run, is wrong
+exit status: 0 success; 1 failure, with the reason on standard error; 2 wrong command line, or wrong
+configuration file of run
 """
 
 _RUN: Final = """\
-It ends by SIGTERM or SIGINT (Ctrl-C), when the batch under way is done; with --once when it has
-what is there. Killed or ended, it goes on where its target is.
+SIGTERM or SIGINT (Ctrl-C) stops the job after the current batch. With --once, it stops when all
+existing messages are processed. The next run resumes at the position stored in the target.
 
   stompkit pipeline run replicate --config shop.toml
   stompkit pipeline run replicate --config shop.toml --trigger 200ms
   stompkit pipeline run events --config shop.toml --once
   stompkit pipeline run analytics --config shop.toml --report shop.html
 
-With [metrics] Prometheus can ask how it goes: batches, what they take, lag, dead letters. Each job
-that runs at the same time needs an address of its own: --metrics is taken instead of the file's.
+With [metrics], the job serves Prometheus metrics: batches, their durations, lag, dead letters. Jobs
+that run at the same time need different addresses; --metrics overrides that of the file.
 """
 
 _REPORT: Final = """\
-The job analytics makes the report anew with each batch; this makes it of what there is, whether the
-job runs or not. It is one page without scripts, which loads nothing.
+The job analytics updates the report with each batch. This command creates it from the existing
+data, also while the job is stopped. The report is one page without scripts and external resources.
 
   stompkit pipeline report shop.toml --output shop.html
   stompkit pipeline report shop.toml --output - | ssh web 'cat > shop.html'
@@ -103,7 +103,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = Parser(
         prog="stompkit pipeline",
-        description="Carry changes from spools to replicas and event stores, by Spark.",
+        description="Apply changes from a spool to databases and event stores, with Spark.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -122,24 +122,28 @@ def parser() -> argparse.ArgumentParser:
         command.set_defaults(work=work)
         return command
 
-    run = add("run", "run a job of a pipeline, until it is told to end", _run, _RUN)
+    run = add("run", "run a job of a pipeline until stopped", _run, _RUN)
     run.add_argument(
         "job",
         choices=(*JOBS, *CARE),
         metavar="JOB",
-        help=f"{', '.join(JOBS)}; or {', '.join(CARE)}, which have options of their own: --help",
+        help=f"{', '.join(JOBS)}; or {', '.join(CARE)}, which have further options, see --help",
     )
-    run.add_argument("--config", type=Path, required=True, metavar="FILE", help="the pipeline")
+    run.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="configuration, TOML"
+    )
     modes = run.add_mutually_exclusive_group()
-    modes.add_argument("--once", action="store_true", help="end when it has what is there")
+    modes.add_argument(
+        "--once", action="store_true", help="stop when all existing messages are processed"
+    )
     modes.add_argument(
         "--trigger",
         type=_seconds,
         metavar="TIME",
-        help="begin a batch so often, such as 200ms or 10s; 0s: without a pause; by default 1s",
+        help="interval between batches, such as 200ms or 10s; 0s: without pause (default: 1s)",
     )
     run.add_argument(
-        "--report", type=Path, metavar="FILE", help="of analytics: a page to write with each batch"
+        "--report", type=Path, metavar="FILE", help="analytics: update this report with each batch"
     )
     run.add_argument(
         "--metrics-port",
@@ -147,21 +151,23 @@ def parser() -> argparse.ArgumentParser:
         dest="metrics",
         type=_address,
         metavar="[HOST:]PORT",
-        help="serve Prometheus there; without a host on the loopback interface",
+        help="serve Prometheus metrics at this address (default host: 127.0.0.1)",
     )
-    run.add_argument("--quiet", action="store_true", help="tell no progress")
-    run.add_argument("--verbose", action="store_true", help="log more, of Spark's, too")
-    check = add("check", "say what is wrong with the file of a pipeline", _check)
-    status = add("status", "tell how far the jobs of a pipeline are", _status)
-    report = add("report", "make the report of the job analytics", _report, _REPORT)
+    run.add_argument("--quiet", action="store_true", help="show no progress")
+    run.add_argument(
+        "--verbose", action="store_true", help="write a detailed log, including Spark's"
+    )
+    check = add("check", "check the configuration file of a pipeline", _check)
+    status = add("status", "print the progress of the jobs of a pipeline", _status)
+    report = add("report", "create the report of the job analytics", _report, _REPORT)
     report.add_argument(
         "--output",
         metavar="PAGE",
-        help="where to write it, - for the output; by default where the file says",
+        help="file for the report; - for standard output (default: that of the configuration)",
     )
     for command in (check, status, report):
-        command.add_argument("file", type=Path, metavar="FILE", help="the pipeline, TOML")
-    status.add_argument("--json", action="store_true", help="as JSON, for programs")
+        command.add_argument("file", type=Path, metavar="FILE", help="configuration, TOML")
+    status.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 

@@ -22,9 +22,9 @@ __all__ = ["CARE", "main"]
 
 #: Descriptions of the jobs.
 CARE: Final = {
-    "compact": "make few large files of the many small ones of an event store",
-    "rebuild": "make a replica as of some time, without the broker",
-    "verify": "compare a replica with its source",
+    "compact": "merge small files of an event store into large ones",
+    "rebuild": "rebuild a target database as of a time, without the broker",
+    "verify": "compare a target database with its source",
 }
 _USAGE: Final = 2
 _TELL_S: Final = 1.0
@@ -113,8 +113,10 @@ def _parser(job: str, epilog: str) -> argparse.ArgumentParser:
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the pipeline")
-    parser.add_argument("--quiet", action="store_true", help="tell no progress")
+    parser.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="configuration, TOML"
+    )
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
     return parser
 
 
@@ -161,7 +163,8 @@ def _rebuild_parser() -> argparse.ArgumentParser:
         "--at",
         type=_time,
         metavar="TIME",
-        help="as of when, such as 2026-11-20T10:00:00Z; in UTC if it does not say; default: now",
+        help="time of the rebuilt state, such as 2026-11-20T10:00:00Z; default zone: UTC"
+        " (default: now)",
     )
     add(
         "--until-ordinal",
@@ -169,9 +172,9 @@ def _rebuild_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="from the spool, and only up to its message N, in each of its partitions",
     )
-    add("--target", metavar="URL", help="another database than that of [target]")
-    add("--create", action="store_true", help="make tables that are missing")
-    add("--replace", action="store_true", help="empty tables first that have rows")
+    add("--target", metavar="URL", help="target database (default: that of [target])")
+    add("--create", action="store_true", help="create missing tables")
+    add("--replace", action="store_true", help="delete the rows of non-empty tables first")
     parser.set_defaults(work=_rebuild)
     return parser
 
@@ -220,19 +223,19 @@ def _time(text: str) -> datetime:
 def _verify_parser() -> argparse.ArgumentParser:
     parser = _parser("verify", _VERIFY)
     add = parser.add_argument
-    add("--source", metavar="URL", help="another source than that of [verify]")
-    add("--target", metavar="URL", help="another replica than that of [target]")
+    add("--source", metavar="URL", help="source database (default: that of [verify])")
+    add("--target", metavar="URL", help="target database (default: that of [target])")
     add(
         "--table",
         action="append",
         metavar="NAME",
-        help="compare this table, also SCHEMA.NAME; can be given several times",
+        help="compare only this table, NAME or SCHEMA.NAME; repeatable",
     )
     add(
         "--settle",
         type=_seconds,
         metavar="TIME",
-        help="how long to wait before rows that differ are looked at again, such as 5s; 0s: never",
+        help="wait this time before differing rows are compared again, such as 5s; 0s: never",
     )
     add("--json", action="store_true", help="as JSON, for programs")
     parser.set_defaults(work=_verify)

@@ -30,28 +30,28 @@ from stompkit.testing import BROKERS
 __all__ = ["parser"]
 
 _DESCRIPTION = """\
-Tests a STOMP server against the statements of the STOMP 1.0, 1.1 and 1.2
-specifications, from raw sockets. Without --mq a stompkit broker is started,
-tested and stopped. "merge --help" tells how to make one report of several.
-With --exec or --serve it tests clients instead.
+Test a STOMP server against the STOMP 1.0, 1.1 and 1.2 specifications, from raw
+sockets. Without --mq, a stompkit broker is started, tested and stopped.
+With --exec or --serve, clients are tested instead. To combine several reports
+into one, see "merge --help".
 """
 
 _EPILOG = """\
 verdicts:
-  OK             as the specification says
-  NON-STRICT     a recommendation (SHOULD) is not followed
-  FAILED         the specification is broken
-  UNSUPPORTED    the target does not have what the case is about
-  INFORMATIONAL  left open by the specification; the report's notes say what was
-                 seen
+  OK             conforms to the specification
+  NON-STRICT     does not follow a recommendation (SHOULD)
+  FAILED         violates the specification
+  UNSUPPORTED    the target lacks the tested feature
+  INFORMATIONAL  left open by the specification; the notes of the report contain
+                 the observed behaviour
 
 exit status:
-  0    everything is as expected
-  1    a case failed unexpectedly, or came out better than --expect says
-  2    wrong usage, or no case selected
+  0    all verdicts are as expected
+  1    a case failed unexpectedly, or passed although --expect lists it
+  2    wrong command line, or no case selected
   3    no STOMP server answers, or it stopped answering
-  4    the suite itself is broken
-  130  somebody pressed Ctrl-C
+  4    internal error of the suite
+  130  interrupted (Ctrl-C)
 
 examples:
   python -m stompkit.conformance
@@ -64,11 +64,11 @@ examples:
 
 #: Types of reports, with their purpose.
 _REPORTS = {
-    "json": "everything, with the wire log of each case",
-    "junit": "for build servers",
-    "html": "one page for people, with the wire log of each case",
-    "markdown": "a table by chapter and what failed, for pull requests",
-    "badge": "the number of cases that did not fail, for a badge of shields.io",
+    "json": "a complete report with the wire log of each case",
+    "junit": "a JUnit report for build servers",
+    "html": "a report as one page with the wire log of each case",
+    "markdown": "a table by chapter and the failures, for pull requests",
+    "badge": "the number of passed cases, for a badge of shields.io",
 }
 
 
@@ -85,8 +85,8 @@ def parser() -> argparse.ArgumentParser:
         "include",
         nargs="*",
         metavar="CASE",
-        help="ids of cases, or of requirements that they cover, patterns (1.?/send/*), or"
-        " beginnings (1.2/ack); default: all",
+        help="ids of cases or of requirements, patterns (1.?/send/*), or prefixes "
+        "(1.2/ack) (default: all)",
     )
     _add_target(made)
     _add_client(made)
@@ -98,11 +98,11 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--profile",
         action="store_true",
-        help="print the profile, too: what the target does where it has a choice; reports have it"
-        " in any case",
+        help="print the profile: the behaviour of the target where the specification "
+        "leaves a choice; reports always contain it",
     )
     group.add_argument(
-        "--schema", action="store_true", help="print the JSON Schema of --json and stop"
+        "--schema", action="store_true", help="print the JSON Schema of --json and exit"
     )
     return made
 
@@ -121,48 +121,47 @@ def _add_target(made: argparse.ArgumentParser) -> None:
         "--mq",
         metavar="HOST:PORT",
         type=addresses,
-        help="the server to test; stomps://HOST:PORT?ca=FILE where it speaks TLS, ws://HOST:PORT/PATH"
-        " or wss:// where STOMP goes over WebSockets; HOST:PORT,HOST:PORT for one that has several"
-        " nodes",
+        help="server to test; stomps://HOST:PORT?ca=FILE for TLS, ws://HOST:PORT/PATH or "
+        "wss:// for WebSockets, HOST:PORT,HOST:PORT for several nodes",
     )
     target.add_argument(
         "--broker",
         "--mq-broker",
         metavar="NAME",
         type=broker,
-        help=f"launch a broker and test that: {', '.join(BROKERS)}, some in a version, as in"
-        " rabbitmq:4, or command:CMD (default: stompkit, where there is no --mq)",
+        help=f"launch a broker and test it: {', '.join(BROKERS)}, with an optional version as in"
+        " rabbitmq:4, or command:CMD (default: stompkit, without --mq)",
     )
     target.add_argument(
         "--restart",
         metavar="CMD",
         type=value,
-        help="a command that restarts the server at --mq, for the cases about what survives that",
+        help="command that restarts the server at --mq, for the cases about restarts",
     )
-    for does, what in (("stop", "ends a node"), ("start", "starts it again")):
+    for does, what in (("stop", "stops a node"), ("start", "starts a stopped node")):
         target.add_argument(
             f"--{does}",
             metavar="CMD",
             type=value,
-            help=f"a command that {what}, for the cases about fail-over: its environment has"
-            " STOMPKIT_NODE (from 1), STOMPKIT_HOST and STOMPKIT_PORT, as at --mq",
+            help=f"command that {what}, for the failover cases; its environment has"
+            " STOMPKIT_NODE (from 1), STOMPKIT_HOST and STOMPKIT_PORT, as in --mq",
         )
     target.add_argument(
         "--one-store",
         action="store_true",
-        help="the nodes share a store, or copy theirs to each other: what is lost between them is"
-        " NON-STRICT, a failure with --strict (default: the suite tries whether they do)",
+        help="the nodes share or replicate their store: message loss between nodes is "
+        "NON-STRICT, a failure with --strict (default: detect it)",
     )
     target.add_argument(
         "--no-ack",
         action="store_true",
-        help="the server does not know ACK: cases that need it are UNSUPPORTED",
+        help="the server does not support ACK; cases that need it are UNSUPPORTED",
     )
     target.add_argument(
         "--no-receipts",
         action="store_true",
-        help="the server answers no receipts: cases about them are UNSUPPORTED, the others wait for"
-        " a message to themselves instead",
+        help="the server sends no receipts; cases about receipts are UNSUPPORTED, other "
+        "cases wait for a message instead",
     )
     target.add_argument(
         "--login", "--mq-login", metavar="NAME", type=value, help="login for CONNECT"
@@ -173,8 +172,7 @@ def _add_target(made: argparse.ArgumentParser) -> None:
         metavar="WORD",
         type=value,
         default=os.environ.get("STOMPKIT_MQ_PASSCODE"),
-        help="passcode for CONNECT; STOMPKIT_MQ_PASSCODE in the environment keeps it out of"
-        " process lists",
+        help="passcode for CONNECT; use STOMPKIT_MQ_PASSCODE to hide it from process lists",
     )
     target.add_argument(
         "--passcode-file",
@@ -196,7 +194,8 @@ def _add_target(made: argparse.ArgumentParser) -> None:
             metavar="NAME",
             type=template,
             default=f"/{kind}/{{}}",
-            help=f"how the server names a {kind}; {{}} stands for a word (default: %(default)s)",
+            help=f"name of a {kind} on the server; {{}} is replaced by a word (default:"
+            " %(default)s)",
         )
 
 
@@ -206,107 +205,112 @@ def _add_client(made: argparse.ArgumentParser) -> None:
         "--exec",
         metavar="CMD",
         type=program,
-        help="test a client: run this program against each case, with {host}, {port} and {case}"
-        " replaced; docs/howto/conformance-clients.rst says what it has to do",
+        help="test a client: run this program for each case, with {host}, {port} and "
+        "{case} replaced; see docs/howto/conformance-clients.rst",
     )
     client.add_argument(
         "--serve",
         action="store_true",
-        help="test clients that somebody else runs: wait for them, on a port for each case",
+        help="test clients that are started elsewhere: wait for them, on one port for each case",
     )
     client.add_argument(
         "--host",
         metavar="ADDRESS",
         type=value,
         default="127.0.0.1",
-        help="where to wait for clients (default: %(default)s)",
+        help="address to wait for clients (default: %(default)s)",
     )
     client.add_argument(
         "--port",
         metavar="NUMBER",
         type=port,
-        help="the first port of --serve, the others follow it (default: any that are free)",
+        help="first port of --serve; the others follow it (default: free ports)",
     )
     client.add_argument(
         "--name",
         metavar="NAME",
         type=value,
-        help="what reports call the client, such as stomp.py/9.0.0 (default: the program's file)",
+        help="name of the client in reports, such as stomp.py/9.0.0 (default: file name of "
+        "the program)",
     )
 
 
 def _add_selection(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("selection")
-    group.add_argument("--list", action="store_true", help="list the cases and stop")
+    group.add_argument("--list", action="store_true", help="list the cases and exit")
     group.add_argument(
-        "--exclude", metavar="CASE", action="append", default=[], help="leave these out"
+        "--exclude",
+        metavar="CASE",
+        action="append",
+        default=[],
+        help="exclude these cases; repeatable",
     )
     group.add_argument(
         "--level",
         metavar="LEVEL",
         type=levels,
         default=(),
-        help=f"only cases of these levels: {LEVELS}, comma-separated",
+        help=f"only cases of these comma-separated levels: {LEVELS}",
     )
     group.add_argument(
         "--cases",
         metavar="FOLDER",
         type=folder,
-        help="take the cases from this folder instead of those that come with the suite",
+        help="read the cases from this folder instead of the cases of the suite",
     )
 
 
 def _add_judgement(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("judgement")
-    group.add_argument("--strict", action="store_true", help="NON-STRICT is a failure, too")
+    group.add_argument("--strict", action="store_true", help="count NON-STRICT as a failure")
     known = ", ".join(expectations_shipped())
     lists = group.add_mutually_exclusive_group()
     lists.add_argument(
         "--expect",
         metavar="FILE",
         type=expectations,
-        help="deviations that are known: a TOML file, or the name of one that comes with the"
-        f" suite ({known})",
+        help=f"known deviations: a TOML file, or the name of a list of the suite ({known})",
     )
     lists.add_argument(
         "--update-baseline",
         metavar="FILE",
         type=report_file,
-        help="take such a file, if it exists, and then write into it what this run has found",
+        help="read known deviations from this file, if it exists, and write the deviations "
+        "of this run to it",
     )
     group.add_argument(
         "--jobs",
         metavar="NUMBER",
         type=jobs,
         default=4,
-        help="how many cases may run at the same time; those of failover and robustness run alone"
-        " (default: %(default)s)",
+        help="number of parallel cases; failover and robustness cases run alone (default: "
+        "%(default)s)",
     )
     group.add_argument(
         "--timeout",
         metavar="SECONDS",
         type=seconds,
         default=3.0,
-        help="how long to wait for an answer (default: %(default)s)",
+        help="seconds to wait for an answer (default: %(default)s)",
     )
     group.add_argument(
         "--quiet-time",
         metavar="SECONDS",
         type=seconds,
         default=0.5,
-        help="how long to wait before nothing counts as nothing (default: %(default)s)",
+        help="seconds to wait before an expected silence is accepted (default: %(default)s)",
     )
     group.add_argument(
         "--fuzz",
         metavar="NUMBER",
         type=count,
         default=300,
-        help="how many sessions with random faults robustness/fuzzing tries (default: %(default)s)",
+        help="number of sessions with random faults in robustness/fuzzing (default: %(default)s)",
     )
     group.add_argument(
         "--seed",
         metavar="NUMBER",
         type=count,
         default=0,
-        help="what these faults are made of: the same number makes the same (default: %(default)s)",
+        help="seed of the random faults (default: %(default)s)",
     )

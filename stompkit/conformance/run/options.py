@@ -68,7 +68,7 @@ _REPORTS = {
     "junit": "a JUnit report for build servers",
     "html": "a report as one page with the wire log of each case",
     "markdown": "a table by chapter and the failures, for pull requests",
-    "badge": "the number of passed cases, for a badge of shields.io",
+    "badge": "the number of cases that did not fail, for a badge of shields.io",
 }
 
 

@@ -57,47 +57,49 @@ def from_environment(option: Option) -> tuple[str | None, str]:
 _MQ: Final = Option(
     "mq",
     "HOST:PORT",
-    "test with the broker that runs at this address instead of starting one, as in "
-    "localhost:61613, stomps://HOST:PORT?ca=FILE for TLS, or ws:// and wss:// for WebSockets; a "
-    "second address after a comma is the one to fail over to",
+    "use the running broker at this address, such as localhost:61613; stomps://HOST:PORT?ca=FILE "
+    "for TLS, ws:// or wss:// for WebSockets; a second address after a comma is the failover "
+    "target (default: start a broker)",
 )
 _BROKER: Final = Option(
     "mq_broker",
     "NAME",
     f"start this broker: {_KNOWN}, or 'command:PROGRAM --port {{port}}' for any other "
-    f"(default: {_DEFAULT_BROKER}), some in a version, as in rabbitmq:4; with several names, after "
-    "commas, each test runs on each",
+    f"(default: {_DEFAULT_BROKER}), with an optional version as in rabbitmq:4; with several "
+    "comma-separated names, each test runs on each broker",
 )
 _QUIRK: Final = Option(
     "mq_quirk",
     "NAMES",
-    "have the stompkit broker behave like another one, as in --mq-quirk artemis",
+    "let the stompkit broker imitate another broker, as in --mq-quirk artemis",
 )
-_LOGIN: Final = Option("mq_login", "USER", "log in to the broker as this user")
-_PASSCODE: Final = Option("mq_passcode", "PASSWORD", "the password of that user")
-_VHOST: Final = Option("mq_vhost", "NAME", "the broker's virtual host, for CONNECT's host header")
+_LOGIN: Final = Option("mq_login", "USER", "login name for the broker")
+_PASSCODE: Final = Option("mq_passcode", "PASSWORD", "password of --mq-login")
+_VHOST: Final = Option(
+    "mq_vhost", "NAME", "virtual host of the broker, sent in the host header of CONNECT"
+)
 _QUEUE: Final = Option(
-    "mq_queue_template", "TEMPLATE", "how the broker names queues (default: /queue/{})"
+    "mq_queue_template", "TEMPLATE", "template of queue names (default: /queue/{})"
 )
 _TOPIC: Final = Option(
-    "mq_topic_template", "TEMPLATE", "how the broker names topics (default: /topic/{})"
+    "mq_topic_template", "TEMPLATE", "template of topic names (default: /topic/{})"
 )
 _FRAMES: Final = Option(
     "mq_frames",
     "on|off",
-    "record the frames, which takes a relay between tests and broker (default: on)",
+    "record frames with a relay between tests and broker (default: on)",
 )
 _ISOLATION: Final = Option(
     "mq_isolation",
     "names|reset",
-    "what keeps tests apart: names of destinations that are new for each, or the broker's reset "
-    "before each (default: names)",
+    "isolation of tests: unique destination names for each test, or a reset of the broker before "
+    "each test (default: names)",
 )
-_SEED: Final = Option("mq_seed", "NUMBER", "what the faults of stomp_proxy draw from (default: 0)")
+_SEED: Final = Option("mq_seed", "NUMBER", "seed of the random faults of stomp_proxy (default: 0)")
 _MISSING: Final = Option(
     "mq_missing",
     "skip|fail",
-    "what becomes of tests whose broker is not installed (default: skip)",
+    "skip or fail tests whose broker is not installed (default: skip)",
 )
 OPTIONS: Final = (
     _MQ,

@@ -41,47 +41,47 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_queue_messages: Count = 10_000_000
     """Messages in one queue, delivered but unacknowledged ones included."""
     max_queue_bytes: Octets = 64 * 1024 * 1024 * 1024
-    """Octets of headers and bodies in one queue."""
+    """Bytes of headers and bodies in one queue."""
     max_memory_queue_bytes: Octets = 256 * 1024 * 1024
-    """The same for a queue that is in memory, whatever ``max_queue_bytes`` allows."""
+    """Bytes of headers and bodies in one queue in memory, even if ``max_queue_bytes`` is larger."""
     when_full: WhenFull = "reject"
     """Effect of a SEND to a full queue: ``reject`` answers it with ERROR; ``drop-oldest``
-    drops messages from the front of the queue; ``block`` reads no more from its sender until
-    there is room, or refuses it if it is part of a transaction."""
+    drops messages from the front of the queue; ``block`` stops reading from the sender until
+    there is room, and rejects a SEND in a transaction."""
     nack: NackPolicy = "requeue-then-dead-letter"
     """Effect of NACK on a message: ``requeue``, ``dead-letter`` or ``discard`` it, or ``requeue``
-    it until it has been delivered ``max_deliveries`` times and dead-letter it then. A header
-    ``requeue:false`` of the NACK dead-letters it whatever is set, unless that is ``discard``."""
+    it until it has been delivered ``max_deliveries`` times and dead-letter it then. A NACK with the
+    header ``requeue:false`` always dead-letters the message, except with ``discard``."""
     max_deliveries: Count = 6
     """Deliveries after which NACK, or ``ack_timeout_s``, dead-letters a message. The loss of a
-    consumer does not: what it had was often only waiting in its buffer."""
+    consumer does not, because its messages may be unprocessed in its buffer."""
     dead_letters: bool = True
     """``true`` sends rejected messages to ``/dlq/NAME``; ``false`` drops them."""
     ack_timeout_s: Seconds = 0.0
-    """Seconds that a consumer has for the acknowledgement of a message before it is given to
-    another; 0 for any time it likes. Where ``nack`` says that messages are dead-lettered, those
-    are, too. What was delivered before a change of this keeps the time that it was given."""
+    """Time in which a consumer has to acknowledge a message; 0: unlimited. After it, the message is
+    redelivered to another consumer, or dead-lettered if ``nack`` dead-letters. A change applies to
+    messages delivered after it."""
     expired: Expired = "discard"
     """Treatment of messages that have expired."""
     message_ttl_s: Seconds = 0.0
-    """Seconds that a message lives that doesn't say so itself; 0 for ever. Dead letters live for
-    ever, unless this is set for them. Set for a fan-out destination, it holds for the copies in
-    its children; where a table of a child sets a shorter time, that holds."""
+    """Time to live of messages without an expiry header; 0: unlimited. Dead letters do not expire
+    unless it is set for them. For a fan-out destination, it applies to the copies in its children,
+    unless a child has a shorter time."""
     priority: bool = False
     """``true`` if messages of a queue with a higher ``priority`` header (0 to 9, 4 where there is
     none) overtake others."""
     exclusive: bool = False
     """``true`` if only the oldest consumer of a queue gets messages, and the others stand by."""
     prefetch: Count = 100
-    """Unacknowledged messages of a subscription in the modes client and client-individual, where
-    its ``prefetch-count`` header says nothing else."""
+    """Unacknowledged messages of a subscription in the modes client and client-individual, unless
+    it has a ``prefetch-count`` header."""
     slow_reader: SlowReader = "drop-oldest"
-    """Treatment when a subscriber of a topic has ``max_topic_backlog`` messages waiting and
-    one more comes. Nobody else is delayed."""
+    """Treatment of a topic subscriber that exceeds ``max_topic_backlog``. Other subscribers are not
+    delayed."""
     max_topic_backlog: Count = 100_000
     """Messages held for a topic subscriber that does not read fast enough."""
     max_topic_backlog_bytes: Octets = 16 * 1024 * 1024
-    """Octets of these messages."""
+    """Bytes of these messages."""
 
 
 class DestinationConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -124,11 +124,10 @@ class DestinationConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class BrokerConfig(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything about a broker that can be set; the defaults suit one machine on loopback."""
+    """Settings of the broker; the defaults suit one machine on the loopback interface."""
 
     heart_beat_ms: HeartBeatOffer = (1_000, 1_000)
-    """Heart-beats that CONNECTED offers: how often the broker can send a beat, and how often it
-    wants one."""
+    """Heart-beat intervals offered in CONNECTED: sent by the broker, and expected from clients."""
     limits: Limits = AFTER_LOGIN
     """Sizes of the frames taken from a client that has logged in."""
     limits_before_login: Limits = BEFORE_LOGIN
@@ -143,17 +142,17 @@ class BrokerConfig(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True
     login_timeout_s: Seconds = 10.0
     """Seconds a client has to send CONNECT and be let in. RabbitMQ gives 10, ActiveMQ 30."""
     drain_timeout_s: Seconds = 10.0
-    """Seconds that a client whose transport is full has to read what is left for it when the
-    connection ends; past them the connection is cut."""
+    """Time for a slow client to read the remaining output at the end of a connection; then the
+    connection is aborted."""
     linger_s: Seconds = 1.0
     """Seconds that the socket stays half open after the last frame, so that a client can read it
-    before its own unread octets reset the connection (1.2, "Connection Lingering")."""
+    before its own unread bytes reset the connection (1.2, "Connection Lingering")."""
     max_connections: Count = 10_000
-    """Clients at a time; one more gets an ERROR and is closed."""
+    """Concurrent client connections; another client gets an ERROR and is disconnected."""
     max_connections_per_address: Count = 10_000
-    """Clients at a time from one address."""
+    """Concurrent client connections from one address."""
     max_connections_per_user: Count = 10_000
-    """Clients at a time with the login of one user. Clients without a login are not counted."""
+    """Concurrent client connections of one user. Clients without a login are not counted."""
     max_subscriptions: Count = 1_000
     """Subscriptions of one connection."""
     max_destinations: Count = 100_000
@@ -163,69 +162,66 @@ class BrokerConfig(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True
     dead letters of its queues and durable subscriptions. Where it is not said, half of them.
     Clients without a login are not counted."""
     max_destination_bytes: Count = 1_024
-    """Length of a destination's name, in octets of UTF-8."""
+    """Length of a destination's name, in bytes of UTF-8."""
     max_connection_backlog: Count = 500_000
-    """Messages of topics held for all subscriptions of one connection, a copy for each. Past it
-    ``slow_reader`` decides, as it does for one subscription."""
+    """Messages of topics held for all subscriptions of one connection, a copy for each. Above this
+    limit, ``slow_reader`` applies, as for one subscription."""
     max_prefetch: Count = 10_000
-    """The most that a ``prefetch-count`` header can ask for."""
+    """Maximum value of a ``prefetch-count`` header."""
     max_unacknowledged: Count = 100_000
-    """Messages that a connection has not acknowledged. It gets no more of them, and can't
-    subscribe to anything else, until it has acknowledged some; those of ended subscriptions
-    count, too."""
+    """Unacknowledged messages of a connection, including those of ended subscriptions. At the
+    limit, it receives no more messages and cannot subscribe until it has acknowledged some."""
     max_unacknowledged_bytes: Octets = 128 * 1024 * 1024
-    """Octets of these messages; one more is delivered as long as they are below it."""
+    """Bytes of these messages; one more is delivered as long as they are below it."""
     max_transactions: Count = 100
     """Open transactions of one connection."""
     max_transaction_frames: Count = 10_000
     """Frames in one transaction."""
     max_transaction_bytes: Octets = 64 * 1024 * 1024
-    """Octets of the messages in all open transactions of one connection."""
+    """Bytes of the messages in all open transactions of one connection."""
     transaction_timeout_s: Seconds = 600.0
-    """Seconds after which an open transaction is aborted, with an ERROR; 0 for never."""
+    """Time after which an open transaction is aborted with an ERROR; 0: unlimited."""
     max_delayed: Count = 100_000
-    """Messages of one queue that wait for their time."""
+    """Delayed messages of one queue."""
     max_delay_s: Seconds = 365 * 24 * 3600.0
-    """The longest delay that a message can ask for."""
+    """Maximum delay of a message."""
     max_durable_subscriptions: Count = 10_000
     """Durable subscriptions that exist at a time."""
     max_durable_subscriptions_per_user: Count | None = None
     """Of these, those that belong to one user; where it is not said, half of them."""
     durable_expiry_s: Seconds = 7 * 24 * 3600.0
-    """Seconds after which a durable subscription that nobody uses is removed with its messages;
-    0 for never."""
+    """Time after which an unused durable subscription is removed with its messages; 0: never."""
     window_messages: Count = 1_000
     """Messages of one persistent queue held in memory ahead of its consumers; the rest of its
     backlog is in the store only. Selectors and browsers of a queue see no further."""
     window_bytes: Octets = 4 * 1024 * 1024
-    """Octets of these messages."""
+    """Bytes of these messages."""
     max_uncommitted_bytes: Octets = 8 * 1024 * 1024
-    """Octets on their way into the store; past them the broker stops reading from senders until
-    the store has caught up."""
+    """Bytes not yet committed to the store. Above this limit, the broker stops reading from senders
+    until the store has caught up."""
     flow: Flow = "prefetch"
     """``one-in-flight`` gives each connection ``max_in_flight`` unacknowledged messages across
-    all its queues, which take turns; topics don't count."""
+    all its queues, in turn; topics are not limited."""
     max_in_flight: Count = 1
     """Unacknowledged messages of one connection where ``flow`` is ``one-in-flight``."""
     create: Create = "any"
     """Clients that can create a destination by using it: ``any`` client, any that has been
     ``authenticated``, or none, so that only those of the ``config`` exist."""
     dialect: Dialect = "stompkit"
-    """Brokers whose spellings of destinations are understood beside our own; ``plain`` takes a name
-    without prefix for a queue."""
+    """Broker whose destination names are accepted as well; with ``plain``, a name without prefix is
+    a queue."""
     hosts: tuple[str, ...] = ()
-    """Virtual hosts, each with destinations of its own; CONNECT has to name one of them. With
-    none listed, any name will do, and all clients share one set of destinations."""
+    """Virtual hosts, each with separate destinations; CONNECT has to name one of them. If the list
+    is empty, every name is accepted, and all clients share the same destinations."""
     require_heart_beat: bool = False
-    """``true`` refuses clients that send no heart-beats."""
+    """``true`` rejects clients that do not send heart-beats."""
     destinations: tuple[DestinationConfig, ...] = ()
     """Settings of single destinations: the ``[[destination]]`` tables of the file."""
     write_batch_bytes: Octets = 64 * 1024
-    """Octets given to a connection's transport at a time, before the transport is asked whether
-    it has room for more."""
+    """Bytes written to a connection's transport at a time, before its buffer is checked."""
     max_reply_backlog_bytes: Octets = 1024 * 1024
-    """Octets of receipts that may wait for a client that does not read; past it the broker stops
-    reading from that client until they are gone."""
+    """Bytes of receipts queued for a client that does not read. Above this limit, the broker stops
+    reading from that client until they are sent."""
 
     @property
     def effective_tolerance(self) -> Tolerance:

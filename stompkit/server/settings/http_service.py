@@ -38,9 +38,9 @@ class HttpService(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     max_concurrent: Count = 20
     """Questions under way at a time; others wait, and their time runs."""
     max_answer_bytes: Count = 1024 * 1024
-    """Octets of an answer."""
+    """Bytes of an answer."""
     max_body_bytes: Annotated[int, Meta(ge=0)] = 256 * 1024
-    """Octets of the longest body of a message that is sent along; of a longer one, the service
+    """Bytes of the longest body of a message that is sent along; of a longer one, the service
     is only told its length."""
     max_age_s: Seconds = 0.0
     """Seconds for which an answer about a destination holds that does not say so itself."""

@@ -48,5 +48,5 @@ class WebSocketListener(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ping_timeout_s: Annotated[float, Meta(gt=0)] = 30.0
     """Seconds that a client has to answer it, with whatever it sends."""
     max_handshake_bytes: Annotated[int, Meta(ge=1024)] = 16 * 1024
-    """Octets of the request by which a client begins, cookies included. It has to be there, and
+    """Bytes of the request by which a client begins, cookies included. It has to be there, and
     the login behind it, within ``login_timeout_s`` of ``[broker]``."""

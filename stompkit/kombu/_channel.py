@@ -7,17 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kombu.transport import virtual
 from kombu.utils.uuid import uuid
 
 from stompkit.kombu._brokers import UNLIMITED, topic_destination
 from stompkit.kombu._messages import is_persistent, payload_of, send_frame
+from stompkit.kombu._session import BrokerSession
 from stompkit.kombu._sources import Incoming, QueueSource, TopicSource
-
-if TYPE_CHECKING:
-    from stompkit.kombu._transport import Transport
 
 __all__ = ["Channel"]
 
@@ -72,7 +70,7 @@ class Settlements(virtual.QoS):
         super().ack(tag)
         if incoming is not None:
             how(incoming)
-        self.channel.connection.ring()
+        self.channel.connection.wake()
 
 
 class Channel(virtual.Channel):
@@ -84,10 +82,10 @@ class Channel(virtual.Channel):
     body_encoding: Any = None
     from_transport_options: Any = ("deadletter_queue",)
 
-    connection: Transport
+    connection: BrokerSession
     qos: Settlements
 
-    def __init__(self, connection: Transport, **kwargs: Any) -> None:
+    def __init__(self, connection: BrokerSession, **kwargs: Any) -> None:
         """Start without consumers."""
         self._readers: OrderedDict[str, _Reader] = OrderedDict()
         self._polled: dict[str, QueueSource] = {}
@@ -180,12 +178,12 @@ class Channel(virtual.Channel):
         headers = {"destination": destination, "ack": "auto"}
         name = transport.stomp.subscribe(headers, lambda frame: next(gone))
         while True:
-            rings = transport.stomp.bell.rings
+            wakeups = transport.stomp.wakeup.wakeups
             transport.stomp.check()
-            if not transport.stomp.bell.wait(rings, transport.options.quiet_s):
+            if not transport.stomp.wakeup.wait(wakeups, transport.options.quiet_s):
                 break
         transport.stomp.unsubscribe(name, destination)
-        transport.ring()
+        transport.wake()
         return next(gone)
 
     def queue_delete(
@@ -234,7 +232,7 @@ class Channel(virtual.Channel):
         self._readers[tag] = _Reader(queue, source, no_ack, callback)
         self._consumers.add(tag)
         self._tag_to_queue[tag] = queue
-        self.connection.ring()
+        self.connection.wake()
         return tag
 
     def _source(self, queue: str, credit: int) -> QueueSource:
@@ -274,10 +272,12 @@ class Channel(virtual.Channel):
         stomp = self.connection.stomp
         until = monotonic() + self.connection.options.quiet_s
         while True:
-            rings = stomp.bell.rings
+            wakeups = stomp.wakeup.wakeups
             self.connection.check()
             incoming = source.take()
-            if incoming is not None or not stomp.bell.wait(rings, max(0.0, until - monotonic())):
+            if incoming is not None or not stomp.wakeup.wait(
+                wakeups, max(0.0, until - monotonic())
+            ):
                 return incoming
 
     def basic_qos(
@@ -288,7 +288,7 @@ class Channel(virtual.Channel):
     ) -> None:
         """Change the maximum number of unacknowledged messages."""
         self.qos.prefetch_count = prefetch_count
-        self.connection.ring()
+        self.connection.wake()
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
         """Acknowledge a message; with ``multiple``, all messages before it as well."""

@@ -68,18 +68,18 @@ class _Receipt:
 class StompConnection:
     """A connection that is logged in. All methods are thread-safe."""
 
-    def __init__(self, address: Address, bell: WakeupPipe | None = None) -> None:
+    def __init__(self, address: Address, wakeup: WakeupPipe | None = None) -> None:
         """Connect and log in, which blocks; raises :class:`ConnectionLostError`.
 
-        ``bell`` is the pipe of another connection, so that a caller can wait for both.
+        ``wakeup`` is the pipe of another connection, so that a caller can wait for both.
         """
         self.address = address
         self.failure: ConnectionLostError | None = None
         #: True if the failure has been reported to a caller.
         self.is_reported = False
         #: Rung when a message has arrived or the connection has ended.
-        self.bell = bell or WakeupPipe()
-        self._has_own_bell = bell is None
+        self.wakeup = wakeup or WakeupPipe()
+        self._has_own_wakeup = wakeup is None
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._has_room = threading.Condition(self._lock)
@@ -101,13 +101,13 @@ class StompConnection:
             self.server = self._log_in(self._socket)
         except (OSError, ProtocolError) as error:
             self._abandon()
-            self._close_bell()
+            self._close_wakeup()
             if isinstance(error, ConnectionLostError):
                 raise
             raise ConnectionLostError(f"no STOMP session with {self._peer}: {error}") from error
         except BaseException:
             self._abandon()
-            self._close_bell()
+            self._close_wakeup()
             raise
         self._socket.setblocking(False)
         self._thread = threading.Thread(target=self._run, name=f"stomp {self._peer}", daemon=True)
@@ -219,7 +219,7 @@ class StompConnection:
         """Disconnect and close. In a forked child process, only close the descriptors."""
         if self._pid != os.getpid():
             self._abandon()
-            self._close_bell()
+            self._close_wakeup()
             return
         if self.failure is None and not self._is_closing:
             with suppress(ConnectionLostError, ProtocolError):
@@ -227,15 +227,15 @@ class StompConnection:
                 self.send(Frame("DISCONNECT", {"receipt": "bye"}))
                 receipt.event.wait(_CLOSE_S)
         self._is_closing = True
-        self.bell.ring()
+        self.wakeup.wake()
         if self._thread.is_alive():
             self._poke()
             self._thread.join(_CLOSE_S)
-        self._close_bell()
+        self._close_wakeup()
 
-    def _close_bell(self) -> None:
-        if self._has_own_bell:
-            self.bell.close()
+    def _close_wakeup(self) -> None:
+        if self._has_own_wakeup:
+            self.wakeup.close()
 
     def _fail(self, reason: str) -> None:
         """Record the reason for the end of the connection, and wake all waiters."""
@@ -246,7 +246,7 @@ class StompConnection:
             receipt.event.set()
         self._has_room.notify_all()
         self._poke()
-        self.bell.ring()
+        self.wakeup.wake()
 
     def _abandon(self) -> None:
         if self._socket is not None:
@@ -276,7 +276,7 @@ class StompConnection:
                 raise ConnectionLostError(f"{self._peer} closed the connection instead of a login")
             for frame in self._session.receive(data, monotonic()):
                 if frame.command == "ERROR":
-                    raise ConnectionLostError(f"{self._peer} refused the login: {_told(frame)}")
+                    raise ConnectionLostError(f"{self._peer} refused the login: {_reason(frame)}")
                 return frame.headers.get("server", "")
 
     def _run(self) -> None:
@@ -348,13 +348,13 @@ class StompConnection:
             handler = self._handlers.get(frame.headers.get("subscription", ""))
             if handler is not None:
                 handler(frame)
-                self.bell.ring()
+                self.wakeup.wake()
         elif frame.command == "RECEIPT":
             receipt = self._receipts.get(frame.headers.get("receipt-id", ""))
             if receipt is not None:
                 receipt.event.set()
         elif self._session.state is not State.DISCONNECTING:
-            raise ConnectionLostError(f"the broker said {_told(frame)}")
+            raise ConnectionLostError(f"the broker said {_reason(frame)}")
 
 
 def _opened(address: Address) -> socket.socket:
@@ -372,7 +372,7 @@ def _opened(address: Address) -> socket.socket:
     return stream
 
 
-def _told(frame: Frame) -> str:
+def _reason(frame: Frame) -> str:
     """Return the text of an ERROR frame in one line of bounded length."""
     message = frame.headers.get("message", "")
     body = frame.body[:_ERROR_TEXT].decode("utf-8", "replace")

@@ -208,7 +208,7 @@ class TopicSource:
         if requeue:
             incoming.frame.headers["redelivered"] = "true"
             self._ready.appendleft(incoming.frame)
-            self._connection.bell.ring()
+            self._connection.wakeup.wake()
 
     def clear(self) -> int:
         """Drop the messages, and return their number."""

@@ -1,206 +1,30 @@
-"""kombu's transport: connecting by a URL and options, and waiting for messages."""
+"""kombu's transport: waiting for messages, and their delivery to the channels."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from kombu.connection import Connection
-from kombu.transport import virtual
 
-import stompkit
-from stompkit.frames import ProtocolError
-from stompkit.kombu._brokers import BROKERS, Broker, Return, broker_of, queue_destination
 from stompkit.kombu._channel import Channel
-from stompkit.kombu._connection import Address, ConnectionLostError, StompConnection
-from stompkit.kombu._tls import tls_context
+from stompkit.kombu._session import BrokerSession
 
 if TYPE_CHECKING:
     from kombu.asynchronous import Hub
 
-    from stompkit.kombu._sources import TopicSource
-
-__all__ = ["Options", "SecureTransport", "Transport"]
-
-_PORT: Final = 61613
-_CONNECT_S: Final = 10.0
+__all__ = ["SecureTransport", "Transport"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options from ``transport_options``; other entries, which are for kombu, are ignored."""
-
-    broker: str = ""
-    """Name of the broker; empty to detect it from its ``server`` header."""
-    confirm_publish: bool = True
-    """True to wait for the receipt of each persistent message."""
-    answer_s: float = 60.0
-    """Maximum time in seconds to wait for a receipt."""
-    heartbeat_s: float = 10.0
-    """Heart-beat interval in seconds, in both directions; 0 disables heart-beats."""
-    quiet_s: float = 1.0
-    """Time in seconds without messages after which a queue is considered empty."""
-    queue_prefix: str = "/queue/"
-    topic_prefix: str = "/topic/"
-    max_topic_messages: int = 10_000
-    """Maximum number of unread messages of a topic; beyond it, the oldest are dropped."""
-
-    @classmethod
-    def of(cls, given: dict[str, Any]) -> Options:
-        """Parse the options; raises ``ValueError`` for an unknown broker."""
-        known = {each.name for each in fields(cls)}
-        options = cls(**{name: value for name, value in given.items() if name in known})
-        if options.broker and options.broker not in BROKERS:
-            raise ValueError(
-                f"transport option broker is {options.broker!r}; known are {', '.join(BROKERS)}"
-            )
-        return options
-
-
-class Transport(virtual.Transport):
+class Transport(BrokerSession):
     """``stomp://LOGIN:PASSCODE@HOST:61613/VHOST``."""
 
     Channel = Channel
-    default_port = _PORT  # type: ignore[assignment]
-    driver_type = "stomp"
-    driver_name = "stompkit"
-    connection_errors: Any = (OSError, ProtocolError)
-    implements = virtual.Transport.implements.extend(
-        asynchronous=True,
-        exchange_type=frozenset(["direct", "topic", "fanout"]),
-        # The connection's thread sends heart-beats, so kombu does not need to.
-        heartbeats=False,
-    )
-    #: True to use TLS unless the options say otherwise.
-    is_secure = False
 
     def __init__(self, client: Connection, **kwargs: Any) -> None:
         """Read the options; nothing is connected yet."""
         super().__init__(client, **kwargs)
-        self.options = Options.of(client.transport_options or {})
-        self._stomp: StompConnection | None = None
-        #: Further connections, for consumers that need their own.
-        self._further: list[StompConnection] = []
-        self._loop: Hub | None = None
-        self._turn = 0
-        self.broker: Broker = BROKERS["other"]
-        #: Queues that end with their consumer, and those of them that are fed by topics.
-        self.temporary: set[str] = set()
-        self.private: dict[str, TopicSource] = {}
-
-    def driver_version(self) -> str:
-        """Return the version of this package."""
-        return stompkit.__version__
-
-    @property
-    def stomp(self) -> StompConnection:
-        """The connection; raises :class:`ConnectionLostError` if there is none."""
-        if self._stomp is None:
-            raise ConnectionLostError("the connection is closed")
-        return self._stomp
-
-    @property
-    def is_usable(self) -> bool:
-        """True if messages can be sent."""
-        return bool(self._connections) and all(each.is_alive for each in self._connections)
-
-    @property
-    def _connections(self) -> list[StompConnection]:
-        return [] if self._stomp is None else [self._stomp, *self._further]
-
-    def check(self) -> None:
-        """Raise :class:`ConnectionLostError` if a connection has ended."""
-        for each in self._connections:
-            each.check()
-
-    def consuming_connection(self) -> StompConnection:
-        """Return the connection for one more consumer; raises :class:`ConnectionLostError`."""
-        if self.broker.returns is not Return.BY_CLOSING:
-            return self.stomp
-        further = StompConnection(self._address(), self.stomp.bell)
-        self._further.append(further)
-        return further
-
-    def leave(self, connection: StompConnection) -> None:
-        """Close a consumer's own connection."""
-        if connection in self._further:
-            self._further.remove(connection)
-            connection.close()
-
-    # A connection's life.
-
-    def establish_connection(self) -> Transport:
-        """Connect and log in; raises :class:`ConnectionLostError`."""
-        # kombu reconnects with the same transport, without closing the lost connection. Consumers
-        # may have had their own connections, and channels hold messages of the lost session.
-        self.close_connection(self)
-        self._stomp = StompConnection(self._address())
-        name = self.options.broker
-        self.broker = BROKERS[name] if name else broker_of(self._stomp.server)
-        return self
-
-    def _address(self) -> Address:
-        client: Any = self.client
-        passcode = client.password() if callable(client.password) else client.password
-        given = client.ssl or self.is_secure
-        return Address(
-            host=client.hostname or "localhost",
-            port=int(client.port or self.default_port),
-            login=client.userid or None,
-            passcode=passcode or None,
-            virtual_host=client.virtual_host or "/",
-            tls=tls_context(given) if given else None,
-            server_name=given.get("server_hostname") if isinstance(given, dict) else None,
-            connect_s=client.connect_timeout or _CONNECT_S,
-            answer_s=self.options.answer_s,
-            heartbeat_s=self.options.heartbeat_s,
-        )
-
-    def close_connection(self, connection: object) -> None:
-        """Close; the broker requeues unacknowledged messages."""
-        stomp, self._stomp = self._stomp, None
-        further, self._further = self._further, []
-        for each in further:
-            each.close()
-        if stomp is not None:
-            if self._loop is not None:
-                self._loop.remove_reader(stomp.bell.fileno())
-                self._loop = None
-            stomp.close()
-        self.private.clear()
-        for channel in list(self.channels):
-            channel.close()
-
-    def verify_connection(self, connection: object) -> bool:
-        """Return True if the connection is alive, or its failure has not been reported yet.
-
-        On False, kombu reconnects by itself, and the existing consumers would wait forever. They
-        have to receive an error first.
-        """
-        connections = self._connections
-        return bool(connections) and all(
-            each.is_alive or not each.is_reported for each in connections
-        )
-
-    def destination(self, queue: str) -> str:
-        """Return the destination of a queue."""
-        return queue_destination(self.options.queue_prefix, queue)
-
-    def release(self, queue: str) -> None:
-        """End a queue that is fed by topics, unless another consumer reads it."""
-        if any(queue in channel._tag_to_queue.values() for channel in self.channels):
-            return
-        source = self.private.get(queue)
-        if source is not None and self.channels:
-            self.channels[0].queue_delete(queue)
-
-    # Waiting for messages.
-
-    def ring(self) -> None:
-        """Wake all waiters: a message may be deliverable that was not before."""
-        if self._stomp is not None:
-            self._stomp.bell.ring()
+        self._next_channel = 0
 
     def drain_events(
         self, connection: object, timeout: float | None = None, **kwargs: object
@@ -212,34 +36,34 @@ class Transport(virtual.Transport):
         until = None if timeout is None else monotonic() + timeout
         while True:
             stomp = self.stomp
-            rings = stomp.bell.rings
+            wakeups = stomp.wakeup.wakeups
             self.check()
             if self._deliver_one():
                 return
             left = None if until is None else max(0.0, until - monotonic())
-            if not stomp.bell.wait(rings, left):
+            if not stomp.wakeup.wait(wakeups, left):
                 raise TimeoutError(f"no message in {timeout} s")
 
     def _deliver_one(self) -> bool:
         """Deliver one message, from the channels in round-robin order."""
         channels = list(self.channels)
         for step in range(len(channels)):
-            turn = (self._turn + step) % len(channels)
-            if channels[turn].deliver_one():
-                self._turn = turn + 1
+            at = (self._next_channel + step) % len(channels)
+            if channels[at].deliver_one():
+                self._next_channel = at + 1
                 return True
         return False
 
     def register_with_event_loop(self, connection: object, loop: Hub) -> None:
         """Register with a worker's event loop, which then delivers the messages."""
         self._loop = loop
-        loop.add_reader(self.stomp.bell.fileno(), self.on_readable, connection, loop)
+        loop.add_reader(self.stomp.wakeup.fileno(), self.on_readable, connection, loop)
         # Messages that arrived earlier would otherwise wait for the next message.
-        self.ring()
+        self.wake()
 
     def on_readable(self, connection: object, loop: Hub) -> None:
         """Deliver available messages; a worker reconnects on :class:`ConnectionLostError`."""
-        self.stomp.bell.hush()
+        self.stomp.wakeup.drain()
         self.check()
         while self._deliver_one():
             self.check()

@@ -10,12 +10,12 @@ __all__ = ["WakeupPipe"]
 
 
 class WakeupPipe:
-    """Wakes waiters across threads; ``rings`` counts the wake-ups."""
+    """Wakes waiters across threads; ``wakeups`` counts the wake-ups."""
 
     def __init__(self) -> None:
         """Create the pipe."""
-        self.rings = 0
-        self._rang = threading.Condition()
+        self.wakeups = 0
+        self._has_woken = threading.Condition()
         self._in, self._out = os.pipe()
         self._is_closed = False
         self._is_set = False
@@ -23,30 +23,30 @@ class WakeupPipe:
         os.set_blocking(self._out, False)
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable from :meth:`ring` until :meth:`hush`."""
+        """Return the descriptor that is readable from :meth:`wake` until :meth:`drain`."""
         return self._in
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake all waiters."""
-        with self._rang:
-            self.rings += 1
-            self._rang.notify_all()
+        with self._has_woken:
+            self.wakeups += 1
+            self._has_woken.notify_all()
             if not self._is_set and not self._is_closed:
                 self._is_set = True
                 os.write(self._out, b"!")
 
-    def hush(self) -> None:
-        """Drain the descriptor until the next ring."""
-        with self._rang:
+    def drain(self) -> None:
+        """Drain the descriptor until the next wake-up."""
+        with self._has_woken:
             if self._is_set and not self._is_closed:
                 self._is_set = False
                 with suppress(BlockingIOError):
                     os.read(self._in, 16)
 
-    def wait(self, rings: int, timeout_s: float | None) -> bool:
-        """Wait until the count exceeds ``rings``; return True if it does."""
-        with self._rang:
-            return self._rang.wait_for(lambda: self.rings != rings, timeout_s)
+    def wait(self, wakeups: int, timeout_s: float | None) -> bool:
+        """Wait until the count exceeds ``wakeups``; return True if it does."""
+        with self._has_woken:
+            return self._has_woken.wait_for(lambda: self.wakeups != wakeups, timeout_s)
 
     def close(self) -> None:
         """Close the descriptors."""

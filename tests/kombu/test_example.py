@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.kombu._transport import Options
+from stompkit.kombu._session import Options
 from stompkit.testing import RunningBroker
 from tests.kombu.conftest import url_of
 from tests.kombu.consuming import LONG_S

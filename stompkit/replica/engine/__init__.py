@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from stompkit.replica.applier import Applier, Incoming, Outcome
 from stompkit.replica.engine._announcing import Announcing
-from stompkit.replica.engine._answers import Answers, changes_message
+from stompkit.replica.engine._answers import Answers
 from stompkit.replica.engine._core import Core, destination_of
 from stompkit.replica.engine._facts import (
     Gone,
@@ -31,7 +31,9 @@ from stompkit.replica.engine._facts import (
     Want,
     read,
 )
+from stompkit.replica.engine._forwarding import Forwarding
 from stompkit.replica.engine._identity import Identity
+from stompkit.replica.engine._inbox import RELAY, Inbox
 from stompkit.replica.engine._peers import Peers
 from stompkit.replica.engine._requests import Requests
 from stompkit.replica.engine._snapshots import Snapshots
@@ -42,22 +44,15 @@ from stompkit.replica.engine._terms import (
     PeerStatus,
     Status,
 )
-from stompkit.replica.messages import Message, MessageError, Unpacker
-from stompkit.replica.signed import SignedChangeset
+from stompkit.replica.messages import Message, MessageError
 from stompkit.replica.signing import Signer, Verifier
-from stompkit.replica.store import ChangesetRecord, Reader, Store
+from stompkit.replica.store import Reader, Store
 from stompkit.replica.vectors import dot_text
-from stompkit.replication.model.events import EventError
 from stompkit.replication.model.frames import Packet
 
 __all__ = ["Engine", "EngineSettings", "Outgoing", "PeerStatus", "Status"]
 
 _log: Final = logging.getLogger(__name__)
-
-#: Header of a forwarded message: its receiver does not hear the sender directly.
-_RELAY: Final = "stompkit-relay"
-#: Maximum number of local changesets to send unasked; nodes that lack more request them.
-_MOST_FRESH: Final = 500
 
 
 class Engine:
@@ -104,14 +99,12 @@ class Engine:
         self._requests = Requests(core, self._peers)
         self._answers = Answers(core)
         self._snapshots = Snapshots(core, self._peers)
-        self._unpackers = [Unpacker(verifier) for _ in settings.channels]
-        self._refused: dict[str, str] = {}
-        #: Last position that was forwarded, and the channel on which each changeset arrived.
-        self._position = 0
-        self._came_by: dict[int, int] = {}
-        self._may_have_more = True
+        self._forwarding = Forwarding(
+            core, self._peers, self._announcing, self._snapshots, self._refresh
+        )
+        self._inbox = Inbox(core, verifier)
         #: Parsed messages that the store could not take yet.
-        self._unfinished: tuple[object, list[tuple[int, Message, bool]]] | None = None
+        self._unfinished: tuple[object, list[tuple[Message, bool]]] | None = None
 
     # Life cycle.
 
@@ -122,7 +115,7 @@ class Engine:
             self._announcing.reserve(tx)
             self._peers.load(tx)
             self._snapshots.load(tx.meta("bootstrap"), has_pages=bool(tx.page_vectors()))
-            self._position = tx.last_position()
+            self._forwarding.open(tx)
             self._refresh(tx)
 
     def _refresh(self, reader: Reader) -> None:
@@ -166,46 +159,26 @@ class Engine:
         """
         core = self._core
         if self._unfinished is None or self._unfinished[0] is not frames:
-            self._unfinished = (frames, self._unpack(port, frames))
+            self._unfinished = (frames, self._inbox.unpack(port, frames))
         messages = self._unfinished[1]
         core.trace("received", {"port": port, "messages": len(messages)})
         self._take(port, messages)
         self._unfinished = None
 
-    def _unpack(
-        self, port: int, frames: Sequence[tuple[Mapping[str, str], bytes]]
-    ) -> list[tuple[int, Message, bool]]:
-        """Return the completed messages; each with True if its sender is heard directly."""
-        core = self._core
-        found = []
-        for headers, body in frames:
-            core.counts["received"] += 1
-            try:
-                message = self._unpackers[port].add(headers, body)
-            except MessageError as problem:
-                self._refuse(str(problem))
-                continue
-            if message is None:
-                continue
-            is_own = message.sender == core.origin
-            if not is_own or message.kind == "have":
-                found.append((port, message, _RELAY not in headers))
-        return found
-
-    def _take(self, port: int, messages: list[tuple[int, Message, bool]]) -> None:
+    def _take(self, port: int, messages: list[tuple[Message, bool]]) -> None:
         core = self._core
         incoming: list[Incoming] = []
         haves: list[tuple[Have, Message, bool]] = []
         pages: list[tuple[Page, Message]] = []
         later: list[tuple[Any, Message]] = []
-        for _, message, is_direct in messages:
+        for message, is_direct in messages:
             try:
                 if message.kind == "changes":
-                    incoming += self._changesets(message)
+                    incoming += self._inbox.changesets(message)
                     continue
                 facts = read(message)
             except MessageError as problem:
-                self._refuse(f"{message.sender}: {problem}")
+                self._inbox.refuse(f"{message.sender}: {problem}")
                 continue
             if isinstance(facts, Have):
                 if message.sender == core.origin and self._identity.is_echo(
@@ -221,16 +194,6 @@ class Engine:
             self._store(port, incoming, haves, pages)
         for facts, message in later:
             self._do(port, facts, message)
-
-    def _changesets(self, message: Message) -> Iterator[Incoming]:
-        """Yield the changesets of a message, without malformed ones."""
-        if self._core.settings.direction == "send":
-            return
-        for item in message.items:
-            try:
-                yield Incoming(SignedChangeset.decode(item), message.sender)
-            except (MessageError, EventError) as problem:
-                self._refuse(f"{message.sender}: {problem}")
 
     def _store(
         self,
@@ -261,7 +224,7 @@ class Engine:
                         taken = self._snapshots.take(tx, page, list(message.items))
                         is_taken = True
                     except MessageError as problem:
-                        self._refuse(f"{message.sender}: {problem}")
+                        self._inbox.refuse(f"{message.sender}: {problem}")
             if incoming or is_taken:
                 # After a snapshot, held changesets may be next.
                 outcome = core.applier.apply(tx, incoming)
@@ -286,8 +249,7 @@ class Engine:
         counts["held"] += outcome.held
         counts["dropped"] += outcome.dropped
         counts["conflicts"] += len(outcome.conflicts)
-        for record in outcome.records:
-            self._came_by[record.position] = port
+        self._forwarding.arrived(outcome.records, port)
         for origin, sequence in {origin: number for origin, number in outcome.forks}.items():
             self._core.warnings[f"fork {origin}"] = (
                 f"two nodes have made changesets {dot_text((origin, sequence))}: a database is in"
@@ -296,21 +258,12 @@ class Engine:
             with self._core.store.reading() as reader:
                 self._identity.tell(reader, port, origin)
         for id, reason in outcome.refused:
-            self._refuse(f"changeset {id[:12]}: {reason}")
+            self._inbox.refuse(f"changeset {id[:12]}: {reason}")
         for dot, reason in outcome.quarantined:
             _log.error("the changeset %s can't be applied: %s", dot_text(dot), reason)
         if came:
             self._requests.progress(came, is_of_use=bool(outcome.records or outcome.held))
-        if outcome.records:
-            self._may_have_more = True
         outcome.tell(self._core.applier.hooks)
-
-    def _refuse(self, reason: str) -> None:
-        """Count a refused message, and log each reason once."""
-        self._core.counts["refused"] += 1
-        if reason not in self._refused and len(self._refused) < 100:
-            self._refused[reason] = reason
-            _log.warning("a message of another replica is refused: %s", reason)
 
     # Messages without changes to the store.
 
@@ -326,7 +279,7 @@ class Engine:
         self._announcing.heard()
         for other in sorted(core.connected - {port}):
             packets = [
-                Packet({**packet.headers, _RELAY: core.origin}, packet.body)
+                Packet({**packet.headers, RELAY: core.origin}, packet.body)
                 for packet in message.packets
             ]
             core.send_packets(other, packets)
@@ -353,13 +306,13 @@ class Engine:
 
     def wake(self) -> None:
         """Note that there may be commits that this engine has not made."""
-        self._may_have_more = True
+        self._forwarding.may_have_more = True
 
     def poll(self) -> None:
         """Do the work that is due."""
         core = self._core
-        if self._may_have_more:
-            self._send_fresh()
+        if self._forwarding.may_have_more:
+            self._forwarding.send_fresh()
         now = core.monotonic()
         if not core.connected:
             return
@@ -376,7 +329,7 @@ class Engine:
 
     def end(self) -> None:
         """Make the last announcement: there are no further polls."""
-        self._send_fresh()
+        self._forwarding.send_fresh()
         if self._core.connected:
             self._announcing.end(self._identity.lineage)
 
@@ -401,46 +354,12 @@ class Engine:
         core.counts["bootstraps"] += 1
         self._snapshots.poll(core.monotonic())
 
-    def _send_fresh(self) -> None:
-        """Forward new commits to the channels that they did not come from."""
-        core = self._core
-        with core.store.reading() as reader:
-            last = reader.last_position()
-            records: list[ChangesetRecord] = []
-            if core.connected and last - self._position <= _MOST_FRESH:
-                records = reader.changesets(after=self._position)
-            self._refresh(reader)
-            self._snapshots.look(reader)
-            if self._peers.look(reader):
-                self._announcing.changed()
-            has_problems = last > self._position and bool(reader.with_problems(limit=1))
-        for port in sorted(core.connected):
-            group: list[ChangesetRecord] = []
-            size = 0
-            for record in records:
-                if self._came_by.get(record.position) == port or record.body is None:
-                    continue
-                if group and size + record.size > core.settings.max_body_bytes * 3 // 4:
-                    core.send(port, changes_message(core.origin, group), persistent=True)
-                    group, size = [], 0
-                group.append(record)
-                size += record.size
-            if group:
-                core.send(port, changes_message(core.origin, group), persistent=True)
-        self._position = max(self._position, last)
-        self._may_have_more = False
-        if has_problems:
-            # The obstacle to a refused row may have gone.
-            with core.store.transaction() as tx:
-                core.applier.heal(tx)
-        self._came_by = {p: port for p, port in self._came_by.items() if p > self._position}
-
     @property
     def deadline(self) -> float | None:
         """Time at which :meth:`poll` is due, in monotonic seconds; ``None``: after an event."""
         core = self._core
         now = core.monotonic()
-        if self._may_have_more or (core.connected and self._answers.is_due):
+        if self._forwarding.may_have_more or (core.connected and self._answers.is_due):
             return now
         if not core.connected:
             return None
@@ -471,4 +390,4 @@ class Engine:
 
     def status(self) -> Status:
         """Return the current status."""
-        return status_of(self._core, self._peers, self._snapshots, list(self._refused))
+        return status_of(self._core, self._peers, self._snapshots, list(self._inbox.refused))

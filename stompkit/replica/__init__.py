@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from stompkit._common.lazy import imported
-from stompkit._common.moved import renamed
+from stompkit._common.moved import moved, renamed
 
 if TYPE_CHECKING:
-    from stompkit.replica._channel import ChannelSettingsError
-    from stompkit.replica._lease import LeaseLostError, ReplicaInUseError
+    from stompkit.replica._channels.channel import ChannelSettingsError
+    from stompkit.replica._running.lease import LeaseLostError, ReplicaInUseError
     from stompkit.replica.applier import RefuseChangesetError, WriteRefusedError
     from stompkit.replica.capture import ReadOnlyReplicaError
     from stompkit.replica.data.documents import DocumentError
@@ -67,8 +67,8 @@ __all__ = [
 ]
 
 _MODULES = {
-    "_lease": ("LeaseLostError", "ReplicaInUseError"),
-    "_channel": ("ChannelSettingsError",),
+    "_running.lease": ("LeaseLostError", "ReplicaInUseError"),
+    "_channels.channel": ("ChannelSettingsError",),
     "applier": ("RefuseChangesetError", "WriteRefusedError"),
     "capture": ("ReadOnlyReplicaError",),
     "data.documents": ("DocumentError",),
@@ -117,3 +117,5 @@ renamed(
     StoreUnavailable="StoreUnavailableError",
     WriteRefused="WriteRefusedError",
 )
+
+moved(__name__, {"pictures": "stompkit.replica.diagrams"})

@@ -10,10 +10,10 @@ from typing import Final, TypeVar
 from sqlalchemy import URL, Engine, MetaData, Table, create_engine, inspect
 from sqlalchemy.schema import sort_tables
 
-from stompkit.replica._channel import ChannelSettingsError
+from stompkit.replica._channels.channel import ChannelSettingsError
 from stompkit.replica._offline_replica import OfflineReplica
-from stompkit.replica._patience import within
-from stompkit.replica._periodic_tasks import PeriodicTasks
+from stompkit.replica._running.busy_retry import within
+from stompkit.replica._running.periodic_tasks import PeriodicTasks
 from stompkit.replica.applier import Applier, Bounds, Hooks, Outcome
 from stompkit.replica.capture import ReadOnlyReplicaError
 from stompkit.replica.data.combined import CombinedData

@@ -14,11 +14,11 @@ from typing import Any, Final, TypeVar
 
 from stompkit._common.moved import renamed
 from stompkit._common.retry import Backoff
-from stompkit.replica._channel import Channel
-from stompkit.replica._channel_connection import Arrival, ChannelConnection
-from stompkit.replica._lease import Lease
-from stompkit.replica._mailbox import Mailbox
-from stompkit.replica._patience import BUSY_S, within
+from stompkit.replica._channels.channel import Channel
+from stompkit.replica._channels.connection import Arrival, ChannelConnection
+from stompkit.replica._running.busy_retry import BUSY_S, within
+from stompkit.replica._running.lease import ReplicaLease
+from stompkit.replica._running.mailbox import Mailbox
 from stompkit.replica.applier import Applier
 from stompkit.replica.engine import Engine, EngineSettings, Outgoing
 from stompkit.replica.signing import Signer, Verifier
@@ -70,7 +70,7 @@ class Runner:
         its thread whenever it has done something.
         """
         self._store = store
-        self._lease = Lease(store, lease_s)
+        self._lease = ReplicaLease(store, lease_s)
         self._engine = Engine(
             store,
             applier,

@@ -12,8 +12,8 @@ from stompkit._common.moved import renamed
 from stompkit._common.spelling import closest
 
 # Programs import Channel under its old name, Port.
-from stompkit.replica._channel import Channel, ChannelSettingsError, Hosts, read_port
-from stompkit.replica._channel import Channel as Port
+from stompkit.replica._channels.channel import Channel, ChannelSettingsError, Hosts, read_port
+from stompkit.replica._channels.channel import Channel as Port
 from stompkit.replica.compaction import Retention
 from stompkit.replica.engine import EngineSettings
 from stompkit.replica.identity import check_branch_id

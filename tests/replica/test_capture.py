@@ -25,7 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 
-from stompkit.replica._patience import within
+from stompkit.replica._running.busy_retry import within
 from stompkit.replica.capture import ReadOnlyReplicaError
 from stompkit.replica.nodes import IdentityError
 from stompkit.replica.store import StoreBusyError

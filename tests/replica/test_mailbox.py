@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future
 
-from stompkit.replica._mailbox import Mailbox
+from stompkit.replica._running.mailbox import Mailbox
 
 LONG_S = 30.0
 

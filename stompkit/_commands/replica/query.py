@@ -14,15 +14,15 @@ from stompkit._commands.replica.options import add_json, count, opened
 from stompkit._commands.replica.status import as_json, peer_lines, print_lines, status_lines
 from stompkit._commands.replica.subcommand import Command, ReplicaUsageError
 from stompkit._commands.shared.formatting import shown, shown_key
-from stompkit.replica.engine import Status
-from stompkit.replica.metrics import health
-from stompkit.replica.pictures import (
+from stompkit.replica.diagrams import (
     history_dot,
     history_svg,
     topology_dot,
     topology_of,
     topology_svg,
 )
+from stompkit.replica.engine import Status
+from stompkit.replica.metrics import health
 from stompkit.replication.model.values import row_to_json
 
 __all__ = ["COMMANDS"]

@@ -11,8 +11,9 @@ import msgspec
 from sqlalchemy import Connection, Engine, delete, func, select, update
 
 from stompkit.replication.model.events import Changeset, decode
-from stompkit.replication.sources._lease import Lease, State
-from stompkit.replication.sources.outbox_tables import OutboxTables, database_clock
+from stompkit.replication.sources._outbox_lease import OutboxLease, State
+from stompkit.replication.sources.outbox_tables import OutboxTables
+from stompkit.replication.sql.lease import database_clock
 
 __all__ = ["OutboxRows"]
 
@@ -27,7 +28,9 @@ _PRUNE_S: Final = 5.0
 class OutboxRows:
     """Reads an outbox in order, in transactions that check the lease first."""
 
-    def __init__(self, tables: OutboxTables, engine: Engine, lease: Lease, keep_s: float) -> None:
+    def __init__(
+        self, tables: OutboxTables, engine: Engine, lease: OutboxLease, keep_s: float
+    ) -> None:
         """Keep rows for ``keep_s`` seconds after they were confirmed."""
         self._rows = tables.rows
         self._state = tables.state

@@ -18,10 +18,11 @@ from sqlalchemy.orm import Session
 
 from stompkit._common.moved import renamed
 from stompkit.replication.model.events import RowChange, Source, encode, make_changeset
-from stompkit.replication.sources.outbox_tables import OutboxTables, database_clock
+from stompkit.replication.sources.outbox_tables import OutboxTables
 from stompkit.replication.sources.session._statements import UnseenChangeError
 from stompkit.replication.sources.session.recording import Bulk, Recording
 from stompkit.replication.sources.session.watch import SessionFactory, Watch
+from stompkit.replication.sql.lease import database_clock
 
 if TYPE_CHECKING:
     # This library is needed only by programs that use asyncio.

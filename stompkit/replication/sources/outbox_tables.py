@@ -1,4 +1,4 @@
-"""Tables of an outbox, and the clock of their database."""
+"""Tables of an outbox."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any, Final
 from sqlalchemy import (
     BigInteger,
     Column,
-    ColumnElement,
     Double,
     Index,
     Integer,
@@ -16,31 +15,15 @@ from sqlalchemy import (
     SmallInteger,
     String,
     Table,
-    literal_column,
 )
 from sqlalchemy.dialects import mysql
 
-__all__ = ["OutboxTables", "database_clock"]
+__all__ = ["OutboxTables"]
 
 #: SQLite numbers rows automatically only if a key is exactly INTEGER.
 _NUMBER: Final = BigInteger().with_variant(Integer(), "sqlite")
 _OCTETS: Final = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
 _INNODB: Final[dict[str, Any]] = {"mysql_engine": "InnoDB", "mariadb_engine": "InnoDB"}
-
-#: Current time in seconds since 1970, not the start time of the transaction.
-_CLOCKS: Final = {
-    "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
-    "postgresql": "extract(epoch from clock_timestamp())",
-    "mysql": "unix_timestamp(sysdate(6))",
-    "mariadb": "unix_timestamp(sysdate(6))",
-}
-
-
-def database_clock(dialect: str) -> ColumnElement[float]:
-    """Return the database's clock in seconds since 1970; ValueError for an unknown dialect."""
-    if dialect not in _CLOCKS:
-        raise ValueError(f"an outbox can be in SQLite, PostgreSQL, MySQL or MariaDB, not {dialect}")
-    return literal_column(_CLOCKS[dialect], Double())
 
 
 class OutboxTables:

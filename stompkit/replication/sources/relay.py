@@ -25,9 +25,14 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from stompkit._common.moved import renamed
 from stompkit._common.retry import Backoff
 from stompkit.replication.model.events import Changeset
-from stompkit.replication.sources._lease import Lease, OutboxError, OutboxLeaseLostError
+from stompkit.replication.sources._outbox_lease import (
+    OutboxError,
+    OutboxLease,
+    OutboxLeaseLostError,
+)
 from stompkit.replication.sources._outbox_rows import OutboxRows
-from stompkit.replication.sources.outbox_tables import OutboxTables, database_clock
+from stompkit.replication.sources.outbox_tables import OutboxTables
+from stompkit.replication.sql.lease import database_clock
 
 __all__ = ["OutboxError", "OutboxRelay", "Publish", "RelayStatus"]
 
@@ -112,7 +117,7 @@ class OutboxRelay:
         self._most = max_unconfirmed
         self._poll_s = poll_s
         self._tables = OutboxTables(table_name)
-        self._lease = Lease(self._tables, self._engine, lease_s)
+        self._lease = OutboxLease(self._tables, self._engine, lease_s)
         self._rows = OutboxRows(self._tables, self._engine, self._lease, keep_s)
         self._sent: deque[_Sent] = deque()
         self._published = 0

@@ -1,36 +1,44 @@
-"""SQL databases as targets: tables, values, planned statements and errors, for all writers."""
+"""SQL databases as targets: tables, values, planned statements and errors, for all writers.
+
+Names are imported on first use, since some modules import the dialects of SQLAlchemy.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from stompkit._common.lazy import imported
 from stompkit._common.moved import renamed
-from stompkit.replication.sql.batches import apply_batch
-from stompkit.replication.sql.catalog import Catalog
-from stompkit.replication.sql.database import (
-    Database,
-    ForeignKeys,
-    RejectedRowError,
-    StaleRowError,
-)
-from stompkit.replication.sql.planner import Batch, Kind
-from stompkit.replication.sql.schema import (
-    ColumnChanges,
-    SchemaError,
-    SourceColumn,
-    changes_of,
-    columns_of,
-    make_columns,
-    make_table,
-    rename_columns,
-)
-from stompkit.replication.sql.statements import Statements
-from stompkit.replication.sql.tables import (
-    TargetColumn,
-    TargetTable,
-    groups_of,
-    quote,
-    table_options,
-)
-from stompkit.replication.sql.values import UnstorableValueError, adapter
+
+if TYPE_CHECKING:
+    from stompkit.replication.sql.batches import apply_batch
+    from stompkit.replication.sql.catalog import Catalog
+    from stompkit.replication.sql.database import (
+        Database,
+        ForeignKeys,
+        RejectedRowError,
+        StaleRowError,
+    )
+    from stompkit.replication.sql.planner import Batch, Kind
+    from stompkit.replication.sql.schema import (
+        ColumnChanges,
+        SchemaError,
+        SourceColumn,
+        changes_of,
+        columns_of,
+        make_columns,
+        make_table,
+        rename_columns,
+    )
+    from stompkit.replication.sql.statements import Statements
+    from stompkit.replication.sql.tables import (
+        TargetColumn,
+        TargetTable,
+        groups_of,
+        quote,
+        table_options,
+    )
+    from stompkit.replication.sql.values import UnstorableValueError, adapter
 
 __all__ = [
     "Batch",
@@ -58,6 +66,38 @@ __all__ = [
     "rename_columns",
     "table_options",
 ]
+
+_MODULES = {
+    "apply_batch": "batches",
+    "Catalog": "catalog",
+    "Database": "database",
+    "ForeignKeys": "database",
+    "RejectedRowError": "database",
+    "StaleRowError": "database",
+    "Batch": "planner",
+    "Kind": "planner",
+    "ColumnChanges": "schema",
+    "SchemaError": "schema",
+    "SourceColumn": "schema",
+    "changes_of": "schema",
+    "columns_of": "schema",
+    "make_columns": "schema",
+    "make_table": "schema",
+    "rename_columns": "schema",
+    "Statements": "statements",
+    "TargetColumn": "tables",
+    "TargetTable": "tables",
+    "groups_of": "tables",
+    "quote": "tables",
+    "table_options": "tables",
+    "UnstorableValueError": "values",
+    "adapter": "values",
+}
+
+
+def __getattr__(name: str) -> Any:
+    return imported(__name__, _MODULES, name)
+
 
 renamed(
     __name__,

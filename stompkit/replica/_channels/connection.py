@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from stompkit._common.retry import Backoff
 from stompkit.client.blocking import Delivery, Inbox, Link, LinkClosedError, durable_subscription
-from stompkit.replica._channel import Channel
-from stompkit.replica._mailbox import Mailbox
+from stompkit.replica._channels.channel import Channel
+from stompkit.replica._running.mailbox import Mailbox
 from stompkit.replication.model.frames import Packet
 
 __all__ = ["Arrival", "ChannelConnection"]

@@ -8,8 +8,7 @@ from typing import Final
 
 import msgspec
 
-from stompkit.replica.engine import Status
-from stompkit.replica.pictures._drawing import (
+from stompkit.replica.diagrams._drawing import (
     LANES,
     cut,
     document,
@@ -23,6 +22,7 @@ from stompkit.replica.pictures._drawing import (
     titled,
     wrapped,
 )
+from stompkit.replica.engine import Status
 
 __all__ = ["Hearing", "Topology", "TopologyNode", "topology_dot", "topology_of", "topology_svg"]
 

@@ -12,9 +12,7 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from stompkit.replica.engine import PeerStatus, Status
-from stompkit.replica.history import Counts, Edge, Entry, Graph, GraphNode
-from stompkit.replica.pictures import (
+from stompkit.replica.diagrams import (
     Hearing,
     Topology,
     TopologyNode,
@@ -24,6 +22,8 @@ from stompkit.replica.pictures import (
     topology_of,
     topology_svg,
 )
+from stompkit.replica.engine import PeerStatus, Status
+from stompkit.replica.history import Counts, Edge, Entry, Graph, GraphNode
 from tests.replica.branches import Branch, Wall, note
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -10,9 +10,10 @@ from uuid import uuid4
 from sqlalchemy import Connection, Engine, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from stompkit.replication.sources.outbox_tables import OutboxTables, database_clock
+from stompkit.replication.sources.outbox_tables import OutboxTables
+from stompkit.replication.sql.lease import Lease
 
-__all__ = ["Lease", "OutboxError", "OutboxLeaseLostError", "State"]
+__all__ = ["OutboxError", "OutboxLease", "OutboxLeaseLostError", "State"]
 
 
 class OutboxLeaseLostError(Exception):
@@ -31,8 +32,8 @@ class State:
     last_sequence: int
 
 
-class Lease:
-    """The exclusive right to publish, for some seconds after it was acquired or renewed.
+class OutboxLease(Lease):
+    """The exclusive right to publish.
 
     It is a row of the database, which expires by the database's clock. Acquiring it increments a
     number. Every transaction of the owner first checks that number, which locks the row until the
@@ -41,24 +42,16 @@ class Lease:
 
     def __init__(self, tables: OutboxTables, engine: Engine, seconds: float) -> None:
         """Start without the lease."""
+        super().__init__(engine.dialect.name, seconds)
         self._state = tables.state
         self._engine = engine
-        self._clock = database_clock(engine.dialect.name)
-        self._seconds = seconds
         self._number: int | None = None
-        #: Expiry by the local clock: not later than by the database's clock.
-        self._expires_s = 0.0
         self.owner: Final = uuid4().hex
 
     @property
     def is_owned(self) -> bool:
         """True if it was acquired, and has certainly not expired."""
-        return self._number is not None and time.monotonic() < self._expires_s
-
-    @property
-    def is_due(self) -> bool:
-        """True if it is time to renew it."""
-        return time.monotonic() >= self._expires_s - self._seconds * 2 / 3
+        return self._number is not None and self.is_valid
 
     def acquire(self, origin: str | None) -> State | None:
         """Acquire the lease if it is free or expired; return ``None`` if another relay owns it.
@@ -94,7 +87,7 @@ class Lease:
             if taken.rowcount:
                 assert found is not None
                 self._number = found.lease_number
-                self._expires_s = begun + self._seconds
+                self._extend(begun)
                 return State(found.origin, found.last_sequence)
         if found is None:
             self._make(origin or f"outbox.{uuid4().hex[:8]}")
@@ -117,10 +110,6 @@ class Lease:
             # Another relay has just done so.
             return
 
-    def expire(self) -> None:
-        """Stop using the lease until it is acquired again."""
-        self._expires_s = 0.0
-
     def renew(self, connection: Connection) -> None:
         """Begin a transaction of the owner; raises :class:`OutboxLeaseLostError`."""
         begun = time.monotonic()
@@ -130,7 +119,7 @@ class Lease:
             expires = self._clock + self._seconds
             renewed = connection.execute(update(table).where(mine).values(lease_expires=expires))
             if renewed.rowcount:
-                self._expires_s = begun + self._seconds
+                self._extend(begun)
                 return
         self._number = None
         raise OutboxLeaseLostError("another relay has taken the lease of the outbox")

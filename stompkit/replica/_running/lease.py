@@ -13,9 +13,9 @@ from uuid import uuid4
 from sqlalchemy import select
 
 from stompkit.replica.store import Store, Tx
-from stompkit.replication.sources.outbox_tables import database_clock
+from stompkit.replication.sql.lease import Lease
 
-__all__ = ["Lease", "LeaseLostError", "ReplicaInUseError"]
+__all__ = ["LeaseLostError", "ReplicaInUseError", "ReplicaLease"]
 
 _NAME: Final = "lease"
 #: Tokens of the leases held in this process.
@@ -32,26 +32,15 @@ class LeaseLostError(Exception):
     """Another process has taken over the replica of this database."""
 
 
-class Lease:
-    """The exclusive right to run a replica, for some seconds after its acquisition or renewal.
-
-    Expiry follows the clock of the database. The lease of a process known to have died is free.
-    """
+class ReplicaLease(Lease):
+    """The exclusive right to run a replica; that of a process known to have died is free."""
 
     def __init__(self, store: Store, seconds: float) -> None:
         """Start without the lease."""
+        super().__init__(store.engine.dialect.name, seconds)
         self._store = store
-        self._seconds = seconds
-        self._clock = select(database_clock(store.engine.dialect.name))
         self._token: Final = uuid4().hex
         self._owner: dict[str, Any] = {"token": self._token, **_this_process()}
-        #: Expiry by the local monotonic clock: never later than by the clock of the database.
-        self._expires_s = 0.0
-
-    @property
-    def due_s(self) -> float:
-        """Time at which to renew the lease, in monotonic seconds."""
-        return self._expires_s - self._seconds * 2 / 3
 
     def acquire(self) -> None:
         """Acquire the lease; raises ReplicaInUseError and as :meth:`Store.transaction` does."""
@@ -67,7 +56,7 @@ class Lease:
                     f" {until:%H:%M:%S}"
                 )
             self._write(tx, now_s)
-        self._expires_s = begun + self._seconds
+        self._extend(begun)
         _HELD.add(self._token)
 
     def renew(self) -> None:
@@ -84,7 +73,7 @@ class Lease:
                     " too long"
                 )
             self._write(tx, self._now(tx))
-        self._expires_s = begun + self._seconds
+        self._extend(begun)
 
     def release(self) -> None:
         """Release the lease if this object holds it; raises as :meth:`Store.transaction` does."""
@@ -95,7 +84,7 @@ class Lease:
                 tx.set_meta(_NAME, None)
 
     def _now(self, tx: Tx) -> float:
-        return float(tx.connection.execute(self._clock).scalar_one())
+        return float(tx.connection.execute(select(self._clock)).scalar_one())
 
     def _write(self, tx: Tx, now_s: float) -> None:
         tx.set_meta(_NAME, {**self._owner, "expires": now_s + self._seconds})

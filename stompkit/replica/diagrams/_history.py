@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from stompkit.replica.history import Counts, Entry, Graph, GraphNode
-from stompkit.replica.pictures._drawing import (
+from stompkit.replica.diagrams._drawing import (
     LANES,
     cut,
     document,
@@ -18,6 +17,7 @@ from stompkit.replica.pictures._drawing import (
     text,
     titled,
 )
+from stompkit.replica.history import Counts, Entry, Graph, GraphNode
 
 __all__ = ["history_dot", "history_svg"]
 

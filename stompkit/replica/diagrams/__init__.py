@@ -6,8 +6,8 @@ its contents in its title and description.
 
 from __future__ import annotations
 
-from stompkit.replica.pictures._history import history_dot, history_svg
-from stompkit.replica.pictures._topology import (
+from stompkit.replica.diagrams._history import history_dot, history_svg
+from stompkit.replica.diagrams._topology import (
     Hearing,
     Topology,
     TopologyNode,

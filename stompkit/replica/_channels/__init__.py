@@ -1,0 +1,1 @@
+"""Channels of a replica: topics of brokers, and the connections to them."""

@@ -1,0 +1,64 @@
+"""Leases: exclusive rights that expire by the clock of a database."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from sqlalchemy import ColumnElement, Double, literal_column
+
+__all__ = ["Lease", "database_clock"]
+
+#: Current time in seconds since 1970, not the start time of the transaction.
+_CLOCKS: Final = {
+    "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
+    "postgresql": "extract(epoch from clock_timestamp())",
+    "mysql": "unix_timestamp(sysdate(6))",
+    "mariadb": "unix_timestamp(sysdate(6))",
+}
+
+
+def database_clock(dialect: str) -> ColumnElement[float]:
+    """Return the database's clock in seconds since 1970; ValueError for an unknown dialect."""
+    if dialect not in _CLOCKS:
+        raise ValueError(
+            f"the database has to be SQLite, PostgreSQL, MySQL or MariaDB, not {dialect}"
+        )
+    return literal_column(_CLOCKS[dialect], Double())
+
+
+class Lease:
+    """An exclusive right, for some seconds after it was acquired or renewed.
+
+    The subclasses store it, with its expiry by the clock of the database.
+    """
+
+    def __init__(self, dialect: str, seconds: float) -> None:
+        """Start without the right; ``dialect`` is that of the database."""
+        self._clock: Final = database_clock(dialect)
+        self._seconds: Final = seconds
+        #: Expiry by the local monotonic clock: never later than by the clock of the database.
+        self._expires_s = 0.0
+
+    @property
+    def is_valid(self) -> bool:
+        """True if it has certainly not expired."""
+        return time.monotonic() < self._expires_s
+
+    @property
+    def due_s(self) -> float:
+        """Time at which to renew it, in monotonic seconds."""
+        return self._expires_s - self._seconds * 2 / 3
+
+    @property
+    def is_due(self) -> bool:
+        """True if it is time to renew it."""
+        return time.monotonic() >= self.due_s
+
+    def expire(self) -> None:
+        """Stop using it until it is acquired again."""
+        self._expires_s = 0.0
+
+    def _extend(self, asked_s: float) -> None:
+        """Note that the right was acquired or renewed by a request made at that monotonic time."""
+        self._expires_s = asked_s + self._seconds

@@ -14,7 +14,7 @@ from stompkit.replication.sources.mysql._binlog.charsets import unreadable
 from stompkit.replication.sources.mysql._binlog.payloads import CAN_READ, HOW_TO_READ
 from stompkit.replication.sources.mysql._server import Server, text_of
 
-__all__ = ["SYSTEM_SCHEMAS", "Findings", "examine"]
+__all__ = ["SYSTEM_SCHEMAS", "Findings", "examine", "missing_tables"]
 
 #: The server's internal schemas, which are never replicated.
 SYSTEM_SCHEMAS: Final = ("information_schema", "mysql", "performance_schema", "sys")
@@ -222,3 +222,25 @@ def _names(connection: Connection[Any], query: str, wants: Callable[[str, str], 
         cursor.execute(query)
         rows = [(text_of(row[0]), text_of(row[1])) for row in cursor.fetchall()]
     return ", ".join(f"{schema}.{table}" for schema, table in rows if wants(schema, table))
+
+
+def missing_tables(
+    connection: Connection[Any],
+    *,
+    wants: Callable[[str, str], bool],
+    needs_tables: bool,
+    needs_database: str,
+) -> list[str]:
+    """Return the required databases and tables that do not exist or are not visible."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT SCHEMA_NAME FROM INFORMATION_SCHEMA.SCHEMATA")
+        databases = {text_of(row[0]) for row in cursor.fetchall()}
+        if needs_database and needs_database not in databases:
+            return [f"there is no database {needs_database} that the user may see"]
+        if not needs_tables:
+            return []
+        cursor.execute("SELECT TABLE_SCHEMA, TABLE_NAME FROM INFORMATION_SCHEMA.TABLES")
+        names = [(text_of(row[0]), text_of(row[1])) for row in cursor.fetchall()]
+    if any(wants(*name) for name in names):
+        return []
+    return ["no table is there that is wanted, or the user may see none: look at --tables"]

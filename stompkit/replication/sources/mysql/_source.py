@@ -20,6 +20,7 @@ from stompkit.replication.model.values import NoDate
 from stompkit.replication.sources.mysql._binlog.charsets import collations, decoders
 from stompkit.replication.sources.mysql._binlog.moments import Zero
 from stompkit.replication.sources.mysql._binlog.rows import Decoding
+from stompkit.replication.sources.mysql._checkpoints import Checkpoints
 from stompkit.replication.sources.mysql._dsn import Dsn
 from stompkit.replication.sources.mysql._errors import (
     MysqlError,
@@ -27,7 +28,12 @@ from stompkit.replication.sources.mysql._errors import (
 )
 from stompkit.replication.sources.mysql._grouping import OnProblem, Transaction
 from stompkit.replication.sources.mysql._positions import Position
-from stompkit.replication.sources.mysql._preflight import SYSTEM_SCHEMAS, Findings, examine
+from stompkit.replication.sources.mysql._preflight import (
+    SYSTEM_SCHEMAS,
+    Findings,
+    examine,
+    missing_tables,
+)
 from stompkit.replication.sources.mysql._reader import DisconnectedError, problem_of
 from stompkit.replication.sources.mysql._reading import LogReading, random_server_id
 from stompkit.replication.sources.mysql._sending import (
@@ -42,14 +48,11 @@ from stompkit.replication.sources.mysql._server import (
     begin_position,
     check_position,
     read_server,
-    text_of,
 )
 from stompkit.replication.sources.mysql._snapshot import (
-    UNCONFIRMED_CHUNKS,
     Snapshot,
     SnapshotStoppedError,
     copied_of,
-    copy_progress,
 )
 from stompkit.replication.sources.mysql._tables.catalogue import Catalogue
 from stompkit.replication.sources.mysql._tables.definitions import Definitions
@@ -67,8 +70,6 @@ SnapshotMode = Literal["never", "initial", "only"]
 
 #: Initial and maximum wait in seconds before reconnecting.
 _RETRY_S: Final = (0.1, 10.0)
-#: Interval in seconds at which a position without changes is recorded.
-_ADVANCE_S: Final = 0.5
 #: Time in seconds that a stop waits for outstanding confirmations.
 _FLUSH_S: Final = 5.0
 
@@ -127,14 +128,15 @@ class MysqlPublisher:
             raise ValueError("server_id is a number from 1 to 4294967295")
         if start is None:
             start = "file" if publication is None else "now"
-        # Numbers after the checkpoint may have been used for other rows.
-        self._has_used_numbers = publication is not None and "snapshot" in publication.state
         self._publication = publication or Publication(
             MemoryOffsets(),
             kind="mysql",
             server=self._dsn.server,
             tables=tables if isinstance(tables, Tables) else Tables(include=tables or ()),
             raw=meepo_payload,
+        )
+        self._checkpoints = Checkpoints(
+            self._publication, self._dsn.server, can_copy=snapshot == "initial"
         )
         self._tables = self._publication.tables
         self._blocking = blocking
@@ -152,10 +154,6 @@ class MysqlPublisher:
         self._needs_database = needs_database
         self._stop = Event()
         self._limit: Timer | None = None
-        self._advanced_at = 0.0
-        #: Position after transactions without selected changes, not yet passed to the publication.
-        self._behind: Position | None = None
-        self._remembered: Position | None = None
         self._lag_s: float | None = None
         self._skipped = 0
 
@@ -242,10 +240,11 @@ class MysqlPublisher:
         )
         self._definitions = Definitions(self._publication.state.get("ddl"))
         self._prepared = Prepared(self._publication.state.get("xa", {}), reading.read_again)
+        self._checkpoints.open(self._prepared, self._definitions)
         try:
             with suppress(PublicationStoppedError, SnapshotStoppedError):
                 self._read(server, reading)
-                self._remember()
+                self._checkpoints.store()
             with suppress(PublicationStoppedError):
                 self._publication.flush()
         except SendingFailedError as failed:
@@ -258,13 +257,13 @@ class MysqlPublisher:
     def _read(self, server: Server, reading: LogReading) -> None:
         backoff = Backoff(*_RETRY_S)
         while not self._stop.is_set():
-            before = self._publication.sequence, self._behind
+            before = self._publication.sequence, self._checkpoints.pending
             try:
                 position = self._prepare(server, reading)
                 if position is None or self._stream(position, reading):
                     return
             except DisconnectedError as lost:
-                if (self._publication.sequence, self._behind) != before:
+                if (self._publication.sequence, self._checkpoints.pending) != before:
                     backoff.reset()
                 wait_s = backoff.fail()
                 _log.warning(
@@ -275,8 +274,8 @@ class MysqlPublisher:
     def _prepare(self, server: Server, reading: LogReading) -> Position | None:
         """Take the snapshot if due; return the start position in the log, or ``None`` if done."""
         publication = self._publication
-        if self._has_used_numbers:
-            self._pass_used_numbers()
+        if self._checkpoints.has_used_numbers:
+            self._checkpoints.pass_used_numbers()
         try:
             if self._snapshot != "never":
                 snapshot = Snapshot(
@@ -299,27 +298,14 @@ class MysqlPublisher:
                     return None
             with self._dsn.connect() as connection:
                 now = read_server(connection)
-                if self._behind is not None or publication.position:
-                    position = self._behind or Position.decode(publication.position)
+                if self._checkpoints.pending is not None or publication.position:
+                    position = self._checkpoints.pending or Position.decode(publication.position)
                     return check_position(connection, now, position, same_server=self._same_server)
                 begin = reading.dated(begin_position(connection, now, self._start))
-                self._remember_later(begin)
+                self._checkpoints.store_later(begin)
                 return begin
         except (pymysql.Error, OSError) as error:
             raise problem_of(error, self._dsn.server) from None
-
-    def _pass_used_numbers(self) -> None:
-        """Publish empty changesets for numbers that may stand for snapshot chunks at consumers.
-
-        A killed process may have published other contents with the numbers after the checkpoint. A
-        consumer that has applied them would skip the new contents as duplicates.
-        """
-        position = self._publication.position
-        with sending():
-            for _ in range(UNCONFIRMED_CHUNKS):
-                self._publication.publish([], position=position, is_snapshot=True)
-            self._publication.flush()
-        self._has_used_numbers = False
 
     def _stream(self, position: Position, reading: LogReading) -> bool:
         """Read the log; return True if there is nothing more to do."""
@@ -339,8 +325,8 @@ class MysqlPublisher:
                 if type(event) is HeartbeatLogEvent:
                     if not grouping.is_open:
                         self._lag_s = 0.0
-                        self._remember_later(grouping.at(event.packet.log_pos))
-                        self._remember()
+                        self._checkpoints.store_later(grouping.at(event.packet.log_pos))
+                        self._checkpoints.store()
                         with sending():
                             self._publication.settle()
                     continue
@@ -348,7 +334,7 @@ class MysqlPublisher:
                 self._skipped = skipped + grouping.skipped
                 if transaction is not None:
                     self._publish(transaction)
-                    if transaction.copies and self._begin_copy(transaction):
+                    if transaction.copies and self._checkpoints.begin_copy(transaction):
                         return False
             return True
         except (pymysql.Error, OSError) as error:
@@ -369,64 +355,12 @@ class MysqlPublisher:
                     position=position.encode(),
                     transaction=transaction.gtid,
                     time=transaction.time,
-                    state=self._state(),
+                    state=self._checkpoints.state(),
                 )
-            self._behind = None
+            self._checkpoints.pending = None
         else:
-            self._remember_later(position)
+            self._checkpoints.store_later(position)
         send_position(position, transaction.gtid)
-
-    def _begin_copy(self, transaction: Transaction) -> bool:
-        """Schedule copies of tables that a statement has changed; return True if there are any."""
-        names = list(dict.fromkeys(transaction.copies))
-        shown = ", ".join(f"{schema}.{table}" for schema, table in names)
-        if self._snapshot != "initial":
-            _log.warning(
-                "%s: rows of %s have become others by a statement, and no snapshot is taken",
-                self._dsn.server,
-                shown,
-            )
-            return False
-        _log.warning(
-            "%s: %s: copied again, as rows have become others by a statement",
-            self._dsn.server,
-            shown,
-        )
-        state = {
-            **(self._state() or self._publication.state),
-            "snapshot": copy_progress(transaction.position, names),
-        }
-        with sending():
-            self._publication.advance(transaction.position.encode(), state)
-            self._publication.flush()
-        self._behind = None
-        return True
-
-    def _remember_later(self, position: Position) -> None:
-        """Pass a resume position to the publication soon."""
-        self._behind = position
-        if clocks.monotonic() - self._advanced_at >= _ADVANCE_S:
-            self._remember()
-
-    def _remember(self) -> None:
-        if self._behind is not None and self._behind != self._remembered:
-            self._advanced_at = clocks.monotonic()
-            self._remembered = self._behind
-            with sending():
-                self._publication.advance(self._behind.encode(), self._state())
-
-    def _state(self) -> dict[str, Any] | None:
-        """Return the state of the checkpoint if it has changed."""
-        state = self._publication.state
-        places = {xid: list(place) for xid, place in self._prepared.places.items()}
-        definitions = self._definitions.state()
-        known = state.get("ddl", Definitions(None).state())
-        if places == state.get("xa", {}) and definitions == known:
-            return None
-        others = {name: value for name, value in state.items() if name != "xa"}
-        if definitions != known:
-            others["ddl"] = definitions
-        return {**others, "xa": places} if places else others
 
     # Inside.
 
@@ -449,19 +383,10 @@ class MysqlPublisher:
         )
         if self._publication.position:
             return found
-        return replace(found, problems=(*found.problems, *self._missing(connection)))
-
-    def _missing(self, connection: Connection[Any]) -> list[str]:
-        """Return the required databases and tables that do not exist or are not visible."""
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT SCHEMA_NAME FROM INFORMATION_SCHEMA.SCHEMATA")
-            databases = {text_of(row[0]) for row in cursor.fetchall()}
-            if self._needs_database and self._needs_database not in databases:
-                return [f"there is no database {self._needs_database} that the user may see"]
-            if not self._needs_tables:
-                return []
-            cursor.execute("SELECT TABLE_SCHEMA, TABLE_NAME FROM INFORMATION_SCHEMA.TABLES")
-            names = [(text_of(row[0]), text_of(row[1])) for row in cursor.fetchall()]
-        if any(self._wants(*name) for name in names):
-            return []
-        return ["no table is there that is wanted, or the user may see none: look at --tables"]
+        missing = missing_tables(
+            connection,
+            wants=self._wants,
+            needs_tables=self._needs_tables,
+            needs_database=self._needs_database,
+        )
+        return replace(found, problems=(*found.problems, *missing))

@@ -32,16 +32,11 @@ from pymysqlreplication.row_event import (
 )
 
 from stompkit.replication.model.events import RowChange
-from stompkit.replication.sources.mysql._binlog.gtids import GtidSet
 from stompkit.replication.sources.mysql._binlog.payloads import HOW_TO_READ, PAYLOAD
 from stompkit.replication.sources.mysql._binlog.rows import Decoding, TableRows
-from stompkit.replication.sources.mysql._errors import OffsetLostError, StreamError
-from stompkit.replication.sources.mysql._positions import (
-    Position,
-    gtid_set,
-    is_behind,
-    parse_gtids,
-)
+from stompkit.replication.sources.mysql._errors import StreamError
+from stompkit.replication.sources.mysql._log_place import LogPlace
+from stompkit.replication.sources.mysql._positions import Position, is_behind
 from stompkit.replication.sources.mysql._tables.catalogue import Catalogue
 from stompkit.replication.sources.mysql._tables.definitions import Definitions
 from stompkit.replication.sources.mysql._tables.known import KnownTables
@@ -117,18 +112,12 @@ class Grouping:
         self._definitions = definitions
         self._copied = copied
         self._copies: list[Name] = []
-        self._position = position
-        self._file = position.file
-        self._made = position.made
-        self._gtids = parse_gtids(position.gtid)
-        self._executed = None if position.executed is None else GtidSet(position.executed)
+        self._place = LogPlace(position, is_mariadb=is_mariadb)
         self._wants = wants
         self._prepared = prepared
-        self._is_mariadb = is_mariadb
         self._on_problem = on_problem
         self.skipped = 0
         self._catalogue = catalogue
-
         self._known = KnownTables(catalogue, decoding, is_mariadb=is_mariadb, announce=announce)
         self._handlers: dict[type, Callable[[Any], Transaction | None]] = {
             RotateEvent: self._on_rotate,
@@ -156,15 +145,7 @@ class Grouping:
 
     def at(self, pos: int) -> Position:
         """Return a position in the current file."""
-        return Position(
-            file=self._file,
-            pos=pos,
-            gtid=gtid_set(self._gtids),
-            executed=None if self._executed is None else str(self._executed),
-            server_id=self._position.server_id,
-            server=self._position.server,
-            made=self._made,
-        )
+        return self._place.at(pos)
 
     def feed(self, event: Any) -> Transaction | None:
         """Process an event; return the transaction that it completes, if any.
@@ -178,20 +159,12 @@ class Grouping:
     # Files.
 
     def _on_rotate(self, event: RotateEvent) -> None:
-        if event.next_binlog != self._file:
-            self._file = event.next_binlog
-            self._made = 0
+        self._place.rotate(event.next_binlog)
         self._known.forget_numbers()
 
     def _on_format(self, event: FormatDescriptionEvent) -> None:
         self._known.forget_numbers()
-        known = self._position
-        if known.made and known.file == self._file and known.made != event.timestamp:
-            raise OffsetLostError(
-                f"{self._file} is not the file of that name that {known} is in: the log was reset; "
-                "take a new snapshot with empty offsets"
-            )
-        self._made = event.timestamp
+        self._place.check_file(event.timestamp)
 
     # Boundaries of transactions.
 
@@ -213,32 +186,24 @@ class Grouping:
 
     def _close(self, event: Any) -> Transaction:
         gtid = self._gtid
-        if gtid and self._is_mariadb:
-            self._gtids[int(gtid.partition("-")[0])] = gtid
-        elif self._executed is not None:
-            if gtid:
-                self._executed.add(gtid)
-            else:
-                # No GTID, or one with a tag, which the log library does not parse.
-                self._executed = None
-        self._position = self.at(event.packet.log_pos)
+        position = self._place.end_transaction(gtid, event.packet.log_pos)
         time = datetime.fromtimestamp(event.timestamp, UTC) if event.timestamp else None
         changes = self._changes
         if self._copied:
             changes = [each for each in changes if not self._is_known(each.schema, each.table)]
-        transaction = Transaction(changes, self._position, gtid, time, self._copies)
+        transaction = Transaction(changes, position, gtid, time, self._copies)
         self._begin("")
         return transaction
 
     def _is_known(self, schema: str, table: str) -> bool:
         """Return True if a copy of the table includes the log up to the current position."""
         place = self._copied.get((schema, table))
-        return place is not None and not is_behind((self._position.file, self._position.pos), place)
+        return place is not None and not is_behind(self._place.end, place)
 
     def _on_xa_prepare(self, event: XAPrepareEvent) -> Transaction:
         if not event.one_phase:
             xid = f"{event.xid_gtrid.hex()},{event.xid_bqual.hex()},{event.xid_format_id}"
-            self._prepared.prepare(xid, self._changes, self._position)
+            self._prepared.prepare(xid, self._changes, self._place.position)
             self._changes = []
         return self._close(event)
 
@@ -320,7 +285,7 @@ class Grouping:
 
     def _on_definition(self, event: QueryEvent, statement: Statement) -> None:
         """Process a DDL statement: publish it, and its effects on rows."""
-        place = self._file, event.packet.log_pos
+        place = self._place.file, event.packet.log_pos
         effects = statement.effects or [Effect(table, "same") for table in statement.tables]
         for effect in effects:
             schema, table = effect.table
@@ -404,7 +369,7 @@ class Grouping:
     def _problem(self, event: Any, text: str, error: Exception | None = None) -> None:
         problem = StreamError(
             f"{text}. Reading stops in front of this transaction, {self._gtid}",
-            f"{self._file}:{event.packet.log_pos}",
+            f"{self._place.file}:{event.packet.log_pos}",
         )
         if self._on_problem == "stop":
             raise problem from error

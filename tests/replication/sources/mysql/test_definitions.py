@@ -198,6 +198,7 @@ T = ("s", "t")
         ),
         ("ALTER TABLE t IMPORT TABLESPACE", [Effect(T, "copy")]),
         ("ALTER TABLE t SOMETHING NEW", [Effect(T, "copy")]),
+        ("ALTER TABLE t", [Effect(T, "same")]),
     ],
 )
 def test_what_a_statement_does_to_rows(statement: str, effects: list[Effect]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
+
+from stompkit.replication.sources.mysql._tables.alterations import Effect, alteration
+from stompkit.replication.sources.mysql._tables.tokens import Name, Tokens, tokens_of
 
 __all__ = ["Effect", "Name", "Statement", "parse_statement"]
 
@@ -24,44 +26,11 @@ Kind = Literal[
     "xa",
     "other",
 ]
-Name = tuple[str, str]
 
-_TOKEN: Final = re.compile(
-    r"""
-      (?P<space> \s+ | --(?=\s|$)[^\n]* | \#[^\n]* | /\*(?!M?!).*?\*/ | /\*M?!\d* | \*/ )
-    | ` (?P<quoted> (?:[^`]|``)* ) `
-    | " (?P<double> (?:[^"\\]|\\.|"")* ) "
-    | ' (?P<text> (?:[^'\\]|\\.|'')* ) '
-    | (?P<word> [\w$@]+ )
-    | (?P<symbol> . )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
 #: Statements that a row-based log contains only if a session has logged them as statements.
 _OF_ROWS: Final = frozenset(
     {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "SELECT", "DO", "CALL"}
 )
-
-
-@dataclass(frozen=True)
-class Effect:
-    """Effect of a statement on the rows of a table."""
-
-    table: Name
-    #: ``made``: the table is new and empty; ``replaced``: it is empty now; ``gone``: it was
-    #: dropped; ``same``: its rows are unchanged; ``copy``: rows have changed without row events.
-    kind: Literal["made", "replaced", "gone", "same", "copy"]
-    #: True if an existing table is left unchanged.
-    is_if_missing: bool = False
-    #: New names of columns by the old ones.
-    renamed: tuple[tuple[str, str], ...] = ()
-    #: Columns whose type may have changed.
-    retyped: tuple[str, ...] = ()
-    #: Dropped columns, and added columns that are NULL in all rows.
-    dropped: tuple[str, ...] = ()
-    added: tuple[str, ...] = ()
-    #: True if a ``copy`` is needed only for renamed columns.
-    only_names: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,68 +55,9 @@ class Statement:
         )
 
 
-class _Tokens:
-    """The tokens of a statement without comments, but with MySQL's executable comments."""
-
-    def __init__(self, query: str) -> None:
-        self._all = self._read(query)
-        self._next = next(self._all, ("", ""))
-
-    @staticmethod
-    def _read(query: str) -> Iterator[tuple[str, str]]:
-        for match in _TOKEN.finditer(query):
-            kind = match.lastgroup or ""
-            if kind == "quoted":
-                yield "name", match["quoted"].replace("``", "`")
-            elif kind == "double":
-                yield "double", match["double"].replace('""', '"')
-            elif kind != "space":
-                yield kind, match[kind]
-
-    def peek(self) -> str:
-        """Return the next word or symbol, in upper case; empty for a quoted one, and at the end."""
-        kind, text = self._next
-        return text.upper() if kind in ("word", "symbol") else ""
-
-    @property
-    def is_end(self) -> bool:
-        return not self._next[0]
-
-    def take(self) -> tuple[str, str]:
-        taken = self._next
-        self._next = next(self._all, ("", ""))
-        return taken
-
-    def skip(self, *words: str) -> bool:
-        """Skip these words if they come next, in order; return True if the first one did."""
-        if self.peek() != words[0]:
-            return False
-        for word in words:
-            if self.peek() == word:
-                self.take()
-        return True
-
-    def name(self) -> str:
-        """Take a name; empty if there is none."""
-        kind, text = self._next
-        if kind not in ("name", "double", "word"):
-            return ""
-        self.take()
-        return text
-
-    def table(self, schema: str) -> Name | None:
-        """Take the name of a table, in the given schema by default."""
-        first = self.name()
-        if not first:
-            return None
-        if self.skip("."):
-            return first, self.name()
-        return schema, first
-
-
 def parse_statement(query: str, schema: str) -> Statement:
     """Parse a statement that was run in a schema."""
-    tokens = _Tokens(query)
+    tokens = Tokens(tokens_of(query))
     while tokens.skip("("):
         pass
     if tokens.skip("SET"):
@@ -191,7 +101,7 @@ def parse_statement(query: str, schema: str) -> Statement:
 _MODIFIERS: Final = ("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "QUICK", "IGNORE", "INTO", "FROM")
 
 
-def _written(tokens: _Tokens, schema: str) -> list[Name | None]:
+def _written(tokens: Tokens, schema: str) -> list[Name | None]:
     """Return the table that a statement writes to; empty if there may be several."""
     while any(tokens.skip(word) for word in _MODIFIERS):
         pass
@@ -199,7 +109,7 @@ def _written(tokens: _Tokens, schema: str) -> list[Name | None]:
     return [] if _joins(tokens) else [table]
 
 
-def _joins(tokens: _Tokens) -> bool:
+def _joins(tokens: Tokens) -> bool:
     """Return True if more tables follow before the written one is known."""
     while not tokens.is_end and tokens.peek() not in ("SET", "WHERE", "VALUES", "VALUE", "("):
         if tokens.peek() in (",", "JOIN", "USING", "FROM", "SELECT", "INNER", "LEFT", "RIGHT"):
@@ -213,7 +123,7 @@ def _about(kind: Kind, tables: list[Name | None]) -> Statement:
     return Statement(kind, tuple(table for table in tables if table is not None))
 
 
-def _definition(verb: str, tokens: _Tokens, schema: str) -> Statement:
+def _definition(verb: str, tokens: Tokens, schema: str) -> Statement:
     is_replacing = tokens.skip("OR")
     for word in ("REPLACE", "ONLINE", "IGNORE", "UNIQUE", "FULLTEXT", "SPATIAL"):
         tokens.skip(word)
@@ -234,7 +144,7 @@ def _definition(verb: str, tokens: _Tokens, schema: str) -> Statement:
     if table is None:
         return Statement("schema")
     if verb == "ALTER":
-        return _effects(_alteration(tokens, schema, table))
+        return _effects(alteration(tokens, schema, table))
     if verb == "CREATE":
         kind: Literal["replaced", "made"] = "replaced" if is_replacing else "made"
         return _effects([Effect(table, kind, is_if_missing=is_if_missing)])
@@ -250,7 +160,7 @@ def _effects(effects: list[Effect]) -> Statement:
     return Statement("schema", tuple(effect.table for effect in effects), effects=tuple(effects))
 
 
-def _renames(tokens: _Tokens, schema: str) -> list[Effect]:
+def _renames(tokens: Tokens, schema: str) -> list[Effect]:
     """Return the effects of RENAME TABLE, which renames one table after the other."""
     found: dict[Name, Effect] = {}
     while not tokens.is_end:
@@ -268,166 +178,10 @@ def _renames(tokens: _Tokens, schema: str) -> list[Effect]:
     return list(found.values())
 
 
-def _index(tokens: _Tokens, schema: str) -> Statement:
+def _index(tokens: Tokens, schema: str) -> Statement:
     """Return the statement for an index, which may be the key of a table without a primary key."""
     while not tokens.is_end:
         if tokens.skip("ON"):
             return _about("schema", [tokens.table(schema)])
         tokens.take()
     return Statement("other")
-
-
-#: Clauses of ALTER TABLE that leave all rows unchanged, by their first words.
-_HARMLESS: Final = frozenset(
-    """ALGORITHM ANALYZE AUTO_INCREMENT AVG_ROW_LENGTH CHARACTER CHARSET CHECK CHECKSUM COALESCE
-    COLLATE COMMENT COMPRESSION CONNECTION DATA DEFAULT DELAY_KEY_WRITE DISABLE ENABLE ENCRYPTED
-    ENCRYPTION ENCRYPTION_KEY_ID ENGINE ENGINE_ATTRIBUTE FORCE IETF_QUOTES INDEX INSERT_METHOD
-    KEY_BLOCK_SIZE LOCK MAX_ROWS MIN_ROWS NOWAIT OPTIMIZE ORDER PACK_KEYS PAGE_CHECKSUM
-    PAGE_COMPRESSED PAGE_COMPRESSION_LEVEL PARTITION REBUILD REMOVE REORGANIZE REPAIR ROW_FORMAT
-    SECONDARY_ENGINE SECONDARY_LOAD SECONDARY_UNLOAD STATS_AUTO_RECALC STATS_PERSISTENT
-    STATS_SAMPLE_PAGES STORAGE TABLESPACE TRANSACTIONAL UNION WAIT WITH WITHOUT""".split()
-)
-#: Objects of ADD, DROP, ALTER and RENAME other than columns.
-_NO_COLUMN: Final = frozenset(
-    "INDEX KEY CONSTRAINT UNIQUE PRIMARY FULLTEXT SPATIAL FOREIGN CHECK PERIOD VECTOR".split()
-)
-#: Words that give existing rows a new value when a column is added.
-_VALUED: Final = frozenset(
-    "DEFAULT NOT GENERATED AS AUTO_INCREMENT SERIAL TIMESTAMP PRIMARY ON".split()
-)
-_Clause = list[tuple[str, str]]
-
-
-def _clauses(tokens: _Tokens) -> Iterator[_Clause]:
-    """Yield the parts of ALTER TABLE between commas outside of parentheses."""
-    depth = 0
-    clause: _Clause = []
-    while not tokens.is_end:
-        taken = tokens.take()
-        depth += {"(": 1, ")": -1}.get(taken[1], 0) if taken[0] == "symbol" else 0
-        if taken == ("symbol", ",") and not depth:
-            yield clause
-            clause = []
-        else:
-            clause.append(taken)
-    yield clause
-
-
-class _Words:
-    """The words of a clause, in order."""
-
-    def __init__(self, clause: _Clause) -> None:
-        self._left = list(clause)
-
-    def peek(self) -> str:
-        """Return the next word in upper case; empty for a quoted one, and at the end."""
-        kind, text = self._left[0] if self._left else ("", "")
-        return text.upper() if kind in ("word", "symbol") else ""
-
-    def skip(self, *words: str) -> bool:
-        """Skip these words if they come next; return True if the first one did."""
-        is_there = self.peek() == words[0]
-        for word in words if is_there else ():
-            if self.peek() == word:
-                del self._left[0]
-        return is_there
-
-    def name(self) -> str:
-        """Take a name; empty if there is none."""
-        if not self._left or self._left[0][0] not in ("name", "double", "word"):
-            return ""
-        return self._left.pop(0)[1]
-
-    def has(self, words: frozenset[str]) -> bool:
-        """Return True if one of these words is among the rest."""
-        return any(kind == "word" and text.upper() in words for kind, text in self._left)
-
-    def table(self, schema: str) -> Name | None:
-        """Take a table's name, in the given schema by default."""
-        first = self.name()
-        if not first:
-            return None
-        return (first, self.name()) if self.skip(".") else (schema, first)
-
-
-def _alteration(tokens: _Tokens, schema: str, table: Name) -> list[Effect]:
-    """Return the effects of ALTER TABLE on the table, and on others that it names."""
-    is_copy = False
-    renamed: list[tuple[str, str]] = []
-    retyped: list[str] = []
-    dropped: list[str] = []
-    added: list[str] = []
-    others: list[Effect] = []
-    new: Name | None = None
-    if tokens.skip("WAIT"):
-        tokens.take()
-    tokens.skip("NOWAIT")
-    for clause in _clauses(tokens):
-        words = _Words(clause)
-        verb = words.peek()
-        words.skip(verb)
-        if verb == "ADD":
-            if words.peek() in _NO_COLUMN or words.peek() in ("PARTITION", "SYSTEM"):
-                continue
-            words.skip("COLUMN")
-            words.skip("IF", "NOT", "EXISTS")
-            name = words.name()
-            if not name or words.has(_VALUED):
-                is_copy = True
-            added += [name] if name else []
-        elif verb == "DROP":
-            if words.peek() in ("PARTITION", "SYSTEM"):
-                is_copy = True
-            elif words.peek() not in _NO_COLUMN:
-                words.skip("COLUMN")
-                words.skip("IF", "EXISTS")
-                dropped.append(words.name())
-        elif verb == "RENAME" and words.peek() in ("INDEX", "KEY"):
-            continue
-        elif verb == "RENAME" and words.skip("COLUMN"):
-            words.skip("IF", "EXISTS")
-            old = words.name()
-            words.skip("TO")
-            renamed.append((old, words.name()))
-        elif verb == "RENAME":
-            for word in ("TO", "AS", "="):
-                words.skip(word)
-            new = words.table(schema)
-        elif verb in ("CHANGE", "MODIFY"):
-            words.skip("COLUMN")
-            words.skip("IF", "EXISTS")
-            old = words.name()
-            name = words.name() if verb == "CHANGE" else old
-            if name != old:
-                renamed.append((old, name))
-            retyped.append(name)
-        elif verb == "EXCHANGE":
-            is_copy = True
-            while words.peek() != "TABLE" and words.name():
-                pass
-            words.skip("TABLE")
-            other = words.table(schema)
-            others += [Effect(other, "copy")] if other is not None else []
-        elif verb == "ALTER":
-            continue
-        elif verb and verb not in _HARMLESS:
-            # CONVERT, TRUNCATE PARTITION, IMPORT TABLESPACE, and unknown clauses.
-            is_copy = True
-    only_names = bool(renamed) and not (is_copy or retyped)
-    is_copy = is_copy or bool(renamed or retyped)
-    effect = Effect(
-        table,
-        "copy" if is_copy else "same",
-        renamed=tuple(renamed),
-        retyped=tuple(retyped),
-        dropped=tuple(dropped),
-        added=tuple(added),
-        only_names=only_names,
-    )
-    if new is None or new == table:
-        return [effect, *others]
-    return [
-        Effect(table, "gone"),
-        replace(effect, table=new, kind="copy", only_names=False),
-        *others,
-    ]

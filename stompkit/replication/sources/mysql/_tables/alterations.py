@@ -1,0 +1,150 @@
+"""Effects of statements on the rows of tables, and those of ALTER TABLE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from stompkit.replication.sources.mysql._tables.tokens import Name, Token, Tokens
+
+__all__ = ["Effect", "alteration"]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Effect of a statement on the rows of a table."""
+
+    table: Name
+    #: ``made``: the table is new and empty; ``replaced``: it is empty now; ``gone``: it was
+    #: dropped; ``same``: its rows are unchanged; ``copy``: rows have changed without row events.
+    kind: Literal["made", "replaced", "gone", "same", "copy"]
+    #: True if an existing table is left unchanged.
+    is_if_missing: bool = False
+    #: New names of columns by the old ones.
+    renamed: tuple[tuple[str, str], ...] = ()
+    #: Columns whose type may have changed.
+    retyped: tuple[str, ...] = ()
+    #: Dropped columns, and added columns that are NULL in all rows.
+    dropped: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    #: True if a ``copy`` is needed only for renamed columns.
+    only_names: bool = False
+
+
+#: Clauses of ALTER TABLE that leave all rows unchanged, by their first words.
+_HARMLESS: Final = frozenset(
+    """ALGORITHM ANALYZE AUTO_INCREMENT AVG_ROW_LENGTH CHARACTER CHARSET CHECK CHECKSUM COALESCE
+    COLLATE COMMENT COMPRESSION CONNECTION DATA DEFAULT DELAY_KEY_WRITE DISABLE ENABLE ENCRYPTED
+    ENCRYPTION ENCRYPTION_KEY_ID ENGINE ENGINE_ATTRIBUTE FORCE IETF_QUOTES INDEX INSERT_METHOD
+    KEY_BLOCK_SIZE LOCK MAX_ROWS MIN_ROWS NOWAIT OPTIMIZE ORDER PACK_KEYS PAGE_CHECKSUM
+    PAGE_COMPRESSED PAGE_COMPRESSION_LEVEL PARTITION REBUILD REMOVE REORGANIZE REPAIR ROW_FORMAT
+    SECONDARY_ENGINE SECONDARY_LOAD SECONDARY_UNLOAD STATS_AUTO_RECALC STATS_PERSISTENT
+    STATS_SAMPLE_PAGES STORAGE TABLESPACE TRANSACTIONAL UNION WAIT WITH WITHOUT""".split()
+)
+#: Objects of ADD, DROP, ALTER and RENAME other than columns.
+_NO_COLUMN: Final = frozenset(
+    "INDEX KEY CONSTRAINT UNIQUE PRIMARY FULLTEXT SPATIAL FOREIGN CHECK PERIOD VECTOR".split()
+)
+#: Words that give existing rows a new value when a column is added.
+_VALUED: Final = frozenset(
+    "DEFAULT NOT GENERATED AS AUTO_INCREMENT SERIAL TIMESTAMP PRIMARY ON".split()
+)
+
+
+def _clauses(tokens: Tokens) -> Iterator[list[Token]]:
+    """Yield the parts of ALTER TABLE between commas outside of parentheses."""
+    depth = 0
+    clause: list[Token] = []
+    while not tokens.is_end:
+        taken = tokens.take()
+        depth += {"(": 1, ")": -1}.get(taken[1], 0) if taken[0] == "symbol" else 0
+        if taken == ("symbol", ",") and not depth:
+            yield clause
+            clause = []
+        else:
+            clause.append(taken)
+    yield clause
+
+
+def alteration(tokens: Tokens, schema: str, table: Name) -> list[Effect]:
+    """Return the effects of ALTER TABLE on the table, and on others that it names."""
+    is_copy = False
+    renamed: list[tuple[str, str]] = []
+    retyped: list[str] = []
+    dropped: list[str] = []
+    added: list[str] = []
+    others: list[Effect] = []
+    new: Name | None = None
+    if tokens.skip("WAIT"):
+        tokens.take()
+    tokens.skip("NOWAIT")
+    for clause in _clauses(tokens):
+        words = Tokens(clause)
+        verb = words.peek()
+        words.skip(verb)
+        if verb == "ADD":
+            if words.peek() in _NO_COLUMN or words.peek() in ("PARTITION", "SYSTEM"):
+                continue
+            words.skip("COLUMN")
+            words.skip("IF", "NOT", "EXISTS")
+            name = words.name()
+            if not name or words.has(_VALUED):
+                is_copy = True
+            added += [name] if name else []
+        elif verb == "DROP":
+            if words.peek() in ("PARTITION", "SYSTEM"):
+                is_copy = True
+            elif words.peek() not in _NO_COLUMN:
+                words.skip("COLUMN")
+                words.skip("IF", "EXISTS")
+                dropped.append(words.name())
+        elif verb == "RENAME" and words.peek() in ("INDEX", "KEY"):
+            continue
+        elif verb == "RENAME" and words.skip("COLUMN"):
+            words.skip("IF", "EXISTS")
+            old = words.name()
+            words.skip("TO")
+            renamed.append((old, words.name()))
+        elif verb == "RENAME":
+            for word in ("TO", "AS", "="):
+                words.skip(word)
+            new = words.table(schema)
+        elif verb in ("CHANGE", "MODIFY"):
+            words.skip("COLUMN")
+            words.skip("IF", "EXISTS")
+            old = words.name()
+            name = words.name() if verb == "CHANGE" else old
+            if name != old:
+                renamed.append((old, name))
+            retyped.append(name)
+        elif verb == "EXCHANGE":
+            is_copy = True
+            while words.peek() != "TABLE" and words.name():
+                pass
+            words.skip("TABLE")
+            other = words.table(schema)
+            others += [Effect(other, "copy")] if other is not None else []
+        elif verb == "ALTER":
+            continue
+        elif verb and verb not in _HARMLESS:
+            # CONVERT, TRUNCATE PARTITION, IMPORT TABLESPACE, and unknown clauses.
+            is_copy = True
+    only_names = bool(renamed) and not (is_copy or retyped)
+    is_copy = is_copy or bool(renamed or retyped)
+    effect = Effect(
+        table,
+        "copy" if is_copy else "same",
+        renamed=tuple(renamed),
+        retyped=tuple(retyped),
+        dropped=tuple(dropped),
+        added=tuple(added),
+        only_names=only_names,
+    )
+    if new is None or new == table:
+        return [effect, *others]
+    return [
+        Effect(table, "gone"),
+        replace(effect, table=new, kind="copy", only_names=False),
+        *others,
+    ]

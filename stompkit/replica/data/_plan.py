@@ -10,7 +10,7 @@ from stompkit.replica.data import Wanted
 from stompkit.replica.data._links import Identity, Links
 from stompkit.replica.data._many import Values
 from stompkit.replication.model.values import Value
-from stompkit.replication.sql import TargetColumn, TargetTable, UnstorableValueError
+from stompkit.replication.sql import TargetColumn, TargetTable, UnstorableValueError, write_kind
 
 __all__ = ["Batch", "Columns", "Planner", "RowFilter", "Target"]
 
@@ -171,16 +171,9 @@ class Planner:
             elif column.name in target.columns and column not in columns:
                 names.append(name)
                 others.append(column)
-        written = {column.name for column in (*columns, *others)}
-        if len(written) < len(columns) + len(others):
+        if len({column.name for column in (*columns, *others)}) < len(columns) + len(others):
             return "two of its columns are the same in the table"
-        lacks = any(
-            column.is_required and not column.is_generated and column.name not in written
-            for column in table.columns.values()
-        )
-        goes_by_key = frozenset(column.name for column in columns) in table.uniques
-        # All databases check the missing columns of a new row before they find the existing row.
-        kind: Kind = "upsert" if goes_by_key and not lacks and not target.mixes_keys else "merge"
+        kind = write_kind(table, columns, others, mixes_keys=target.mixes_keys)
         return Shape(kind, target, tuple(key), columns, tuple(names), tuple(others))
 
     def _sorted(self) -> list[Batch]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         RejectedRowError,
         StaleRowError,
     )
-    from stompkit.replication.sql.planner import Batch, Kind
+    from stompkit.replication.sql.planner import Batch, Kind, write_kind
     from stompkit.replication.sql.schema import (
         ColumnChanges,
         SchemaError,
@@ -65,6 +65,7 @@ __all__ = [
     "quote",
     "rename_columns",
     "table_options",
+    "write_kind",
 ]
 
 _MODULES = {
@@ -76,6 +77,7 @@ _MODULES = {
     "StaleRowError": "database",
     "Batch": "planner",
     "Kind": "planner",
+    "write_kind": "planner",
     "ColumnChanges": "schema",
     "SchemaError": "schema",
     "SourceColumn": "schema",

@@ -16,7 +16,15 @@ from stompkit.replication.sql.graph import parents_first
 from stompkit.replication.sql.tables import TargetColumn, TargetTable, groups_of
 from stompkit.replication.sql.values import UnstorableValueError
 
-__all__ = ["MOST_ROWS", "Batch", "OnMissing", "Planner", "children_first", "problem_with"]
+__all__ = [
+    "MOST_ROWS",
+    "Batch",
+    "OnMissing",
+    "Planner",
+    "children_first",
+    "problem_with",
+    "write_kind",
+]
 
 #: Policy for a change of a table or column that the target lacks.
 OnMissing = Literal["error", "ignore"]
@@ -238,18 +246,10 @@ class Planner:
             key.append(column)
         rest = [name for name in image if name not in names and change.action != "delete"]
         others, other_names = self._columns(table, rest)
-        written = {column.name for column in (*key, *others)}
-        if len(written) < len(key) + len(others):
+        if len({column.name for column in (*key, *others)}) < len(key) + len(others):
             raise UnstorableValueError("two of its columns are the same in the target")
-        lacks = any(
-            column.is_required and not column.is_generated and column.name not in written
-            for column in table.columns.values()
-        )
-        # MySQL upserts by any clashing key, and all databases check required columns before they
-        # detect an existing row.
-        goes_by_key = frozenset(column.name for column in key) in table.uniques
-        is_mixed_up = self._backend == "mysql" and table.has_more_keys
-        kind: Kind = "upsert" if goes_by_key and not lacks and not is_mixed_up else "merge"
+        mixes_keys = self._backend == "mysql" and table.has_more_keys
+        kind = write_kind(table, key, others, mixes_keys=mixes_keys)
         return _Shape(names, tuple(key), other_names, others, kind)
 
     def _add(
@@ -317,6 +317,28 @@ def _adapted(columns: Columns, names: Sequence[str], image: Row) -> tuple[object
     except UnstorableValueError as problem:
         raise UnstorableValueError(f"column {name!r}: {problem}{_WAYS_OUT}") from None
     return tuple(values)
+
+
+def write_kind(
+    table: TargetTable,
+    key: Iterable[TargetColumn],
+    others: Iterable[TargetColumn],
+    *,
+    mixes_keys: bool,
+) -> Literal["upsert", "merge"]:
+    """Return ``upsert`` if one statement writes rows with these columns, existing or not.
+
+    ``mixes_keys`` is True if it could change a row with another key: MySQL upserts by any clashing
+    key of a table.
+    """
+    keys = frozenset(column.name for column in key)
+    written = keys.union(column.name for column in others)
+    # All databases check the missing columns of a new row before they find the existing row.
+    lacks = any(
+        column.is_required and not column.is_generated and column.name not in written
+        for column in table.columns.values()
+    )
+    return "upsert" if keys in table.uniques and not lacks and not mixes_keys else "merge"
 
 
 def children_first(catalog: Catalog, changes: Iterable[RowChange]) -> list[RowChange]:

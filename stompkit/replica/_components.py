@@ -179,9 +179,9 @@ class Components:
         if self.settings.is_read_only:
             raise ReadOnlyReplicaError("this replica takes the changes of others only")
 
-    def told(self, outcome: Outcome) -> Outcome:
+    def reported(self, outcome: Outcome) -> Outcome:
         """Notify the hooks and the engine of changes that were applied outside the engine."""
-        outcome.tell(self.applier.hooks)
+        outcome.notify(self.applier.hooks)
         self.wake()
         return outcome
 

@@ -66,8 +66,8 @@ def import_rows(store: Store, applier: Applier, tables: Sequence[str], *, commen
                 after = page[-1][0]
                 changes = [
                     change
-                    for difference, told in _unlike(tx, applier, table, page)
-                    if (change := _without_nulls(difference, told)) is not None
+                    for difference, change_here in _unlike(tx, applier, table, page)
+                    if (change := _without_nulls(difference, change_here)) is not None
                 ]
                 applier.record(tx, changes, comment=comment)
                 count += len(changes)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from stompkit._common.moved import renamed
 from stompkit.replication.model.events import Action, RowChange
 from stompkit.replication.model.values import Value, to_json
 
-__all__ = ["expanded", "told"]
+__all__ = ["expanded", "reduced"]
 
 
 def expanded(change: RowChange, old: Mapping[str, Value] | None = None) -> Iterator[RowChange]:
@@ -33,7 +34,7 @@ def expanded(change: RowChange, old: Mapping[str, Value] | None = None) -> Itera
     yield _made(change, "write", after={n: v for n, v in after.items() if n not in change.old_key})
 
 
-def told(change: RowChange, visible: Mapping[str, Value] | None) -> RowChange | None:
+def reduced(change: RowChange, visible: Mapping[str, Value] | None) -> RowChange | None:
     """Return a change relative to the ``visible`` row; ``None`` if nothing differs."""
     if change.action == "delete":
         if visible is None:
@@ -81,3 +82,6 @@ def _made(
         before=before,
         after=after,
     )
+
+
+renamed(__name__, told="reduced")

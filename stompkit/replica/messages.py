@@ -273,9 +273,9 @@ class Unpacker:
 
     def _read(self, headers: Mapping[str, str], body: bytes) -> tuple[_Head, int, Packet]:
         """Return the parsed headers and the frame without the headers that a broker added."""
-        told = headers.get("stompkit-schema", "")
-        if told != str(FORMAT):
-            raise MessageError(f"this is format {told[:20]!r} of a message, and {FORMAT} is known")
+        given = headers.get("stompkit-schema", "")
+        if given != str(FORMAT):
+            raise MessageError(f"this is format {given[:20]!r} of a message, and {FORMAT} is known")
         head = _Head(
             _header(headers, "stompkit-kind", _IS_KIND),
             _header(headers, "stompkit-node", is_origin),
@@ -316,11 +316,11 @@ def _message(head: _Head, packets: list[Packet]) -> Message:
     if len(facts) > MAX_FACTS_BYTES or body.count(b"\n") > MAX_ITEMS:
         raise MessageError("a message has too many facts or items")
     try:
-        told = _FACTS.decode(facts)
+        given = _FACTS.decode(facts)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MessageError(f"the facts of a message are no object in JSON: {error}") from None
     items = [_item(line) for line in rest.split(b"\n")] if len(facts) < len(body) else []
-    return Message(head.kind, head.sender, told, items, id=head.id, packets=packets)
+    return Message(head.kind, head.sender, given, items, id=head.id, packets=packets)
 
 
 renamed(

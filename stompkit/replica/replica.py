@@ -344,11 +344,11 @@ class Replica:
         """
         named = parse_dot(dot) if isinstance(dot, str) else dot
         parts = self._parts
-        return parts.told(parts.in_store(lambda tx: parts.applier.skip(tx, named)))
+        return parts.reported(parts.in_store(lambda tx: parts.applier.skip(tx, named)))
 
     def retry(self) -> Outcome:
         """Retry the changesets in quarantine and the rows that the database refused."""
-        return self._parts.told(self._parts.in_store(self._parts.applier.retry))
+        return self._parts.reported(self._parts.in_store(self._parts.applier.retry))
 
     def forget(self, node: str) -> None:
         """Stop waiting for a node, given by its origin or its branch.
@@ -358,8 +358,8 @@ class Replica:
         known = [peer.origin for peer in self.status().peers]
         named = [each for each in known if node in (each, branch_of(each))]
         if len(named) != 1:
-            told = ", ".join(named or known) or "no others"
-            raise LookupError(f"{node!r} is {'more than one' if named else 'none'} of: {told}")
+            names = ", ".join(named or known) or "no others"
+            raise LookupError(f"{node!r} is {'more than one' if named else 'none'} of: {names}")
         self._parts.ask(lambda side: side.forget(named[0]))
 
     def bootstrap(self) -> None:

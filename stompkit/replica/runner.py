@@ -91,7 +91,7 @@ class Runner:
         self._poll_at_s = 0.0
         #: Number of write transactions in the store at the last check.
         self._written = 0
-        self._on_turn = on_turn
+        self._on_step = on_turn
         self._is_stopping = threading.Event()
         self._generation = 0
         #: Current problem with the store.
@@ -162,7 +162,7 @@ class Runner:
                 station.open(self._engine.destinations(station.number), self._engine.origin)
             self._generation = self._engine.generation
             while not self._is_stopping.is_set():
-                self._turn()
+                self._step()
             self._finish()
         except _StoppedError:
             pass
@@ -172,18 +172,18 @@ class Runner:
         finally:
             self._close()
 
-    def _turn(self) -> None:
+    def _step(self) -> None:
         self._wait()
         self._do_calls()
         now_s = time.monotonic()
         if now_s >= self._lease.due_s:
-            self._patiently(self._lease.renew)
+            self._retry_while_busy(self._lease.renew)
         for station in self._stations:
             station.retry(now_s)
         self._receive()
         self._poll()
         self._move()
-        self._on_turn()
+        self._on_step()
 
     def _wait(self) -> None:
         """Wait until there is something to do."""
@@ -202,7 +202,7 @@ class Runner:
         for station, group in groupby(arrivals, lambda arrival: arrival.station):
             taken = list(group)
             frames = [(each.delivery.headers, each.delivery.body) for each in taken]
-            self._patiently(partial(self._engine.receive, station.number, frames))
+            self._retry_while_busy(partial(self._engine.receive, station.number, frames))
             for inbox, some in groupby(taken, lambda arrival: arrival.inbox):
                 inbox.ack([each.delivery for each in some])
 
@@ -211,11 +211,11 @@ class Runner:
         if self._is_congested:
             return
         if time.monotonic() >= self._poll_at_s:
-            self._patiently(self._look)
+            self._retry_while_busy(self._look)
             self._poll_at_s = time.monotonic() + self._poll_s
         deadline_s = self._engine.deadline
         if deadline_s is not None and deadline_s <= time.monotonic():
-            self._patiently(self._engine.poll)
+            self._retry_while_busy(self._engine.poll)
 
     def _look(self) -> None:
         """Notify the engine of commits by other processes."""
@@ -253,7 +253,7 @@ class Runner:
             self._lease.release()
         except Exception as error:
             _log.warning("the lease is not given back, and will expire: %s", error)
-        self._on_turn()
+        self._on_step()
 
     def _refuse(self, future: Future[Any]) -> None:
         stopped = ReplicaStoppedError("the replica is not running")
@@ -264,7 +264,7 @@ class Runner:
         for function in self._mailbox.take_calls():
             function()
 
-    def _patiently(self, function: Callable[[], object]) -> None:
+    def _retry_while_busy(self, function: Callable[[], object]) -> None:
         """Retry a function until the store is usable; answers calls meanwhile."""
         backoff = Backoff(BUSY_S, _BUSY_MOST_S)
         while True:

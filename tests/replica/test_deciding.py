@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stompkit.replica._deciding import decision, row_conflicts
-from stompkit.replica.changes import told
+from stompkit.replica.changes import reduced
 from stompkit.replica.rows import RowState, Stamp
 from stompkit.replica.rules import TableRules, counter, members, origin_priority
 from stompkit.replica.store import RowRecord, row_id
@@ -33,7 +33,7 @@ class Row:
         sequence = self.clock.get(origin, 0) + 1
         clock = {**(self.clock if knows is None else knows), origin: sequence}
         for change in changes:
-            made = told(change, self.state.visible(self.rules)) if knows is None else change
+            made = reduced(change, self.state.visible(self.rules)) if knows is None else change
             if made is not None:
                 self.state.apply(made, Stamp(self.hlc, origin, sequence), clock, self.rules)
         self.clock[origin] = sequence

@@ -15,9 +15,9 @@ _log: Final = logging.getLogger(__name__)
 class PeriodicTasks:
     """A thread that calls a function periodically."""
 
-    def __init__(self, chore: Callable[[], object], interval_s: float) -> None:
+    def __init__(self, task: Callable[[], object], interval_s: float) -> None:
         """Start the thread; an interval of 0 seconds disables the calls."""
-        self._chore = chore
+        self._task = task
         self._interval_s = interval_s
         self._is_stopping = threading.Event()
         self._thread = threading.Thread(
@@ -35,7 +35,7 @@ class PeriodicTasks:
     def _run(self) -> None:
         while not self._is_stopping.wait(self._interval_s):
             try:
-                self._chore()
+                self._task()
             except Exception:
                 # The next interval retries it, and nothing depends on it.
                 _log.exception("what a replica does now and then has failed")

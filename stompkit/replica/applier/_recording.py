@@ -11,7 +11,7 @@ from stompkit.replica.applier._records import record_of
 from stompkit.replica.applier._renewal import renew
 from stompkit.replica.applier._rows import WorkingRows
 from stompkit.replica.applier._terms import WriteRefusedError
-from stompkit.replica.changes import expanded, told
+from stompkit.replica.changes import expanded, reduced
 from stompkit.replica.clock import HybridClock
 from stompkit.replica.data import Data
 from stompkit.replica.nodes import IdentityError, Node, begin_session, known_node
@@ -178,7 +178,7 @@ class Recorder:
                 # Columns that no changeset has recorded move to the new key as well.
                 visible = rows.visible(_with_key(change, change.old_key))
             for each in expanded(change, visible):
-                made = told(each, rows.visible(each))
+                made = reduced(each, rows.visible(each))
                 if made is not None:
                     rows.apply(made, stamp, clock)
                     done.append(made)

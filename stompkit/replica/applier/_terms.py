@@ -73,7 +73,7 @@ class Outcome:
     quarantined: list[tuple[Dot, str]] = field(default_factory=list)
     conflicts: list[tuple[str, dict[str, Value], Conflict]] = field(default_factory=list)
 
-    def tell(self, hooks: Hooks) -> None:
+    def notify(self, hooks: Hooks) -> None:
         """Call the hooks after the commit; their exceptions are logged."""
         try:
             if hooks.after_apply is not None:

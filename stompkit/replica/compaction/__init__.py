@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from stompkit.replica.compaction._retention import AHEAD_S, Retention
-from stompkit.replica.compaction._tombstones import bury, sweep
+from stompkit.replica.compaction._tombstones import remove_tombstones, sweep
 from stompkit.replica.history import Base, Rows, clock_of_next, context_of
 from stompkit.replica.rules import Rules
 from stompkit.replica.store import ChangesetRecord, RowRecord, Store, Tx
@@ -62,7 +62,7 @@ def compact(
     changesets = octets = 0
     if is_whole and not retention.is_for_ever:
         changesets, octets = _drop(store, rules, retention, stable, now, save_history=save_history)
-    tombstones = bury(store, stable)
+    tombstones = remove_tombstones(store, stable)
     if save_history:
         sweep(store, stable)
     return Compacted(changesets, octets, tombstones)

@@ -8,7 +8,7 @@ from stompkit.replica.history import Base, context_of
 from stompkit.replica.store import Reader, Store
 from stompkit.replica.vectors import Vector, least, merged, settled
 
-__all__ = ["bury", "sweep"]
+__all__ = ["remove_tombstones", "sweep"]
 
 #: Number of rows that one transaction checks.
 _ROWS: Final = 500
@@ -17,7 +17,7 @@ _SWEPT: Final = 10_000
 _SWEEP: Final = "compaction.sweep"
 
 
-def bury(store: Store, stable: Vector) -> int:
+def remove_tombstones(store: Store, stable: Vector) -> int:
     """Remove tombstones; returns their number."""
     count = 0
     after: bytes | None = None
@@ -48,8 +48,8 @@ def _known_to_all(reader: Reader, stable: Vector) -> dict[str, int]:
     peers = reader.peers()
     origins = reader.origins()
     clocks = {name: origins[name].clock if name in origins else {} for name in peers}
-    heard = [(name, peer.vector) for name, peer in peers.items()]
-    return least(stable, settled(reader.vector(), clocks, heard))
+    reached = [(name, peer.vector) for name, peer in peers.items()]
+    return least(stable, settled(reader.vector(), clocks, reached))
 
 
 def sweep(store: Store, stable: Vector) -> None:

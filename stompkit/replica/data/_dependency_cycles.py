@@ -32,12 +32,12 @@ def untie(writer: Writer, schema: Schema, refused: Sequence[Batch]) -> list[Batc
     """Write refused rows that form cycles; returns the rows still refused."""
     tied = _Knots(writer, schema, refused).ids()
     while tied:
-        told = dict(writer.reasons)
+        values_of = dict(writer.reasons)
         left = _write_aside(writer, schema, [batch.only(tied) for batch in refused])
         if not left:
             rest = (batch.only(set(batch.ids) - tied) for batch in refused)
             return [batch for batch in rest if batch.ids]
-        writer.reasons = told
+        writer.reasons = values_of
         tied -= left
     return list(refused)
 
@@ -98,7 +98,7 @@ class _Knots:
         """Yield refused rows that now hold a unique value of this row."""
         target, key = batch.shape.target, batch.shape.key
         for names in self._schema.detail(self._writer.runner.connection, target).uniques:
-            columns, values = batch.told(row, names)
+            columns, values = batch.values_of(row, names)
             if values is not None:
                 found = self._writer.runner.find(target.table, key, columns, values)
                 if found is not None and (target, found) in self._by_key:
@@ -107,7 +107,7 @@ class _Knots:
     def _parents(self, batch: Batch, row: Values) -> Iterator[bytes]:
         """Yield refused rows that this row refers to."""
         for link in self._schema.links.of(batch.shape.target.identity):
-            _, values = batch.told(row, link.columns)
+            _, values = batch.values_of(row, link.columns)
             if values is not None and values in self._referred(link):
                 yield self._referred(link)[values]
 
@@ -118,7 +118,7 @@ class _Knots:
             found = self._by_link[link] = {}
             for batch, id, row in self._rows:
                 if batch.shape.target.identity == link.parent and batch.shape.kind != "delete":
-                    _, values = batch.told(row, link.referred)
+                    _, values = batch.values_of(row, link.referred)
                     if values is not None:
                         found[values] = id
         return found

@@ -22,10 +22,10 @@ def children_last(
     parents: dict[int, list[int]] = {place: [] for place in range(len(batch))}
     is_delete = batch.shape.kind == "delete"
     for link in links:
-        own = (batch.told(row, link.referred)[1] for row in batch.rows)
+        own = (batch.values_of(row, link.referred)[1] for row in batch.rows)
         places = {values: place for place, values in enumerate(own) if values is not None}
-        told = (batch.told(row, link.columns)[1] for row in batch.rows)
-        for place, values in enumerate(fetch(link) if is_delete else told):
+        referring = (batch.values_of(row, link.columns)[1] for row in batch.rows)
+        for place, values in enumerate(fetch(link) if is_delete else referring):
             parent = None if values is None else places.get(values)
             if parent is not None and parent != place:
                 parents[place].append(parent)

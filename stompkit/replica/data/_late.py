@@ -58,7 +58,7 @@ class LateLinks:
             names = [column.name for column in key]
             for link in self._links.of(batch.shape.target.identity):
                 if link.is_late and self._finds(link, names, row[: len(key)]):
-                    yield id, link, batch.told(row, link.columns)[1]
+                    yield id, link, batch.values_of(row, link.columns)[1]
 
     def _rows(self, refused: Collection[bytes]) -> Iterator[tuple[Batch, bytes, Values]]:
         for batch in self._batches:
@@ -74,13 +74,13 @@ class LateLinks:
         quote = self._runner.connection.dialect.identifier_preparer.quote_identifier
         columns = [f"c.{quote(name)}" for name in link.columns]
         same = [f"c.{quote(name)} = {self._runner.mark}" for name in names]
-        told = [f"{column} IS NOT NULL" for column in columns]
+        present = [f"{column} IS NOT NULL" for column in columns]
         referred = " AND ".join(
             f"p.{quote(name)} = {column}"
             for name, column in zip(link.referred, columns, strict=True)
         )
         statement = (
-            f"SELECT 1 FROM {link.child_quoted} c WHERE {' AND '.join([*same, *told])}"
+            f"SELECT 1 FROM {link.child_quoted} c WHERE {' AND '.join([*same, *present])}"
             f" AND NOT EXISTS (SELECT 1 FROM {link.parent_quoted} p WHERE {referred})"
         )
         return self._runner.connection.exec_driver_sql(statement, values).first() is not None

@@ -84,12 +84,12 @@ class Batch:
         places = list(places)
         return Batch(self.shape, [self.ids[n] for n in places], [self.rows[n] for n in places])
 
-    def told(self, row: Values, names: Iterable[str]) -> tuple[Columns, Values | None]:
+    def values_of(self, row: Values, names: Iterable[str]) -> tuple[Columns, Values | None]:
         """Return columns and their values in a row; no values if one is missing or NULL."""
         table = self.shape.target.table
-        told = dict(zip((*self.shape.key, *self.shape.others), row, strict=True))
+        by_column = dict(zip((*self.shape.key, *self.shape.others), row, strict=True))
         columns = tuple(filter(None, map(table.column, names)))
-        values = tuple(told.get(column) for column in columns)
+        values = tuple(by_column.get(column) for column in columns)
         return columns, None if None in values else values
 
 

@@ -240,7 +240,7 @@ class Engine:
         core.trace("applied", {"changesets": len(outcome.records)})
         self._note(port, outcome, came=len(incoming))
         for have, message, is_direct in fresh:
-            self._heard(port, have, message, is_direct=is_direct)
+            self._received(port, have, message, is_direct=is_direct)
 
     def _note(self, port: int, outcome: Outcome, *, came: int) -> None:
         counts = self._core.counts
@@ -256,27 +256,27 @@ class Engine:
                 " use twice, or was put back from a backup"
             )
             with self._core.store.reading() as reader:
-                self._identity.tell(reader, port, origin)
+                self._identity.report_fork(reader, port, origin)
         for id, reason in outcome.refused:
             self._inbox.refuse(f"changeset {id[:12]}: {reason}")
         for dot, reason in outcome.quarantined:
             _log.error("the changeset %s can't be applied: %s", dot_text(dot), reason)
         if came:
             self._requests.progress(came, is_of_use=bool(outcome.records or outcome.held))
-        outcome.tell(self._core.applier.hooks)
+        outcome.notify(self._core.applier.hooks)
 
     # Messages without changes to the store.
 
-    def _heard(self, port: int, have: Have, message: Message, *, is_direct: bool) -> None:
+    def _received(self, port: int, have: Have, message: Message, *, is_direct: bool) -> None:
         core = self._core
-        self._peers.heard(have, message.sender, port, is_direct=is_direct)
+        self._peers.received(have, message.sender, port, is_direct=is_direct)
         if have.forgotten.get(core.origin, -1) >= self._announcing.counter:
             self._announcing.outnumber(have.forgotten[core.origin])
         if have.seen.get(core.origin, -1) > self._announcing.counter:
             self._announcing.outnumber(have.seen[core.origin])
         if have.ask and (is_direct or not self._announcing.is_known_to(have)):
             self._announcing.asked()
-        self._announcing.heard()
+        self._announcing.received()
         for other in sorted(core.connected - {port}):
             packets = [
                 Packet({**packet.headers, RELAY: core.origin}, packet.body)
@@ -298,7 +298,7 @@ class Engine:
             self._requests.sent(facts)
         elif isinstance(facts, Gone):
             self._requests.gone(facts)
-        elif isinstance(facts, Parted) and self._identity.told(facts):
+        elif isinstance(facts, Parted) and self._identity.received(facts):
             with core.store.reading() as reader:
                 self._refresh(reader)
 
@@ -324,7 +324,7 @@ class Engine:
                 self._requests.poll(now)
                 if self._requests.is_behind_all:
                     self._fall_back()
-        self._peers.bury()
+        self._peers.forget_former()
         self._announcing.poll(now, self._identity.lineage)
 
     def end(self) -> None:

@@ -100,7 +100,7 @@ class Announcing:
         due = self._core.monotonic() + self._core.chance.random() * spread
         self._answer_at = due if self._answer_at is None else min(self._answer_at, due)
 
-    def heard(self) -> None:
+    def received(self) -> None:
         """Schedule a repetition if a node may lack something."""
         if self._ask_at is None and self._peers.unsatisfied(self._announced):
             self._ask_at = self._core.monotonic() + self._backoff.delay_s

@@ -103,17 +103,17 @@ class Identity:
     def _look_for_fork(self, tx: Tx, port: int, have: Have, sender: str) -> None:
         """Check that a node has the changesets that are known of it here."""
         known = tx.origins().get(sender)
-        told = have.vector.get(sender, 0)
-        if known is None or told > known.sequence:
+        received = have.vector.get(sender, 0)
+        if known is None or received > known.sequence:
             return
         # A node always has all that it has made, unless its message is outdated; it will check.
-        is_same = told == known.sequence and (
+        is_same = received == known.sequence and (
             not have.last_id or not known.last_id or have.last_id == known.last_id
         )
         if not is_same:
-            self.tell(tx, port, sender)
+            self.report_fork(tx, port, sender)
 
-    def tell(self, reader: Reader, port: int, origin: str) -> None:
+    def report_fork(self, reader: Reader, port: int, origin: str) -> None:
         """Send a node the ids known here under its numbers, so that it can compare.
 
         What is below the first of them is kept by no node here, and was equal.
@@ -134,7 +134,7 @@ class Identity:
         if ids:
             self._core.say(port, Parted(origin=origin, ids=sorted(ids.items())), to=origin)
 
-    def told(self, facts: Parted) -> bool:
+    def received(self, facts: Parted) -> bool:
         """Handle a notice of a fork; returns True if this node has taken a new origin."""
         core = self._core
         if facts.origin != core.origin or not facts.ids:

@@ -75,12 +75,12 @@ class Peers:
 
         A copy of the database that still uses it will send higher numbers.
         """
-        heard = max((each.seen for each in self._peers.values()), default=0)
-        made = {former: max(counter, heard)}
+        received = max((each.seen for each in self._peers.values()), default=0)
+        made = {former: max(counter, received)}
         self.store_forgotten(tx, made)
         self.forgot(made)
 
-    def bury(self) -> None:
+    def forget_former(self) -> None:
         """Stop waiting for unused origins of this node's branch.
 
         Before a restore from a backup, the node may have used an origin, or message numbers, that
@@ -89,7 +89,7 @@ class Peers:
         begins = f"{self._core.node.branch}{MARK}"
         limit = self._core.wall() - 2 * self._core.settings.repeat_max_s
         made = {
-            peer.origin: max(peer.counter, peer.told)
+            peer.origin: max(peer.counter, peer.reported)
             for peer in self._peers.values()
             if peer.heard_at < limit and peer.origin.startswith(begins)
         }
@@ -141,7 +141,7 @@ class Peers:
         )
         return True
 
-    def heard(self, have: Have, origin: str, port: int, *, is_direct: bool) -> None:
+    def received(self, have: Have, origin: str, port: int, *, is_direct: bool) -> None:
         """Update the state of a node after its announcement was stored."""
         self.forgot(self._newly_forgotten(have))
         if self._is_forgotten(origin, have.counter):
@@ -162,7 +162,7 @@ class Peers:
         for name, counter in have.seen.items():
             if name != self._core.origin and not self._is_forgotten(name, counter):
                 other = self._peers.setdefault(name, Peer(name))
-                other.told = max(other.told, counter)
+                other.reported = max(other.reported, counter)
         self._compare(peer, have)
 
     def _is_forgotten(self, origin: str, counter: int) -> bool:

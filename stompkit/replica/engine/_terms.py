@@ -72,7 +72,7 @@ class Peer:
     #: Number of the last message of this node that it has seen.
     seen: int = 0
     #: Highest message number of it that another node is known to have received.
-    told: int = 0
+    reported: int = 0
     facts: dict[str, Any] = field(default_factory=dict)
     #: Time until which it is not asked for changesets, because it did not answer.
     useless_until_s: float = 0.0

@@ -105,12 +105,12 @@ def es_sub(
     """
     wanted = _checked(tables)
     sessions = _Sessions(store, prepare_commit, wanted)
-    for told, receiver in (
+    for announced, receiver in (
         (SESSION_PREPARE, sessions.prepare),
         (SESSION_COMMIT, sessions.commit),
         (SESSION_ROLLBACK, sessions.rollback),
     ):
-        _connect(store, told, for_factory(receiver, session_factory))
+        _connect(store, announced, for_factory(receiver, session_factory))
     for table in wanted:
         for action in _ACTIONS:
             _connect(store, signal(f"{table}_{action}"), sessions.row(f"{table}_{action}"))
@@ -134,7 +134,7 @@ class _Sessions:
         self._lock = Lock()
         #: Threads of prepared sessions. A session that is garbage-collected is removed.
         self._open: MutableMapping[HasInfo, int] = WeakKeyDictionary()
-        self._heard: dict[int, list[tuple[str, Any]]] = {}
+        self._received: dict[int, list[tuple[str, Any]]] = {}
         #: Threads that failed to store a changeset.
         self._failed: set[int] = set()
 
@@ -171,7 +171,7 @@ class _Sessions:
                 return
             with self._lock:
                 if get_ident() in self._open.values():
-                    self._heard.setdefault(get_ident(), []).append((name, key))
+                    self._received.setdefault(get_ident(), []).append((name, key))
                     return
             self._store.add(name, key)
 
@@ -189,10 +189,10 @@ class _Sessions:
         with self._lock:
             thread = self._open.pop(session, None)
             threads = {get_ident(), thread}
-            heard = [each for one in threads if one for each in self._heard.pop(one, ())]
+            received = [each for one in threads if one for each in self._received.pop(one, ())]
             has_failed = get_ident() in self._failed
             self._failed.discard(get_ident())
-        is_stored = self._is_done(lambda: self._store.add_many(heard))
+        is_stored = self._is_done(lambda: self._store.add_many(received))
         return None if thread is None else is_stored and not has_failed
 
     def _is_done(self, write: Callable[[], bool]) -> bool:
@@ -207,10 +207,10 @@ class _Sessions:
         return table in self._tables or table.rpartition(".")[2] in self._tables
 
 
-def _connect(store: EventStore, told: Signal, receiver: Callable[..., None]) -> None:
+def _connect(store: EventStore, announced: Signal, receiver: Callable[..., None]) -> None:
     """Connect a receiver until the store is closed."""
-    told.connect(receiver, weak=False)
-    store.on_close(lambda: told.disconnect(receiver))
+    announced.connect(receiver, weak=False)
+    store.on_close(lambda: announced.disconnect(receiver))
 
 
 def _checked(tables: Collection[str]) -> frozenset[str]:

@@ -82,13 +82,13 @@ def _rollback(session: Session, changes: Sequence[RowChange]) -> None:
     _end(SESSION_ROLLBACK, session)
 
 
-def _end(told: Signal, session: Session, **more: bool) -> None:
+def _end(announced: Signal, session: Session, **more: bool) -> None:
     """Send a signal; log its receivers' exceptions, because the transaction has ended."""
     try:
-        for receiver in list(told.receivers_for(session)):
+        for receiver in list(announced.receivers_for(session)):
             try:
                 call_receiver(receiver, session, **more)
             except Exception:
-                _log.exception("a receiver of %s has failed", told)
+                _log.exception("a receiver of %s has failed", announced)
     finally:
         forget_session(session)

@@ -77,11 +77,11 @@ class Feeder:
         self._on_failure = on_failure
         self._on_applied = on_applied
         self._on_end = on_end
-        self._patience = RetryPolicy(
+        self._retry_policy = RetryPolicy(
             retries=retries,
             backoff_s=backoff_s,
             max_backoff_s=max_backoff_s,
-            on_failure=self._tell,
+            on_failure=self._report,
         )
         self._line: deque[_Taken] = deque()
         self._has_changed = threading.Condition()
@@ -199,7 +199,7 @@ class Feeder:
     def _apply(self, changesets: list[Changeset]) -> None:
         stopping = Stopping(self._stop, None)
         try:
-            self._patience.call(partial(self._sink.apply, changesets), stopping)
+            self._retry_policy.call(partial(self._sink.apply, changesets), stopping)
         except ApplyError as problem:
             if len(changesets) > 1:
                 # One of them cannot be applied, but those before it can.
@@ -209,7 +209,7 @@ class Feeder:
             if self._on_poison is None:
                 raise
             self._on_poison(changesets[0], problem)
-            self._patience.call(partial(self._sink.skip, changesets[0]), stopping)
+            self._retry_policy.call(partial(self._sink.skip, changesets[0]), stopping)
         self._applied += len(changesets)
         if self._on_applied is not None:
             self._on_applied(changesets)
@@ -224,7 +224,7 @@ class Feeder:
         for _, future in left:
             future.set_exception(error)
 
-    def _tell(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> None:
         _log.error("the sink has failed, and is tried again: %r", error)
         if self._on_failure is not None:
             self._on_failure(error)

@@ -102,10 +102,10 @@ def emit(
     """
     # Signals without receivers are not created. Other threads may create signals meanwhile.
     known = _NAMESPACE.copy()
-    heard = {name for name, each in known.items() if each.receivers and each is not CHANGESET}
-    if heard:
+    connected = {name for name, each in known.items() if each.receivers and each is not CHANGESET}
+    if connected:
         for change in changeset.changes:
-            _emit_row(change, raw, heard, qualified=qualified)
+            _emit_row(change, raw, connected, qualified=qualified)
     futures: list[Future[Any]] = []
     problem: Exception | None = None
     signals = [CHANGESET] if changesets is CHANGESET else [changesets, CHANGESET]
@@ -122,11 +122,11 @@ def emit(
     return futures
 
 
-def _emit_row(change: RowChange, raw: Raw | None, heard: set[str], *, qualified: bool) -> None:
+def _emit_row(change: RowChange, raw: Raw | None, connected: set[str], *, qualified: bool) -> None:
     prefixes = ("", f"{change.schema}.") if qualified and change.schema else ("",)
     for name, key in row_signals(change):
         for prefix in prefixes:
-            if prefix + name in heard:
+            if prefix + name in connected:
                 _send(prefix + name, key)
     if change.action in ("truncate", "schema"):
         return
@@ -134,7 +134,7 @@ def _emit_row(change: RowChange, raw: Raw | None, heard: set[str], *, qualified:
     for prefix in prefixes:
         name = f"{prefix}{change.table}_{action}_raw"
         # The payload is made only if there is a receiver.
-        if name in heard:
+        if name in connected:
             _send(name, change if raw is None else raw(change))
 
 

@@ -145,9 +145,9 @@ class Tables:
             return change
         kept = [each for each in columns if self._rule(change, each["name"]) is not _drop]
         # The statement could reveal excluded columns.
-        told = {name: value for name, value in after.items() if name != "statement"}
-        told = after if len(kept) == len(columns) else told
-        return msgspec.structs.replace(change, after={**told, "columns": kept})
+        reported = {name: value for name, value in after.items() if name != "statement"}
+        reported = after if len(kept) == len(columns) else reported
+        return msgspec.structs.replace(change, after={**reported, "columns": kept})
 
 
 def _listed(name: str, patterns: Iterable[str]) -> list[str]:

@@ -78,7 +78,7 @@ class Rows:
 
     def _write(self, change: RowChange, sequence: int) -> None:
         place = self._place(change, change.key)
-        columns = _told(change)
+        columns = _reported(change)
         # A new row is complete; in any other row, missing columns are unchanged.
         if change.action in ("write", "read") and change.after is not None:
             self.outcomes[place] = Outcome(change, sequence, columns, None)
@@ -97,7 +97,7 @@ class Rows:
             self.outcomes[place] = Outcome(change, sequence, columns, before.base)
 
 
-def _told(change: RowChange) -> dict[str, Value]:
+def _reported(change: RowChange) -> dict[str, Value]:
     """Return the reported columns of a row after a change."""
     if change.after is None:
         return dict(change.key)

@@ -231,8 +231,8 @@ class Planner:
         return shape
 
     def _make_shape(self, table: TargetTable, change: RowChange, image: Row) -> _Shape:
-        told = self._key_columns.get(change.name) or self._key_columns.get(change.table)
-        names = tuple(told or change.key)
+        configured = self._key_columns.get(change.name) or self._key_columns.get(change.table)
+        names = tuple(configured or change.key)
         missing = [name for name in names if name not in image]
         if missing:
             raise UnstorableValueError(f"the column {missing[0]!r} of its key is not told")

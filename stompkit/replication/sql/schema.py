@@ -105,11 +105,11 @@ def columns_of(change: RowChange) -> list[SourceColumn]:
 
     Raises :class:`SchemaError`.
     """
-    told = (change.after or {}).get("columns")
-    if told is None:
+    reported = (change.after or {}).get("columns")
+    if reported is None:
         return []
     try:
-        columns = msgspec.convert(told, list[SourceColumn])
+        columns = msgspec.convert(reported, list[SourceColumn])
     except msgspec.ValidationError as error:
         raise SchemaError(f"its columns can't be read: {error}") from None
     for column in columns:
@@ -172,12 +172,12 @@ class ColumnChanges:
 
 def changes_of(change: RowChange) -> ColumnChanges:
     """Return the renamed and retyped columns; raises :class:`SchemaError` if invalid."""
-    told = change.after or {}
+    reported = change.after or {}
     try:
         return ColumnChanges(
-            msgspec.convert(told.get("renamed") or {}, dict[str, str]),
-            frozenset(msgspec.convert(told.get("retyped") or [], list[str])),
-            msgspec.convert(told.get("untold") or "", Literal["", "names", "values"]),
+            msgspec.convert(reported.get("renamed") or {}, dict[str, str]),
+            frozenset(msgspec.convert(reported.get("retyped") or [], list[str])),
+            msgspec.convert(reported.get("untold") or "", Literal["", "names", "values"]),
         )
     except msgspec.ValidationError as error:
         raise SchemaError(f"what has become of its columns can't be read: {error}") from None

@@ -52,8 +52,8 @@ class Lane:
         #: Done when the worker accepts keys; failed if it cannot.
         self.ready: Future[None] = Future()
         # A byte wakes the thread. Unlike a condition, it can be awaited together with a process.
-        self._bell, self._button = socket.socketpair()
-        self._bell.setblocking(False)
+        self._wakeup, self._waker = socket.socketpair()
+        self._wakeup.setblocking(False)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def stats(self) -> LaneStats:
@@ -174,29 +174,29 @@ class Lane:
                 due = self._backlog.next_due()
                 self._is_asleep = True
             sentinel = self._runner.sentinel
-            bell = self._bell.fileno()
-            awaited = [bell] if sentinel is None else [bell, sentinel]
+            wakeup = self._wakeup.fileno()
+            awaited = [wakeup] if sentinel is None else [wakeup, sentinel]
             timeout_s = None if due is None else max(due - time.monotonic(), 0.0)
             has_died = sentinel in wait(awaited, timeout_s)
             with self._lock:
                 self._is_asleep = False
-                self._empty_bell()
+                self._drain_wakeups()
             if has_died:
                 self._restart(f"worker {self._name} has died while it had nothing to do")
 
     def _wake(self) -> None:
         if self._is_asleep:
             self._is_asleep = False
-            self._button.send(b"\0")
+            self._waker.send(b"\0")
 
     def _silence(self) -> None:
         self._is_asleep = False
-        self._bell.close()
-        self._button.close()
+        self._wakeup.close()
+        self._waker.close()
 
-    def _empty_bell(self) -> None:
+    def _drain_wakeups(self) -> None:
         try:
-            self._bell.recv(64)
+            self._wakeup.recv(64)
         except BlockingIOError:
             pass  # the thread was woken for another reason
 

@@ -51,7 +51,7 @@ class Listener:
         self._is_closed = False
         # Created in the process that uses it, because a context does not survive a fork.
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._bell, self._button = socket.socketpair()
+        self._wakeup, self._waker = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="stompkit-zmq", daemon=True)
         self._thread.start()
 
@@ -65,17 +65,17 @@ class Listener:
                     raise ValueError(f"ZeroMQ can't connect to {address!r}: {error}") from None
         with self._lock:
             self._addresses = tuple(addresses)
-        self._button.send(b"\0")
+        self._waker.send(b"\0")
 
     def close(self) -> None:
         """Stop receiving; waits until the current message is accepted or refused."""
         with self._lock:
             self._is_closed = True
-        self._button.send(b"\0")
+        self._waker.send(b"\0")
         self._thread.join()
         self._context.term()
-        self._bell.close()
-        self._button.close()
+        self._wakeup.close()
+        self._waker.close()
 
     # The thread.
 
@@ -85,15 +85,15 @@ class Listener:
                 if self._is_closed:
                     return
                 addresses = self._addresses
-            heard = self._connect(addresses)
+            subscriber = self._connect(addresses)
             try:
-                is_silent = self._hear(heard)
+                is_silent = self._receive_all(subscriber)
             except Exception:
                 if not self._is_closed:
                     _log.exception("what has come over ZeroMQ could not be taken")
                 continue
             finally:
-                heard.close(linger=0)
+                subscriber.close(linger=0)
             if is_silent:
                 self.reconnects += 1
                 _log.info("%s: silent for %g s; connecting again", addresses, self._reconnect_s)
@@ -108,11 +108,11 @@ class Listener:
             made.connect(address)
         return made
 
-    def _hear(self, heard: zmq.Socket[bytes]) -> bool:
+    def _receive_all(self, subscriber: zmq.Socket[bytes]) -> bool:
         """Receive until a command arrives, or until the publisher is silent for too long (True)."""
         poller = zmq.Poller()
-        poller.register(heard, zmq.POLLIN)
-        poller.register(self._bell, zmq.POLLIN)
+        poller.register(subscriber, zmq.POLLIN)
+        poller.register(self._wakeup, zmq.POLLIN)
         silent_from = time.monotonic()
         while True:
             left = silent_from + self._reconnect_s - time.monotonic()
@@ -121,9 +121,9 @@ class Listener:
             ready = dict(poller.poll(_LOOK_MS if left <= 0 else int(left * 1000) + 1))
             if left <= 0 and not ready:
                 return True
-            if self._bell.fileno() in ready:
-                self._bell.recv(64)
+            if self._wakeup.fileno() in ready:
+                self._wakeup.recv(64)
                 return False
-            if heard in ready:
-                self._receive(heard.recv_multipart())
+            if subscriber in ready:
+                self._receive(subscriber.recv_multipart())
                 silent_from = time.monotonic()

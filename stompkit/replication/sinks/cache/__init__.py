@@ -220,11 +220,11 @@ class RedisSink:
                 return None
             return self._serialize(msgspec.structs.replace(change, after=columns))
         try:
-            told = row_to_json(columns)
+            reported = row_to_json(columns)
         except InvalidValueError as problem:
             key = describe(change.key)
             raise ApplyError(f"table {change.name}, key {key}: {problem}") from None
-        row = {**stored.get(outcome.base, {}), **told} if outcome.base else told
+        row = {**stored.get(outcome.base, {}), **reported} if outcome.base else reported
         return _ENCODER.encode(row) if known and known <= row.keys() else None
 
 
@@ -256,17 +256,17 @@ class _Columns:
     def learn(self, holder: str, change: RowChange) -> bool:
         """Learn from a change; return True if earlier rows have other columns."""
         known = self.known.get(holder)
-        told = frozenset(_told_columns(change))
+        reported = frozenset(_reported_columns(change))
         # A column that a new row does not report may have been filled by the database.
-        names = told if change.action == "schema" or known is None else told | known
-        if not told or names == known:
+        names = reported if change.action == "schema" or known is None else reported | known
+        if not reported or names == known:
             return False
         self.known[holder] = names
         self.learnt[holder] = _ENCODER.encode(sorted(names))
         return known is not None
 
 
-def _told_columns(change: RowChange) -> Iterator[str]:
+def _reported_columns(change: RowChange) -> Iterator[str]:
     """Yield the columns that the table certainly has; none if a change does not report them."""
     if change.after is None:
         return

@@ -136,8 +136,8 @@ class RedisCacheReplicator:
 
     def close(self, timeout_s: float = 10.0) -> bool:
         """Stop receiving, and store waiting rows; return False if ``timeout_s`` is exceeded."""
-        for heard, receiver in self._receivers:
-            heard.disconnect(receiver)
+        for source, receiver in self._receivers:
+            source.disconnect(receiver)
         self._receivers.clear()
         is_done = self.flush(timeout_s)
         with self._changed:
@@ -152,9 +152,9 @@ class RedisCacheReplicator:
 
     # Inside.
 
-    def _connect(self, heard: Signal, receiver: Callable[[Any], None]) -> None:
-        heard.connect(receiver, weak=False)
-        self._receivers.append((heard, receiver))
+    def _connect(self, source: Signal, receiver: Callable[[Any], None]) -> None:
+        source.connect(receiver, weak=False)
+        self._receivers.append((source, receiver))
 
     def _put(
         self, table: str, serializer: Callable[..., Any] | None, row: Any, *, takes_several: bool

@@ -208,7 +208,7 @@ class ZmqProxy:
         self._in.setsockopt(zmq.RCVHWM, hwm)
         self._out.setsockopt(zmq.SNDHWM, hwm)
         self._out.setsockopt(zmq.XPUB_NODROP, 1)
-        self._bell, self._button = socket.socketpair()
+        self._wakeup, self._waker = socket.socketpair()
         try:
             for side, address in ((self._in, frontend), (self._out, backend)):
                 try:
@@ -241,17 +241,17 @@ class ZmqProxy:
     def close(self) -> None:
         """Stop, and free the addresses; further calls do nothing."""
         if self._thread.is_alive():
-            self._button.send(b"\0")
+            self._waker.send(b"\0")
             self._thread.join()
 
     def _run(self) -> None:
         poller = zmq.Poller()
-        for each in (self._in, self._out, self._bell):
+        for each in (self._in, self._out, self._wakeup):
             poller.register(each, zmq.POLLIN)
         try:
             while True:
                 ready: dict[Any, int] = dict(poller.poll())
-                if self._bell.fileno() in ready:
+                if self._wakeup.fileno() in ready:
                     return
                 if self._out in ready:
                     self._in.send(self._out.recv())
@@ -266,5 +266,5 @@ class ZmqProxy:
         self._in.close(linger=0)
         self._out.close(linger=0)
         self._context.term()
-        self._bell.close()
-        self._button.close()
+        self._wakeup.close()
+        self._waker.close()

@@ -161,7 +161,7 @@ class SearchSink:
             rows = Rows(self._index_of, self._id_of)
             rows.add(self._tables.shape(change), 0)
             for outcome in rows.outcomes.values():
-                _told(outcome)
+                _reported(outcome)
 
     def _apply_all(
         self, changesets: Sequence[Changeset], refuse: Callable[[list[Refused]], None] | None
@@ -206,7 +206,7 @@ class SearchSink:
                 refuse([])
             return
         base = self._offsets.number(origin) << _ORIGIN_BITS
-        told = {place: _told(outcome) for place, outcome in rows.outcomes.items()}
+        reported = {place: _reported(outcome) for place, outcome in rows.outcomes.items()}
         for index, sequence in rows.emptied.items():
             self._empty(index, base + sequence + 1)
         targets = [place for place, outcome in rows.outcomes.items() if outcome.base]
@@ -217,7 +217,7 @@ class SearchSink:
             # Documents that this changeset, or a newer one, has written stay: their source may be
             # gone.
             if place not in stored or stored[place].version < version:
-                actions.append(versioned(place, version, _source(outcome, told[place], stored)))
+                actions.append(versioned(place, version, _source(outcome, reported[place], stored)))
                 if outcome.base not in (None, place):
                     moves.append(actions[-1])
         self._offsets.begin(changesets[-1], moves, self._batch_bytes)
@@ -303,27 +303,27 @@ class SearchSink:
         return f"sha256:{hashlib.sha256(octets).hexdigest()}"
 
 
-def _told(outcome: Outcome) -> dict[str, object] | None:
+def _reported(outcome: Outcome) -> dict[str, object] | None:
     """Return the columns of a row in the form of a document; ``None`` for a deleted row."""
     if outcome.columns is None:
         return None
     try:
-        told = document(outcome.columns)
+        reported = document(outcome.columns)
         # Check the encoding now, before anything is written.
-        encode(told)
+        encode(reported)
     except InvalidValueError as problem:
         raise ApplyError(f"{_row_name(outcome.change)}: {problem}") from None
-    return told
+    return reported
 
 
 def _source(
-    outcome: Outcome, told: dict[str, object] | None, stored: dict[Place, Document]
+    outcome: Outcome, reported: dict[str, object] | None, stored: dict[Place, Document]
 ) -> bytes | None:
     """Return a whole document; ``None`` to delete it."""
-    if told is None:
+    if reported is None:
         return None
     before = None if outcome.base is None else stored.get(outcome.base)
-    return encode(told if before is None else {**before.source, **told})
+    return encode(reported if before is None else {**before.source, **reported})
 
 
 def _name(action: Action, outcomes: dict[Place, Outcome]) -> str:

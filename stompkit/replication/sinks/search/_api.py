@@ -194,16 +194,16 @@ class SearchApi:
             step = places[start : start + _STEP]
             docs = [{"_index": index, "_id": id} for index, id in step]
             answer = self._request("POST", "/_mget", JSON, {"docs": docs})
-            for place, told in zip(step, answer["docs"], strict=True):
-                error = told.get("error")
+            for place, doc in zip(step, answer["docs"], strict=True):
+                error = doc.get("error")
                 if error is not None and error.get("type") != "index_not_found_exception":
                     raise SearchError(f"document {place} is not to be had: {shown(error)}")
-                if not told.get("found"):
+                if not doc.get("found"):
                     continue
-                if "_source" not in told:
+                if "_source" not in doc:
                     raise SearchError(f"index {place[0]} does not keep the source of documents")
                 found[place] = Document(
-                    told["_source"], told["_version"], told["_seq_no"], told["_primary_term"]
+                    doc["_source"], doc["_version"], doc["_seq_no"], doc["_primary_term"]
                 )
         return found
 

@@ -146,8 +146,8 @@ class Circles:
             row.changes[place] = (changeset, change)
             if not row.images:
                 row.images.append(self._image_before(connection, row))
-            told = {**(change.before or {}), **change.key, **(change.after or {})}
-            named = {_name(table, name): value for name, value in told.items()}
+            reported = {**(change.before or {}), **change.key, **(change.after or {})}
+            named = {_name(table, name): value for name, value in reported.items()}
             row.images.append({**row.images[-1], **named})
         return list(dict.fromkeys(rows.values()))
 
@@ -161,8 +161,8 @@ class Circles:
     def _key(self, row: _Row) -> tuple[str, ...]:
         """Return the source's names of the columns by which a row is found."""
         _, change = row.first
-        told = self._key_columns.get(change.name) or self._key_columns.get(change.table)
-        return tuple(told or change.key)
+        reported = self._key_columns.get(change.name) or self._key_columns.get(change.table)
+        return tuple(reported or change.key)
 
     def _find(self, connection: Connection, row: _Row) -> _Image | None:
         """Return the target's row; raises ApplyError."""

@@ -335,11 +335,11 @@ class Grouping:
         packet = event.packet
         begin = len(self._changes)
         try:
-            rows, told = self._known.rows(event.table_id)
+            rows, announcement = self._known.rows(event.table_id)
             if rows.mapped.is_sequence:
                 return
-            if told is not None:
-                self._changes.append(told)
+            if announcement is not None:
+                self._changes.append(announcement)
             if event.number_of_columns != len(rows.mapped.columns):
                 raise ValueError("a row has not as many columns as its table")
             begin = len(self._changes)

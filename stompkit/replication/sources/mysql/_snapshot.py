@@ -225,8 +225,10 @@ class Snapshot:
         try:
             head = []
             if (self._announce or self._is_copy) and self._progress["after"] is None:
-                told = {"columns": self._catalogue.columns(schema, table)}
-                head = [RowChange(table=table, action="schema", key={}, after=told, schema=schema)]
+                described = {"columns": self._catalogue.columns(schema, table)}
+                head = [
+                    RowChange(table=table, action="schema", key={}, after=described, schema=schema)
+                ]
             if self._is_copy:
                 head.append(RowChange(table=table, action="truncate", key={}, schema=schema))
             elif head:

@@ -88,9 +88,11 @@ class PublishedTable:
         columns = [
             {name: said for name, said in each.items() if name != "native"} for each in self.columns
         ]
-        told = [columns, [[each.type_oid, each.modifier] for each in relation.columns]]
+        content = [columns, [[each.type_oid, each.modifier] for each in relation.columns]]
         #: The same for the same columns.
-        self.digest: Final = hashlib.blake2b(msgspec.json.encode(told), digest_size=8).hexdigest()
+        self.digest: Final = hashlib.blake2b(
+            msgspec.json.encode(content), digest_size=8
+        ).hexdigest()
 
     @property
     def full_name(self) -> str:
@@ -241,9 +243,9 @@ class Assembler:
         """
         self._wants = wants
         self._look_up = look_up
-        self._digests = self._told_digests = digests
+        self._digests = self._sent_digests = digests
         self._announce = announce
-        self._shapes = self._told_shapes = dict(shapes or {})
+        self._shapes = self._sent_shapes = dict(shapes or {})
         self._copied = copied or {}
         self._copies = copies
         #: Tables whose description was compared with the published one.
@@ -360,7 +362,7 @@ class Assembler:
         if begin is None:
             raise PgoutputError("a transaction ends that has not begun")
         changes, self._changes, self._begin = self._changes, [], None
-        digests = None if self._digests is self._told_digests else self._digests
-        shapes = None if self._shapes is self._told_shapes else self._shapes
-        self._told_digests, self._told_shapes = self._digests, self._shapes
+        digests = None if self._digests is self._sent_digests else self._digests
+        shapes = None if self._shapes is self._sent_shapes else self._shapes
+        self._sent_digests, self._sent_shapes = self._digests, self._shapes
         return Transaction(begin.xid, commit.commit_time, commit.end_lsn, changes, digests, shapes)

@@ -29,7 +29,7 @@ __all__ = [
     "check_server",
     "check_version",
     "make_publication",
-    "tell_generated",
+    "warn_of_generated",
 ]
 
 _log: Final = logging.getLogger(__name__)
@@ -129,7 +129,7 @@ def check_server(
         if not is_for_all:
             _tell_missing(publication, [each for each in wanted if each.place not in published])
         wanted = [each for each in wanted if each.place in published]
-    tell_generated(wanted)
+    warn_of_generated(wanted)
     problems += _about_tables(server, wanted, changes_rows=changes_rows, with_rows=with_rows)
     if problems:
         raise PreflightError(problems)
@@ -236,7 +236,7 @@ def _tell_missing(publication: str, left_out: list[CatalogueTable]) -> None:
         )
 
 
-def tell_generated(wanted: Iterable[CatalogueTable]) -> None:
+def warn_of_generated(wanted: Iterable[CatalogueTable]) -> None:
     """Warn about generated columns, whose values are not published."""
     for table in wanted:
         if table.generated:

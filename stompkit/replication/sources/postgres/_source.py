@@ -34,7 +34,7 @@ from stompkit.replication.sources.postgres._preflight import (
     check_server,
     check_version,
     make_publication,
-    tell_generated,
+    warn_of_generated,
 )
 from stompkit.replication.sources.postgres._slot import (
     NewSlot,
@@ -285,7 +285,7 @@ class PostgresPublisher:
                 check_version(connection)
                 check_names(connection)
                 tables = read_tables(connection).values()
-                tell_generated(each for each in tables if self._wants(each.schema, each.name))
+                warn_of_generated(each for each in tables if self._wants(each.schema, each.name))
                 self._has_begun = True
                 return self._copier.run(connection, "")
             slot = self._free_slot(connection)

@@ -78,7 +78,7 @@ class Stream:
         self._connection = connection
         self._pgconn = connection.pgconn
         self._confirmed = confirmed
-        self._told = 0
+        self._reported = 0
         self._lock = Lock()
         self._closing = Event()
         # The publication's name is quoted twice: in a list of names, which is a text.
@@ -117,8 +117,8 @@ class Stream:
         With ``ask``, report it anyway, and request a :class:`Keepalive`. Raises
         :class:`psycopg.Error`.
         """
-        if ask or self._confirmed() > self._told:
-            self._tell(ask=ask)
+        if ask or self._confirmed() > self._reported:
+            self._report(ask=ask)
 
     def close(self) -> None:
         """Report the confirmed position a last time, and close."""
@@ -127,7 +127,7 @@ class Stream:
         self._selector.close()
         # If the connection is lost, there is nothing to report.
         with suppress(psycopg.Error), self._lock:
-            self._tell_locked(self._confirmed(), ask=False)
+            self._report_locked(self._confirmed(), ask=False)
             self._pgconn.put_copy_end()
             self._pgconn.flush()
         self._connection.close()
@@ -159,19 +159,19 @@ class Stream:
     def _tell_often(self) -> None:
         while not self._closing.wait(self._interval_s):
             try:
-                self._tell(ask=False)
+                self._report(ask=False)
             except psycopg.Error:
                 # The reader detects the error itself.
                 return
 
-    def _tell(self, *, ask: bool) -> None:
+    def _report(self, *, ask: bool) -> None:
         lsn = self._confirmed()
         with self._lock:
-            self._tell_locked(lsn, ask=ask)
+            self._report_locked(lsn, ask=ask)
 
-    def _tell_locked(self, lsn: int, *, ask: bool) -> None:
+    def _report_locked(self, lsn: int, *, ask: bool) -> None:
         now = int((time.time() - _EPOCH_S) * 1_000_000)
         # If it does not fit in the buffer, the next one will.
         if self._pgconn.put_copy_data(_STATUS.pack(b"r", lsn, lsn, lsn, now, ask)):
-            self._told = max(self._told, lsn)
+            self._reported = max(self._reported, lsn)
         self._pgconn.flush()

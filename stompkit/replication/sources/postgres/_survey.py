@@ -79,7 +79,7 @@ class Survey:
         self._publication = publication
         self._follows = follows
         self._next = 0.0
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
         self._fingerprint: object = None
 
     def look(self) -> None:
@@ -112,7 +112,9 @@ class Survey:
         check_names(self._connection, self._name)
         for names in unreadable_tables(self._connection).values():
             shown = ", ".join(map(repr, names))
-            self._tell(shown, "it has names that are not UTF-8, and is not replicated: rename them")
+            self._report(
+                shown, "it has names that are not UTF-8, and is not replicated: rename them"
+            )
         published = published_rows(self._connection, self._name)
         shapes = stored(state.get("shapes", {}))
         known = {*state.get("tables", {}), *state.get("present", ())}
@@ -135,13 +137,13 @@ class Survey:
                 self._let_go(table, state)
             elif name not in known:
                 if takes_new:
-                    self._tell(name, "it is new")
+                    self._report(name, "it is new")
                     found.append(name)
             elif name in shapes and self._follows:
                 now = PublishedTable(rows.relation(table), table)
                 why = why_copied(shapes[name], now.shape, now.plain)
                 if why:
-                    self._tell(name, why)
+                    self._report(name, why)
                     found.append(name)
         return found
 
@@ -154,7 +156,7 @@ class Survey:
             "REPLICA IDENTITY FULL, or exclude it"
         )
         if not self._follows or state.get("publication") != OWN or not table.is_owned:
-            self._tell(name, f"it {why}")
+            self._report(name, f"it {why}")
             return
         self._connection.execute(
             SQL("ALTER PUBLICATION {} DROP TABLE {}").format(
@@ -193,7 +195,7 @@ class Survey:
             except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedTable) as error:
                 reason = str(error).strip()
             else:
-                self._tell(name, "it is new, and published from now on")
+                self._report(name, "it is new, and published from now on")
                 return True
         if is_missed:
             then = "start the job again, which copies the table"
@@ -206,10 +208,10 @@ class Survey:
                 f"{name} was dropped and made again, or taken out of the publication "
                 f"{self._name}, so that its changes are not seen: {reason}; then {then}"
             )
-        self._tell(name, f"it is new, and not replicated: {reason}")
+        self._report(name, f"it is new, and not replicated: {reason}")
         return False
 
-    def _tell(self, name: str, why: str) -> None:
-        if (name, why) not in self._told:
-            self._told.add((name, why))
+    def _report(self, name: str, why: str) -> None:
+        if (name, why) not in self._reported:
+            self._reported.add((name, why))
             _log.warning("the table %s: %s", name, why)

@@ -199,15 +199,15 @@ _NATIVE: Final[dict[int, str]] = {
 
 def described(type_oid: int, modifier: int) -> dict[str, str | int]:
     """Return the type of a column for an action ``schema``."""
-    told: dict[str, str | int] = {"type": _TYPES.get(type_oid, (_text, "text"))[1]}
+    made: dict[str, str | int] = {"type": _TYPES.get(type_oid, (_text, "text"))[1]}
     # A modifier includes the four header bytes of values of variable length.
     size = modifier - 4
     if size >= 0 and type_oid == _NUMERIC:
         # The scale is a signed number of eleven bits.
         scale = (size & 0x7FF) - 0x800 if size & 0x400 else size & 0x7FF
-        told |= {"precision": size >> 16, "scale": scale}
+        made |= {"precision": size >> 16, "scale": scale}
     elif size >= 0 and type_oid in _WITH_LENGTH:
-        told["length"] = size
+        made["length"] = size
     if type_oid in _NATIVE:
-        told["native"] = _NATIVE[type_oid]
-    return told
+        made["native"] = _NATIVE[type_oid]
+    return made

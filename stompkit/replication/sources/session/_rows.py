@@ -71,10 +71,10 @@ def complete(row: Row, image: Image) -> None:
     if row.action == "delete":
         row.before = image.unchanged | image.changed | (row.before or {})
         return
-    told = row.after or {}
-    row.after = {**image.after, **told}
+    reported = row.after or {}
+    row.after = {**image.after, **reported}
     if row.action == "update":
-        same = {name: value for name, value in image.unchanged.items() if name not in told}
+        same = {name: value for name, value in image.unchanged.items() if name not in reported}
         row.before = same | image.changed | (row.before or {})
 
 
@@ -134,15 +134,15 @@ class Rows:
                 rows.append(Row(table, connection, "delete", key, raw, before=was))
                 continue
             after, unknown = self._given(table, parameters, dialect, names)
-            told = [
+            reported = [
                 column
                 for column in table.primary_key
                 if name_of(column) in after or column in unknown
             ]
-            after |= self._key(connection, told, [parameters[each.key] for each in told])
+            after |= self._key(connection, reported, [parameters[each.key] for each in reported])
             new = {name: after.get(name, value) for name, value in key.items()}
             raw = [
-                parameters[column.key] if column in told else values[column]
+                parameters[column.key] if column in reported else values[column]
                 for column in table.primary_key
             ]
             row = Row(table, connection, "update", new, raw, new | after, before=key)
@@ -242,7 +242,7 @@ class Rows:
         without: Iterable[str] = (),
     ) -> tuple[dict[str, Value], list[Column[Any]]]:
         """Return the columns with values in a statement, and the columns that have to be read."""
-        told: dict[str, Value] = {}
+        reported: dict[str, Value] = {}
         unknown = []
         for column in table.columns:
             if column.key not in parameters or column.key in without:
@@ -251,8 +251,8 @@ class Rows:
             if value is UNKNOWN:
                 unknown.append(column)
             else:
-                told[name_of(column)] = value
-        return told, unknown
+                reported[name_of(column)] = value
+        return reported, unknown
 
     def _key(
         self, connection: Connection, columns: Iterable[Column[Any]], values: Iterable[Any]
@@ -271,13 +271,13 @@ class Rows:
     def _was(self, connection: Connection, values: Mapping[Column[Any], Any]) -> dict[str, Value]:
         """Return the old values in a statement's condition: the key, and other columns."""
         keys = [column for column in values if column.primary_key]
-        told = self._key(connection, keys, [values[column] for column in keys])
+        reported = self._key(connection, keys, [values[column] for column in keys])
         for column, value in values.items():
             if not column.primary_key:
                 made = self._converters.find(column.type, connection.dialect).given(value)
                 if made is not UNKNOWN:
-                    told[name_of(column)] = made
-        return told
+                    reported[name_of(column)] = made
+        return reported
 
 
 def _has_default(column: Column[Any]) -> bool:

@@ -184,7 +184,7 @@ class Watch:
             if not transaction.nested:
                 recording.cancel_flush()
             elif recording.end(transaction):
-                self._tell(self._listener.reduced, session, recording)
+                self._notify(self._listener.reduced, session, recording)
             return
         changes = [each.change for each in recording.pending]
         recording.end(transaction)
@@ -193,10 +193,10 @@ class Watch:
         del session.info[self]
 
         def committed(*_: object) -> None:
-            self._tell(self._listener.committed, session, recording, changes)
+            self._notify(self._listener.committed, session, recording, changes)
 
         def rolled_back(*_: object) -> None:
-            self._tell(self._listener.rolled_back, session, recording, changes)
+            self._notify(self._listener.rolled_back, session, recording, changes)
 
         joined = [connection for connection in connections if _goes_on(connection)]
         if not recording.is_committed:
@@ -210,7 +210,7 @@ class Watch:
             event.listen(joined[0], "rollback", outcome.rollback, once=True)
 
     @staticmethod
-    def _tell(call: Callable[..., None], *arguments: object) -> None:
+    def _notify(call: Callable[..., None], *arguments: object) -> None:
         """Call a hook after the outcome is decided; log its exceptions."""
         try:
             call(*arguments)

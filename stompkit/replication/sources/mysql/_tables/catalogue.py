@@ -186,15 +186,15 @@ class Catalogue:
             "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
             (schema, table),
         ):
-            told = type_of(
+            made = type_of(
                 specials.get(name) or kind,
                 precision=int(precision or 0),
                 scale=int(scale or 0),
                 length=int(length or 0),
                 charset=charset or "",
             )
-            column: Described = {"name": name, "type": told["type"], "key": name in key}
-            found.append({**column, "nullable": nullable == "YES", **told})
+            column: Described = {"name": name, "type": made["type"], "key": name in key}
+            found.append({**column, "nullable": nullable == "YES", **made})
         return found
 
     def kinds(self, schema: str, table: str) -> dict[str, str]:
@@ -284,14 +284,14 @@ def type_of(
     known = _TYPES.get(kind, "bytes")
     if kind in _CHOICES and charset == "binary":
         known = "bytes"
-    told: dict[str, Any] = {"type": "bool" if (kind, precision) == ("bit", 1) else known}
+    made: dict[str, Any] = {"type": "bool" if (kind, precision) == ("bit", 1) else known}
     if known == "decimal":
-        told |= {"precision": precision, "scale": scale}
+        made |= {"precision": precision, "scale": scale}
     elif known == "int" and precision >= _UNSIGNED[kind == "bit"]:
-        told |= _WIDE
+        made |= _WIDE
     elif kind in ("char", "varchar", "binary", "varbinary"):
-        told["length"] = length
-    return {**told, **_NATIVE.get(known, {})}
+        made["length"] = length
+    return {**made, **_NATIVE.get(known, {})}
 
 
 def _kind(kind: str, precision: str | None, special: str, charset: str) -> str:

@@ -29,7 +29,7 @@ class KnownTables:
         #: Row readers by descriptions without table numbers, because a new file repeats them.
         self._rows_by_map: dict[bytes, TableRows] = {}
         #: Columns that were published; empty if the catalogue did not know them.
-        self._told: dict[tuple[str, str], list[Described]] = {}
+        self._published: dict[tuple[str, str], list[Described]] = {}
 
     # Descriptions.
 
@@ -66,11 +66,13 @@ class KnownTables:
     def _columns_of(self, rows: TableRows) -> RowChange | None:
         """Return a change with the columns, if consumers know other columns."""
         columns = described(rows.mapped, rows.specials)
-        told = self._told.get((rows.schema, rows.table), [] if self._announce else columns)
-        if list(map(_essence, told)) == list(map(_essence, columns)):
-            self._told[rows.schema, rows.table] = told
+        published = self._published.get(
+            (rows.schema, rows.table), [] if self._announce else columns
+        )
+        if list(map(_essence, published)) == list(map(_essence, columns)):
+            self._published[rows.schema, rows.table] = published
             return None
-        self._told[rows.schema, rows.table] = columns
+        self._published[rows.schema, rows.table] = columns
         return _schema_change(rows.schema, rows.table, {"columns": columns})
 
     # Statements.
@@ -90,7 +92,7 @@ class KnownTables:
         """
         self._forget(schema, table)
         columns = self._catalogue.columns(schema, table)
-        self._told[schema, table] = columns
+        self._published[schema, table] = columns
         after: dict[str, Any] = {"statement": statement}
         if columns:
             after["columns"] = columns
@@ -105,10 +107,10 @@ class KnownTables:
 
     def dropped(self, database: str, statement: str) -> list[RowChange]:
         """Return the changes for a dropped database; the log does not list its tables."""
-        names = [name for name in self._told if name[0] == database]
+        names = [name for name in self._published if name[0] == database]
         for name in names:
             self._forget(*name)
-            del self._told[name]
+            del self._published[name]
         return [_schema_change(*name, {"statement": statement}) for name in names]
 
     def _forget(self, schema: str, table: str) -> None:

@@ -77,11 +77,11 @@ class Components:
             max_ahead_s=settings.max_ahead_s,
         )
         self._runner: Runner | None = None
-        self._chores: PeriodicTasks | None = None
+        self._tasks: PeriodicTasks | None = None
         #: Time of the last start, in seconds since 1970.
         self.started_at = 0.0
-        self._turned = threading.Condition()
-        self._turns = 0
+        self._has_stepped = threading.Condition()
+        self._steps = 0
 
     @property
     def sorted_tables(self) -> list[str]:
@@ -122,13 +122,13 @@ class Components:
         """Exception that ended the engine's thread, if it has failed."""
         return None if self._runner is None else self._runner.error
 
-    def start(self, chore: Callable[[], object]) -> None:
-        """Start an engine, and call ``chore`` periodically."""
+    def start(self, task: Callable[[], object]) -> None:
+        """Start an engine, and call ``task`` periodically."""
         if self.is_running:
             raise RuntimeError("the replica runs already")
-        if self._chores is not None:
+        if self._tasks is not None:
             # The previous engine has failed, and the failure was reported.
-            self._chores.stop()
+            self._tasks.stop()
         self.create()
         self.started_at = time.time()
         settings = self.settings
@@ -141,18 +141,18 @@ class Components:
             verifier=self._verifier,
             poll_s=settings.poll_s,
             lease_s=settings.lease_s,
-            on_turn=self._turn,
+            on_turn=self._count_step,
         )
         runner.start()
         self._runner = runner
-        self._chores = PeriodicTasks(chore, settings.compact_interval_s)
+        self._tasks = PeriodicTasks(task, settings.compact_interval_s)
 
     def stop(self) -> None:
         """Stop all threads; raises the exception that ended the engine's thread."""
-        chores, self._chores = self._chores, None
+        tasks, self._tasks = self._tasks, None
         runner, self._runner = self._runner, None
-        if chores is not None:
-            chores.stop()
+        if tasks is not None:
+            tasks.stop()
         if runner is not None:
             runner.stop()
 
@@ -218,19 +218,19 @@ class Components:
             self._runner.wake()
 
     @property
-    def turns(self) -> int:
+    def steps(self) -> int:
         """Number of times that the engine has done something."""
-        return self._turns
+        return self._steps
 
-    def wait_for_turn(self, turns: int, timeout_s: float) -> None:
-        """Wait until the number differs from ``turns``."""
-        with self._turned:
-            self._turned.wait_for(lambda: self._turns != turns, timeout_s)
+    def wait_for_step(self, steps: int, timeout_s: float) -> None:
+        """Wait until the number differs from ``steps``."""
+        with self._has_stepped:
+            self._has_stepped.wait_for(lambda: self._steps != steps, timeout_s)
 
-    def _turn(self) -> None:
-        with self._turned:
-            self._turns += 1
-            self._turned.notify_all()
+    def _count_step(self) -> None:
+        with self._has_stepped:
+            self._steps += 1
+            self._has_stepped.notify_all()
 
 
 def _keys(settings: ReplicaSettings) -> tuple[Signer | None, Verifier]:

@@ -77,7 +77,7 @@ class Replica:
         given = {} if settings is None else settings
         if isinstance(given, ReplicaSettings):
             given = {name: getattr(given, name) for name in ReplicaSettings.names()}
-        self._parts = parts = Components(
+        self._components = components = Components(
             engine,
             tables,
             ReplicaSettings.of(given, **more),
@@ -87,35 +87,39 @@ class Replica:
             prefix=prefix,
         )
         #: History of the replica, with more queries than the methods here.
-        self.revisions: Final = History(parts.store, parts.applier.rules, parts.applier.data)
+        self.revisions: Final = History(
+            components.store, components.applier.rules, components.applier.data
+        )
         #: Replicated documents beside the tables.
-        self.documents: Final = Documents(parts.documents, parts.engine, self._write)
+        self.documents: Final = Documents(components.documents, components.engine, self._write)
         self._capture: Capture | None = None
         if session_factory is not None:
             self._capture = Capture(
                 session_factory,
-                parts.store,
-                parts.applier,
-                parts.sql.names,
-                engine=parts.engine,
+                components.store,
+                components.applier,
+                components.sql.names,
+                engine=components.engine,
                 is_read_only=self.settings.is_read_only,
                 bulk=self.settings.bulk,
-                on_commit=parts.wake,
+                on_commit=components.wake,
             )
 
     def __repr__(self) -> str:
         """Return a description with the database URL and no secrets."""
-        return f"<Replica in {self._parts.engine.url!r}{': running' if self.is_running else ''}>"
+        return (
+            f"<Replica in {self._components.engine.url!r}{': running' if self.is_running else ''}>"
+        )
 
     @property
     def settings(self) -> ReplicaSettings:
         """Settings of the replica."""
-        return self._parts.settings
+        return self._components.settings
 
     @property
     def store(self) -> Store:
         """The replica's own tables."""
-        return self._parts.store
+        return self._components.store
 
     # Life cycle.
 
@@ -125,7 +129,7 @@ class Replica:
         Raises :class:`~stompkit.replica.nodes.IdentityError` if the database belongs to another
         replica or has other rules.
         """
-        self._parts.create()
+        self._components.create()
 
     def start(self) -> None:
         """Start to exchange changesets with other replicas, in background threads.
@@ -134,16 +138,16 @@ class Replica:
         another process runs the replica, RuntimeError if this object does, and as :meth:`create`
         does.
         """
-        self._parts.start(self.compact)
+        self._components.start(self.compact)
         # The tables may have gained columns while nothing ran.
-        self._parts.in_store(self._parts.applier.fill)
+        self._components.in_store(self._components.applier.fill)
 
     def stop(self) -> None:
         """Send what is committed, and disconnect; session commits are still recorded.
 
         Raises the exception that ended the engine's thread, if it has failed. Harmless if stopped.
         """
-        self._parts.stop()
+        self._components.stop()
 
     def close(self) -> None:
         """Stop, and stop watching sessions; raises as :meth:`stop` does."""
@@ -152,8 +156,8 @@ class Replica:
         finally:
             if self._capture is not None:
                 self._capture.close()
-            if self._parts.owns_engine:
-                self._parts.engine.dispose()
+            if self._components.owns_engine:
+                self._components.engine.dispose()
 
     def __enter__(self) -> Self:
         """Start the replica."""
@@ -167,7 +171,7 @@ class Replica:
     @property
     def is_running(self) -> bool:
         """True if this object exchanges changesets with other replicas."""
-        return self._parts.is_running
+        return self._components.is_running
 
     @property
     def origin(self) -> str:
@@ -191,8 +195,10 @@ class Replica:
         :class:`~stompkit.replica.applier.WriteRefusedError` if the database refuses the change, and
         :class:`~stompkit.replica.capture.ReadOnlyReplicaError`.
         """
-        write = self._parts.applier.write
-        return self._parts.writing(lambda tx: write(tx, changes, author=author, comment=comment))
+        write = self._components.applier.write
+        return self._components.writing(
+            lambda tx: write(tx, changes, author=author, comment=comment)
+        )
 
     def _write(self, changes: Sequence[RowChange], author: str, comment: str) -> object:
         return self.write(changes, author=author, comment=comment)
@@ -204,11 +210,11 @@ class Replica:
         column may be newer here than at other nodes. First, new columns of the tables are filled
         with their recorded values. Raises as :meth:`write` does.
         """
-        self._parts.refuse_if_read_only()
-        self._parts.in_store(self._parts.applier.fill)
-        tables = self._parts.sorted_tables
-        count = import_rows(self.store, self._parts.applier, tables, comment=comment)
-        self._parts.wake()
+        self._components.refuse_if_read_only()
+        self._components.in_store(self._components.applier.fill)
+        tables = self._components.sorted_tables
+        count = import_rows(self.store, self._components.applier, tables, comment=comment)
+        self._components.wake()
         return count
 
     # Queries.
@@ -220,7 +226,7 @@ class Replica:
         :class:`~stompkit.replica.store.ReplicaStoreError`, and TimeoutError if the engine's thread
         was busy for a minute.
         """
-        return self._parts.status()
+        return self._components.status()
 
     def wait_until(
         self, target: Mapping[str, int] | Literal["caught-up"], timeout_s: float = 30.0
@@ -232,16 +238,16 @@ class Replica:
         """
         until_s = time.monotonic() + timeout_s
         while True:
-            turns = self._parts.turns
+            steps = self._components.steps
             lacks = self._lacks(target)
             if not lacks:
                 return
-            if self._parts.error is not None:
-                raise ReplicaStoppedError("the replica has stopped") from self._parts.error
+            if self._components.error is not None:
+                raise ReplicaStoppedError("the replica has stopped") from self._components.error
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 raise TimeoutError(f"not in {timeout_s:g} s: {lacks}")
-            self._parts.wait_for_turn(turns, min(left_s, _LOOK_S))
+            self._components.wait_for_step(steps, min(left_s, _LOOK_S))
 
     def _lacks(self, target: Mapping[str, int] | str) -> str:
         """Describe what is missing for a target; empty if nothing is."""
@@ -254,7 +260,7 @@ class Replica:
         status = self.status()
         if status.bootstrap:
             return "a snapshot of another node is being taken"
-        if not any(peer.heard_at >= self._parts.started_at for peer in status.peers):
+        if not any(peer.heard_at >= self._components.started_at for peer in status.peers):
             return "no other node was heard of"
         behind = {peer.origin: peer.ahead for peer in status.peers if peer.ahead}
         return f"others have changesets that this one lacks: {behind}" if behind else ""
@@ -292,13 +298,13 @@ class Replica:
 
     def check(self) -> list[Difference]:
         """Return table rows that differ from the recorded state, and so were not replicated."""
-        return list(differences(self.store, self._parts.applier, self._parts.filters))
+        return list(differences(self.store, self._components.applier, self._components.filters))
 
     # Conflicts.
 
     def conflicts(self, table: str | None = None, limit: int | None = None) -> list[RowConflicts]:
         """Return rows with concurrent changes, with winners and losers."""
-        rules = self._parts.applier.rules
+        rules = self._components.applier.rules
         with self.store.reading() as reader:
             return [
                 row_conflicts(record, rules.of(record.table))
@@ -322,7 +328,7 @@ class Replica:
         all conflicts or for one ``column``. Raises LookupError if nothing is in conflict, and as
         :meth:`write` does.
         """
-        applier = self._parts.applier
+        applier = self._components.applier
 
         def decide(tx: Tx) -> SignedChangeset | None:
             id = row_id(table, key)
@@ -333,7 +339,7 @@ class Replica:
             changes = decision(record, rules, values=values, pick=pick, column=column)
             return applier.write(tx, changes, author=author, comment=comment)
 
-        return self._parts.writing(decide)
+        return self._components.writing(decide)
 
     # Maintenance.
 
@@ -343,12 +349,14 @@ class Replica:
         It has no effect here. Raises LookupError if it is not in quarantine, and ValueError.
         """
         named = parse_dot(dot) if isinstance(dot, str) else dot
-        parts = self._parts
-        return parts.reported(parts.in_store(lambda tx: parts.applier.skip(tx, named)))
+        components = self._components
+        return components.reported(
+            components.in_store(lambda tx: components.applier.skip(tx, named))
+        )
 
     def retry(self) -> Outcome:
         """Retry the changesets in quarantine and the rows that the database refused."""
-        return self._parts.reported(self._parts.in_store(self._parts.applier.retry))
+        return self._components.reported(self._components.in_store(self._components.applier.retry))
 
     def forget(self, node: str) -> None:
         """Stop waiting for a node, given by its origin or its branch.
@@ -360,21 +368,21 @@ class Replica:
         if len(named) != 1:
             names = ", ".join(named or known) or "no others"
             raise LookupError(f"{node!r} is {'more than one' if named else 'none'} of: {names}")
-        self._parts.ask(lambda side: side.forget(named[0]))
+        self._components.ask(lambda side: side.forget(named[0]))
 
     def bootstrap(self) -> None:
         """Take a snapshot of all rows from another node, now or at the next start.
 
         Changes that only this node has are kept.
         """
-        self._parts.ask(lambda side: side.bootstrap())
+        self._components.ask(lambda side: side.bootstrap())
 
     def compact(self) -> Compacted:
         """Remove data that the settings do not require to keep."""
-        stable = self._parts.ask(lambda side: side.stable())
+        stable = self._components.ask(lambda side: side.stable())
         return compact(
             self.store,
-            self._parts.applier.rules,
+            self._components.applier.rules,
             self.settings.kept,
             stable,
             time.time(),

@@ -83,7 +83,7 @@ class Runner:
             verifier=verifier,
         )
         self._mailbox = Mailbox[Arrival](max_messages=_WAITING, max_bytes=_WAITING_BYTES)
-        self._stations = [
+        self._connections = [
             ChannelConnection(number, port, self._mailbox, self._changed)
             for number, port in enumerate(ports)
         ]
@@ -151,15 +151,15 @@ class Runner:
     @property
     def problems(self) -> list[str]:
         """Current problems with the store and with brokers."""
-        problems = [each.problem for each in self._stations if each.problem]
+        problems = [each.problem for each in self._connections if each.problem]
         return [self._problem, *problems] if self._problem else problems
 
     # The engine's thread.
 
     def _run(self) -> None:
         try:
-            for station in self._stations:
-                station.open(self._engine.destinations(station.number), self._engine.origin)
+            for connection in self._connections:
+                connection.open(self._engine.destinations(connection.number), self._engine.origin)
             self._generation = self._engine.generation
             while not self._is_stopping.is_set():
                 self._step()
@@ -178,8 +178,8 @@ class Runner:
         now_s = time.monotonic()
         if now_s >= self._lease.due_s:
             self._retry_while_busy(self._lease.renew)
-        for station in self._stations:
-            station.retry(now_s)
+        for connection in self._connections:
+            connection.retry(now_s)
         self._receive()
         self._poll()
         self._move()
@@ -188,7 +188,7 @@ class Runner:
     def _wait(self) -> None:
         """Wait until there is something to do."""
         times = [self._lease.due_s]
-        times += [each.due_s for each in self._stations if each.due_s is not None]
+        times += [each.due_s for each in self._connections if each.due_s is not None]
         if not self._is_congested:
             # Otherwise there is nothing to do before a broker has confirmed something.
             times.append(self._poll_at_s)
@@ -199,10 +199,10 @@ class Runner:
     def _receive(self) -> None:
         """Store received messages, and then acknowledge them."""
         arrivals = self._mailbox.take(_BATCH, _BATCH_BYTES)
-        for station, group in groupby(arrivals, lambda arrival: arrival.station):
+        for connection, group in groupby(arrivals, lambda arrival: arrival.connection):
             taken = list(group)
             frames = [(each.delivery.headers, each.delivery.body) for each in taken]
-            self._retry_while_busy(partial(self._engine.receive, station.number, frames))
+            self._retry_while_busy(partial(self._engine.receive, connection.number, frames))
             for inbox, some in groupby(taken, lambda arrival: arrival.inbox):
                 inbox.ack([each.delivery for each in some])
 
@@ -228,8 +228,8 @@ class Runner:
         """Change the subscriptions if the node has a new identity."""
         if self._engine.generation != self._generation:
             self._generation = self._engine.generation
-            for station in self._stations:
-                station.subscribe(self._engine.destinations(station.number))
+            for connection in self._connections:
+                connection.subscribe(self._engine.destinations(connection.number))
 
     def _finish(self) -> None:
         """Send what was committed before the stop."""
@@ -242,9 +242,9 @@ class Runner:
 
     def _close(self) -> None:
         self._mailbox.close()
-        for station in self._stations:
+        for connection in self._connections:
             # Data that an absent broker has not confirmed is sent or requested again later.
-            station.close(_CLOSE_S if station.is_up and self._error is None else 0.0)
+            connection.close(_CLOSE_S if connection.is_up and self._error is None else 0.0)
         for function in self._mailbox.take_calls():
             # No callback reaches the engine any more.
             if isinstance(function, partial) and function.func is _answer:
@@ -285,13 +285,14 @@ class Runner:
     def _is_congested(self) -> bool:
         """True if a connected broker has too many unconfirmed bytes."""
         return any(
-            station.is_up and station.unconfirmed > _UNCONFIRMED_BYTES for station in self._stations
+            connection.is_up and connection.unconfirmed > _UNCONFIRMED_BYTES
+            for connection in self._connections
         )
 
     # Callbacks of the engine and the connections.
 
     def _send(self, outgoing: Outgoing) -> None:
-        self._stations[outgoing.port].send(outgoing.destination, outgoing.packets)
+        self._connections[outgoing.port].send(outgoing.destination, outgoing.packets)
 
     def _changed(self, number: int, is_up: bool) -> None:  # noqa: FBT001
         if is_up:

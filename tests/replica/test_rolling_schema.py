@@ -53,7 +53,7 @@ def hand_over(giver: Replica, taker: Replica) -> None:
         Incoming(SignedChangeset(each.body or b"", each.signature), "giver") for each in records
     ]
     with taker.store.transaction() as tx:
-        taker._parts.applier.apply(tx, incoming)
+        taker._components.applier.apply(tx, incoming)
 
 
 @pytest.mark.parametrize("how", ["retry", "start", "import_existing"])

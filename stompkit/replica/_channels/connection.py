@@ -35,7 +35,7 @@ _UNBOUNDED: Final = 2**62
 class Arrival(NamedTuple):
     """A message with the connection and the inbox that received it."""
 
-    station: ChannelConnection
+    connection: ChannelConnection
     inbox: Inbox
     delivery: Delivery
 
@@ -43,11 +43,11 @@ class Arrival(NamedTuple):
 class _Pump:
     """A thread that reads one subscription."""
 
-    def __init__(self, station: ChannelConnection, link: Link, destination: str) -> None:
+    def __init__(self, connection: ChannelConnection, link: Link, destination: str) -> None:
         """Start the thread."""
         self.destination: Final = destination
         self.is_ready = False
-        self._station = station
+        self._connection = connection
         self._link = link
         self._inbox: Inbox | None = None
         self._is_left = threading.Event()
@@ -67,26 +67,26 @@ class _Pump:
         self._thread.join()
 
     def _run(self) -> None:
-        station = self._station
+        connection = self._connection
         try:
             self._inbox = inbox = self._link.subscribe(
                 self.destination,
-                ack=station.port.send_stomp_ack,
+                ack=connection.channel.send_stomp_ack,
                 prefetch=_PREFETCH,
-                headers=station.headers(self.destination),
+                headers=connection.headers(self.destination),
                 timeout_s=None,
                 stop=self._is_left.is_set,
             )
-            station.mailbox.call(partial(station.subscribed, self))
+            connection.mailbox.call(partial(connection.subscribed, self))
             while not self._is_left.is_set():
                 delivery = inbox.get()
                 if delivery is not None:
-                    arrival = Arrival(station, inbox, delivery)
-                    if not station.mailbox.deliver(arrival, len(delivery.body)):
+                    arrival = Arrival(connection, inbox, delivery)
+                    if not connection.mailbox.deliver(arrival, len(delivery.body)):
                         return
             inbox.close(timeout_s=0)
         except Exception as error:
-            station.mailbox.call(partial(station.ended, self, error))
+            connection.mailbox.call(partial(connection.ended, self, error))
 
 
 class ChannelConnection:
@@ -95,13 +95,13 @@ class ChannelConnection:
     def __init__(
         self,
         number: int,
-        port: Channel,
+        channel: Channel,
         mailbox: Mailbox[Arrival],
         on_change: Callable[[int, bool], object],
     ) -> None:
         """Start disconnected; ``on_change`` is called when the channel goes up or down."""
         self.number: Final = number
-        self.port: Final = port
+        self.channel: Final = channel
         self.mailbox: Final = mailbox
         #: Reason why the channel is unusable; empty if unknown.
         self.problem = ""
@@ -125,7 +125,7 @@ class ChannelConnection:
 
     def headers(self, destination: str) -> dict[str, str]:
         """Return additional headers for SUBSCRIBE; safe to call from any thread."""
-        if not self.port.durable or destination != self.port.destination:
+        if not self.channel.durable or destination != self.channel.destination:
             return {}
         return durable_subscription(f"{self._client}-{_word(destination)}")
 
@@ -221,8 +221,8 @@ class ChannelConnection:
             self.mailbox.call(lambda: self._told(holder[0], is_connected=is_connected))
 
         self.unconfirmed = 0
-        link = self.port.link(
-            connect_headers={"client-id": self._client} if self.port.durable else None,
+        link = self.channel.link(
+            connect_headers={"client-id": self._client} if self.channel.durable else None,
             max_messages=_UNBOUNDED,
             max_bytes=_UNBOUNDED,
             on_connected=lambda: told(is_connected=True),

@@ -9,9 +9,9 @@ from stompkit._common.moved import renamed
 from stompkit.replication.workers._runners import WorkerUnusableError
 from stompkit.replication.workers._terms import (
     DeadLetter,
-    LaneStats,
     ReplicatorStats,
     ReplicatorStoppedError,
+    SubQueueStats,
     Unfinished,
 )
 from stompkit.replication.workers.queue import QueueReplicator
@@ -21,17 +21,18 @@ from stompkit.replication.workers.rq import RqReplicator
 __all__ = [
     "DeadLetter",
     "HashRing",
-    "LaneStats",
     "QueueReplicator",
     "ReplicatorStats",
     "ReplicatorStoppedError",
     "RqReplicator",
+    "SubQueueStats",
     "Unfinished",
     "WorkerUnusableError",
 ]
 
 renamed(
     __name__,
+    LaneStats="SubQueueStats",
     ReplicatorStopped="ReplicatorStoppedError",
     WorkerUnusable="WorkerUnusableError",
 )

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, Self
 
 from stompkit.replication.model.signals import CHANGESET
 from stompkit.replication.workers._intake import Intake
-from stompkit.replication.workers._lane import Lane
 from stompkit.replication.workers._signals import halting
 from stompkit.replication.workers._sources import BrokerMessage, BrokerSource, Poison, Pump
+from stompkit.replication.workers._subqueue import SubQueue
 from stompkit.replication.workers._terms import ReplicatorStats, Unfinished
 from stompkit.replication.workers.messages import Key
 
@@ -71,7 +71,9 @@ class Replicator:
         """Stop; after an exception, without waiting for the backlog."""
         self.stop(30.0 if kind is None else 0.0)
 
-    def _add_handler(self, topics: Sequence[str], make: Callable[[str], Sequence[Lane]]) -> None:
+    def _add_handler(
+        self, topics: Sequence[str], make: Callable[[str], Sequence[SubQueue]]
+    ) -> None:
         if self._is_started:
             raise RuntimeError("callbacks are added before the replicator is started")
         self._intake.add_handler(topics, make)
@@ -151,10 +153,10 @@ class Replicator:
         deadline = time.monotonic() + timeout_s
         try:
             self._intake.begin()
-            for lane in self._intake.lanes():
-                lane.start()
-            for lane in self._intake.lanes():
-                lane.ready.result(max(deadline - time.monotonic(), 0.0))
+            for subqueue in self._intake.subqueues():
+                subqueue.start()
+            for subqueue in self._intake.subqueues():
+                subqueue.ready.result(max(deadline - time.monotonic(), 0.0))
             with self._lock:
                 if not self._is_stopping:
                     self._listen(self._addresses)
@@ -187,14 +189,14 @@ class Replicator:
 
     def _stop(self, deadline: float) -> list[Unfinished]:
         CHANGESET.disconnect(self._intake.submit_changeset)
-        lanes = self._intake.lanes()
-        for lane in lanes:
-            lane.drain()
+        subqueues = self._intake.subqueues()
+        for subqueue in subqueues:
+            subqueue.drain()
         if self._pump is not None:
             self._pump.stop()
         if self._listener is not None:
             self._listener.close()
-        unfinished = [each for lane in lanes for each in lane.close(deadline)]
+        unfinished = [each for subqueue in subqueues for each in subqueue.close(deadline)]
         unfinished += self._intake.refused
         if unfinished:
             _log.warning("%s: %d keys were not finished", self.name, len(unfinished))
@@ -257,8 +259,8 @@ class Replicator:
                 )
 
     def _kill(self) -> None:
-        for lane in self._intake.lanes():
-            lane.kill()
+        for subqueue in self._intake.subqueues():
+            subqueue.kill()
 
     def stats(self) -> ReplicatorStats:
         """Return the statistics since the start; thread-safe."""
@@ -267,7 +269,7 @@ class Replicator:
             unknown=self._intake.unknown,
             corrupt=self._intake.corrupt,
             reconnects=0 if self._listener is None else self._listener.reconnects,
-            workers=tuple(lane.stats() for lane in self._intake.lanes()),
+            workers=tuple(subqueue.stats() for subqueue in self._intake.subqueues()),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from stompkit.replication.workers._lane import Lane
+from stompkit.replication.workers._subqueue import SubQueue
 from stompkit.replication.workers.messages import check_topic
 from stompkit.replication.workers.ring import HashRing
 
@@ -17,19 +17,21 @@ class Handler:
     """A callback with its workers."""
 
     #: Function that makes the workers, given the prefix of their names; raises ``ValueError``.
-    make: Callable[[str], Sequence[Lane]]
-    lanes: dict[str, Lane] = field(default_factory=dict)
+    make: Callable[[str], Sequence[SubQueue]]
+    subqueues: dict[str, SubQueue] = field(default_factory=dict)
     ring: HashRing | None = None
 
     def begin(self, prefix: str) -> None:
         """Create the workers."""
-        self.lanes = {str(number): lane for number, lane in enumerate(self.make(prefix))}
-        self.ring = HashRing(self.lanes)
+        self.subqueues = {
+            str(number): subqueue for number, subqueue in enumerate(self.make(prefix))
+        }
+        self.ring = HashRing(self.subqueues)
 
-    def lane(self, octets: bytes) -> Lane:
+    def subqueue(self, octets: bytes) -> SubQueue:
         """Return the worker for a key."""
         assert self.ring is not None
-        return self.lanes[self.ring.node(octets)]
+        return self.subqueues[self.ring.node(octets)]
 
 
 def check_settings(topics: Sequence[str], **numbers: float) -> None:

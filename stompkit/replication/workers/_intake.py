@@ -12,7 +12,7 @@ from stompkit.replication.model.events import Changeset
 from stompkit.replication.model.signals import row_signals
 from stompkit.replication.workers._backlog import Completion, Item
 from stompkit.replication.workers._handlers import Handler
-from stompkit.replication.workers._lane import Lane
+from stompkit.replication.workers._subqueue import SubQueue
 from stompkit.replication.workers._terms import ReplicatorStoppedError, Unfinished
 from stompkit.replication.workers.messages import (
     Key,
@@ -50,7 +50,7 @@ class Intake:
         """Topics with callbacks."""
         return self._by_topic.keys()
 
-    def add_handler(self, topics: Sequence[str], make: Callable[[str], Sequence[Lane]]) -> None:
+    def add_handler(self, topics: Sequence[str], make: Callable[[str], Sequence[SubQueue]]) -> None:
         """Add a callback, whose workers ``make`` creates."""
         handler = Handler(make)
         self._handlers.append(handler)
@@ -63,9 +63,9 @@ class Intake:
             handler.begin(f"{self._name}.{number}")
         self._has_begun = True
 
-    def lanes(self) -> list[Lane]:
+    def subqueues(self) -> list[SubQueue]:
         """Return all workers."""
-        return [lane for handler in self._handlers for lane in handler.lanes.values()]
+        return [subqueue for handler in self._handlers for subqueue in handler.subqueues.values()]
 
     def put(self, events: Sequence[tuple[str, Key]], completion: Completion | None = None) -> None:
         """Queue topics with a key each for the workers; blocks while a backlog is full.
@@ -83,7 +83,7 @@ class Intake:
                 continue
             identity = topic.encode() + b"\0" + octets
             for handler in handlers:
-                handler.lane(octets).add(Item(topic, key, identity, list(completions)))
+                handler.subqueue(octets).add(Item(topic, key, identity, list(completions)))
             with self._lock:
                 self.received += len(handlers)
 

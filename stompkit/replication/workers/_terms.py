@@ -10,10 +10,10 @@ from stompkit.replication.workers.messages import Key
 
 __all__ = [
     "DeadLetter",
-    "LaneStats",
     "ReplicatorStats",
     "ReplicatorStoppedError",
     "RetryPolicy",
+    "SubQueueStats",
     "Unfinished",
 ]
 
@@ -68,7 +68,7 @@ class RetryPolicy:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaneStats:
+class SubQueueStats:
     """Statistics of one worker."""
 
     name: str
@@ -101,7 +101,7 @@ class ReplicatorStats:
     corrupt: int
     #: Number of reconnects to silent publishers.
     reconnects: int
-    workers: tuple[LaneStats, ...]
+    workers: tuple[SubQueueStats, ...]
 
     @property
     def waiting(self) -> int:

@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar
 from stompkit.replication.workers._backlog import Backlog
 from stompkit.replication.workers._base import Replicator
 from stompkit.replication.workers._handlers import check_settings
-from stompkit.replication.workers._lane import Lane
 from stompkit.replication.workers._runners import ProcessRunner, StartMethod
+from stompkit.replication.workers._subqueue import SubQueue
 from stompkit.replication.workers._terms import DeadLetter, RetryPolicy
 
 __all__ = ["QueueReplicator"]
@@ -112,8 +112,8 @@ class QueueReplicator(Replicator):
                     "a function at the top level of a module"
                 )
 
-            def make(prefix: str) -> list[Lane]:
-                lanes = []
+            def make(prefix: str) -> list[SubQueue]:
+                subqueues = []
                 for number in range(workers):
                     name = f"{prefix}.{number}"
                     runner = ProcessRunner(
@@ -124,8 +124,8 @@ class QueueReplicator(Replicator):
                         grace_s=self._grace_s,
                     )
                     backlog = Backlog(limit=queue_limit, max_batch=max_batch)
-                    lanes.append(Lane(name, runner, backlog, policy))
-                return lanes
+                    subqueues.append(SubQueue(name, runner, backlog, policy))
+                return subqueues
 
             self._add_handler(topics, make)
             return callback

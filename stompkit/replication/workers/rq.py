@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from stompkit.replication.workers._backlog import Backlog
 from stompkit.replication.workers._base import Replicator
 from stompkit.replication.workers._handlers import check_settings
-from stompkit.replication.workers._lane import Lane
 from stompkit.replication.workers._runners import InlineRunner
+from stompkit.replication.workers._subqueue import SubQueue
 from stompkit.replication.workers._terms import DeadLetter, RetryPolicy
 
 __all__ = ["RqReplicator"]
@@ -78,9 +78,9 @@ class RqReplicator(Replicator):
         )
 
         def decorate(callback: _Callback) -> _Callback:
-            def make(prefix: str) -> list[Lane]:
+            def make(prefix: str) -> list[SubQueue]:
                 backlog = Backlog(limit=queue_limit, max_batch=max_batch)
-                return [Lane(prefix, InlineRunner(callback, multi=True), backlog, policy)]
+                return [SubQueue(prefix, InlineRunner(callback, multi=True), backlog, policy)]
 
             self._add_handler(topics, make)
             return callback

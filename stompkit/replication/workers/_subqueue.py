@@ -16,14 +16,14 @@ from stompkit.replication.workers._backlog import Backlog, Completion, Item
 from stompkit.replication.workers._runners import Runner, WorkerDiedError, WorkerUnusableError
 from stompkit.replication.workers._terms import (
     DeadLetter,
-    LaneStats,
     ReplicatorStoppedError,
     RetryPolicy,
+    SubQueueStats,
     Unfinished,
 )
 from stompkit.replication.workers._worker import Report, describe
 
-__all__ = ["Lane"]
+__all__ = ["SubQueue"]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ _RESTART_S: Final = 0.5
 _SMALLER: Final = 4
 
 
-class Lane:
+class SubQueue:
     """Passes keys to a worker, one batch at a time, and keeps them until they are done."""
 
     def __init__(self, name: str, runner: Runner, backlog: Backlog, policy: RetryPolicy) -> None:
@@ -56,10 +56,10 @@ class Lane:
         self._wakeup.setblocking(False)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
-    def stats(self) -> LaneStats:
+    def stats(self) -> SubQueueStats:
         """Return the statistics of the worker."""
         with self._lock:
-            return LaneStats(
+            return SubQueueStats(
                 name=self._name,
                 pid=self._runner.pid,
                 waiting=len(self._backlog) - self._backlog.delayed,

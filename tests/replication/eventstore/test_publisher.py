@@ -24,7 +24,7 @@ class Ear:
 
     def __init__(self, factory: sessionmaker[Session]) -> None:
         """Connect to the sessions of one factory, and to the rows of all."""
-        self.heard: list[tuple[Any, ...]] = []
+        self.received: list[tuple[Any, ...]] = []
         self.changesets: list[Changeset] = []
         self._receivers: list[tuple[Any, Any]] = []
         for name in ("session_prepare", "session_commit", "session_rollback"):
@@ -39,13 +39,13 @@ class Ear:
 
     def _session(self, name: str) -> Any:
         def receive(session: Session, **more: Any) -> None:
-            self.heard.append((name, session_id(session), *more.values()))
+            self.received.append((name, session_id(session), *more.values()))
 
         return receive
 
     def _row(self, name: str) -> Any:
         def receive(key: Any) -> None:
-            self.heard.append((name, key))
+            self.received.append((name, key))
 
         return receive
 
@@ -79,12 +79,12 @@ def session(factory: sessionmaker[Session], ear: Ear) -> Iterator[Session]:
 
 
 def names(ear: Ear) -> list[str]:
-    return [name for name, *_ in ear.heard]
+    return [name for name, *_ in ear.received]
 
 
 def one_id(ear: Ear) -> str:
     """Return the id that all signals of sessions share."""
-    (found,) = {each[1] for each in ear.heard if each[0].startswith("session_")}
+    (found,) = {each[1] for each in ear.received if each[0].startswith("session_")}
     assert isinstance(found, str)
     return found
 
@@ -93,14 +93,14 @@ def test_nothing_is_said_of_an_empty_commit(session: Session, ear: Ear) -> None:
     session.commit()
     session.execute(text("SELECT 1"))
     session.commit()
-    assert ear.heard == []
+    assert ear.received == []
 
 
 def test_a_write_is_prepared_told_and_committed(session: Session, ear: Ear) -> None:
     session.add(Order(id=1))
     session.commit()
     id = one_id(ear)
-    assert ear.heard == [
+    assert ear.received == [
         ("session_prepare", id, {"orders_write": [1]}),
         ("orders_write", 1),
         ("session_commit", id, True),
@@ -119,7 +119,7 @@ def test_a_flush_before_the_commit_changes_nothing(session: Session, ear: Ear) -
 def test_two_writes_are_prepared_together(session: Session, ear: Ear) -> None:
     session.add_all([Order(id=1), Order(id=2)])
     session.commit()
-    assert ear.heard[0][2] == {"orders_write": [1, 2]}
+    assert ear.received[0][2] == {"orders_write": [1, 2]}
     assert names(ear).count("session_prepare") == 1
 
 
@@ -127,7 +127,7 @@ def test_two_writes_are_prepared_together(session: Session, ear: Ear) -> None:
 def test_an_update_is_an_update(session: Session, ear: Ear, *, flush: bool) -> None:
     session.add(Order(id=1))
     session.commit()
-    ear.heard.clear()
+    ear.received.clear()
     found = session.get(Order, 1)
     assert found is not None
     found.note = "x"
@@ -135,7 +135,7 @@ def test_an_update_is_an_update(session: Session, ear: Ear, *, flush: bool) -> N
         session.flush()
     session.commit()
     id = one_id(ear)
-    assert ear.heard == [
+    assert ear.received == [
         ("session_prepare", id, {"orders_update": [1]}),
         ("orders_update", 1),
         ("session_commit", id, True),
@@ -145,7 +145,7 @@ def test_an_update_is_an_update(session: Session, ear: Ear, *, flush: bool) -> N
 def test_the_second_note_has_what_the_first_had(session: Session, ear: Ear) -> None:
     session.add_all([Order(id=1), Order(id=2)])
     session.commit()
-    ear.heard.clear()
+    ear.received.clear()
     first, second = session.get(Order, 1), session.get(Order, 2)
     assert first is not None
     session.add(Order(id=3))
@@ -154,7 +154,7 @@ def test_the_second_note_has_what_the_first_had(session: Session, ear: Ear) -> N
     session.delete(second)
     session.flush()
     session.commit()
-    prepared = [each[2] for each in ear.heard if each[0] == "session_prepare"]
+    prepared = [each[2] for each in ear.received if each[0] == "session_prepare"]
     assert prepared == [
         {"orders_write": [3], "orders_update": [1]},
         {"orders_write": [3], "orders_update": [1], "orders_delete": [2]},
@@ -167,7 +167,7 @@ def test_nothing_is_said_of_a_rollback_before_a_flush(session: Session, ear: Ear
     session.rollback()
     session.add(Order(id=1))
     session.rollback()
-    assert ear.heard == []
+    assert ear.received == []
 
 
 def test_a_rollback_after_a_flush_is_told_and_no_row(session: Session, ear: Ear) -> None:
@@ -175,14 +175,14 @@ def test_a_rollback_after_a_flush_is_told_and_no_row(session: Session, ear: Ear)
     session.flush()
     session.rollback()
     id = one_id(ear)
-    assert ear.heard == [
+    assert ear.received == [
         ("session_prepare", id, {"orders_write": [1]}),
         ("session_rollback", id),
     ]
-    ear.heard.clear()
+    ear.received.clear()
     session.add(Order(id=2))
     session.commit()
-    assert ear.heard[0][2] == {"orders_write": [2]}
+    assert ear.received[0][2] == {"orders_write": [2]}
 
 
 def test_a_receiver_of_one_factory_hears_nothing_of_another(
@@ -199,9 +199,9 @@ def test_a_receiver_of_one_factory_hears_nothing_of_another(
         mine.flush()
         theirs.commit()
         mine.commit()
-    prepared = [each[2] for each in ear.heard if each[0] == "session_prepare"]
+    prepared = [each[2] for each in ear.received if each[0] == "session_prepare"]
     assert prepared == [{"orders_write": [1]}]
-    prepared = [each[2] for each in listening.heard if each[0] == "session_prepare"]
+    prepared = [each[2] for each in listening.received if each[0] == "session_prepare"]
     assert prepared == [{"orders_write": [2]}]
     listening.close()
     publisher.close()
@@ -217,7 +217,7 @@ def test_each_transaction_of_a_long_session_has_an_id_of_its_own(
     for number in range(3):
         session.add(Order(id=number))
         session.commit()
-    assert len({each[1] for each in ear.heard if each[0] == "session_commit"}) == 3
+    assert len({each[1] for each in ear.received if each[0] == "session_commit"}) == 3
     assert "stompkit.session_id" not in session.info
 
 
@@ -231,14 +231,14 @@ def test_keys_of_several_columns_are_tuples(session: Session, ear: Ear) -> None:
     session.add(Order(id=1))
     session.add(Item(order_id=1, number=2))
     session.commit()
-    assert ear.heard[0][2] == {"orders_write": [1], "items_write": [(1, 2)]}
-    assert ("items_write", (1, 2)) in ear.heard
+    assert ear.received[0][2] == {"orders_write": [1], "items_write": [(1, 2)]}
+    assert ("items_write", (1, 2)) in ear.received
 
 
 def test_what_is_prepared_is_no_object_of_the_session(session: Session, ear: Ear) -> None:
     session.add(Order(id=1))
     session.flush()
-    ((_, _, event),) = ear.heard
+    ((_, _, event),) = ear.received
     session.rollback()
     assert event == {"orders_write": [1]}
     assert [type(key) for keys in event.values() for key in keys] == [int]
@@ -251,9 +251,9 @@ def test_what_a_savepoint_takes_back_is_not_prepared_any_more(session: Session, 
         session.add(Order(id=2))
         session.flush()
         savepoint.rollback()
-    assert ear.heard[-1][2] == {"orders_write": [1]}
+    assert ear.received[-1][2] == {"orders_write": [1]}
     session.commit()
-    assert [each for each in ear.heard if each[0] == "orders_write"] == [("orders_write", 1)]
+    assert [each for each in ear.received if each[0] == "orders_write"] == [("orders_write", 1)]
 
 
 def test_what_was_all_taken_back_ends_all_the_same(session: Session, ear: Ear) -> None:
@@ -263,7 +263,7 @@ def test_what_was_all_taken_back_ends_all_the_same(session: Session, ear: Ear) -
         savepoint.rollback()
     session.commit()
     assert names(ear) == ["session_prepare", "session_prepare", "session_commit"]
-    assert ear.heard[1][2] == {}
+    assert ear.received[1][2] == {}
     one_id(ear)
 
 
@@ -290,7 +290,7 @@ def test_what_could_not_be_published_is_told_as_such(session: Session, ear: Ear)
     with CHANGESET.connected_to(refuse):
         session.add(Order(id=1))
         session.commit()
-    assert ear.heard[-1] == ("session_commit", one_id(ear), False)
+    assert ear.received[-1] == ("session_commit", one_id(ear), False)
     assert "stompkit.session_id" not in session.info
 
 

@@ -223,10 +223,10 @@ def test_young_notes_are_left_alone(scene: Scene) -> None:
 
 def test_changesets_are_sent_by_signals_where_nothing_else_is_said(scene: Scene) -> None:
     note(scene, {"orders_update": [1]})
-    heard: list[Changeset] = []
-    with CHANGESET.connected_to(heard.append):
+    received: list[Changeset] = []
+    with CHANGESET.connected_to(received.append):
         recover(scene.prepare_commit, scene.data, older_than_s=0)
-    assert [each.source.transaction for each in heard] == ["a"]
+    assert [each.source.transaction for each in received] == ["a"]
 
 
 def test_rows_are_masked_as_they_would_have_been(scene: Scene) -> None:
@@ -300,12 +300,12 @@ def test_rows_are_found_by_keys_of_any_type(scene: Scene) -> None:
     Other.metadata.create_all(scene.data)
     factory = sessionmaker(scene.data)
     publisher = sqlalchemy_es_pub(factory)
-    heard: list[Changeset] = []
+    received: list[Changeset] = []
     store = scene.store
     es_sub(store, scene.prepare_commit, factory, ["pizzas"])
 
     def refuse(changeset: Changeset) -> None:
-        heard.append(changeset)
+        received.append(changeset)
         raise OSError("the broker is away")
 
     with CHANGESET.connected_to(refuse), factory() as session:
@@ -314,6 +314,6 @@ def test_rows_are_found_by_keys_of_any_type(scene: Scene) -> None:
     publisher.close()
     (changeset,) = scene.recover(metadata=Other.metadata)
     # It is published as without the crash.
-    assert changeset.changes == heard[0].changes
+    assert changeset.changes == received[0].changes
     assert changeset.changes[0].key == {"code": "ABC!", "id": UUID(int=7)}
     Other.metadata.drop_all(scene.data)

@@ -29,14 +29,14 @@ def listen() -> Iterator[Listen]:
     connected = []
 
     def connect(name: str) -> list[Any]:
-        heard: list[Any] = []
+        received: list[Any] = []
 
         def receive(payload: object, **more: object) -> None:
-            heard.append(payload)
+            received.append(payload)
 
         signal(name).connect(receive)
         connected.append((name, receive))
-        return heard
+        return received
 
     yield connect
     for name, receive in connected:
@@ -53,10 +53,10 @@ def test_a_key_is_a_value_or_a_tuple() -> None:
 def test_a_row_is_told_by_its_key(listen: Listen, key: object) -> None:
     columns = dict(enumerate(key)) if isinstance(key, tuple) else {"id": key}
     names = {str(name): value for name, value in columns.items()}
-    heard = [listen(f"things_{action}") for action in ("write", "update", "delete")]
+    received = [listen(f"things_{action}") for action in ("write", "update", "delete")]
     for action in ("write", "read", "update", "delete"):
         emit(changeset(RowChange(table="things", action=action, key=names)))
-    assert heard == [[key, key], [key], [key]]
+    assert received == [[key, key], [key], [key]]
 
 
 def test_a_changed_key_is_a_delete_and_a_write(listen: Listen) -> None:
@@ -91,11 +91,11 @@ def test_a_receiver_of_rows_that_fails_keeps_nobody_from_hearing(
         raise RuntimeError("not today")
 
     signal("things_write").connect(fail)
-    heard = listen("things_write")
+    received = listen("things_write")
     with caplog.at_level(logging.ERROR):
         emit(changeset(RowChange(table="things", action="write", key={"id": 1})))
     signal("things_write").disconnect(fail)
-    assert heard == [1]
+    assert received == [1]
     assert "things_write" in caplog.text
 
 
@@ -104,13 +104,13 @@ def test_a_receiver_of_changesets_that_fails_stops_the_publisher(listen: Listen)
         raise RuntimeError("the disk is full")
 
     CHANGESET.connect(fail)
-    heard = listen("changeset")
+    received = listen("changeset")
     try:
         with pytest.raises(RuntimeError, match="full"):
             emit(changeset())
     finally:
         CHANGESET.disconnect(fail)
-    assert len(heard) == 1, "all are called"
+    assert len(received) == 1, "all are called"
 
 
 def test_futures_of_receivers_are_given(listen: Listen) -> None:
@@ -131,10 +131,10 @@ def test_sessions_of_two_factories_are_told_apart(of: str) -> None:
     makers = [sessionmaker(), sessionmaker()]
     sessions = [make() for make in makers]
     factory = {"maker": makers[0], "scoped": scoped_session(makers[0]), "session": sessions[0]}[of]
-    heard = []
+    received = []
 
     def receive(session: Session, **more: object) -> str:
-        heard.append((session, more))
+        received.append((session, more))
         return "heard"
 
     wrapped = for_factory(receive, factory)
@@ -143,7 +143,7 @@ def test_sessions_of_two_factories_are_told_apart(of: str) -> None:
         signal("session_commit").send(session, event=1)
         session.close()
     signal("session_commit").disconnect(wrapped)
-    assert heard == [(sessions[0], {"event": 1})]
+    assert received == [(sessions[0], {"event": 1})]
 
 
 def test_nobody_else_uses_the_names_of_blinkers_default() -> None:

@@ -12,11 +12,11 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from stompkit.replication.sources.outbox_tables import OutboxTables
 from stompkit.replication.sources.session import sqlalchemy_pub
-from tests.replication.sources.heard import Heard
 from tests.replication.sources.models import Base
+from tests.replication.sources.received import Received
 from tests.servers import SqlServer, mariadb, postgresql
 
-__all__ = ["database_url", "databases", "engine", "heard", "mariadb", "postgresql", "sessions"]
+__all__ = ["database_url", "databases", "engine", "mariadb", "postgresql", "received", "sessions"]
 
 KINDS = ("sqlite", "postgresql", "mariadb")
 
@@ -105,10 +105,10 @@ def sessions(engine: Engine) -> sessionmaker[Session]:
 
 
 @pytest.fixture
-def heard() -> Iterator[Heard]:
+def received() -> Iterator[Received]:
     """The changesets that are sent in the test."""
-    with Heard() as heard:
-        yield heard
+    with Received() as received:
+        yield received
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from stompkit.replication.sources.outbox import Outbox
 from stompkit.replication.sources.relay import OutboxError, OutboxRelay
 from stompkit.testing.launching.polling import wait_until
 from tests.replication.sources.conftest import only
-from tests.replication.sources.heard import Heard, shown
 from tests.replication.sources.models import Tag
+from tests.replication.sources.received import Received, shown
 
 #: Timeout of any wait, in seconds.
 PATIENCE_S = 60.0
@@ -78,7 +78,7 @@ def _add(sessions: sessionmaker[Session], *keys: int) -> None:
 
 
 def test_what_is_committed_is_relayed_in_order_and_removed(
-    sessions: sessionmaker[Session], outbox: Outbox, relays: Any, heard: Heard
+    sessions: sessionmaker[Session], outbox: Outbox, relays: Any, received: Received
 ) -> None:
     _add(sessions, *range(1, 21))
     with sessions() as session:
@@ -96,7 +96,7 @@ def test_what_is_committed_is_relayed_in_order_and_removed(
     assert {each.source.kind for each in taker.taken} == {"outbox"}
     assert relay.status().backlog == 0
     assert relay.run_once() == 0
-    assert heard.changesets == []
+    assert received.changesets == []
 
 
 def test_relay_without_an_outbox_ends(relays: Any) -> None:

@@ -19,8 +19,8 @@ from sqlalchemy.orm import Session, sessionmaker
 from stompkit.replication.model.events import Changeset, EventError, decode
 from stompkit.replication.sources.outbox import Outbox
 from stompkit.testing.launching.polling import wait_until
-from tests.replication.sources.heard import contents, replay
 from tests.replication.sources.models import Tag
+from tests.replication.sources.received import contents, replay
 
 #: Timeout of a test, in seconds.
 PATIENCE_S = 120.0

@@ -11,8 +11,8 @@ from stompkit.replication.model.frames import Reassembler, packets
 from stompkit.replication.sources.outbox import Outbox
 from stompkit.replication.sources.relay import OutboxRelay
 from stompkit.testing import RunningBroker
-from tests.replication.sources.heard import contents, replay
 from tests.replication.sources.models import Tag
+from tests.replication.sources.received import contents, replay
 
 LONG_S = 30.0
 

@@ -10,26 +10,28 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from stompkit.replication.model.events import RowChange
 from stompkit.replication.sources.session import sqlalchemy_pub
 from tests.replication.sources.conftest import only
-from tests.replication.sources.heard import Heard, with_authors
 from tests.replication.sources.models import (
     Author,
     Tag,
 )
+from tests.replication.sources.received import Received, with_authors
 
 pytestmark = pytest.mark.usefixtures("pub")
 
 
-def test_an_empty_commit_publishes_nothing(sessions: sessionmaker[Session], heard: Heard) -> None:
+def test_an_empty_commit_publishes_nothing(
+    sessions: sessionmaker[Session], received: Received
+) -> None:
     with sessions() as session:
         session.commit()
         session.execute(select(Author)).all()
         session.commit()
-    assert heard.changesets == []
+    assert received.changesets == []
 
 
 @pytest.mark.parametrize("expire", [True, False])
 def test_a_row_that_was_added_is_published_with_its_key_and_values(
-    engine: Engine, heard: Heard, *, expire: bool
+    engine: Engine, received: Received, *, expire: bool
 ) -> None:
     with Session(engine, expire_on_commit=expire) as session:
         pub = sqlalchemy_pub(session)
@@ -37,7 +39,7 @@ def test_a_row_that_was_added_is_published_with_its_key_and_values(
         session.add(author)
         session.commit()
         pub.close()
-    (change,) = heard.changes
+    (change,) = received.changes
     assert change == RowChange(
         table="authors",
         action="write",
@@ -48,20 +50,20 @@ def test_a_row_that_was_added_is_published_with_its_key_and_values(
 
 
 def test_a_flush_publishes_nothing_before_the_commit(
-    sessions: sessionmaker[Session], heard: Heard
+    sessions: sessionmaker[Session], received: Received
 ) -> None:
     with sessions() as session:
         session.add(Author(id=5, name="Ann"))
         session.flush()
-        assert heard.changesets == []
+        assert received.changesets == []
         session.commit()
-    assert heard.take() == ["write authors 5"]
+    assert received.take() == ["write authors 5"]
 
 
 def test_changes_of_several_flushes_are_one_changeset_in_their_order(
-    sessions: sessionmaker[Session], heard: Heard
+    sessions: sessionmaker[Session], received: Received
 ) -> None:
-    one, two = with_authors(sessions, heard, "one", "two")
+    one, two = with_authors(sessions, received, "one", "two")
     with sessions() as session:
         session.get_one(Author, one).name = "changed"
         session.flush()
@@ -69,8 +71,8 @@ def test_changes_of_several_flushes_are_one_changeset_in_their_order(
         session.flush()
         session.delete(session.get_one(Author, two))
         session.commit()
-    assert len(heard.changesets) == 1
-    assert heard.take() == [
+    assert len(received.changesets) == 1
+    assert received.take() == [
         f"update authors {one}",
         "write authors 100",
         f"delete authors {two}",
@@ -78,7 +80,7 @@ def test_changes_of_several_flushes_are_one_changeset_in_their_order(
 
 
 def test_changesets_are_numbered_without_gaps_by_one_origin(
-    sessions: sessionmaker[Session], heard: Heard, pub: sqlalchemy_pub
+    sessions: sessionmaker[Session], received: Received, pub: sqlalchemy_pub
 ) -> None:
     for number in range(1, 4):
         with sessions.begin() as session:
@@ -87,13 +89,13 @@ def test_changesets_are_numbered_without_gaps_by_one_origin(
             session.add(Tag(id=100, word="x"))
             session.flush()
             session.rollback()
-    assert [each.sequence for each in heard.changesets] == [1, 2, 3]
-    assert {each.origin for each in heard.changesets} == {pub.origin}
-    assert {each.source.kind for each in heard.changesets} == {"sqlalchemy"}
+    assert [each.sequence for each in received.changesets] == [1, 2, 3]
+    assert {each.origin for each in received.changesets} == {pub.origin}
+    assert {each.source.kind for each in received.changesets} == {"sqlalchemy"}
 
 
 def test_a_session_that_is_removed_is_watched_when_it_is_made_again(
-    engine: Engine, heard: Heard
+    engine: Engine, received: Received
 ) -> None:
     scoped = scoped_session(sessionmaker(engine))
     pub = sqlalchemy_pub(scoped)
@@ -104,14 +106,14 @@ def test_a_session_that_is_removed_is_watched_when_it_is_made_again(
     scoped.commit()
     scoped.remove()
     pub.close()
-    assert heard.take() == ["write tags 1", "write tags 2"]
+    assert received.take() == ["write tags 1", "write tags 2"]
 
 
 # Rollbacks and savepoints.
 
 
 def test_what_was_rolled_back_is_not_published_by_the_next_commit(
-    sessions: sessionmaker[Session], heard: Heard
+    sessions: sessionmaker[Session], received: Received
 ) -> None:
     with sessions() as session:
         session.add(Tag(id=300, word="x"))
@@ -119,23 +121,23 @@ def test_what_was_rolled_back_is_not_published_by_the_next_commit(
         session.rollback()
         session.add(Tag(id=301, word="x"))
         session.commit()
-    assert heard.take() == ["write tags 301"]
+    assert received.take() == ["write tags 301"]
 
 
 def test_what_was_rolled_back_unflushed_is_not_published(
-    sessions: sessionmaker[Session], heard: Heard
+    sessions: sessionmaker[Session], received: Received
 ) -> None:
     with sessions() as session:
         session.add(Tag(id=300, word="x"))
         session.rollback()
         session.commit()
-    assert heard.changesets == []
+    assert received.changesets == []
 
 
 def test_the_commit_after_an_update_that_was_rolled_back_does_not_fail(
-    sessions: sessionmaker[Session], heard: Heard
+    sessions: sessionmaker[Session], received: Received
 ) -> None:
-    (one,) = with_authors(sessions, heard, "one")
+    (one,) = with_authors(sessions, received, "one")
     with sessions() as session:
         author = session.get_one(Author, one)
         author.name = "two"
@@ -145,11 +147,11 @@ def test_the_commit_after_an_update_that_was_rolled_back_does_not_fail(
         session.commit()
         session.add(Tag(id=1, word="x"))
         session.commit()
-    assert heard.take() == ["write tags 1"]
+    assert received.take() == ["write tags 1"]
 
 
 def test_a_session_that_is_closed_without_a_commit_publishes_nothing(
-    sessions: sessionmaker[Session], heard: Heard
+    sessions: sessionmaker[Session], received: Received
 ) -> None:
     with sessions() as session:
         session.add(Tag(id=300, word="x"))
@@ -157,25 +159,25 @@ def test_a_session_that_is_closed_without_a_commit_publishes_nothing(
     session.add(Tag(id=301, word="x"))
     session.commit()
     session.close()
-    assert heard.take() == ["write tags 301"]
+    assert received.take() == ["write tags 301"]
 
 
 def test_a_savepoint_that_is_released_waits_for_the_outermost_commit(
-    sessions: sessionmaker[Session], heard: Heard
+    sessions: sessionmaker[Session], received: Received
 ) -> None:
     with sessions() as session:
         with session.begin_nested():
             session.add(Tag(id=1, word="x"))
-        assert heard.changesets == []
+        assert received.changesets == []
         session.rollback()
         with session.begin_nested():
             session.add(Tag(id=2, word="x"))
         session.commit()
-    assert heard.take() == ["write tags 2"]
+    assert received.take() == ["write tags 2"]
 
 
 def test_the_rollback_of_a_savepoint_drops_its_own_changes_only(
-    sessions: sessionmaker[Session], heard: Heard
+    sessions: sessionmaker[Session], received: Received
 ) -> None:
     with sessions() as session:
         session.add(Tag(id=1, word="x"))
@@ -192,11 +194,11 @@ def test_the_rollback_of_a_savepoint_drops_its_own_changes_only(
             session.add(Tag(id=5, word="x"))
         dropped.rollback()
         session.commit()
-    assert heard.take() == ["write tags 1", "write tags 2", "write tags 4"]
+    assert received.take() == ["write tags 1", "write tags 2", "write tags 4"]
 
 
 def test_a_flush_that_fails_in_a_savepoint_leaves_the_rest(
-    sessions: sessionmaker[Session], heard: Heard
+    sessions: sessionmaker[Session], received: Received
 ) -> None:
     with sessions() as session:
         session.add(Tag(id=1, word="x"))
@@ -206,11 +208,13 @@ def test_a_flush_that_fails_in_a_savepoint_leaves_the_rest(
             session.execute(insert(Tag), [{"id": 1, "word": "x"}])
         session.add(Tag(id=3, word="x"))
         session.commit()
-    assert heard.take() == ["write tags 1", "write tags 3"]
+    assert received.take() == ["write tags 1", "write tags 3"]
 
 
-def test_a_session_goes_on_after_an_error(sessions: sessionmaker[Session], heard: Heard) -> None:
-    with_authors(sessions, heard)
+def test_a_session_goes_on_after_an_error(
+    sessions: sessionmaker[Session], received: Received
+) -> None:
+    with_authors(sessions, received)
     with sessions() as session:
         session.add(Tag(id=1, word="x"))
         session.commit()
@@ -221,11 +225,11 @@ def test_a_session_goes_on_after_an_error(sessions: sessionmaker[Session], heard
         session.rollback()
         session.add(Tag(id=3, word="x"))
         session.commit()
-    assert heard.take() == ["write tags 1", "write tags 3"]
+    assert received.take() == ["write tags 1", "write tags 3"]
 
 
 def test_a_commit_that_somebody_refuses_publishes_nothing(
-    sessions: sessionmaker[Session], heard: Heard
+    sessions: sessionmaker[Session], received: Received
 ) -> None:
     refused = RuntimeError("no")
 
@@ -241,11 +245,11 @@ def test_a_commit_that_somebody_refuses_publishes_nothing(
         event.remove(sessions, "before_commit", refuse)
         session.rollback()
         session.commit()
-    assert heard.changesets == []
+    assert received.changesets == []
 
 
 def test_a_session_inside_of_another_transaction_publishes_with_that(
-    engine: Engine, sessions: sessionmaker[Session], heard: Heard
+    engine: Engine, sessions: sessionmaker[Session], received: Received
 ) -> None:
     for is_kept in (False, True):
         with engine.connect() as connection:
@@ -253,29 +257,29 @@ def test_a_session_inside_of_another_transaction_publishes_with_that(
             with sessions(bind=connection, join_transaction_mode="create_savepoint") as session:
                 session.add(Tag(id=1, word="x"))
                 session.commit()
-            assert heard.changesets == []
+            assert received.changesets == []
             if is_kept:
                 outer.commit()
             else:
                 outer.rollback()
-    assert heard.take() == ["write tags 1"]
+    assert received.take() == ["write tags 1"]
 
 
 # SQLite has no prepared transactions, and PostgreSQL disables them by default.
 @only("mariadb")
 def test_a_transaction_of_two_phases_is_published_when_it_is_committed(
-    engine: Engine, heard: Heard
+    engine: Engine, received: Received
 ) -> None:
     with Session(engine, twophase=True) as session:
         pub = sqlalchemy_pub(session)
         session.add(Tag(id=1, word="x"))
         session.flush()
         session.prepare()
-        assert heard.changesets == []
+        assert received.changesets == []
         session.commit()
         session.add(Tag(id=2, word="x"))
         session.flush()
         session.prepare()
         session.rollback()
         pub.close()
-    assert heard.take() == ["write tags 1"]
+    assert received.take() == ["write tags 1"]

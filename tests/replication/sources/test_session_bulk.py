@@ -11,7 +11,6 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from stompkit.replication.sources.session import UnseenChangeError, sqlalchemy_pub
 from tests.replication.sources.conftest import empty, make_engine, only
-from tests.replication.sources.heard import Heard, contents, replay
 from tests.replication.sources.models import (
     BOOK_TAGS,
     Author,
@@ -22,6 +21,7 @@ from tests.replication.sources.models import (
     Tag,
     TextKey,
 )
+from tests.replication.sources.received import Received, contents, replay
 from tests.servers import SqlServer, mysql
 
 __all__ = ["mysql"]
@@ -39,11 +39,11 @@ def pub(sessions: sessionmaker[Session]) -> Iterator[sqlalchemy_pub]:
 
 
 @pytest.fixture
-def rows(heard: Heard, pub: sqlalchemy_pub) -> dict[str, Any]:
+def rows(received: Received, pub: sqlalchemy_pub) -> dict[str, Any]:
     """Return the rows that have been published before the test."""
     rows: dict[str, Any] = {}
-    replay(heard.changes, rows)
-    heard.changesets.clear()
+    replay(received.changes, rows)
+    received.changesets.clear()
     return rows
 
 
@@ -76,15 +76,15 @@ STATEMENTS: dict[str, Any] = {
 def test_a_statement_is_told_as_what_it_does(
     engine: Engine,
     sessions: sessionmaker[Session],
-    heard: Heard,
+    received: Received,
     rows: dict[str, Any],
     name: str,
 ) -> None:
     with sessions.begin() as session:
         session.execute(STATEMENTS[name], execution_options={"synchronize_session": False})
-        assert heard.changesets == []
-    assert heard.changes
-    replay(heard.changes, rows)
+        assert received.changesets == []
+    assert received.changes
+    replay(received.changes, rows)
     assert {k: v for k, v in rows.items() if v} == contents(engine)
 
 
@@ -93,19 +93,19 @@ def test_a_statement_is_told_as_what_it_does(
 def test_rows_that_are_inserted_together_are_told_with_their_keys(
     engine: Engine,
     sessions: sessionmaker[Session],
-    heard: Heard,
+    received: Received,
     rows: dict[str, Any],
     model: Any,
 ) -> None:
     with sessions.begin() as session:
         session.execute(insert(model), [{"word": "a"}, {"word": "b"}, {"word": "c"}])
-    assert [change.action for change in heard.changes] == ["write"] * 3
-    replay(heard.changes, rows)
+    assert [change.action for change in received.changes] == ["write"] * 3
+    replay(received.changes, rows)
     assert rows == contents(engine)
 
 
 def test_rows_inserted_together_are_refused_where_no_keys_are_returned(
-    mysql: SqlServer, heard: Heard
+    mysql: SqlServer, received: Received
 ) -> None:
     """MySQL has no RETURNING; the unit of work queries each key."""
     engine = make_engine(mysql.url(mysql.new_database()))
@@ -119,56 +119,56 @@ def test_rows_inserted_together_are_refused_where_no_keys_are_returned(
         session.add_all([Tag(word="e"), Tag(word="f")])
     pub.close()
     rows: dict[str, Any] = {}
-    replay(heard.changes, rows)
-    assert len(heard.changes) == 4
+    replay(received.changes, rows)
+    assert len(received.changes) == 4
     assert rows["tags"] == contents(engine)["tags"]
     engine.dispose()
 
 
 @pytest.mark.mariadb_only
 def test_rows_that_are_inserted_and_returned_are_told(
-    engine: Engine, sessions: sessionmaker[Session], heard: Heard, rows: dict[str, Any]
+    engine: Engine, sessions: sessionmaker[Session], received: Received, rows: dict[str, Any]
 ) -> None:
     with sessions.begin() as session:
         tags = session.scalars(insert(Tag).returning(Tag), [{"word": "a"}, {"word": "b"}]).all()
         assert [tag.word for tag in tags] == ["a", "b"]
         with pytest.raises(UnseenChangeError, match="return the key"):
             session.execute(insert(Tag).returning(Tag.word), [{"word": "a"}, {"word": "b"}])
-    replay(heard.changes, rows)
+    replay(received.changes, rows)
     assert rows == contents(engine)
 
 
 def test_rows_that_are_updated_by_their_keys_are_told(
-    engine: Engine, sessions: sessionmaker[Session], heard: Heard, rows: dict[str, Any]
+    engine: Engine, sessions: sessionmaker[Session], received: Received, rows: dict[str, Any]
 ) -> None:
     with sessions.begin() as session:
         changed = [{"id": 1, "word": "x"}, {"id": 2, "word": "word 2"}, {"id": 3, "word": "z"}]
         session.execute(update(Tag), changed)
-    assert sorted(change.key["id"] for change in heard.changes) == [1, 3]
-    replay(heard.changes, rows)
+    assert sorted(change.key["id"] for change in received.changes) == [1, 3]
+    replay(received.changes, rows)
     assert rows == contents(engine)
 
 
 @pytest.mark.mariadb_only
 def test_the_old_bulk_methods_are_told(
-    engine: Engine, sessions: sessionmaker[Session], heard: Heard, rows: dict[str, Any]
+    engine: Engine, sessions: sessionmaker[Session], received: Received, rows: dict[str, Any]
 ) -> None:
     with sessions.begin() as session:
         session.bulk_insert_mappings(Tag.__mapper__, [{"word": "a"}, {"word": "b"}])
         session.bulk_update_mappings(Tag.__mapper__, [{"id": 1, "word": "c"}])
         session.bulk_save_objects([Tag(word="d"), Tag(word="e")])
-    assert len(heard.changes) == 5
-    replay(heard.changes, rows)
+    assert len(received.changes) == 5
+    replay(received.changes, rows)
     assert rows == contents(engine)
 
 
 def test_a_statement_that_changes_nothing_publishes_nothing(
-    sessions: sessionmaker[Session], heard: Heard, rows: dict[str, Any]
+    sessions: sessionmaker[Session], received: Received, rows: dict[str, Any]
 ) -> None:
     with sessions.begin() as session:
         session.execute(update(Tag).where(Tag.id == 1).values(word="word 1"))
         session.execute(delete(Tag).where(Tag.id == 99))
-    assert heard.changesets == []
+    assert received.changesets == []
 
 
 UNSEEN: dict[str, Any] = {
@@ -185,7 +185,7 @@ UNSEEN: dict[str, Any] = {
 def test_what_can_not_be_followed_is_refused_before_it_runs(
     engine: Engine,
     sessions: sessionmaker[Session],
-    heard: Heard,
+    received: Received,
     rows: dict[str, Any],
     name: str,
 ) -> None:
@@ -194,7 +194,7 @@ def test_what_can_not_be_followed_is_refused_before_it_runs(
             session.execute(UNSEEN[name])
         # The transaction can continue.
         session.add(TextKey(key="a"))
-    assert heard.take() == ["write text_keys a"]
+    assert received.take() == ["write text_keys a"]
     replay([], rows)
     assert rows["tags"] == contents(engine)["tags"]
 
@@ -220,7 +220,7 @@ def test_a_change_inside_of_a_select_is_refused(
 
 
 def test_a_change_of_keys_by_a_statement_can_not_be_committed(
-    sessions: sessionmaker[Session], heard: Heard, rows: dict[str, Any]
+    sessions: sessionmaker[Session], received: Received, rows: dict[str, Any]
 ) -> None:
     with sessions() as session:
         with pytest.raises(UnseenChangeError):
@@ -231,12 +231,12 @@ def test_a_change_of_keys_by_a_statement_can_not_be_committed(
         assert session.get(Tag, 50) is None
         session.add(TextKey(key="a"))
         session.commit()
-    assert heard.take() == ["write text_keys a"]
+    assert received.take() == ["write text_keys a"]
 
 
 @pytest.mark.parametrize("bulk", ["refuse", "ignore"])
 def test_statements_can_be_refused_or_ignored(
-    engine: Engine, sessions: sessionmaker[Session], heard: Heard, bulk: Any
+    engine: Engine, sessions: sessionmaker[Session], received: Received, bulk: Any
 ) -> None:
     pub = sqlalchemy_pub(sessions, bulk=bulk)
     with sessions() as session:
@@ -250,26 +250,26 @@ def test_statements_can_be_refused_or_ignored(
                 session.execute(statement)
         session.commit()
     pub.close()
-    assert heard.take() == ["write tags 1"]
+    assert received.take() == ["write tags 1"]
     assert contents(engine)["tags"][1,]["word"] == ("x" if bulk == "refuse" else "y")
 
 
 def test_one_statement_can_be_let_pass(
-    engine: Engine, sessions: sessionmaker[Session], heard: Heard, rows: dict[str, Any]
+    engine: Engine, sessions: sessionmaker[Session], received: Received, rows: dict[str, Any]
 ) -> None:
     with sessions.begin() as session:
         options = {"stompkit_bulk": "ignore"}
         session.execute(text("delete from tags where id = 1"), execution_options=options)
         session.execute(delete(Tag).where(Tag.id == 2), execution_options=options)
-    assert heard.changesets == []
+    assert received.changesets == []
     assert list(contents(engine)["tags"]) == [(3,)]
 
 
 def test_statements_about_other_tables_are_let_pass(
-    sessions: sessionmaker[Session], heard: Heard, pub: sqlalchemy_pub
+    sessions: sessionmaker[Session], received: Received, pub: sqlalchemy_pub
 ) -> None:
     pub.close()
-    heard.changesets.clear()
+    received.changesets.clear()
     only = sqlalchemy_pub(sessions, ["books"])
     with sessions.begin() as session:
         session.execute(text("delete from tags where id = 1"))
@@ -277,26 +277,26 @@ def test_statements_about_other_tables_are_let_pass(
         with pytest.raises(UnseenChangeError):
             session.execute(text("delete from books"))
     only.close()
-    assert heard.changesets == []
+    assert received.changesets == []
 
 
 def test_rows_of_an_association_that_are_deleted_by_a_statement_are_told(
-    engine: Engine, sessions: sessionmaker[Session], heard: Heard, rows: dict[str, Any]
+    engine: Engine, sessions: sessionmaker[Session], received: Received, rows: dict[str, Any]
 ) -> None:
     with sessions.begin() as session:
         tags = session.scalars(select(Tag)).all()
         session.add_all([Book(id=7, title="one", tags=tags), Book(id=8, title="two", tags=tags)])
-    replay(heard.changes, rows)
-    heard.changesets.clear()
+    replay(received.changes, rows)
+    received.changesets.clear()
     with sessions.begin() as session:
         session.execute(delete(BOOK_TAGS).where(BOOK_TAGS.c.book_id == 7, BOOK_TAGS.c.tag_id > 1))
-    replay(heard.changes, rows)
+    replay(received.changes, rows)
     assert rows == contents(engine)
-    assert sorted(heard.take()) == ["delete book_tags 7,2", "delete book_tags 7,3"]
+    assert sorted(received.take()) == ["delete book_tags 7,2", "delete book_tags 7,3"]
     with sessions.begin() as session:
         session.execute(delete(BOOK_TAGS))
-    assert {change.action for change in heard.changes} == {"delete"}
-    replay(heard.changes, rows)
+    assert {change.action for change in received.changes} == {"delete"}
+    replay(received.changes, rows)
     assert rows.pop("book_tags") == {}
     assert rows == contents(engine)
 

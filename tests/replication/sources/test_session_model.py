@@ -22,8 +22,8 @@ from stompkit.replication.sources.relay import OutboxRelay
 from stompkit.replication.sources.session import sqlalchemy_pub
 from tests.effort import drawn
 from tests.replication.sources.conftest import make_engine
-from tests.replication.sources.heard import Heard, contents, replay
 from tests.replication.sources.models import Author, Base, Book, Manager, Tag, TextKey
+from tests.replication.sources.received import Received, contents, replay
 
 KEYS = st.integers(0, 4)
 WORDS = st.sampled_from(["", "a", "b", "c"])
@@ -39,8 +39,8 @@ class Program(RuleBasedStateMachine):
         Base.metadata.create_all(self.engine)
         factory = sessionmaker(self.engine)
         self.rows: dict[str, Any] = {}
-        self.heard = Heard()
-        self.heard.__enter__()
+        self.received = Received()
+        self.received.__enter__()
         self.watch(factory)
         self.session = factory()
         self.savepoints: deque[SessionTransaction] = deque()
@@ -52,8 +52,8 @@ class Program(RuleBasedStateMachine):
 
     def published(self) -> list[Changeset]:
         """Return the changesets since the last call."""
-        found = list(self.heard.changesets)
-        self.heard.changesets.clear()
+        found = list(self.received.changesets)
+        self.received.changesets.clear()
         return found
 
     def teardown(self) -> None:
@@ -61,7 +61,7 @@ class Program(RuleBasedStateMachine):
         self.session.close()
         self.check()
         self.pub.close()
-        self.heard.__exit__(None, None, None)
+        self.received.__exit__(None, None, None)
         self.engine.dispose()
 
     def check(self) -> None:
@@ -219,7 +219,7 @@ class ProgramWithOutbox(Program):
     def teardown(self) -> None:
         """Compare, and close everything."""
         super().teardown()
-        assert self.heard.changesets == []
+        assert self.received.changesets == []
 
 
 _SETTINGS = settings(

@@ -13,13 +13,13 @@ from stompkit.replication.model.events import Changeset
 from stompkit.replication.model.signals import CHANGESET, signal
 from stompkit.replication.sources.session import SESSION_ID, sqlalchemy_pub
 from tests.replication.sources.conftest import only
-from tests.replication.sources.heard import Heard
 from tests.replication.sources.models import (
     Author,
     Base,
     Tag,
     TextKey,
 )
+from tests.replication.sources.received import Received
 
 pytestmark = pytest.mark.usefixtures("pub")
 
@@ -28,25 +28,25 @@ pytestmark = pytest.mark.usefixtures("pub")
 
 
 def test_only_the_tables_that_were_named_are_published(
-    sessions: sessionmaker[Session], heard: Heard, pub: sqlalchemy_pub
+    sessions: sessionmaker[Session], received: Received, pub: sqlalchemy_pub
 ) -> None:
     pub.close()
     some = sqlalchemy_pub(sessions, ["tags"])
     with sessions.begin() as session:
         session.add_all([Tag(id=1, word="x"), TextKey(key="a"), Author(id=1, name="x")])
-    assert heard.take() == ["write tags 1"]
+    assert received.take() == ["write tags 1"]
     some(["text_*"])
     assert some.tables == frozenset(["tags", "text_*"])
     with sessions.begin() as session:
         session.add_all([Tag(id=2, word="x"), TextKey(key="b"), Author(id=2, name="x")])
-    assert sorted(heard.take()) == ["write tags 2", "write text_keys b"]
+    assert sorted(received.take()) == ["write tags 2", "write text_keys b"]
     some.close()
 
 
 @pytest.mark.parametrize("tables", [None, []])
 def test_tables_that_are_named_later_are_those_that_are_published(
     sessions: sessionmaker[Session],
-    heard: Heard,
+    received: Received,
     pub: sqlalchemy_pub,
     tables: list[str] | None,
 ) -> None:
@@ -59,7 +59,7 @@ def test_tables_that_are_named_later_are_those_that_are_published(
     with sessions.begin() as session:
         session.add_all([TextKey(key="a"), Author(id=1, name="x")])
     everything.close()
-    assert heard.take() == ["write text_keys a"]
+    assert received.take() == ["write text_keys a"]
 
 
 @only("sqlite")
@@ -69,20 +69,20 @@ def test_one_text_is_no_list_of_tables(sessions: sessionmaker[Session]) -> None:
 
 
 def test_a_publisher_that_was_closed_publishes_nothing(
-    sessions: sessionmaker[Session], heard: Heard, pub: sqlalchemy_pub
+    sessions: sessionmaker[Session], received: Received, pub: sqlalchemy_pub
 ) -> None:
     pub.close()
     pub.close()
     with sessions.begin() as session:
         session.add(Tag(id=1, word="x"))
-    assert heard.changesets == []
+    assert received.changesets == []
 
 
 # Receivers.
 
 
 def test_a_receiver_that_fails_breaks_neither_the_program_nor_others(
-    sessions: sessionmaker[Session], heard: Heard, caplog: pytest.LogCaptureFixture
+    sessions: sessionmaker[Session], received: Received, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(_: object) -> None:
         raise RuntimeError("broken receiver")
@@ -102,12 +102,12 @@ def test_a_receiver_that_fails_breaks_neither_the_program_nor_others(
     finally:
         CHANGESET.disconnect(fail)
     assert keys == [1, 2]
-    assert heard.take() == ["write tags 1", "write tags 2"]
+    assert received.take() == ["write tags 1", "write tags 2"]
     assert "broken receiver" in caplog.text
 
 
 def test_a_receiver_may_use_the_session_of_the_commit(
-    sessions: sessionmaker[Session], heard: Heard
+    sessions: sessionmaker[Session], received: Received
 ) -> None:
     found: list[str] = []
     session = sessions()
@@ -126,14 +126,14 @@ def test_a_receiver_may_use_the_session_of_the_commit(
         CHANGESET.disconnect(look)
         session.close()
     assert found == ["read again"]
-    assert "write text_keys a" in heard.take()
+    assert "write text_keys a" in received.take()
 
 
 # Callbacks.
 
 
 def test_callbacks_are_told_of_everything_pending_and_of_the_outcome(
-    sessions: sessionmaker[Session], heard: Heard, pub: sqlalchemy_pub
+    sessions: sessionmaker[Session], received: Received, pub: sqlalchemy_pub
 ) -> None:
     pub.close()
     told: list[tuple[str, list[str]]] = []
@@ -177,7 +177,7 @@ def test_callbacks_are_told_of_everything_pending_and_of_the_outcome(
 
 
 def test_a_callback_can_refuse_what_is_prepared(
-    sessions: sessionmaker[Session], heard: Heard, pub: sqlalchemy_pub
+    sessions: sessionmaker[Session], received: Received, pub: sqlalchemy_pub
 ) -> None:
     pub.close()
 
@@ -192,7 +192,7 @@ def test_a_callback_can_refuse_what_is_prepared(
         session.rollback()
         assert session.get(Tag, 1) is None
     watching.close()
-    assert heard.changesets == []
+    assert received.changesets == []
 
 
 def test_what_was_committed_and_could_not_be_published_is_told_as_that(
@@ -219,21 +219,23 @@ def test_what_was_committed_and_could_not_be_published_is_told_as_that(
     assert told == ["unpublished"]
 
 
-def test_a_session_can_name_its_transaction(sessions: sessionmaker[Session], heard: Heard) -> None:
+def test_a_session_can_name_its_transaction(
+    sessions: sessionmaker[Session], received: Received
+) -> None:
     with sessions() as session:
         session.info[SESSION_ID] = "number 5"
         session.add(Tag(id=1, word="x"))
         session.commit()
-    assert heard.changesets[0].source.transaction == "number 5"
+    assert received.changesets[0].source.transaction == "number 5"
 
 
 def test_receivers_of_one_publisher_hear_no_other_one(pub: sqlalchemy_pub) -> None:
     """Two databases of one process have tables of the same names."""
     pub.close()
-    heard: dict[str, list[int]] = {"one": [], "two": []}
+    received: dict[str, list[int]] = {"one": [], "two": []}
     watching = []
     factories = {}
-    for name, numbers in heard.items():
+    for name, numbers in received.items():
         engine = create_engine("sqlite://")
         Base.metadata.create_all(engine, tables=[Base.metadata.tables["tags"]])
         factories[name] = sessionmaker(engine)
@@ -250,4 +252,4 @@ def test_receivers_of_one_publisher_hear_no_other_one(pub: sqlalchemy_pub) -> No
             session.add(Tag(id=number, word=str(number)))
     for each in watching:
         each.close()
-    assert heard == {"one": [1, 3], "two": [2]}
+    assert received == {"one": [1, 3], "two": [2]}

@@ -26,7 +26,7 @@ from stompkit.replication.sinks.sql import SqlSink
 from stompkit.replication.sources.session import sqlalchemy_pub
 from tests.effort import drawn
 from tests.replication.sources.conftest import KINDS, make_engine
-from tests.replication.sources.heard import Heard
+from tests.replication.sources.received import Received
 from tests.servers import SqlServer
 
 pytestmark = pytest.mark.filterwarnings("ignore:Dialect sqlite:sqlalchemy.exc.SAWarning")
@@ -206,7 +206,7 @@ def _check(kind: str, source: sa.Engine, target: sa.Engine, data: st.DataObject)
         return made
 
     try:
-        with Heard() as heard:
+        with Received() as received:
             pub = sqlalchemy_pub(sessions)
             with sessions.begin() as session:
                 session.add_all([make(1, **values()), make(2, **values()), make(3)])
@@ -223,7 +223,7 @@ def _check(kind: str, source: sa.Engine, target: sa.Engine, data: st.DataObject)
             with sessions.begin() as session:
                 session.delete(session.get_one(thing, 2))
             pub.close()
-        sink.apply([decode(encode(changeset)) for changeset in heard.changesets])
+        sink.apply([decode(encode(changeset)) for changeset in received.changesets])
         is_text = kind == "postgresql"
         assert _shown(target, table, is_text=is_text) == _shown(source, table, is_text=is_text)
     finally:
@@ -269,7 +269,7 @@ def test_documents_are_told_apart_from_text_and_null(pair: tuple[str, Any, Any])
     mapping.metadata.create_all(source)
     given_values = ['{"a":1}', None, sa.null(), "text", True, 1.5, {"a": None}]
     sessions: sessionmaker[Session] = sessionmaker(source)
-    with Heard() as heard:
+    with Received() as received:
         pub = sqlalchemy_pub(sessions)
         with sessions.begin() as session:
             for id, value in enumerate(given_values, 1):
@@ -290,9 +290,9 @@ def test_documents_are_told_apart_from_text_and_null(pair: tuple[str, Any, Any])
         Json("1.5"),
         {"a": None},
     ]
-    writes = [change.after for change in heard.changes if change.action == "write"]
+    writes = [change.after for change in received.changes if change.action == "write"]
     assert [after and after["v"] for after in writes] == expected
-    assert len(writes) == len(heard.changes)
+    assert len(writes) == len(received.changes)
     mapping.dispose()
 
 
@@ -309,7 +309,7 @@ def test_a_key_of_a_type_that_only_the_database_knows(postgresql: SqlServer) -> 
     mapping.map_imperatively(thing, table)
     mapping.metadata.create_all(source)
     sessions: sessionmaker[Session] = sessionmaker(source)
-    with Heard() as heard:
+    with Received() as received:
         pub = sqlalchemy_pub(sessions)
         with sessions.begin() as session:
             made = thing()
@@ -323,4 +323,4 @@ def test_a_key_of_a_type_that_only_the_database_knows(postgresql: SqlServer) -> 
     source.dispose()
     mapping.dispose()
     # As the database writes it.
-    assert [change.key for change in heard.changes] == [{"id": "10.0.0.1/32"}] * 3
+    assert [change.key for change in received.changes] == [{"id": "10.0.0.1/32"}] * 3

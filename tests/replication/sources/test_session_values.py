@@ -19,8 +19,8 @@ from stompkit.replication.model.events import decode, encode
 from stompkit.replication.model.values import Interval
 from stompkit.replication.sources.session import sqlalchemy_pub
 from tests.replication.sources.conftest import only
-from tests.replication.sources.heard import Heard
 from tests.replication.sources.models import Colour, Generated, Tag, Typed
+from tests.replication.sources.received import Received
 
 VALUES: dict[str, Any] = {
     "truth": True,
@@ -49,7 +49,9 @@ EXPECTED = {
 LAPSE = {"period": Interval(days=1, microseconds=5_000_000)}
 
 
-def test_values_are_those_that_are_stored(sessions: sessionmaker[Session], heard: Heard) -> None:
+def test_values_are_those_that_are_stored(
+    sessions: sessionmaker[Session], received: Received
+) -> None:
     pub = sqlalchemy_pub(sessions)
     with sessions.begin() as session:
         session.add(Typed(id=1, **VALUES))
@@ -60,7 +62,7 @@ def test_values_are_those_that_are_stored(sessions: sessionmaker[Session], heard
     with sessions.begin() as session:
         session.execute(update(Typed).values(**{**VALUES, "truth": False}))
     pub.close()
-    write, empty, delete, bulk = heard.changes
+    write, empty, delete, bulk = received.changes
     dialect = sessions.kw["bind"].dialect.name
     expected = EXPECTED | LAPSE if dialect == "postgresql" else EXPECTED
     assert write.after == {"id": 1, **expected}
@@ -69,12 +71,14 @@ def test_values_are_those_that_are_stored(sessions: sessionmaker[Session], heard
     left_out = {"postgresql": "period", "sqlite": "amount"}.get(dialect)
     assert delete.before == {name: value for name, value in write.after.items() if name != left_out}
     assert bulk.after == {"id": 2, **expected, "truth": False}
-    for changeset in heard.changesets:
+    for changeset in received.changesets:
         assert decode(encode(changeset)) == changeset
 
 
 @only("sqlite")
-def test_digits_that_sqlite_keeps_are_told(sessions: sessionmaker[Session], heard: Heard) -> None:
+def test_digits_that_sqlite_keeps_are_told(
+    sessions: sessionmaker[Session], received: Received
+) -> None:
     pub = sqlalchemy_pub(sessions)
     with sessions.begin() as session:
         session.add(Typed(id=1, amount=Decimal("1.005"), number=1))
@@ -86,7 +90,7 @@ def test_digits_that_sqlite_keeps_are_told(sessions: sessionmaker[Session], hear
         session.execute(update(Typed).where(Typed.id == 2).values(amount=Typed.amount / 3))
     pub.close()
     told: dict[Any, dict[str, Any]] = {}
-    for each in heard.changes:
+    for each in received.changes:
         assert each.after is not None
         told[each.after["id"]] = told.get(each.after["id"], {}) | each.after
     third = told[2]["amount"]
@@ -94,20 +98,20 @@ def test_digits_that_sqlite_keeps_are_told(sessions: sessionmaker[Session], hear
 
 
 def test_numbers_are_of_the_kind_of_their_columns(
-    sessions: sessionmaker[Session], heard: Heard
+    sessions: sessionmaker[Session], received: Received
 ) -> None:
     pub = sqlalchemy_pub(sessions)
     with sessions.begin() as session:
         session.add(Typed(id=1, amount=3, ratio=3, number=True))
     pub.close()
-    after = heard.changes[0].after
+    after = received.changes[0].after
     assert after is not None
     found = [(type(after[name]), after[name]) for name in ("amount", "ratio", "number")]
     assert found == [(Decimal, 3), (float, 3.0), (int, 1)]
 
 
 def test_a_document_that_is_changed_after_the_flush_is_published_as_it_was(
-    sessions: sessionmaker[Session], heard: Heard
+    sessions: sessionmaker[Session], received: Received
 ) -> None:
     pub = sqlalchemy_pub(sessions)
     with sessions.begin() as session:
@@ -116,13 +120,13 @@ def test_a_document_that_is_changed_after_the_flush_is_published_as_it_was(
         session.flush()
         document["a"].append(2)
     pub.close()
-    after = heard.changes[0].after
+    after = received.changes[0].after
     assert after is not None
     assert after["document"] == {"a": [1]}
 
 
 def test_what_the_database_has_made_up_is_told(
-    sessions: sessionmaker[Session], heard: Heard
+    sessions: sessionmaker[Session], received: Received
 ) -> None:
     pub = sqlalchemy_pub(sessions)
     with sessions.begin() as session:
@@ -133,7 +137,7 @@ def test_what_the_database_has_made_up_is_told(
     with sessions.begin() as session:
         session.get_one(Generated, key).amount = Generated.amount + 1
     pub.close()
-    write, change = heard.changes
+    write, change = received.changes
     made = {"id": key, "amount": 7, "double": 14, "note": "made by Python"}
     assert write.after == made
     assert change.after == {**made, "amount": 8, "double": 16}
@@ -145,7 +149,7 @@ def test_what_the_database_has_made_up_is_told(
 
 
 def test_sessions_of_another_factory_are_not_watched(
-    engine: Engine, sessions: sessionmaker[Session], heard: Heard
+    engine: Engine, sessions: sessionmaker[Session], received: Received
 ) -> None:
     pub = sqlalchemy_pub(sessions)
     with sessionmaker(engine).begin() as session:
@@ -153,11 +157,11 @@ def test_sessions_of_another_factory_are_not_watched(
     with sessions.begin() as session:
         session.add(Tag(id=2, word="x"))
     pub.close()
-    assert heard.take() == ["write tags 2"]
+    assert received.take() == ["write tags 2"]
 
 
 def test_threads_have_transactions_of_their_own(
-    engine: Engine, sessions: sessionmaker[Session], heard: Heard
+    engine: Engine, sessions: sessionmaker[Session], received: Received
 ) -> None:
     pub = sqlalchemy_pub(sessions)
 
@@ -176,15 +180,15 @@ def test_threads_have_transactions_of_their_own(
     for thread in threads:
         thread.join()
     pub.close()
-    assert [each.sequence for each in heard.changesets] == list(range(1, 31))
-    keys = sorted(change.key["id"] for change in heard.changes)
+    assert [each.sequence for each in received.changesets] == list(range(1, 31))
+    keys = sorted(change.key["id"] for change in received.changes)
     assert keys == [*range(100, 110), *range(200, 210), *range(300, 310)]
 
 
 # The only database whose driver also supports asyncio.
 @only("postgresql")
 @pytest.mark.parametrize("kind", ["factory", "session", "factory with a class"])
-def test_sessions_of_asyncio_are_watched(engine: Engine, heard: Heard, kind: str) -> None:
+def test_sessions_of_asyncio_are_watched(engine: Engine, received: Received, kind: str) -> None:
     async def run() -> None:
         asynchronous = create_async_engine(engine.url)
         factory = async_sessionmaker(asynchronous)
@@ -207,7 +211,7 @@ def test_sessions_of_asyncio_are_watched(engine: Engine, heard: Heard, kind: str
         await asynchronous.dispose()
 
     asyncio.run(run())
-    assert heard.take() == ["write tags 1"]
+    assert received.take() == ["write tags 1"]
 
 
 def test_what_makes_no_sessions_is_refused() -> None:

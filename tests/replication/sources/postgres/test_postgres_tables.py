@@ -158,13 +158,13 @@ def test_partitions_are_tables(database: Database) -> None:
 
 def test_signals_are_sent_of_a_plain_dsn(database: Database) -> None:
     database.execute("CREATE TABLE shop_orders (id int PRIMARY KEY, v int)")
-    heard: list[tuple[str, Any]] = []
+    received: list[tuple[str, Any]] = []
 
     def written(key: Any) -> None:
-        heard.append(("write", key))
+        received.append(("write", key))
 
     def deleted(key: Any) -> None:
-        heard.append(("delete", key))
+        received.append(("delete", key))
 
     signal("shop_orders_write").connect(written)
     signal("public.shop_orders_delete").connect(deleted)
@@ -180,7 +180,7 @@ def test_signals_are_sent_of_a_plain_dsn(database: Database) -> None:
     publish()
     database.execute("UPDATE shop_orders SET id = 3 WHERE id = 0", "DELETE FROM shop_orders")
     publish()
-    assert heard == [("write", 0), ("delete", 0), ("write", 3), ("delete", 9), ("delete", 3)]
+    assert received == [("write", 0), ("delete", 0), ("write", 3), ("delete", 9), ("delete", 3)]
 
 
 def test_tables_are_given_once(database: Database) -> None:

@@ -14,10 +14,10 @@ from stompkit.replication.model.signals import CHANGESET
 from stompkit.replication.model.values import Value
 from tests.replication.sources.models import Author, Base
 
-__all__ = ["Heard", "contents", "replay", "shown", "with_authors"]
+__all__ = ["Received", "contents", "replay", "shown", "with_authors"]
 
 
-class Heard:
+class Received:
     """Collects the changesets that are sent while it is entered."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Heard:
         self.changesets: list[Changeset] = []
 
     def __enter__(self) -> Self:
-        CHANGESET.connect(self._hear)
+        CHANGESET.connect(self._receive)
         return self
 
     def __exit__(
@@ -34,9 +34,9 @@ class Heard:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        CHANGESET.disconnect(self._hear)
+        CHANGESET.disconnect(self._receive)
 
-    def _hear(self, changeset: Changeset) -> None:
+    def _receive(self, changeset: Changeset) -> None:
         self.changesets.append(changeset)
 
     def take(self) -> list[str]:
@@ -96,12 +96,12 @@ def contents(engine: Engine) -> dict[str, dict[tuple[Any, ...], dict[str, Value]
     return rows
 
 
-def with_authors(sessions: sessionmaker[Session], heard: Heard, *names: str) -> list[int]:
+def with_authors(sessions: sessionmaker[Session], received: Received, *names: str) -> list[int]:
     """Insert authors; return their numbers."""
     with sessions.begin() as session:
         authors = [Author(name=name) for name in names]
         session.add_all(authors)
         session.flush()
         ids = [author.id for author in authors]
-    heard.changesets.clear()
+    received.changesets.clear()
     return ids

@@ -17,7 +17,7 @@ from stompkit.replica.applier._filling import fill
 from stompkit.replica.applier._recording import Recorder
 from stompkit.replica.applier._renewal import give_up, renounce, renounced
 from stompkit.replica.applier._rows import LACKING, WorkingRows, digest_of
-from stompkit.replica.applier._terms import (
+from stompkit.replica.applier._types import (
     Bounds,
     Hooks,
     Incoming,

@@ -9,7 +9,7 @@ from typing import Any
 from stompkit.replica.applier._records import record_of
 from stompkit.replica.applier._renewal import meant, moved, renounced, set_moved
 from stompkit.replica.applier._rows import WorkingRows
-from stompkit.replica.applier._terms import Bounds, Hooks, Incoming, Outcome, RefuseChangesetError
+from stompkit.replica.applier._types import Bounds, Hooks, Incoming, Outcome, RefuseChangesetError
 from stompkit.replica.data import Data
 from stompkit.replica.rows import Stamp
 from stompkit.replica.rules import RuleError, Rules

@@ -10,7 +10,7 @@ from typing import Any, Final
 from stompkit.replica.applier._records import record_of
 from stompkit.replica.applier._renewal import renew
 from stompkit.replica.applier._rows import WorkingRows
-from stompkit.replica.applier._terms import WriteRefusedError
+from stompkit.replica.applier._types import WriteRefusedError
 from stompkit.replica.changes import expanded, reduced
 from stompkit.replica.clock import HybridClock
 from stompkit.replica.data import Data

@@ -38,7 +38,7 @@ from stompkit.replica.engine._peers import Peers
 from stompkit.replica.engine._requests import Requests
 from stompkit.replica.engine._snapshots import Snapshots
 from stompkit.replica.engine._status import status_of
-from stompkit.replica.engine._terms import (
+from stompkit.replica.engine._types import (
     EngineSettings,
     Outgoing,
     PeerStatus,

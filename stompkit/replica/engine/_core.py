@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from stompkit.replica.applier import Applier
 from stompkit.replica.engine._facts import _Facts, facts_of
-from stompkit.replica.engine._terms import EngineSettings, Outgoing
+from stompkit.replica.engine._types import EngineSettings, Outgoing
 from stompkit.replica.messages import Message, pack
 from stompkit.replica.nodes import Node
 from stompkit.replica.signing import Signer

@@ -9,7 +9,7 @@ import msgspec
 
 from stompkit.replica.engine._core import Core
 from stompkit.replica.engine._facts import Have
-from stompkit.replica.engine._terms import Peer
+from stompkit.replica.engine._types import Peer
 from stompkit.replica.identity import MARK
 from stompkit.replica.store import PeerRecord, Reader, Tx
 from stompkit.replica.vectors import dominates, least, merged

@@ -9,7 +9,7 @@ from typing import Final
 from stompkit.replica.engine._core import Core
 from stompkit.replica.engine._facts import Gone, Sent, Want
 from stompkit.replica.engine._peers import Peers
-from stompkit.replica.engine._terms import Peer
+from stompkit.replica.engine._types import Peer
 from stompkit.replica.store import Reader
 from stompkit.replica.vectors import missing
 

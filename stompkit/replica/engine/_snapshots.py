@@ -15,7 +15,7 @@ from stompkit.replica.applier import WorkingRows
 from stompkit.replica.engine._core import Core
 from stompkit.replica.engine._facts import Page, PageWant
 from stompkit.replica.engine._peers import Peers
-from stompkit.replica.engine._terms import Peer
+from stompkit.replica.engine._types import Peer
 from stompkit.replica.messages import MessageError
 from stompkit.replica.rows import RowState
 from stompkit.replica.store import (

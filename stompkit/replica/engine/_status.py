@@ -10,7 +10,7 @@ from stompkit.replica.clock import seconds_of
 from stompkit.replica.engine._core import Core
 from stompkit.replica.engine._peers import Peers
 from stompkit.replica.engine._snapshots import Snapshots
-from stompkit.replica.engine._terms import Peer, PeerStatus, Status
+from stompkit.replica.engine._types import Peer, PeerStatus, Status
 from stompkit.replica.identity import branch_of
 from stompkit.replica.store import Reader
 from stompkit.replica.vectors import count, dot_text, missing

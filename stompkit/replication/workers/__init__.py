@@ -7,7 +7,7 @@ message format of keys.
 
 from stompkit._common.moved import renamed
 from stompkit.replication.workers._runners import WorkerUnusableError
-from stompkit.replication.workers._terms import (
+from stompkit.replication.workers._types import (
     DeadLetter,
     ReplicatorStats,
     ReplicatorStoppedError,

@@ -15,7 +15,7 @@ from stompkit.replication.workers._intake import Intake
 from stompkit.replication.workers._signals import halting
 from stompkit.replication.workers._sources import BrokerMessage, BrokerSource, Poison, Pump
 from stompkit.replication.workers._subqueue import SubQueue
-from stompkit.replication.workers._terms import ReplicatorStats, Unfinished
+from stompkit.replication.workers._types import ReplicatorStats, Unfinished
 from stompkit.replication.workers.messages import Key
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from stompkit.replication.model.signals import row_signals
 from stompkit.replication.workers._backlog import Completion, Item
 from stompkit.replication.workers._handlers import Handler
 from stompkit.replication.workers._subqueue import SubQueue
-from stompkit.replication.workers._terms import ReplicatorStoppedError, Unfinished
+from stompkit.replication.workers._types import ReplicatorStoppedError, Unfinished
 from stompkit.replication.workers.messages import (
     Key,
     KeysMessage,

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from stompkit.replication.model.events import Changeset, EventError
 from stompkit.replication.model.frames import CONTENT_TYPE as CHANGESET_TYPE
 from stompkit.replication.model.frames import Reassembler
-from stompkit.replication.workers._terms import ReplicatorStoppedError
+from stompkit.replication.workers._types import ReplicatorStoppedError
 from stompkit.replication.workers.messages import KeysMessage, MessageError, decode_keys
 
 __all__ = ["BrokerMessage", "BrokerSource", "Poison", "Pump"]

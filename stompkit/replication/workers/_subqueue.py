@@ -14,7 +14,7 @@ from typing import Final
 from stompkit._common.retry import Backoff
 from stompkit.replication.workers._backlog import Backlog, Completion, Item
 from stompkit.replication.workers._runners import Runner, WorkerDiedError, WorkerUnusableError
-from stompkit.replication.workers._terms import (
+from stompkit.replication.workers._types import (
     DeadLetter,
     ReplicatorStoppedError,
     RetryPolicy,

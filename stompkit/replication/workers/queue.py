@@ -10,7 +10,7 @@ from stompkit.replication.workers._base import Replicator
 from stompkit.replication.workers._handlers import check_settings
 from stompkit.replication.workers._runners import ProcessRunner, StartMethod
 from stompkit.replication.workers._subqueue import SubQueue
-from stompkit.replication.workers._terms import DeadLetter, RetryPolicy
+from stompkit.replication.workers._types import DeadLetter, RetryPolicy
 
 __all__ = ["QueueReplicator"]
 

@@ -70,12 +70,6 @@ class NodeReader(Access):
         found = self.held_at((each, vector.get(each, 0) + 1) for each in origins)
         return [each for _, each in sorted(found.items()) if not each.is_quarantined]
 
-    def held_dots(self) -> dict[tuple[str, int], bool]:
-        """Return the held changesets, each with True if it is quarantined."""
-        held = self._tables.held.c
-        query = select(held.origin, held.sequence, held.is_quarantined)
-        return {(row.origin, row.sequence): bool(row.is_quarantined) for row in self._all(query)}
-
     def held_size(self) -> tuple[int, int]:
         """Return the number of held changesets, and the size of their bodies in bytes."""
         held = self._tables.held

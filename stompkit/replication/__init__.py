@@ -2,6 +2,13 @@
 
 The unit of replication is a :class:`Changeset`: all changes of one transaction. :func:`packets`
 splits it into STOMP frames, and a :class:`Reassembler` joins them again.
+
+* ``model``: changesets, values, selected tables, signals and frames;
+* ``sources``: databases whose changes are published, and ``sinks``, where they are applied;
+* ``consumer``: from a broker to a sink, in order and exactly once;
+* ``jobs``: from one URL to another; ``workers``: callbacks for the keys of changed rows;
+* ``eventstore``: a history of changes by key;
+* ``sql``: tables, values and statements of target databases.
 """
 
 from stompkit._common.moved import moved, renamed

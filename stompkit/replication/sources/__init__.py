@@ -1,4 +1,4 @@
-"""Publishers: watch a database, and publish its changes.
+"""Sources: watch a database, and publish its changes.
 
 Each is imported on first use, because each needs its own library.
 """

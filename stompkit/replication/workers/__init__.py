@@ -1,4 +1,4 @@
-"""Replicators: run callbacks with the keys of changed rows.
+"""Workers: run callbacks with the keys of changed rows.
 
 :class:`QueueReplicator` runs them in worker processes. :class:`RqReplicator` runs them in threads,
 to put the keys into a job queue. See :mod:`~stompkit.replication.workers.messages` for the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -21,7 +21,15 @@ def moved(package: str, modules: Mapping[str, str]) -> None:
     *modules* maps old names, relative to the package, to absolute new ones. The modules inside of a
     moved package are moved with it. Each module is loaded once, whatever name it is imported by.
     """
-    sys.meta_path.insert(0, _Finder({f"{package}.{old}": new for old, new in modules.items()}))
+    names = {f"{package}.{old}": new for old, new in modules.items()}
+
+    def module_of(name: str) -> Any:
+        old = f"{package}.{name}"
+        _warn(old, names[old], stacklevel=4)
+        return sys.modules.setdefault(old, import_module(names[old]))
+
+    sys.meta_path.insert(0, _Finder(names))
+    _add_attributes(package, modules, module_of)
 
 
 def renamed(module: str, **names: str) -> None:
@@ -30,17 +38,28 @@ def renamed(module: str, **names: str) -> None:
     *names* maps old names to new ones. To be called at the end of the module, after its own
     ``__getattr__`` if it has one.
     """
+
+    def value_of(name: str) -> Any:
+        _warn(f"{module}.{name}", names[name], stacklevel=4)
+        return getattr(sys.modules[module], names[name])
+
+    _add_attributes(module, names, value_of)
+
+
+def _warn(old: str, new: str, *, stacklevel: int) -> None:
+    warnings.warn(
+        f"{old} is {new} now; the old name goes with 2.0", DeprecationWarning, stacklevel=stacklevel
+    )
+
+
+def _add_attributes(module: str, names: Container[str], get: Callable[[str], Any]) -> None:
+    """Make *names* attributes of a module, with the values that *get* returns."""
     attributes = vars(sys.modules[module])
     other = attributes.get("__getattr__")
 
     def attribute(name: str) -> Any:
         if name in names:
-            warnings.warn(
-                f"{module}.{name} is {names[name]} now; the old name goes with 2.0",
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            return getattr(sys.modules[module], names[name])
+            return get(name)
         if other is not None:
             return other(name)
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
@@ -62,9 +81,7 @@ class _Finder(MetaPathFinder, Loader):
         new = self._new_name(name)
         assert new is not None
         if name in self._modules:
-            warnings.warn(
-                f"{name} is {new} now; the old name goes with 2.0", DeprecationWarning, stacklevel=2
-            )
+            _warn(name, new, stacklevel=3)
         # The import system uses the module found here after this call returns.
         sys.modules[name] = import_module(new)
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import stompkit.client
+import stompkit.replication.model.events
 from stompkit.replication import eventstore
 
 PROGRAM = """
@@ -59,6 +60,13 @@ def test_modules_of_a_moved_package_may_have_other_names() -> None:
         "stompkit.replication.publishers is stompkit.replication.sources",
         "True True True",
     ]
+
+
+def test_a_moved_module_is_an_attribute_of_its_package() -> None:
+    with pytest.warns(DeprecationWarning, match="replication.events is stompkit") as caught:
+        old = stompkit.replication.events  # type: ignore[attr-defined]
+    assert old is stompkit.replication.model.events
+    assert [each.filename for each in caught] == [__file__]
 
 
 def test_an_old_name_is_the_new_one_with_a_warning() -> None:

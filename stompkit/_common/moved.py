@@ -26,7 +26,10 @@ def moved(package: str, modules: Mapping[str, str]) -> None:
     def module_of(name: str) -> Any:
         old = f"{package}.{name}"
         _warn(old, names[old], stacklevel=4)
-        return sys.modules.setdefault(old, import_module(names[old]))
+        module = sys.modules.setdefault(old, import_module(names[old]))
+        # ``from package import name`` asks for the attribute twice.
+        setattr(sys.modules[package], name, module)
+        return module
 
     sys.meta_path.insert(0, _Finder(names))
     _add_attributes(package, modules, module_of)

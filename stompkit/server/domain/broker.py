@@ -78,10 +78,9 @@ class Broker(BrokerBase):
         self.frame_log: Callable[[str, str, Frame], None] | None = None
         #: Called in the same way while an operator observes frames.
         self.frame_watch: Callable[[str, str, Frame], None] | None = None
-        self.connections: set[ConnectionBase] = set()
+        self.connections = set()
         #: Log of refused clients, limited in rate.
         self.refusals = RateLimitedLog(clock)
-        #: Log of pitfalls for clients, once for each destination.
         self.traps = OnceLog()
         self._runner = runner
         self._sync_interval_s = sync_interval_s

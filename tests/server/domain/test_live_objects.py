@@ -13,7 +13,6 @@ import pytest
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from wsproto.events import CloseConnection
 
-from stompkit import is_compiled
 from stompkit.server import (
     BrokerConfig,
     Credentials,
@@ -323,8 +322,6 @@ def assert_steady(grown: dict[str, int]) -> None:
     assert size <= MOST_BYTES, grown
 
 
-# A known fault: compiled, the domain keeps objects since its modules were split.
-@pytest.mark.xfail(is_compiled(), reason="compiled modules keep a queue", strict=False)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("come_and_go", THINGS, ids=[each.__name__ for each in THINGS])
 def test_nothing_is_left_of_what_came_and_went(come_and_go: Thing, kind: str) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from stompkit import is_compiled
 from stompkit.server import (
     BrokerConfig,
     Connection,
@@ -369,8 +368,6 @@ def test_destinations_make_room_for_others_though_the_clock_was_put_back(
         broker.broker.reset()
 
 
-# A known fault: compiled, the domain keeps objects since its modules were split.
-@pytest.mark.xfail(is_compiled(), reason="compiled modules keep a queue", strict=False)
 def test_nothing_keeps_what_was(broker_with: MakeBroker) -> None:
     broker = broker_with(ack_timeout_s=10.0)
     for number in range(3):

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import ClassVar
 
-from stompkit.server.domain.deliveries import ConnectionBase, MessageReference, Subscription
+from stompkit.server.domain.deliveries import MessageReference, Subscription
 from stompkit.server.domain.destinations import HostBase
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues.base import QueueBase
@@ -50,8 +50,7 @@ class QueueContent(QueueBase):
         self.subscriptions = self._dispatcher.subscriptions
         #: Ranks of messages at the front by identifier, for consumers that take by rank.
         self.ranks: dict[str, tuple[int, int]] = {}
-        #: Connections that wait for room, in the order in which they are resumed.
-        self.blocked: deque[ConnectionBase] = deque()
+        self.blocked = deque()
         #: Queues with expired messages that wait for room among these dead letters.
         self.overdue_of: dict[QueueBase, None] = {}
         #: Number of messages and bytes in the queue, including delivered and unsettled ones.
@@ -79,7 +78,7 @@ class QueueContent(QueueBase):
         #: acknowledgement.
         self.restored = 0
         self.lost = 0
-        self.sub_queues: list[SubQueue[MessageReference]] = []
+        self.sub_queues = []
         self._delays = Delays(self)
         self._timeouts = AckTimeouts(self)
         self._expiry = Expiry(self)

@@ -34,15 +34,12 @@ class ClientState(Output):
         self.user = User()
         self.host = next(iter(broker.hosts.values()))
         self.client_id: str | None = None
-        self.subscriptions: dict[str, Subscription] = {}
+        self.subscriptions = {}
         self.transactions: dict[str, Transaction] = {}
-        #: Number of topic messages held for its subscriptions, counting each copy.
         self.backlog = 0
         #: Temporary destinations that end with the connection.
         self.temporaries: list[Destination] = []
-        #: True if messages can be written now; replies always can.
         self.has_room = True
-        #: True if the number of unacknowledged messages from queues is limited.
         self.is_limited = config.flow == "one-in-flight"
         self.slots = config.max_in_flight if self.is_limited else sys.maxsize
         #: True if acknowledgements in an open transaction free slots.

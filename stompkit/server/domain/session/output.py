@@ -8,7 +8,6 @@ from stompkit.frames import (
     Frame,
     Role,
     Session,
-    Version,
 )
 from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.deliveries import ConnectionBase, MessageReference, Subscription
@@ -43,11 +42,9 @@ class Output(ConnectionBase):
             tolerance=config.effective_tolerance,
             eol=config.eol_after_frames,
         )
-        #: True if a line feed follows the NUL of each frame; the end of a frame without body
-        #: follows.
         self.has_eol = config.eol_after_frames
         self.end_of_frame = b"\n\0\n" if self.has_eol else b"\n\0"
-        self.version: Version = "1.0"
+        self.version = "1.0"
         self.is_logged = broker.frame_log is not None or broker.frame_watch is not None
         self._out: list[bytes] = []
         self._out_bytes = 0

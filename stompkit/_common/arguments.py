@@ -10,7 +10,14 @@ from typing import NoReturn
 
 from stompkit._common.spelling import closest
 
-__all__ = ["Parser"]
+__all__ = ["Parser", "positive"]
+
+
+def positive(text: str) -> int:
+    """Parse a positive integer."""
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**31):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    return int(text)
 
 
 class Parser(argparse.ArgumentParser):
@@ -18,9 +25,6 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the mistake, and where help is; exit with the status 2."""
-        unknown = message.removeprefix("unrecognized arguments: ")
-        if unknown != message:
-            message = self._unknown(unknown.split()[0])
         message = re.sub(r"^argument (?:-\w/)?([^\s/]+)\S*: ", r"\1: ", message)
         message = message.replace("the following arguments are required:", "missing:")
         end = "" if message.endswith((".", "?")) else "."
@@ -31,10 +35,21 @@ class Parser(argparse.ArgumentParser):
     ) -> argparse.Namespace:
         """Parse arguments; an unknown one is an error that names the closest option."""
         found, unknown = self.parse_known_args(args, namespace)
+        self._refuse(unknown, args)
+        return found
+
+    def parse_intermixed_args(  # type: ignore[override]  # as above
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        """Parse arguments like :meth:`parse_args`, with options among the others."""
+        found, unknown = self.parse_known_intermixed_args(args, namespace)
+        self._refuse(unknown, args)
+        return found
+
+    def _refuse(self, unknown: Sequence[str], args: Sequence[str] | None) -> None:
         if unknown:
             parser = self._chosen(sys.argv[1:] if args is None else args)
             parser.error(parser._unknown(unknown[0]))
-        return found
 
     def _chosen(self, arguments: Sequence[str]) -> Parser:
         """Return the parser of the subcommand that the arguments name, or this one."""

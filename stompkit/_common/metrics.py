@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
-    from prometheus_client.core import Metric
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
     from prometheus_client.registry import Collector
 
 __all__ = [
@@ -110,21 +110,26 @@ def counter(name: str, text: str, samples: Samples, labels: Sequence[str] = ()) 
     """Return a counter with its current values."""
     from prometheus_client.core import CounterMetricFamily
 
-    if not isinstance(samples, Iterable):
-        return CounterMetricFamily(name, text, value=samples)
-    family = CounterMetricFamily(name, text, labels=labels)
-    for values, number in samples:
-        family.add_metric(values, number)
-    return family
+    return _filled(CounterMetricFamily, name, text, samples, labels)
 
 
 def gauge(name: str, text: str, samples: Samples, labels: Sequence[str] = ()) -> Metric:
     """Return a gauge with its current values."""
     from prometheus_client.core import GaugeMetricFamily
 
+    return _filled(GaugeMetricFamily, name, text, samples, labels)
+
+
+def _filled(
+    kind: type[CounterMetricFamily | GaugeMetricFamily],
+    name: str,
+    text: str,
+    samples: Samples,
+    labels: Sequence[str],
+) -> Metric:
     if not isinstance(samples, Iterable):
-        return GaugeMetricFamily(name, text, value=samples)
-    family = GaugeMetricFamily(name, text, labels=labels)
+        return kind(name, text, value=samples)
+    family = kind(name, text, labels=labels)
     for values, number in samples:
         family.add_metric(values, number)
     return family

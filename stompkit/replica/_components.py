@@ -11,7 +11,6 @@ from sqlalchemy import URL, Engine, MetaData, Table, create_engine, inspect
 from sqlalchemy.schema import sort_tables
 
 from stompkit.replica._channels.channel import ChannelSettingsError
-from stompkit.replica._offline_replica import OfflineReplica
 from stompkit.replica._running.busy_retry import within
 from stompkit.replica._running.periodic_tasks import PeriodicTasks
 from stompkit.replica.applier import Applier, Bounds, Hooks, Outcome
@@ -21,6 +20,7 @@ from stompkit.replica.data.documents import DocumentData
 from stompkit.replica.data.sql import RowFilter, SqlData
 from stompkit.replica.engine import Engine as ReplicaEngine
 from stompkit.replica.engine import Status
+from stompkit.replica.engine.offline import OfflineReplica
 from stompkit.replica.nodes import identify
 from stompkit.replica.rules import Rules
 from stompkit.replica.runner import ReplicaStoppedError, Runner

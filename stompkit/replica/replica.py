@@ -11,7 +11,6 @@ from sqlalchemy import URL, Engine, MetaData, Table
 
 from stompkit.replica._components import Components
 from stompkit.replica._deciding import RowConflicts, decision, row_conflicts
-from stompkit.replica._offline_replica import node_of
 from stompkit.replica._reconciling import Difference, differences, import_rows
 from stompkit.replica.applier import Hooks, Outcome
 from stompkit.replica.capture import Capture
@@ -19,6 +18,7 @@ from stompkit.replica.compaction import Compacted, compact
 from stompkit.replica.data.documents import Documents
 from stompkit.replica.data.sql import RowFilter
 from stompkit.replica.engine import Status
+from stompkit.replica.engine.offline import node_of
 from stompkit.replica.history import Entry, Graph, History, RowVersion, Shown
 from stompkit.replica.identity import branch_of
 from stompkit.replica.rows import Conflict

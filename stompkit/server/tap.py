@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from twisted.application.service import Service
 from twisted.cred.credentials import IAnonymous, IUsernameHashedPassword, IUsernamePassword
@@ -15,7 +14,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.python.usage import Options as UsageOptions
 from twisted.python.usage import UsageError
 
-from stompkit.frames import AFTER_LOGIN, parse_heart_beat
+from stompkit.frames import AFTER_LOGIN
 from stompkit.server.listen.factory import BrokerFactory
 from stompkit.server.listen.origins import Origins
 from stompkit.server.login.auth import checkers_from
@@ -26,16 +25,13 @@ from stompkit.server.process.lifecycle import Lifecycle
 from stompkit.server.process.logs import LogSwitch
 from stompkit.server.process.out_of_memory import MemoryWatch
 from stompkit.server.process.reload import Reloader
-from stompkit.server.settings.checks import check_sync, check_wsproto
+from stompkit.server.settings.checks import check_wsproto
 from stompkit.server.settings.endpoint_checks import check_endpoint
+from stompkit.server.settings.option_values import TABLES, Tables
 from stompkit.server.settings.process import Settings
 from stompkit.server.settings.reading import SettingsError, merged, parse_settings, read_settings
 
 __all__ = ["BrokerService", "Options", "makeService"]
-
-Tables = dict[str, Any]
-
-_HEADROOM_BYTES: Final = AFTER_LOGIN.max_frame_bytes - AFTER_LOGIN.max_body_bytes
 
 
 class Options(UsageOptions, AuthOptionMixin):
@@ -219,7 +215,7 @@ class Options(UsageOptions, AuthOptionMixin):
     def _overrides(self) -> dict[str, Any]:
         """Return the options as tables of the settings file."""
         given: list[Tables] = []
-        for option, tables in _TABLES.items():
+        for option, tables in TABLES.items():
             if self[option] is not None:
                 try:
                     given.append(tables(self[option]))
@@ -253,66 +249,6 @@ class Options(UsageOptions, AuthOptionMixin):
         if self["log-frames"]:
             given.append({"log": {"frames": True}})
         return reduce(merged, given, {})
-
-
-def _positive(text: str) -> int:
-    number = int(text) if text.isascii() and text.isdigit() else 0
-    if number <= 0:
-        raise ValueError(f"takes a positive whole number, not {text!r}")
-    return number
-
-
-def _heart_beat(text: str) -> Tables:
-    try:
-        return {"broker": {"heart_beat_ms": list(parse_heart_beat(text))}}
-    except ValueError as error:
-        raise ValueError(f"is wrong: {error}") from None
-
-
-def _lock_timeout(text: str) -> Tables:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < float("inf"):
-        raise ValueError(f"takes a number of seconds, 0 or more, not {text!r}")
-    return {"store": {"lock_timeout_s": seconds}}
-
-
-def _max_body(text: str) -> Tables:
-    octets = _positive(text)
-    limits = {"max_body_bytes": octets, "max_frame_bytes": octets + _HEADROOM_BYTES}
-    return {"broker": {"limits": limits}}
-
-
-def _data(text: str) -> Tables:
-    if not text:
-        raise ValueError("takes a directory")
-    return {"store": {"kind": "lmdb", "path": text}}
-
-
-def _sync(text: str) -> Tables:
-    check_sync(text)
-    return {"store": {"sync": text}}
-
-
-def _log_format(text: str) -> Tables:
-    if text not in ("text", "json"):
-        raise ValueError(f"takes text or json, not {text!r}")
-    return {"log": {"format": text}}
-
-
-#: Functions that turn an option's value into tables of the file; ValueError for an invalid value.
-_TABLES: Final[dict[str, Callable[[str], Tables]]] = {
-    "data": _data,
-    "sync": _sync,
-    "lock-timeout": _lock_timeout,
-    "heart-beat": _heart_beat,
-    "max-connections": lambda text: {"broker": {"max_connections": _positive(text)}},
-    "max-body": _max_body,
-    "prefetch": lambda text: {"broker": {"prefetch": _positive(text)}},
-    "log-format": _log_format,
-}
 
 
 class BrokerService(Service):

@@ -80,7 +80,7 @@ def test_fish_offers(script: Callable[[str], str], words: list[str], offered: se
 def test_zsh_takes_the_script(script: Callable[[str], str]) -> None:
     text = f"autoload -U compinit; compinit -D\n{script('zsh')}\nprint $_comps[stompkit]"
     assert run([shell("zsh"), "-f"], text) == "_stompkit\n"
-    assert "'--browse[take nothing away]'" in script("zsh").replace("*--", "--")
+    assert "'--browse[show messages without removing them]'" in script("zsh").replace("*--", "--")
 
 
 def test_files_are_offered_where_there_is_one(script: Callable[[str], str], tmp_path: Path) -> None:

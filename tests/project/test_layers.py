@@ -104,8 +104,6 @@ RIDDLES = frozenset("Have How Let That What Where Whether Which Who Whoever Whom
 MOST_WORDS = 30
 #: Maximum number of lines of a module.
 MOST_LINES = 400
-#: Modules with long texts of help, which have to be split still.
-LONG = ("_commands/replication/replicate.py", "server/tap.py")
 #: Maximum number of modules in a folder.
 MOST_MODULES = 20
 
@@ -153,6 +151,15 @@ def test_imports_of_other_layers_name_public_modules(module: str) -> None:
             private = [part for part in parts if part.startswith("_") and part not in shared]
             assert not private, f"{module} imports {name}"
             assert name in FACES.get(parts[1], {name}), f"{module} imports {name}"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_private_modules_are_imported_in_their_own_package_only(module: str) -> None:
+    own = _name(module)
+    package = own if module.endswith("__init__.py") else own.rpartition(".")[0]
+    for name in _imported(module):
+        owner = re.split(r"\._(?!_)", name)[0]
+        assert owner == name or f"{package}.".startswith(f"{owner}."), f"{module} imports {name}"
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("_commands/")])
@@ -212,7 +219,7 @@ def test_no_folder_has_too_many_modules(folder: str) -> None:
         assert len(names) <= MOST_MODULES, each
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if name not in LONG])
+@pytest.mark.parametrize("module", MODULES)
 def test_no_module_is_too_long(module: str) -> None:
     assert len((PACKAGE / module).read_text(encoding="utf-8").splitlines()) <= MOST_LINES
 

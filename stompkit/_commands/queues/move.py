@@ -14,10 +14,9 @@ from stompkit._commands.shared.broker_options import (
     BrokerUsageError,
     add_broker_options,
     add_quiet_time,
-    positive,
 )
 from stompkit._commands.shared.text import amount
-from stompkit._common.arguments import Parser
+from stompkit._common.arguments import Parser, positive
 
 __all__ = ["main", "parser"]
 

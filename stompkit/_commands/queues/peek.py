@@ -8,9 +8,8 @@ import sys
 from typing import Any, Final
 
 from stompkit._commands.shared.admin import ADMIN_HELP, Admin, add_admin_options, on_admin
-from stompkit._commands.shared.broker_options import positive
 from stompkit._commands.shared.text import amount, json_line, shown
-from stompkit._common.arguments import Parser
+from stompkit._common.arguments import Parser, positive
 from stompkit._common.style import Style
 
 __all__ = ["main", "parser"]

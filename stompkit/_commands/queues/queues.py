@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from stompkit._commands.shared.admin import ADMIN_HELP, Admin, add_admin_options, on_admin
-from stompkit._commands.shared.broker_options import positive, seconds
+from stompkit._commands.shared.broker_options import seconds
 from stompkit._commands.shared.text import aligned, shown, size
-from stompkit._common.arguments import Parser
+from stompkit._common.arguments import Parser, positive
 from stompkit._common.style import Style
 
 __all__ = ["main", "parser"]

@@ -7,9 +7,8 @@ import json
 from typing import Final
 
 from stompkit._commands.shared.admin import ADMIN_HELP, Admin, add_admin_options, on_admin
-from stompkit._commands.shared.broker_options import positive
 from stompkit._commands.shared.text import amount
-from stompkit._common.arguments import Parser
+from stompkit._common.arguments import Parser, positive
 
 __all__ = ["main", "parser"]
 

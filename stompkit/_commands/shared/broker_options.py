@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from stompkit._common.arguments import positive
 from stompkit._common.secrets import SecretError, first_line, resolve
 
 if TYPE_CHECKING:  # --help must work without Twisted
@@ -23,7 +24,6 @@ __all__ = [
     "BrokerUsageError",
     "add_broker_options",
     "add_quiet_time",
-    "positive",
     "seconds",
 ]
 
@@ -71,13 +71,6 @@ def add_broker_options(parser: argparse.ArgumentParser) -> None:
         help="failed connection attempts in a row, for each host, before the command "
         f"fails; 0: unlimited (default: {_ATTEMPTS})",
     )
-
-
-def positive(text: str) -> int:
-    """Parse a positive integer."""
-    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**31):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
-    return int(text)
 
 
 def add_quiet_time(parser: argparse.ArgumentParser) -> None:

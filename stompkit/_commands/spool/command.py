@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 from stompkit._commands.shared.logs import start_log
-from stompkit._commands.spool.options import SpoolUsageError, address, age, positive, size
-from stompkit._common.arguments import Parser
+from stompkit._commands.spool.options import SpoolUsageError, address, age, size
+from stompkit._common.arguments import Parser, positive
 from stompkit.spool import SpoolError
 
 __all__ = ["main", "parser"]

@@ -12,7 +12,7 @@ from stompkit._common.metrics import Address, parse_address
 from stompkit._common.secrets import resolve
 from stompkit.client.blocking import BrokerUrl
 
-__all__ = ["SpoolUsageError", "address", "age", "brokers", "positive", "size"]
+__all__ = ["SpoolUsageError", "address", "age", "brokers", "size"]
 
 _AGES: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _SIZES: Final = {
@@ -56,13 +56,6 @@ def address(text: str) -> Address:
         return parse_address(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def positive(text: str) -> int:
-    """Parse a positive integer."""
-    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**31):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
-    return int(text)
 
 
 def brokers(urls: Sequence[str]) -> dict[BrokerUrl, list[str]]:

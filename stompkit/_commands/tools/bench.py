@@ -11,9 +11,8 @@ from stompkit._commands.shared.broker_options import (
     Broker,
     BrokerUsageError,
     add_broker_options,
-    positive,
 )
-from stompkit._common.arguments import Parser
+from stompkit._common.arguments import Parser, positive
 
 __all__ = ["main", "parser"]
 

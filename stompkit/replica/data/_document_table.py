@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, Text, inspect, select
+from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, Text, select
 from sqlalchemy.dialects import mysql
-from sqlalchemy.exc import DBAPIError
 
 from stompkit.replica.data import Wanted
 from stompkit.replica.data._bodies import (
@@ -21,7 +20,7 @@ from stompkit.replica.data._bodies import (
 )
 from stompkit.replica.data._many import Values, each_row, insert_rows, mark_of
 from stompkit.replication.model.values import InvalidValueError, Value
-from stompkit.replication.sql import quote, table_options
+from stompkit.replication.sql import create_tables, quote
 
 __all__ = ["SCHEMA", "DocumentData"]
 
@@ -84,14 +83,8 @@ class DocumentData:
 
     def create(self, engine: Engine) -> None:
         """Create the table if it is missing; concurrent calls are harmless."""
-        table = self.table.to_metadata(MetaData())
-        with engine.connect() as connection:
-            table.dialect_kwargs.update(table_options(connection))
-        try:
-            table.create(engine, checkfirst=True)
-        except DBAPIError:
-            if not inspect(engine).has_table(table.name):
-                raise
+        with engine.begin() as connection:
+            create_tables(connection, [self.table])
 
     def forget(self) -> None:
         """Do nothing: the table is always the same."""

@@ -21,8 +21,8 @@ class StoreUnavailableError(ReplicaStoreError):
     """The database is unusable, perhaps temporarily."""
 
 
-#: SQLite: another connection writes.
-_SQLITE_BUSY: Final = frozenset({5, 6})
+#: SQLite: another connection writes, or has changed the schema since the statement was compiled.
+_SQLITE_BUSY: Final = frozenset({5, 6, 17})
 #: SQLite: errors of the caller, and constraints. All others concern files and the machine.
 _SQLITE_OTHERS: Final = frozenset({1, 18, 19, 20, 21, 25})
 #: PostgreSQL: serialization failure, deadlock, lock timeout, cancelled statement.

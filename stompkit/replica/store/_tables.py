@@ -27,6 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeEngine
 
+from stompkit._common.tables import create_missing
 from stompkit.replica.store._records import LONGEST_NAME, LONGEST_ORIGIN
 
 __all__ = ["HAS_CONFLICTS", "HAS_PROBLEM", "IS_TOMBSTONE", "Tables"]
@@ -229,11 +230,7 @@ class Tables:
         if connection.dialect.name == "mysql" and getattr(connection.dialect, "is_mariadb", False):
             # MariaDB, reached by a MySQL URL.
             tables = Tables(self.prefix, _MARIADB_COLLATION)
-        tables.metadata.create_all(connection)
-        for table in tables.metadata.sorted_tables:
-            for index in table.indexes:
-                # Databases without transactional DDL may have been interrupted in between.
-                index.create(connection, checkfirst=True)
+        create_missing(connection, tables.metadata.sorted_tables)
         if connection.execute(select(self.state.c.id)).one_or_none() is None:
             row = {"id": 1, "generation": 0, "position": 0}
             connection.execute(insert(self.state).values(row))

@@ -24,6 +24,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from stompkit._common.tables import create_missing
+
 __all__ = ["DIGEST", "MANY_OCTETS", "NAME", "PROBLEMS", "TIME", "SqlServer", "options"]
 
 _T = TypeVar("_T")
@@ -94,7 +96,7 @@ class SqlServer:
                 with self.engine.connect() as connection:
                     try:
                         with connection.begin():
-                            self._tables.create_all(connection)
+                            create_missing(connection, self._tables.sorted_tables)
                         break
                     except DBAPIError:
                         # Another process may be creating them; some exist at the next attempt.

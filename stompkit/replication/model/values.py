@@ -41,8 +41,8 @@ from stompkit.replication.model._documents import (
     is_faithful,
     same_document,
 )
-from stompkit.replication.model._intervals import Interval, interval
 from stompkit.replication.model._nodates import NoDate
+from stompkit.replication.model.intervals import Interval, interval
 
 __all__ = [
     "Interval",

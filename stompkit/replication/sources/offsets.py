@@ -11,6 +11,7 @@ from sqlalchemy import Column, Engine, LargeBinary, MetaData, String, Table, ins
 
 from stompkit._common.files import write_atomically
 from stompkit._common.moved import renamed
+from stompkit._common.tables import create_missing
 
 __all__ = ["Checkpoint", "FileOffsets", "MemoryOffsets", "Offsets", "OffsetsError", "SqlOffsets"]
 
@@ -116,7 +117,7 @@ class SqlOffsets:
             Column("name", String(200), primary_key=True),
             Column("checkpoint", LargeBinary(2**24 - 1), nullable=False),
         )
-        self._table.create(engine, checkfirst=True)
+        create_missing(engine, [self._table])
 
     def load(self) -> Checkpoint | None:
         """Return the last checkpoint."""

@@ -17,9 +17,10 @@ from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.orm import Session
 
 from stompkit._common.moved import renamed
+from stompkit._common.tables import create_missing
 from stompkit.replication.model.events import RowChange, Source, encode, make_changeset
 from stompkit.replication.sources.outbox_tables import OutboxTables
-from stompkit.replication.sources.session._statements import UnseenChangeError
+from stompkit.replication.sources.session import UnseenChangeError
 from stompkit.replication.sources.session.recording import Bulk, Recording
 from stompkit.replication.sources.session.watch import SessionFactory, Watch
 from stompkit.replication.sql.lease import database_clock
@@ -72,7 +73,7 @@ class Outbox:
 
     def create(self, bind: Engine | Connection) -> None:
         """Create the missing tables of the outbox."""
-        self._tables.metadata.create_all(bind)
+        create_missing(bind, self._tables.metadata.sorted_tables)
 
     def add(self, session: Session | AsyncSession, changes: Iterable[RowChange]) -> None:
         """Store changes that the program specifies, in the session's transaction.

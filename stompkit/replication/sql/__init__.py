@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from stompkit.replication.sql.tables import (
         TargetColumn,
         TargetTable,
+        create_tables,
         groups_of,
         quote,
         table_options,
@@ -59,6 +60,7 @@ __all__ = [
     "apply_batch",
     "changes_of",
     "columns_of",
+    "create_tables",
     "groups_of",
     "make_columns",
     "make_table",
@@ -89,6 +91,7 @@ _MODULES = {
     "Statements": "statements",
     "TargetColumn": "tables",
     "TargetTable": "tables",
+    "create_tables": "tables",
     "groups_of": "tables",
     "quote": "tables",
     "table_options": "tables",

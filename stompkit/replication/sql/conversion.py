@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
-from stompkit.replication.model._intervals import clock
+from stompkit.replication.model.intervals import clock
 from stompkit.replication.model.values import Interval, Json, Value
 from stompkit.replication.sql.forms import (
     INT64,

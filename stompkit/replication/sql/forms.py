@@ -11,7 +11,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Final
 from uuid import UUID
 
-from stompkit.replication.model._intervals import clock
+from stompkit.replication.model.intervals import clock
 from stompkit.replication.model.values import Interval, Json, Value
 
 __all__ = [

@@ -9,8 +9,9 @@ from typing import Any, Final, Literal
 import msgspec
 from sqlalchemy import Column, Connection, MetaData, Table, types
 from sqlalchemy.dialects import mysql, postgresql
-from sqlalchemy.schema import CreateColumn, CreateTable
+from sqlalchemy.schema import CreateColumn
 
+from stompkit._common.tables import create_missing
 from stompkit.replication.model.events import RowChange
 from stompkit.replication.sql.families import Family
 from stompkit.replication.sql.tables import TargetTable, quote, table_options
@@ -141,7 +142,7 @@ def make_table(
     ]
     table = Table(_checked(name, backend), MetaData(), *made, schema=schema, quote=True)
     table.dialect_kwargs.update(table_options(connection))
-    connection.execute(CreateTable(table, if_not_exists=True))
+    create_missing(connection, [table])
 
 
 def make_columns(

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, MetaData, Table
 from sqlalchemy.types import TypeEngine
 
+from stompkit._common.tables import create_missing
 from stompkit.replication.sql.families import Family, family_of
 from stompkit.replication.sql.values import Adapt
 
-__all__ = ["ForeignKey", "TargetColumn", "TargetTable", "groups_of", "quote", "table_options"]
+__all__ = [
+    "ForeignKey",
+    "TargetColumn",
+    "TargetTable",
+    "create_tables",
+    "groups_of",
+    "quote",
+    "table_options",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +114,14 @@ def table_options(connection: Connection) -> dict[str, str]:
         f"{dialect.name}_charset": "utf8mb4",
         f"{dialect.name}_collate": "utf8mb4_nopad_bin" if is_mariadb else "utf8mb4_0900_bin",
     }
+
+
+def create_tables(connection: Connection, tables: Iterable[Table]) -> None:
+    """Create missing tables with :func:`table_options`; concurrent calls are harmless."""
+    copies = [table.to_metadata(MetaData()) for table in tables]
+    for table in copies:
+        table.dialect_kwargs.update(table_options(connection))
+    create_missing(connection, copies)
 
 
 def groups_of(tables: Sequence[TargetTable]) -> dict[tuple[str | None, str], int]:

@@ -25,6 +25,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError, Statement
 from sqlalchemy.pool import QueuePool
 from twisted.logger import Logger
 
+from stompkit._common.tables import create_missing
 from stompkit.server.interfaces import StoreError, StoreFullError
 from stompkit.server.stores.tables import META, TABLES, VERSION
 from stompkit.server.stores.versions import upgrade
@@ -219,7 +220,7 @@ class Database:
         if inspect(connection).has_table(META.name):
             found = connection.execute(columns).one_or_none()
         if found is None:
-            TABLES.create_all(connection)
+            create_missing(connection, TABLES.sorted_tables)
             stamp = uuid4().hex
             row = {"id": 1, "version": VERSION, "uuid": uuid4().hex, "stamp": stamp}
             connection.execute(insert(META), row)

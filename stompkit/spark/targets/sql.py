@@ -84,16 +84,7 @@ class SqlTarget:
         """Create the tables that pipelines need, and remove remains of crashes."""
         session = self._session
         with session.database.transaction() as connection:
-            is_missing = session.books.missing(connection)
-        if is_missing:
-            try:
-                with session.database.transaction() as connection:
-                    session.books.create(connection)
-            except (RejectedRowError, SinkUnavailableError):
-                # Another pipeline may have created them meanwhile.
-                with session.database.transaction() as connection:
-                    if session.books.missing(connection):
-                        raise
+            session.books.create(connection)
         if session.copies is not None:
             with session.database.transaction() as connection:
                 session.copies.sweep(connection)

@@ -29,7 +29,7 @@ from sqlalchemy.schema import CreateColumn
 
 from stompkit.replication.model.events import Changeset
 from stompkit.replication.model.values import InvalidValueError
-from stompkit.replication.sql.tables import quote, table_options
+from stompkit.replication.sql.tables import create_tables, quote
 
 __all__ = ["OffsetTable", "Owners", "storable"]
 
@@ -62,16 +62,9 @@ class OffsetTable:
         )
         self._has_owners = True
 
-    def is_there(self, connection: Connection) -> bool:
-        """Return True if the table exists."""
-        return inspect(connection).has_table(self.name)
-
     def create(self, connection: Connection) -> None:
-        """Create the table."""
-        table = self._table.to_metadata(MetaData())
-        table.dialect_kwargs.update(table_options(connection))
-        table.create(connection)
-        self._has_owners = True
+        """Create the table, unless it exists."""
+        create_tables(connection, [self._table])
 
     def lacks_owners(self, connection: Connection) -> bool:
         """Return True if an older version has created the table, without a column for owners.

@@ -15,7 +15,6 @@ from stompkit.replication.sql.database import (
     Database,
     RejectedRowError,
     SinkDeniedError,
-    StaleRowError,
 )
 
 __all__ = ["OrphanQueue"]
@@ -51,9 +50,6 @@ class OrphanQueue:
         try:
             with self._database.transaction() as connection:
                 self._table.create(connection)
-        except StaleRowError:
-            # Another sink has created it meanwhile.
-            return True
         except (RejectedRowError, SinkDeniedError):
             return False
         return True

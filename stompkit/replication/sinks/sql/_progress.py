@@ -14,7 +14,6 @@ from stompkit.replication.sql.database import (
     Database,
     RejectedRowError,
     SinkDeniedError,
-    SinkUnavailableError,
 )
 
 __all__ = ["Progress", "StoredOwners"]
@@ -36,16 +35,7 @@ class Progress:
     def open(self) -> None:
         """Create the offsets table, unless it exists."""
         with self._database.transaction() as connection:
-            is_there = self._table.is_there(connection)
-        if not is_there:
-            try:
-                with self._database.transaction() as connection:
-                    self._table.create(connection)
-            except (RejectedRowError, SinkUnavailableError):
-                # Another sink may have created it meanwhile.
-                with self._database.transaction() as connection:
-                    if not self._table.is_there(connection):
-                        raise
+            self._table.create(connection)
         with suppress(RejectedRowError, SinkDeniedError):
             # If the column cannot be added, owners are known only while the process runs.
             self._add_owners()

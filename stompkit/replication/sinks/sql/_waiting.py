@@ -24,7 +24,7 @@ from sqlalchemy.dialects.mysql import LONGTEXT
 
 from stompkit.replication.model.events import Changeset, RowChange, decode, encode
 from stompkit.replication.sinks.sql._offsets import storable
-from stompkit.replication.sql.tables import table_options
+from stompkit.replication.sql.tables import create_tables
 
 __all__ = ["WaitingRows", "encode_one"]
 
@@ -46,10 +46,7 @@ class WaitingRows:
 
     def create(self, connection: Connection) -> None:
         """Create the table, unless it exists."""
-        if not inspect(connection).has_table(self.name):
-            table = self._table.to_metadata(MetaData())
-            table.dialect_kwargs.update(table_options(connection))
-            table.create(connection)
+        create_tables(connection, [self._table])
 
     def counts(self, connection: Connection) -> dict[str, int]:
         """Return the number of waiting rows by origin."""

@@ -40,8 +40,8 @@ from stompkit._common.moved import renamed
 from stompkit.replication.model.events import RowChange
 from stompkit.replication.model.signals import CHANGESET
 from stompkit.replication.sources.publication import Publication
-from stompkit.replication.sources.session._statements import UnseenChangeError
 from stompkit.replication.sources.session.recording import Bulk, Recording
+from stompkit.replication.sources.session.statements import UnseenChangeError
 from stompkit.replication.sources.session.values import Converters
 from stompkit.replication.sources.session.watch import SessionFactory, Watch, table_names
 

@@ -11,7 +11,7 @@ from sqlalchemy import BindParameter, Column, Connection, Dialect, Table, cast, 
 from stompkit.replication.model.events import Action, RowChange
 from stompkit.replication.model.values import Value
 from stompkit.replication.sources.session._images import Image
-from stompkit.replication.sources.session._statements import (
+from stompkit.replication.sources.session.statements import (
     Parameters,
     SelectAs,
     UnseenChangeError,

@@ -16,7 +16,7 @@ from stompkit.replication.model.events import RowChange
 from stompkit.replication.sources.session._images import Image, Images, row_id
 from stompkit.replication.sources.session._net import NetChanges, Recorded
 from stompkit.replication.sources.session._rows import Plan, Row, Rows, complete
-from stompkit.replication.sources.session._statements import (
+from stompkit.replication.sources.session.statements import (
     UnseenChangeError,
     bound_values,
     equalities,

@@ -34,7 +34,7 @@ from sqlalchemy import (
 )
 
 from stompkit.replication.sinks.sql import SinkUnavailableError
-from stompkit.replication.sql import Database, RejectedRowError, SchemaError, table_options
+from stompkit.replication.sql import Database, RejectedRowError, SchemaError, create_tables
 from stompkit.spark.jobs.results.base import CHANGES, TABLES, Mark, Row, Spec, merged
 from stompkit.spark.jobs.results.counting import Counted
 
@@ -168,10 +168,7 @@ class SqlResults:
             )
 
     def _create(self, connection: Connection) -> None:
-        for each in (*self._tables.values(), self._fence):
-            table = each.to_metadata(MetaData())
-            table.dialect_kwargs.update(table_options(connection))
-            table.create(connection, checkfirst=True)
+        create_tables(connection, [*self._tables.values(), self._fence])
 
     def _mark(self, connection: Connection, *, is_locked: bool) -> Mark | None:
         found = select(self._fence).where(self._fence.c.pipeline == self._pipeline)

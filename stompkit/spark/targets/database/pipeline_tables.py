@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
-from stompkit.replication.sql import table_options
+from stompkit.replication.sql import create_tables
 from stompkit.spark.states import Problem
 from stompkit.spark.targets.base import letters_of
 
@@ -96,10 +96,7 @@ class PipelineTables:
 
     def create(self, connection: Connection) -> None:
         """Create missing tables."""
-        for each in self._tables:
-            table = each.to_metadata(MetaData())
-            table.dialect_kwargs.update(table_options(connection))
-            table.create(connection, checkfirst=True)
+        create_tables(connection, self._tables)
 
     def load(self, connection: Connection, pipeline: str, spool: str) -> dict[int, int]:
         """Return the committed fence."""

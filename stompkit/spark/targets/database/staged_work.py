@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import mysql
 
-from stompkit.replication.sql import table_options
+from stompkit.replication.sql import create_tables
 from stompkit.spark.targets.base import StagingLostError
 
 __all__ = ["LEAST_BYTES", "StagedWork"]
@@ -64,9 +64,7 @@ class StagedWork:
 
     def create(self, connection: Connection) -> None:
         """Create the table if it is missing."""
-        table = self._table.to_metadata(MetaData())
-        table.dialect_kwargs.update(table_options(connection))
-        table.create(connection, checkfirst=True)
+        create_tables(connection, [self._table])
 
     def put(self, connection: Connection, octets: bytes) -> str:
         """Write the work of a task; return its name."""

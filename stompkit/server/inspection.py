@@ -8,7 +8,7 @@ from typing import NamedTuple
 from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.destinations import Destination
 from stompkit.server.domain.queues.durables import DurableQueue
-from stompkit.server.domain.session.connection import connections_of
+from stompkit.server.domain.session.base import sessions_of
 
 __all__ = ["ConnectionState", "DestinationState", "connections", "destinations"]
 
@@ -66,11 +66,11 @@ def connections(broker: Broker) -> list[ConnectionState]:
     return [
         ConnectionState(
             each.peer,
-            each.version if each.is_logged_in else None,
+            each.protocol if each.is_logged_in else None,
             each.user.name,
             each.host.name,
             len(each.subscriptions),
             len(each.ledger),
         )
-        for each in connections_of(broker)
+        for each in sessions_of(broker)
     ]

@@ -12,7 +12,7 @@ from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.destinations import Destination
 from stompkit.server.domain.hosts.virtual_host import VirtualHost
 from stompkit.server.domain.queues.queue import Queue
-from stompkit.server.domain.session.connection import Connection, connections_of
+from stompkit.server.domain.session.base import BrokerSession, sessions_of
 from stompkit.server.login.limited_authenticator import LimitedAuthenticator
 from stompkit.server.login.login_limiter import LoginLimiter, Outcome
 from stompkit.server.settings.process import Settings
@@ -75,9 +75,9 @@ class Context:
             )
         return found
 
-    def connection(self, number: str) -> Connection:
+    def connection(self, number: str) -> BrokerSession:
         """Return the connection with an identifier; raises :class:`AdminError` if unknown."""
-        for each in connections_of(self.broker):
+        for each in sessions_of(self.broker):
             if each.id == number:
                 return each
         raise AdminError(404, "no-such-connection", f"there is no connection {number[:100]!a}")

@@ -25,7 +25,7 @@ from stompkit.server.admin.views import (
     subscription_shape,
 )
 from stompkit.server.domain.queues.peeking import Page, peek
-from stompkit.server.domain.session.connection import connections_of
+from stompkit.server.domain.session.base import sessions_of
 from stompkit.server.interfaces import StoreError
 
 __all__ = [
@@ -131,7 +131,7 @@ def get_connections(context: Context, query: parameters.ConnectionsQuery) -> res
     """A page of connections, the oldest first."""
     found = [
         each
-        for each in connections_of(context.broker)
+        for each in sessions_of(context.broker)
         if query.contains is None
         or query.contains in each.peer
         or query.contains in each.user.name
@@ -152,7 +152,7 @@ def get_subscriptions(
         context.host(query.host)
     found = [
         subscription
-        for connection in connections_of(context.broker)
+        for connection in sessions_of(context.broker)
         if (query.connection is None or connection.id == query.connection)
         and (query.host is None or connection.host.name == query.host)
         for subscription in connection.subscriptions.values()

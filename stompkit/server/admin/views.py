@@ -24,7 +24,7 @@ from stompkit.server.domain.names import Pattern
 from stompkit.server.domain.queues.durables import DurableQueue
 from stompkit.server.domain.queues.peeking import Seen
 from stompkit.server.domain.queues.queue import Queue
-from stompkit.server.domain.session.connection import Connection, connections_of
+from stompkit.server.domain.session.base import BrokerSession, sessions_of
 from stompkit.server.stores.environment import DATA_FILE, DIRECTORY
 
 __all__ = [
@@ -182,7 +182,7 @@ def destination_detail(context: Context, destination: Destination) -> results.De
         history=None if followed is None else _history(followed),
         subscriptions=[
             subscription_shape(each)
-            for connection in connections_of(context.broker)
+            for connection in sessions_of(context.broker)
             for each in connection.subscriptions.values()
             if destination in each.homes
         ],
@@ -230,13 +230,13 @@ def message_shape(seen: Seen, max_body_octets: int) -> results.MessageShape:
 # Clients.
 
 
-def connection_shape(connection: Connection) -> results.ConnectionShape:
+def connection_shape(connection: BrokerSession) -> results.ConnectionShape:
     """Return one client."""
     is_in = connection.is_logged_in
     return results.ConnectionShape(
         id=connection.id,
         peer=text_of(connection.peer),
-        version=connection.version if is_in else None,
+        version=connection.protocol if is_in else None,
         user=text_of(connection.user.name),
         host=connection.host.name,
         subscriptions=len(connection.subscriptions),
@@ -249,7 +249,7 @@ def connection_shape(connection: Connection) -> results.ConnectionShape:
 def subscription_shape(subscription: Subscription) -> results.SubscriptionShape:
     """Return one subscription."""
     selector, connection = subscription.selector, subscription.connection
-    assert isinstance(connection, Connection)  # no others subscribe
+    assert isinstance(connection, BrokerSession)  # no others subscribe
     return results.SubscriptionShape(
         connection=connection.id,
         id=None if subscription.id is None else text_of(subscription.id),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import cast
 
 from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.internet.protocol import Factory, Protocol
@@ -12,7 +11,6 @@ from stompkit.server.beanstalk.commands import COMMANDS
 from stompkit.server.beanstalk.hub import Hub
 from stompkit.server.beanstalk.session import Session
 from stompkit.server.domain.broker import Broker
-from stompkit.server.domain.session.connection import Connection
 from stompkit.server.listen.protocol import BrokerProtocol
 from stompkit.server.settings.beanstalk import BeanstalkSettings
 
@@ -41,7 +39,7 @@ class BeanstalkFactory(Factory):
 
     def buildProtocol(self, addr: IAddress | None) -> Protocol:
         """Return the protocol of one client."""
-        make = cast("type[Connection]", partial(Session, self.hub, COMMANDS))
+        make = partial(Session, self.hub, COMMANDS)
         host = getattr(addr, "host", "")
         protocol = BeanstalkProtocol(self.hub.broker, self._clock, host, connection=make)
         protocol.factory = self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
@@ -20,9 +20,6 @@ from stompkit.server.domain.destinations import BlockedError
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.interfaces import Outlet, StoreError
-
-if TYPE_CHECKING:
-    from stompkit.frames import Frame
 
 __all__ = ["Answer", "Handler", "Session"]
 
@@ -210,8 +207,8 @@ class Session(Client):
     def _wait_for_space(self, command: Command, blocked: BlockedError) -> None:
         queue = blocked.destination
         assert isinstance(queue, Queue)  # only queues can be full
-        self._refused, self._blocked_by = command, queue
-        queue.blocked.append(self)
+        self._refused = command
+        self._wait_for(queue)
 
     def try_again(self) -> bool:
         """Put the job that has waited for room; return False if there is still none."""
@@ -263,10 +260,6 @@ class Session(Client):
         if self.has_room:
             self._work_on()
 
-    def next_deadline(self) -> float | None:
-        """Return None: there are no heart-beats."""
-        return None
-
     # Closing.
 
     def quit(self) -> None:
@@ -281,10 +274,6 @@ class Session(Client):
     def fail(self, message: str, code: str, *, receipt: str | None = None) -> None:
         """Close; the protocol has no error message for this."""
         self.refuse(RemoteProtocolError(message, code=code))
-
-    def leave(self, frame: Frame) -> None:
-        """Close."""
-        self._leave()
 
     def release(self) -> None:
         """Return all reservations, and cancel all waits."""

@@ -20,9 +20,11 @@ from zope.interface import implementer
 from stompkit._common import PeerDeadline, can_write, has_unread
 from stompkit.frames import RemoteProtocolError
 from stompkit.server.domain.broker import Broker
+from stompkit.server.domain.session.base import BrokerSession
 from stompkit.server.domain.session.connection import Connection
 from stompkit.server.interfaces import (
     Clock,
+    Outlet,
     Timer,
 )
 from stompkit.server.listen.fair_poller import ANONYMOUS
@@ -43,7 +45,7 @@ class BrokerProtocol(Protocol):
         clock: IReactorTime,
         peer: str = "",
         *,
-        connection: type[Connection] = Connection,
+        connection: Callable[[Broker, Outlet, float], BrokerSession] = Connection,
         closing_clock: Clock | None = None,
         login_clock: Clock | None = None,
     ) -> None:

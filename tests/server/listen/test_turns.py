@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from stompkit.server.domain.session.connection import connections_of
+from stompkit.server.domain.session.base import sessions_of
 from stompkit.server.interfaces import Credentials, User
 from stompkit.server.listen.fair_poller import ANONYMOUS, SharedPoll, schedule_fairly
 from stompkit.server.listen.protocol import BrokerProtocol
@@ -214,14 +214,14 @@ class Letting:
 def test_a_client_is_a_stranger_until_it_has_logged_in() -> None:
     memory = MemoryBroker(authenticator=Letting())
     client = memory.connect()
-    [connection] = connections_of(memory.broker)
+    [connection] = sessions_of(memory.broker)
     protocol = cast("BrokerProtocol", connection.outlet)
     assert protocol.who == ""
     client.send("CONNECT", {"accept-version": "1.2", "host": "x", "login": "ada"})
     assert protocol.who == "ada"
     nobody = MemoryBroker()
     nobody.client()
-    [connection] = connections_of(nobody.broker)
+    [connection] = sessions_of(nobody.broker)
     assert cast("BrokerProtocol", connection.outlet).who == ANONYMOUS
 
 

@@ -11,14 +11,18 @@ from stompkit.frames import (
     Frame,
     LocalProtocolError,
     RemoteProtocolError,
+    Role,
+    Session,
     State,
     refusal,
 )
 from stompkit.server.domain.broker import Broker
+from stompkit.server.domain.deliveries import MessageReference, Subscription
 from stompkit.server.domain.destinations import BlockedError
 from stompkit.server.domain.errors import RefusedError
+from stompkit.server.domain.messages import header_line
 from stompkit.server.domain.queues.queue import Queue
-from stompkit.server.domain.session.client_state import ClientState
+from stompkit.server.domain.session.base import BrokerSession
 from stompkit.server.domain.topics import Topic
 from stompkit.server.interfaces import Outlet, StoreError, StoreFullError
 
@@ -37,7 +41,7 @@ _COSTLY: Final = frozenset({"SUBSCRIBE", "UNSUBSCRIBE", "COMMIT"})
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class ClientSession(ClientState):
+class ClientSession(BrokerSession):
     """Translates frames of one client into calls of the broker, and replies to it.
 
     It is independent of transport and clock: bytes enter by :meth:`receive` with the time, and
@@ -51,8 +55,20 @@ class ClientSession(ClientState):
     def __init__(self, broker: Broker, outlet: Outlet, now: float) -> None:
         """Start before any input."""
         super().__init__(broker, outlet, now)
-        #: The error for which the connection was closed, if any.
-        self.failure: RemoteProtocolError | None = None
+        config = broker.config
+        self.session = Session(
+            Role.SERVER,
+            now,
+            heart_beat=config.heart_beat_ms,
+            limits=config.limits,
+            limits_before_login=config.limits_before_login,
+            tolerance=config.effective_tolerance,
+            eol=config.eol_after_frames,
+        )
+        self.version = "1.0"
+        self.has_eol = config.eol_after_frames
+        self.end_of_frame = b"\n\0\n" if self.has_eol else b"\n\0"
+        self.is_logged = broker.frame_log is not None or broker.frame_watch is not None
         self._does = self.handlers
         #: Number of write batches that replies wait for; the pending DISCONNECT follows, if any.
         self._uncommitted = 0
@@ -61,16 +77,20 @@ class ClientSession(ClientState):
         self._suspended = False
         self._held: list[Frame] = []
         self._unread: list[bytes] = []
-        self._at_end = False
+        #: The frame that waits for room in a destination.
+        self._blocked: Frame | None = None
+
+    @property
+    def protocol(self) -> str:
+        """The version of STOMP."""
+        return self.version
+
+    @property
+    def is_logged_in(self) -> bool:
+        """True if CONNECT has been answered with CONNECTED."""
+        return self.session.state not in (State.OPENING, State.CONNECTING)
 
     # Input.
-
-    def opened(self) -> None:
-        """Register the connection; if there are too many, send an ERROR and close."""
-        try:
-            self.broker.connected(self)
-        except RefusedError as refused:
-            self.fail(refused.message, refused.code)
 
     def receive(self, data: bytes, now: float) -> None:
         """Process bytes from the client."""
@@ -211,8 +231,8 @@ class ClientSession(ClientState):
         if not isinstance(destination, Queue | Topic) or "transaction" in frame.headers:
             self.fail(blocked.message, blocked.code, receipt=frame.headers.get("receipt"))
             return
-        self._blocked, self._blocked_by = frame, destination
-        destination.blocked.append(self)
+        self._blocked = frame
+        self._wait_for(destination)
         self._suspend()
 
     def try_again(self) -> bool:
@@ -271,11 +291,6 @@ class ClientSession(ClientState):
         """Return True if input of the client waits to be processed."""
         return bool(self._held or self._unread or self._blocked is not None or self._has_unread)
 
-    @property
-    def _has_unread(self) -> bool:
-        # An outlet without this attribute passes on everything at once.
-        return bool(getattr(self.outlet, "has_unread", False))
-
     def on_deadline(self, now: float) -> None:
         """Send a heart-beat that is due, or close the connection of a silent client."""
         self.scheduler.now = now
@@ -318,41 +333,54 @@ class ClientSession(ClientState):
         self.release()
         self.leave(Frame("DISCONNECT"))
 
-    def lost(self) -> None:
-        """Record the end of the stream, and return unsettled messages to their destinations."""
-        self.scheduler.now = self.scheduler.clock.seconds()
-        self._closing = True
-        self.release()
-        self.broker.disconnected(self)
-
-    @property
-    def is_logged_in(self) -> bool:
-        """True if CONNECT has been answered with CONNECTED."""
-        return self.session.state not in (State.OPENING, State.CONNECTING)
+    def release(self) -> None:
+        """Abort transactions, end subscriptions, and return unsettled messages."""
+        super().release()
+        self._blocked = None
 
     def fail(self, message: str, code: str, *, receipt: str | None = None) -> None:
         """Send ERROR and close (1.2, "ERROR")."""
         self.refuse(refusal(message, code, receipt=receipt))
 
-    def refuse(self, error: RemoteProtocolError) -> None:
-        """Close, with the ERROR frame of the error, if it has one."""
-        if self._closing:
+    def _tell(self, error: RemoteProtocolError) -> None:
+        """Write the ERROR frame of the error, if it has one."""
+        if error.reply is None:
             return
-        self._closing = True
-        self.failure = error
-        if error.reply is not None:
-            if self.is_logged:
-                self._log(">", error.reply)
-            try:
-                self.emit(self.session.send(error.reply, self.scheduler.now))
-            except LocalProtocolError:
-                # The input cannot be quoted in the reply: use a shorter message.
-                headers = {"message": "malformed frame", "stompkit-code": error.code}
-                self.emit(self.session.send(Frame("ERROR", headers), self.scheduler.now))
-        self._end()
+        if self.is_logged:
+            self._log(">", error.reply)
+        try:
+            self.emit(self.session.send(error.reply, self.scheduler.now))
+        except LocalProtocolError:
+            # The input cannot be quoted in the reply: use a shorter message.
+            headers = {"message": "malformed frame", "stompkit-code": error.code}
+            self.emit(self.session.send(Frame("ERROR", headers), self.scheduler.now))
 
-    def _end(self) -> None:
-        """Write the remaining output, close, and release everything."""
-        self.release()
-        self.write_out()
-        self.outlet.close()
+    # Output.
+
+    def write_out(self) -> None:
+        """Write the output, which is as good as a heart-beat."""
+        if self._out:
+            self.session.heart_beat.last_sent = self.scheduler.now
+            super().write_out()
+
+    def _send_receipt(self, receipt: str) -> None:
+        self.emit(b"RECEIPT\n", header_line("receipt-id", receipt, self.version), self.end_of_frame)
+        if self.is_logged:
+            self._log(">", Frame("RECEIPT", {"receipt-id": receipt}))
+
+    def log_connected(self, headers: dict[str, str]) -> None:
+        """Log the CONNECTED frame sent with these headers."""
+        self._log(">", Frame("CONNECTED", {"version": str(self.version)} | headers))
+
+    def log_message(self, subscription: Subscription, entry: MessageReference) -> None:
+        """Log a MESSAGE frame without its body."""
+        headers = {"subscription": subscription.id or "", "message-id": entry.message.id}
+        self._log(">", Frame("MESSAGE", headers | entry.message.headers))
+
+    def _log(self, direction: str, frame: Frame) -> None:
+        log = self.broker.frame_log
+        if log is not None:
+            log(direction, self.peer, frame)
+        watch = self.broker.frame_watch
+        if watch is not None:
+            watch(direction, self.peer, frame)

@@ -8,11 +8,10 @@ from typing import ClassVar, TypeAlias
 from mypy_extensions import mypyc_attr
 
 from stompkit.frames import Frame
-from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.session.client_session import ClientSession
 from stompkit.server.domain.session.handlers import HANDLERS
 
-__all__ = ["Connection", "Handler", "connections_of"]
+__all__ = ["Connection", "Handler"]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -26,8 +25,3 @@ class Connection(ClientSession):
 
 #: Handler of the frames of one command; raises :class:`RefusedError` if it fails.
 Handler: TypeAlias = Callable[[Connection, Frame], None]
-
-
-def connections_of(broker: Broker) -> list[Connection]:
-    """Return the connections of a broker."""
-    return [each for each in broker.connections if isinstance(each, Connection)]

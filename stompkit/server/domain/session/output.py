@@ -1,57 +1,37 @@
-"""Output of a connection: frames, written at the end of a cycle, and the log of frames."""
+"""Output of a connection: bytes, written at the end of a cycle."""
 
 from __future__ import annotations
 
 from mypy_extensions import mypyc_attr
 
-from stompkit.frames import (
-    Frame,
-    Role,
-    Session,
-)
 from stompkit.server.domain.broker import Broker
-from stompkit.server.domain.deliveries import ConnectionBase, MessageReference, Subscription
-from stompkit.server.domain.messages import header_line
+from stompkit.server.domain.deliveries import ConnectionBase
 from stompkit.server.interfaces import Outlet
 
 __all__ = ["Output"]
 
-#: Number of pieces in which a frame is emitted.
+#: Number of pieces in which a frame or a reply is emitted.
 _PIECES = 3
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Output(ConnectionBase):
-    """Writes frames of one client to its outlet."""
+    """Writes to the outlet of one client."""
 
     def __init__(self, broker: Broker, outlet: Outlet, now: float) -> None:
         """Start before any input."""
-        config = broker.config
         self.broker = broker
         self.scheduler = broker.scheduler
         self.outlet = outlet
         self.id = broker.new_connection()
         self.connected_at = now
         self.peer = outlet.peer
-        self.session = Session(
-            Role.SERVER,
-            now,
-            heart_beat=config.heart_beat_ms,
-            limits=config.limits,
-            limits_before_login=config.limits_before_login,
-            tolerance=config.effective_tolerance,
-            eol=config.eol_after_frames,
-        )
-        self.has_eol = config.eol_after_frames
-        self.end_of_frame = b"\n\0\n" if self.has_eol else b"\n\0"
-        self.version = "1.0"
-        self.is_logged = broker.frame_log is not None or broker.frame_watch is not None
         self._out: list[bytes] = []
         self._out_bytes = 0
         #: Maximum size in bytes of a write with several frames; 0 for no limit.
         self._largest_write_bytes = 0
         #: Minimum size in bytes of a write, except for the last one of a cycle.
-        self._write_from_bytes = config.write_batch_bytes
+        self._write_from_bytes = broker.config.write_batch_bytes
         self._closing = False
 
     @property
@@ -95,27 +75,4 @@ class Output(ConnectionBase):
             data = b"".join(self._out)
             self._out.clear()
             self._out_bytes = 0
-            self.session.heart_beat.last_sent = self.scheduler.now
             self.outlet.write(data)
-
-    def _send_receipt(self, receipt: str) -> None:
-        self.emit(b"RECEIPT\n", header_line("receipt-id", receipt, self.version), self.end_of_frame)
-        if self.is_logged:
-            self._log(">", Frame("RECEIPT", {"receipt-id": receipt}))
-
-    def log_connected(self, headers: dict[str, str]) -> None:
-        """Log the CONNECTED frame sent with these headers."""
-        self._log(">", Frame("CONNECTED", {"version": str(self.version)} | headers))
-
-    def log_message(self, subscription: Subscription, entry: MessageReference) -> None:
-        """Log a MESSAGE frame without its body."""
-        headers = {"subscription": subscription.id or "", "message-id": entry.message.id}
-        self._log(">", Frame("MESSAGE", headers | entry.message.headers))
-
-    def _log(self, direction: str, frame: Frame) -> None:
-        log = self.broker.frame_log
-        if log is not None:
-            log(direction, self.peer, frame)
-        watch = self.broker.frame_watch
-        if watch is not None:
-            watch(direction, self.peer, frame)

@@ -1,4 +1,4 @@
-"""State of a client: its subscriptions, transactions and unsettled messages."""
+"""A client of the broker in any protocol: its state, its limits, its opening and its end."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import sys
 
 from mypy_extensions import mypyc_attr
 
-from stompkit.frames import (
-    Frame,
-)
+from stompkit.frames import RemoteProtocolError
 from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.deliveries import Subscription
 from stompkit.server.domain.destinations import Destination
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.domain.session.acks import PendingAcks
 from stompkit.server.domain.session.output import Output
@@ -19,17 +18,22 @@ from stompkit.server.domain.settlements import Transaction
 from stompkit.server.domain.topics import Topic
 from stompkit.server.interfaces import Outlet, User
 
-__all__ = ["ClientState"]
+__all__ = ["BrokerSession", "sessions_of"]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class ClientState(Output):
-    """Subscriptions, transactions and temporary destinations of one client, and their end."""
+class BrokerSession(Output):
+    """One client, without its protocol: what it holds in the broker, and how that ends.
+
+    A protocol derives from it, turns input into calls of the broker, and writes the replies.
+    """
 
     def __init__(self, broker: Broker, outlet: Outlet, now: float) -> None:
         """Start before any input."""
         super().__init__(broker, outlet, now)
         config = broker.config
+        #: The error for which the connection was closed, if any.
+        self.failure: RemoteProtocolError | None = None
         self.ledger = PendingAcks("1.0")
         self.user = User()
         self.host = next(iter(broker.hosts.values()))
@@ -45,9 +49,56 @@ class ClientState(Output):
         #: True if acknowledgements in an open transaction free slots.
         self.frees_in_transactions = True
         self._turns = 0
-        #: The frame that waits for room, and the destination that has none.
-        self._blocked: Frame | None = None
+        #: True once the client sends no more.
+        self._at_end = False
+        #: The destination without room that the client waits for.
         self._blocked_by: Queue | Topic | None = None
+
+    @property
+    def protocol(self) -> str:
+        """The name of the protocol for people; for STOMP, its version."""
+        raise NotImplementedError
+
+    @property
+    def is_logged_in(self) -> bool:
+        """True if the client's login has been accepted."""
+        raise NotImplementedError
+
+    # Input.
+
+    def opened(self) -> None:
+        """Register the connection; if there are too many, refuse and close it."""
+        try:
+            self.broker.connected(self)
+        except RefusedError as refused:
+            self.fail(refused.message, refused.code)
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Process bytes from the client."""
+        raise NotImplementedError
+
+    def ended(self, now: float) -> None:
+        """Record that the client sends no more."""
+        raise NotImplementedError
+
+    def _wait_for(self, destination: Queue | Topic) -> None:
+        """Be called by :meth:`try_again` once the destination has room."""
+        self._blocked_by = destination
+        destination.blocked.append(self)
+
+    # Timers.
+
+    def on_deadline(self, now: float) -> None:
+        """Do what is due."""
+
+    def next_deadline(self) -> float | None:
+        """Return the time of the next call of :meth:`on_deadline`, or None."""
+        return None
+
+    @property
+    def _has_unread(self) -> bool:
+        # An outlet without this attribute passes on everything at once.
+        return bool(getattr(self.outlet, "has_unread", False))
 
     # Output.
 
@@ -88,7 +139,7 @@ class ClientState(Output):
         self._turns += 1
         subscription.turn = self._turns
 
-    # Shared by handlers.
+    # Subscriptions.
 
     def include(self, key: str, subscription: Subscription) -> None:
         """Add a new subscription."""
@@ -131,6 +182,33 @@ class ClientState(Output):
         if longest.backlog:
             longest.drop_oldest()
 
+    # The end.
+
+    def lost(self) -> None:
+        """Record the end of the stream, and return unsettled messages to their destinations."""
+        self.scheduler.now = self.scheduler.clock.seconds()
+        self._closing = True
+        self.release()
+        self.broker.disconnected(self)
+
+    def refuse(self, error: RemoteProtocolError) -> None:
+        """Close because of an error, which the client is told if the protocol has words for it."""
+        if self._closing:
+            return
+        self._closing = True
+        self.failure = error
+        self._tell(error)
+        self._end()
+
+    def _tell(self, error: RemoteProtocolError) -> None:
+        """Write the error to the client, if the protocol has words for it."""
+
+    def _end(self) -> None:
+        """Write the remaining output, close, and release everything."""
+        self.release()
+        self.write_out()
+        self.outlet.close()
+
     def release(self) -> None:
         """Abort transactions, end subscriptions, and return unsettled messages."""
         self.has_room = False
@@ -144,7 +222,7 @@ class ClientState(Output):
             self._blocked_by.blocked.remove(self)
             self.scheduler.has_room(self._blocked_by)
             self.scheduler.touch(self._blocked_by)
-            self._blocked = self._blocked_by = None
+            self._blocked_by = None
         # Entries held now are being settled, which continues: all transactions have ended.
         left = [each for each in self.ledger.clear() if each.holder is None]
         self.broker.settler.give_back(left)
@@ -162,3 +240,8 @@ class ClientState(Output):
         if transaction.timer is not None:
             self.scheduler.cancel(transaction.timer)
             transaction.timer = None
+
+
+def sessions_of(broker: Broker) -> list[BrokerSession]:
+    """Return the clients of a broker, of all protocols."""
+    return [each for each in broker.connections if isinstance(each, BrokerSession)]

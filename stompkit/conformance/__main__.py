@@ -35,7 +35,7 @@ from stompkit.conformance.report.writing import write_reports
 from stompkit.conformance.run.options import parser
 from stompkit.conformance.run.progress import Progress
 from stompkit.conformance.run.runner import Exit, HarnessError, Selection, all_cases, exit_of, run
-from stompkit.conformance.target import UnreachableError, probe
+from stompkit.conformance.target import UnreachableError, probe_within
 from stompkit.testing import BrokerError, LaunchConfig, Tunnel, launch
 
 __all__ = ["main", "parser"]
@@ -105,7 +105,7 @@ def _target(options: argparse.Namespace) -> Iterator[tuple[Address, Control]]:
 
 def _run(options: argparse.Namespace, selection: Selection, cases: int) -> Report:
     with _target(options) as (address, control):
-        capabilities = probe(address)
+        capabilities = probe_within(address, options.wait)
         info = TargetInfo(
             address=str(address),
             server=capabilities.server,

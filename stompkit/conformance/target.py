@@ -20,10 +20,19 @@ from stompkit.conformance.wire.probe import (
     dial,
     is_alive,
     probe,
+    probe_within,
 )
 from stompkit.frames import Version
 
-__all__ = ["Capabilities", "Target", "UnreachableError", "comes_alive", "is_alive", "probe"]
+__all__ = [
+    "Capabilities",
+    "Target",
+    "UnreachableError",
+    "comes_alive",
+    "is_alive",
+    "probe",
+    "probe_within",
+]
 
 
 class Target:

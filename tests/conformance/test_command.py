@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from stompkit.conformance.run.options import parser
+from stompkit.testing import RunningBroker
 from tests.conformance.command import BOUND_S, environment, interruptible, read_report
 from tests.conformance.conftest import Serve, Suite
 from tests.conformance.scripted import Line, receipts
@@ -289,3 +292,22 @@ def test_reader_that_goes_away(tmp_path: Path) -> None:
     process.stderr.close()
     assert process.wait(BOUND_S) == 128 + signal.SIGPIPE
     assert err == b""
+
+
+def test_a_server_that_is_still_starting_is_waited_for(
+    stomp_broker_factory: Callable[..., RunningBroker], tmp_path: Path
+) -> None:
+    broker = stomp_broker_factory()
+    broker.kill()
+    wait = ("--mq", f"{broker.host}:{broker.port}", "--wait", "60")
+    command = [sys.executable, "-m", "stompkit.conformance", *wait, QUICK]
+    with socket.create_server((broker.host, broker.port)) as listener:
+        process = subprocess.Popen(
+            command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True
+        )
+        # The suite has tried once, without success.
+        listener.accept()[0].close()
+    broker.restart()
+    printed, _ = process.communicate(timeout=BOUND_S)
+    assert process.returncode == 0, printed
+    assert "1 OK" in printed or "none failed" in printed

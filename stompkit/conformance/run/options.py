@@ -133,6 +133,13 @@ def _add_target(made: argparse.ArgumentParser) -> None:
         " rabbitmq:4, or command:CMD (default: stompkit, without --mq)",
     )
     target.add_argument(
+        "--wait",
+        metavar="SECONDS",
+        type=seconds,
+        default=0.0,
+        help="if the server at --mq does not answer yet, retry for this long (default: 0)",
+    )
+    target.add_argument(
         "--restart",
         metavar="CMD",
         type=value,

@@ -21,6 +21,7 @@ __all__ = [
     "dial",
     "is_alive",
     "probe",
+    "probe_within",
 ]
 
 _SHOWN_CHARACTERS = 100
@@ -177,3 +178,19 @@ def probe(address: Address) -> Capabilities:
         told = next((each for each in reasons if "ERROR" in each), reasons[0])
         raise UnreachableError(f"no STOMP server at {address}: {plain(hide(told))}")
     return Capabilities(tuple(found), server)
+
+
+def probe_within(address: Address, limit_s: float) -> Capabilities:
+    """Probe a target that may still be starting, repeatedly for up to *limit_s* seconds.
+
+    Raises :class:`UnreachableError` with the last reason.
+    """
+    until = time.monotonic() + limit_s
+    while True:
+        try:
+            return probe(address)
+        except UnreachableError:
+            if time.monotonic() >= until:
+                raise
+        # See comes_alive.
+        time.sleep(_PAUSE_S)

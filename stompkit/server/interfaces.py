@@ -20,6 +20,7 @@ __all__ = [
     "Decision",
     "Delivered",
     "DropLane",
+    "FencedError",
     "LaneState",
     "Mark",
     "MessageStore",
@@ -170,6 +171,10 @@ class StoreError(Exception):
 
 class StoreFullError(StoreError):
     """There is no space, on the disk or within the store's own limit."""
+
+
+class FencedError(StoreError):
+    """Another broker has written to the store, or may have: what is known of it is out of date."""
 
 
 class Put(NamedTuple):

@@ -90,10 +90,10 @@ def store(settings: StoreSettings) -> MessageStore | None:
             max_octets=settings.max_octets,
         )
     if settings.effective_kind == "sqlalchemy":
-        from stompkit.server.stores.sqlalchemy import SqlAlchemyStore
+        from stompkit.server.stores.sql import sql_store
 
         assert settings.url is not None  # settings are checked
-        return SqlAlchemyStore(settings.url, synchronous=settings.is_synchronous)
+        return sql_store(settings.url, synchronous=settings.is_synchronous)
     return None
 
 

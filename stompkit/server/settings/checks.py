@@ -228,9 +228,9 @@ def check_sync(sync: str) -> None:
 
 def _sql_store(url: str) -> None:
     # Imported here since SQLAlchemy is an optional dependency.
-    from stompkit.server.stores.sqlalchemy import SqlAlchemyStore
+    from stompkit.server.stores.sql import sql_store
 
-    SqlAlchemyStore(url)
+    sql_store(url)
 
 
 def _check_storage(settings: Settings, document: Document) -> None:

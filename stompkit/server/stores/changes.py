@@ -32,12 +32,23 @@ def lanes_of(operations: Iterable[Operation]) -> list[int]:
 class LaneChanges:
     """Pending changes of one lane."""
 
-    __slots__ = ("deliveries", "is_new", "last_place", "marks", "puts", "removed", "stored")
+    __slots__ = (
+        "deliveries",
+        "is_moved",
+        "is_new",
+        "last_place",
+        "marks",
+        "puts",
+        "removed",
+        "stored",
+    )
 
     def __init__(self, stored: LaneState, *, is_new: bool) -> None:
         """Start from the stored state, or, for a lane that ``is_new``, from its initial state."""
         self.stored = stored
         self.is_new = is_new
+        #: True if the delivered place has changed.
+        self.is_moved = False
         self.last_place = stored.last_place
         #: The stored places where a message may have to be removed.
         self.removed: set[int] = set()
@@ -73,6 +84,7 @@ class LaneChanges:
         """Record that every message up to a place has been delivered."""
         if place > self.stored.delivered_place:
             self.stored = self.stored._replace(delivered_place=place)
+            self.is_moved = True
 
     def result(self, removed_messages: int, removed_octets: int) -> LaneState:
         """Return the new state of the lane, given the messages and bytes actually removed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Protocol
 from uuid import uuid4
@@ -14,8 +14,6 @@ from sqlalchemy import (
     Engine,
     create_engine,
     event,
-    insert,
-    inspect,
     make_url,
     select,
     text,
@@ -25,26 +23,19 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError, Statement
 from sqlalchemy.pool import QueuePool
 from twisted.logger import Logger
 
-from stompkit._common.tables import create_missing
 from stompkit.server.interfaces import StoreError, StoreFullError
-from stompkit.server.stores.tables import META, TABLES, VERSION
-from stompkit.server.stores.versions import upgrade
+from stompkit.server.stores.driver_errors import lacks_room, reason
+from stompkit.server.stores.schema import prepare
+from stompkit.server.stores.tables import META
 
 __all__ = ["Database"]
 
 _log: Final = Logger()
 
-_MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {}
-
 #: The default drivers for URLs that name none.
 _DRIVERS: Final = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql"}
 #: Connection timeout in seconds for PostgreSQL when the URL sets none; the same as PyMySQL's.
 _CONNECT_S: Final = 10
-
-#: Error codes for lack of space: SQLite's result code, PostgreSQL's SQLSTATE, MariaDB's numbers.
-_SQLITE_FULL: Final = 13
-_POSTGRESQL_FULL: Final = "53100"
-_MARIADB_FULL: Final = ((1021,), (1114,))
 
 
 class _Cursor(Protocol):
@@ -215,20 +206,7 @@ class Database:
 
     def _prepare(self, connection: Connection) -> str:
         """Create the tables or check their version; return the stamp."""
-        columns = select(META.c.version, META.c.stamp)
-        found = None
-        if inspect(connection).has_table(META.name):
-            found = connection.execute(columns).one_or_none()
-        if found is None:
-            create_missing(connection, TABLES.sorted_tables)
-            stamp = uuid4().hex
-            row = {"id": 1, "version": VERSION, "uuid": uuid4().hex, "stamp": stamp}
-            connection.execute(insert(META), row)
-        else:
-            version, stamp = found
-            if version != VERSION:
-                upgrade(f"the store {self.name}", version, VERSION, _MIGRATIONS, connection)
-                connection.execute(update(META).values(version=VERSION))
+        stamp = prepare(connection, self.name)
         if self._synchronous and connection.dialect.name in ("mysql", "mariadb"):
             flush = connection.execute(text("SELECT @@innodb_flush_log_at_trx_commit")).scalar()
             if flush != 1:
@@ -271,8 +249,8 @@ class Database:
                 f"the store {self.name} needs the package {error.name}, which is not installed"
             ) from None
         except DBAPIError as error:
-            kind = StoreFullError if _lacks_room(error.orig) else StoreError
-            raise kind(f"the store {self.name} can't be used: {_reason(error.orig)}") from None
+            kind = StoreFullError if lacks_room(error.orig) else StoreError
+            raise kind(f"the store {self.name} can't be used: {reason(error.orig)}") from None
         except StatementError as error:
             problem = type(error.orig).__name__
             raise StoreError(f"the store {self.name} was given what can't be: {problem}") from None
@@ -297,18 +275,3 @@ def _make_file(url: URL) -> None:
     if url.database and url.database != ":memory:" and not url.database.startswith("file:"):
         with suppress(FileExistsError):
             os.close(os.open(url.database, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-
-
-def _lacks_room(error: BaseException | None) -> bool:
-    """Return True if a driver's error reports a lack of space."""
-    return (
-        getattr(error, "sqlite_errorcode", None) == _SQLITE_FULL
-        or getattr(error, "sqlstate", None) == _POSTGRESQL_FULL
-        or (error is not None and error.args[:1] in _MARIADB_FULL)
-    )
-
-
-def _reason(error: BaseException | None) -> str:
-    """Return the driver's message, without the lines that can quote stored data."""
-    text = str(error.args[-1]) if error is not None and error.args else repr(error)
-    return text.strip().partition("\n")[0]

@@ -10,7 +10,7 @@ from sqlalchemy import create_engine
 
 from stompkit.server.interfaces import MessageStore
 from stompkit.server.stores import LmdbStore, MemoryStore
-from stompkit.server.stores.sqlalchemy import SqlAlchemyStore
+from stompkit.server.stores.sql import sql_store
 from stompkit.server.stores.tables import TABLES
 from tests.servers import SqlServer, mariadb, postgresql
 
@@ -35,7 +35,7 @@ class Place:
             return self._memory
         if self.kind == "lmdb":
             return LmdbStore(self._directory, synchronous=synchronous)
-        return SqlAlchemyStore(self.url, synchronous=synchronous)
+        return sql_store(self.url, synchronous=synchronous)
 
 
 @pytest.fixture(scope="session")

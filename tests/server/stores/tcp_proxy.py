@@ -19,6 +19,7 @@ class Cut(Enum):
 
     BEFORE = "the server does not hear it"
     AFTER = "the server's answer is not heard"
+    WITHIN = "the server hears a part, and nothing of the end of the connection"
 
 
 class Proxy:
@@ -97,10 +98,15 @@ class _Connection:
         proxy = self._proxy
         with contextlib.suppress(OSError):
             while data := self._client.recv(65_536):
-                if proxy._word is not None and proxy._word in data:
+                word = proxy._word
+                if word is not None and word in data:
                     proxy._word = None
                     if proxy._cut is Cut.BEFORE:
                         break
+                    if proxy._cut is Cut.WITHIN:
+                        self._server.sendall(data[: data.index(word)])
+                        _shut(self._client)
+                        return
                     self._is_doomed = True
                 self._server.sendall(data)
         self._end()

@@ -1,0 +1,152 @@
+"""A connection to PostgreSQL that is made again when it is lost, and that others can abort."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from secrets import token_hex
+from typing import Any, Final, TypeAlias
+
+import psycopg
+from psycopg import errors as psycopg_errors
+
+from stompkit.server.interfaces import StoreError, StoreFullError
+from stompkit.server.stores.driver_errors import lacks_room, reason
+from stompkit.server.stores.postgresql.arrays import register
+from stompkit.server.stores.postgresql.url import PostgresUrl
+
+__all__ = ["AbortedError", "Link", "LostError", "PostgresConnection"]
+
+#: The connection of the driver.
+Link: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+#: Timeout in seconds of connecting to each host, if the URL sets none.
+_CONNECT_S: Final = 10
+#: Begin of the name under which PostgreSQL lists the sessions, as in ``statements.END_OTHERS``.
+_APPLICATION: Final = "stompkit-store"
+#: Errors of a server that does not accept writes (any more): another host of the URL may.
+_NOT_HERE: Final = (psycopg_errors.ReadOnlySqlTransaction,)
+
+
+class LostError(StoreError):
+    """The connection is lost or cannot be made; another attempt may succeed."""
+
+
+class AbortedError(StoreError):
+    """Another thread has ended the use of the connection."""
+
+
+class PostgresConnection:
+    """A connection in autocommit mode. One thread uses it; :meth:`abort` is for any thread.
+
+    All methods raise :class:`StoreError`. No message contains a password, or data of clients.
+    """
+
+    def __init__(
+        self, url: PostgresUrl, setup: Sequence[str], defaults: dict[str, Any] | None = None
+    ) -> None:
+        """Describe a connection; ``setup`` are the statements with which each one begins.
+
+        ``defaults`` are parameters of libpq that the URL takes precedence over.
+        """
+        self._parameters = {
+            "connect_timeout": _CONNECT_S,
+            **(defaults or {}),
+            **url.parameters,
+            "application_name": f"{_APPLICATION} {token_hex(8)}",
+        }
+        self._name = url.name
+        self._setup = "; ".join(setup)
+        self._link: Link | None = None
+        self._mutex = threading.Lock()
+        #: A second descriptor of the socket, for :meth:`abort`.
+        self._socket: socket.socket | None = None
+        self._is_aborted = False
+
+    @property
+    def name(self) -> str:
+        """The URL without its secrets."""
+        return self._name
+
+    def allow(self) -> None:
+        """Allow the use of the connection, also after it was aborted."""
+        with self._mutex:
+            self._is_aborted = False
+
+    def connect(self) -> Link:
+        """Return a new connection of the same parameters, in a transaction, for the caller."""
+        return psycopg.connect(**self._parameters)
+
+    def use(self) -> Link:
+        """Return the connection, which is made if necessary."""
+        link = self._link
+        if link is not None and not link.closed:
+            return link
+        self.drop()
+        self._check()
+        with self.errors():
+            link = psycopg.connect(**self._parameters, autocommit=True)
+            register(link)
+        with self._mutex:
+            self._link = link
+            # The driver's own descriptor could already belong to something else.
+            self._socket = socket.socket(fileno=os.dup(link.fileno()))
+        self._check()
+        with self.errors():
+            link.execute(self._setup)
+        return link
+
+    @property
+    def is_connected(self) -> bool:
+        """True if there is a connection that is not known to be lost."""
+        return self._link is not None and not self._link.closed
+
+    def drop(self) -> None:
+        """Close the connection, if any; it is made again when it is used."""
+        with self._mutex:
+            link, self._link = self._link, None
+            duplicate, self._socket = self._socket, None
+        if duplicate is not None:
+            duplicate.close()
+        if link is not None:
+            link.close()
+
+    def abort(self) -> None:
+        """End any call in progress with an error, and refuse all further ones."""
+        with self._mutex:
+            self._is_aborted = True
+            if self._socket is not None:
+                try:
+                    self._socket.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass  # the server was faster
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Translate the driver's errors; LostError if the connection has to be made again."""
+        try:
+            yield
+        except psycopg.Error as error:
+            text = f"the store {self._name} can't be used: {reason(error)}"
+            link = self._link
+            self._check()
+            if isinstance(error, _NOT_HERE):
+                self.drop()
+                raise LostError(text) from None
+            if link is None or link.closed:
+                raise LostError(text) from None
+            if lacks_room(error):
+                raise StoreFullError(text) from None
+            raise StoreError(text) from None
+        except OSError as error:
+            raise LostError(f"the store {self._name} can't be used: {error.strerror}") from None
+
+    def _check(self) -> None:
+        """Raise AbortedError after :meth:`abort`."""
+        if self._is_aborted:
+            raise AbortedError(
+                f"this broker does not use the store {self._name} any more"
+            ) from None

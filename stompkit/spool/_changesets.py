@@ -42,19 +42,27 @@ def uncut(reader: SpoolReader, partition: int, bounds: Sequence[int]) -> int:
     after the last one. An incomplete changeset is kept as well. A changeset without its first part
     in the partition is already split, and keeps no segment.
     """
-    found: dict[_Name, set[int]] = {}
+    #: Parts of incomplete changesets by number of parts: a publisher that is restarted may split a
+    #: changeset in another way.
+    found: dict[_Name, dict[int, set[int]]] = {}
     begins: dict[_Name, int] = {}
+    wholes: set[_Name] = set()
     spans: list[tuple[int, int]] = []
     for number, (start, end) in enumerate(pairwise(bounds)):
         for part in _parts(reader.folder, reader.id, partition, start, end):
+            if part.name in wholes:
+                continue
             begin = begins.setdefault(part.name, number)
-            have = found.setdefault(part.name, set())
+            have = found.setdefault(part.name, {}).setdefault(part.of, set())
             have.add(part.number)
             if len(have) == part.of:
                 spans.append((begin, number))
+                wholes.add(part.name)
                 del found[part.name], begins[part.name]
     count = len(bounds) - 1
-    torn = {name for name, have in found.items() if 1 not in have} if bounds[0] else set()
+    torn: set[_Name] = set()
+    if bounds[0]:
+        torn = {name for name, copies in found.items() if all(1 not in n for n in copies.values())}
     if torn:
         # The first part may have arrived after the others.
         torn -= {

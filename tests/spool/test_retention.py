@@ -157,7 +157,7 @@ def part(changeset: Changeset, number: int, of: int, *, at_s: int = 0) -> Record
         ("stompkit-part", str(number)),
         ("stompkit-parts", str(of)),
     )
-    return record(at_s, event_id=f"{origin}.{sequence}.{number}", headers=headers)
+    return record(at_s, event_id=f"{origin}.{sequence}.{number}/{of}", headers=headers)
 
 
 def changeset_of(one: Record) -> Changeset:
@@ -241,6 +241,19 @@ def test_an_open_changeset_stays_and_goes_when_it_is_whole(tmp_path: Path) -> No
         writer.append([part(("a", 2), 1, 1)])
         readers.progress(tmp_path, "ahead", (4,))
         assert retain(writer, max_bytes=0).segments == 4
+
+
+def test_parts_that_come_again_or_were_split_in_another_way_hold_nothing_up(tmp_path: Path) -> None:
+    """The publisher was killed behind the second of three parts, and sent two larger ones then."""
+    numbers = [(1, 3), (2, 3), (1, 2), (2, 2), (3, 3)]
+    with SpoolWriter(tmp_path, segment_bytes=1, sync=False) as writer:
+        for number, of in numbers[:3]:
+            writer.append([part(("a", 1), number, of)])
+        assert retain(writer, max_bytes=0) == Removed(0, 0, {}, 2)
+        for number, of in numbers[3:]:
+            writer.append([part(("a", 1), number, of)])
+        writer.append([part(("a", 2), 1, 1)])
+        assert retain(writer, max_bytes=0).segments == 5
 
 
 def test_first_parts_that_are_gone_already_hold_nothing_up(tmp_path: Path) -> None:

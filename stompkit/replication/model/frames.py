@@ -38,9 +38,10 @@ def packets(changeset: Changeset, *, max_body_bytes: int = MAX_BODY_BYTES) -> It
     The headers make the body's metadata available without parsing: ``stompkit-schema`` (the
     format), ``stompkit-changeset``, ``stompkit-origin``, ``stompkit-sequence``, ``stompkit-part``
     and ``stompkit-parts`` (from 1), ``persistent:true``. ``event-id`` is the same each time this
-    part is sent.
+    part is sent, and another one if the changeset is split into another number of parts.
     """
     bodies = encode_parts(changeset, max_body_bytes)
+    of = f"/{len(bodies)}" if len(bodies) > 1 else ""
     for number, each in enumerate(bodies, 1):
         yield Packet(
             {
@@ -51,7 +52,7 @@ def packets(changeset: Changeset, *, max_body_bytes: int = MAX_BODY_BYTES) -> It
                 "stompkit-sequence": str(changeset.sequence),
                 "stompkit-part": str(number),
                 "stompkit-parts": str(len(bodies)),
-                "event-id": f"{changeset.id}.{number}",
+                "event-id": f"{changeset.id}.{number}{of}",
                 "persistent": "true",
             },
             each,

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from stompkit.spark.eventstore import SparkEventStore
 from stompkit.spark.jobs.settings import PipelineError, PipelineSettings, life
 from stompkit.spark.stream.columns import APPLIED, CHANGES
 from stompkit.spark.stream.envelopes import Envelope, read_envelope
 from stompkit.spark.stream.options import SourceOptions
-from stompkit.spark.stream.partitions import SpoolRange, read
+from stompkit.spark.stream.partitions import plan, read
+from stompkit.spark.stream.scans import present
 from stompkit.spool import SpoolError, SpoolReader
 
 __all__ = ["SCHEMA", "Past", "open_past"]
@@ -161,20 +163,22 @@ class _Spooled:
         ends = [min(head, end) for head in heads]
         given = {**settings.source_options("replicate"), "payload": "changeset"}
         options = SourceOptions.parse(given)
-        self._ranges: Final = [
-            SpoolRange(reader, number, 0, last, options) for number, last in enumerate(ends)
-        ]
-        self.fence: Final = (
-            None
-            if at is not None
-            else (reader.id, {number: last - 1 for number, last in enumerate(ends) if last})
-        )
+        # As the job replicate reads it: in the order of the origins.
+        scans = present(reader, ends, options.gap)
+        found = [each.end for each in scans]
+        self._ranges: Final = plan(reader, floor, found, options, dict(enumerate(scans)))
+        #: Ends of the partitions: messages in another order may be beyond the given ones.
+        self._ends: Final = [min(pair) for pair in zip(ends, found, strict=True)]
+        lasts = {number: last - 1 for number, last in enumerate(self._ends) if last}
+        self.fence: Final = (reader.id, lasts) if at is None else None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the changes, one partition after the other."""
         for part in self._ranges:
+            end = self._ends[part.partition]
             for batch in read(part):
-                yield batch.select(SCHEMA.names)
+                own = batch if part.end <= end else batch.filter(pc.less(batch["_ordinal"], end))
+                yield own.select(SCHEMA.names)
 
 
 def _text(document: Any) -> str | None:

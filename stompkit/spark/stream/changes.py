@@ -28,8 +28,9 @@ from stompkit.spark.stream.envelopes import (
     read_envelope,
     read_envelopes,
 )
-from stompkit.spark.stream.headers import several_parts
-from stompkit.spark.stream.parts import Assembly, Large, Reader, Whole
+from stompkit.spark.stream.headers import CHANGESET, first_values, several_parts
+from stompkit.spark.stream.parts import Assembly, Large, Whole
+from stompkit.spark.stream.pieces import Reader, Wholes
 from stompkit.spool import Block
 
 __all__ = ["UNREADABLE", "change_batches"]
@@ -79,15 +80,20 @@ class _Step:
 
 
 def change_batches(
-    reader: Reader, partition: int, start: int, end: int, blocks: Iterable[Block]
+    reader: Reader,
+    partition: int,
+    start: int,
+    end: int,
+    blocks: Iterable[Block],
+    wholes: Wholes | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the changes in ``blocks``, the messages of a partition from ``start`` up to ``end``.
 
-    A changeset in several messages belongs to its last message. Earlier parts are also looked up in
-    ``reader`` before ``start``, at most 100,000 messages or 16 GiB back. A large changeset is in
-    several batches, one for each of its parts.
+    A changeset in several messages belongs to the message that completes it, one of ``wholes`` if
+    the driver has scanned the range. Other parts are looked up in ``reader`` before ``start``. A
+    large changeset is in several batches, one for each of its parts.
     """
-    with closing(Assembly(reader, partition, start)) as assembly:
+    with closing(Assembly(reader, partition, start, end, wholes)) as assembly:
         yield from _change_batches(partition, blocks, assembly)
 
 
@@ -131,20 +137,19 @@ def _read(
     """Yield the changesets that the messages of a block complete."""
     offsets = block.body.offsets.tolist()
     data = block.body.data
-    ordinal = block.first
+    names = first_values(block, CHANGESET) if parts else {}
     for row, received_us in enumerate(block.received.tolist()):
+        ordinal = block.first + row
         body = data[offsets[row] : offsets[row + 1]]
         try:
-            envelope = read_envelope(body)
             if row in parts:
-                whole = assembly.add(ordinal, received_us, envelope.id, body, parts[row])
+                whole = assembly.add(ordinal, received_us, names.get(row), body, parts[row])
                 if whole is not None:
                     yield whole
             else:
-                yield Whole(ordinal, received_us, envelope)
+                yield Whole(ordinal, received_us, read_envelope(body))
         except EventError as problem:
             yield Whole(ordinal, received_us, None, str(problem))
-        ordinal += 1
 
 
 def _in_parts(partition: int, large: Large) -> Iterator[pa.RecordBatch]:

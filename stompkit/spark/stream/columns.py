@@ -96,6 +96,8 @@ RANGES: Final = Columns(
     ("_fail_on_data_loss", BooleanType()),
     # Ordinals in JSON if they are read out of order; otherwise empty.
     ("_order", StringType()),
+    # Changesets in several messages that the range completes, in JSON; empty if unknown.
+    ("_wholes", StringType()),
 )
 #: Columns of raw messages.
 RAW: Final = Columns(

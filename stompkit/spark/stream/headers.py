@@ -11,8 +11,10 @@ import pyarrow.compute as pc
 
 from stompkit.spool import Block, Texts
 
-__all__ = ["as_array", "header_values", "several_parts"]
+__all__ = ["CHANGESET", "as_array", "first_values", "header_values", "several_parts"]
 
+#: Header with the id of a changeset.
+CHANGESET: Final = "stompkit-changeset"
 _NUMBER: Final = "stompkit-part"
 _PARTS: Final = "stompkit-parts"
 
@@ -39,6 +41,12 @@ def header_values(block: Block, name: str) -> tuple[np.ndarray, pa.Array]:
     # A sliced block has more headers than messages.
     own = (owners >= 0) & (owners < block.count)
     return owners[own], as_array(headers.values, pa.string()).take(pa.array(places[own]))
+
+
+def first_values(block: Block, name: str) -> dict[int, str]:
+    """Return the values of a header by row; of several values of one message, the first."""
+    rows, values = header_values(block, name)
+    return dict(reversed(list(zip(rows.tolist(), values.to_pylist(), strict=True))))
 
 
 def _by_message(block: Block, values: pa.Array, are_wanted: pa.Array) -> dict[int, str]:

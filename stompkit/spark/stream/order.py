@@ -12,72 +12,36 @@ All other state follows from the spool, so planning a batch again yields the sam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from stompkit.spark.stream.headers import header_values, several_parts
-from stompkit.spark.stream.origins import FIRST, Gap, Origin, Origins
-from stompkit.spool import Block, SpoolError
+from stompkit.spark.stream.labels import ORIGIN, SEQUENCE, Label, Unlabelled, labels
+from stompkit.spark.stream.origins import FIRST, Gap, Origin, Origins, Seen
+from stompkit.spark.stream.pieces import Piece, Reader, runs
+from stompkit.spool import Block, DataLostError, SpoolError
 
-__all__ = ["Piece", "Run", "Scan", "check_late", "scan"]
+__all__ = ["Scan", "Whole", "check_late", "scan"]
 
 #: Maximum number of messages between pieces that one task reads together.
 _NEAR: Final = 20_000
-_ORIGIN: Final = "stompkit-origin"
-_SEQUENCE: Final = "stompkit-sequence"
-_PART: Final = "stompkit-part"
+#: Maximum number of messages before the start of a query to look for parts of its first changesets.
+_BACK_MESSAGES: Final = 100_000
 
 
-class Reader(Protocol):
-    """The interface that ordering needs from :class:`stompkit.spool.SpoolReader`."""
+class Whole(NamedTuple):
+    """The position of a changeset in several messages: that of the message that completes it."""
 
-    def blocks(self, partition: int, start: int, end: int) -> Iterator[Block]:
-        """Yield the messages of a partition from ``start`` up to ``end``, exclusive."""
-
-
-#: Consecutive messages: ordinal to assign to the first, its own ordinal, and their number.
-Run = tuple[int, int, int]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Messages of a partition that one task reads, in another order than they arrived.
-
-    The assigned ordinals depend only on the spool, not on the batch bounds. A message beyond a
-    fence is therefore beyond it in any batch.
-    """
-
-    start: int
-    end: int
-    #: Runs of messages to read; omitted messages are duplicates.
-    runs: tuple[Run, ...]
-
-    def blocks(self, reader: Reader, partition: int) -> Iterator[Block]:
-        """Yield the messages with the ordinals of their new order."""
-        for place, first, amount in self.runs:
-            for block in reader.blocks(partition, first, first + amount):
-                yield block.moved(place + block.first - first)
-
-    def with_next(self, other: Piece) -> Piece:
-        """Return one piece that contains both pieces and the messages between them."""
-        amount = other.start - self.end
-        between = ((self.end, self.end, amount),) if amount else ()
-        return Piece(self.start, other.end, (*self.runs, *between, *other.runs))
-
-
-def _runs(start: int, order: Sequence[int]) -> Iterator[Run]:
-    """Yield ordinals as runs, which are assigned ordinals from ``start`` on."""
-    at = 0
-    for number in range(1, len(order) + 1):
-        if number == len(order) or order[number] != order[number - 1] + 1:
-            yield start + at, order[at], number - at
-            at = number
+    place: int
+    #: Lowest ordinal in the spool of a message with one of its parts.
+    since: int
 
 
 @dataclass
@@ -87,19 +51,13 @@ class Scan:
     #: End of the range: before messages that wait for a missing one.
     end: int
     pieces: list[Piece] = field(default_factory=list)
+    #: Changesets in several messages that the range completes; None if a message with a part does
+    #: not say of which changeset, so that its body has to be read.
+    wholes: list[Whole] | None = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     #: Origins and numbers of changesets that arrived after later ones had been applied.
     late: list[tuple[str, int]] = field(default_factory=list)
     repeats: int = 0
-
-
-@dataclass(frozen=True)
-class _Label:
-    ordinal: int
-    origin: str
-    sequence: int
-    part: int
-    of: int
 
 
 def scan(
@@ -123,6 +81,10 @@ def scan(
     return made.run(start, end, head)
 
 
+#: Ordinals of held messages by origin, sequence number, number of parts, and part.
+_Held = dict[str, dict[int, dict[int, dict[int, int]]]]
+
+
 class _Scanner:
     def __init__(
         self,
@@ -138,9 +100,12 @@ class _Scanner:
         self._skips = skips
         self._begins = begins
         self._scan = Scan(0)
-        #: Messages that arrived too early: by origin, number and part.
-        self._held: dict[str, dict[int, dict[int, int]]] = {}
-        self._ofs: dict[tuple[str, int], int] = {}
+        self._wholes: list[Whole] = []
+        self._start = 0
+        #: Messages that arrived too early.
+        self._held: _Held = {}
+        #: Parts in the messages before the range, once needed.
+        self._earlier: dict[tuple[str, int], list[Label]] | None = None
         #: Start of the range in which messages are held or omitted; then the messages read since,
         #: in order.
         self._opened: int | None = None
@@ -150,39 +115,45 @@ class _Scanner:
     def run(self, start: int, end: int, head: int) -> Scan:
         made = self._scan
         made.end = max(start, end)
-        if start >= end:
-            return made
+        self._start = start
+        if start < end:
+            self._run(start, end, head)
+        if made.wholes is not None:
+            made.wholes = [whole for whole in self._wholes if whole.place < made.end]
+        return made
+
+    def _run(self, start: int, end: int, head: int) -> None:
+        made = self._scan
         for block in self._reader.blocks(self._partition, start, head):
             if self._opened is None:
                 if block.first >= end:
                     made.end = block.first
-                    return made
+                    return
                 if self._is_plain(block.slice(block.first, end)):
                     if block.end >= end:
-                        return made
+                        return
                     continue
-            for label in _labels(block):
-                if self._opened is None and _place(label) >= end:
-                    made.end = _place(label)
-                    return made
+            for label in labels(block):
+                if self._opened is None and label.ordinal >= end:
+                    made.end = label.ordinal
+                    return
                 self._take(label)
         if self._opened is None:
             made.end = max([made.end, *(piece.end for piece in made.pieces)])
-            return made
+            return
         made.end = head
         self._pass_over()
         if self._opened is not None and not self._held:
             self._close(head)
         if self._opened is not None:
             self._cut()
-        return made
 
     def _is_plain(self, block: Block) -> bool:
         """Process a block if each message is the next one of its origin; otherwise none of it."""
         if not block.count or several_parts(block):
             return not block.count
         (rows, names), (others, numbers) = (
-            header_values(block, name) for name in (_ORIGIN, _SEQUENCE)
+            header_values(block, name) for name in (ORIGIN, SEQUENCE)
         )
         if not len(others):
             return True
@@ -206,36 +177,68 @@ class _Scanner:
             self._origins.known[name].last = last
         return True
 
-    def _take(self, label: _Label | int) -> None:
-        place = _place(label)
-        if isinstance(label, int):
-            self._read(place)
-        else:
+    def _take(self, label: Label | Unlabelled) -> None:
+        if isinstance(label, Label):
             self._take_label(label)
+        else:
+            self._read(label.ordinal)
+            if label.is_part:
+                self._scan.wholes = None
         if self._opened is not None and not self._held:
-            self._close(place + 1)
+            self._close(label.ordinal + 1)
 
-    def _take_label(self, label: _Label) -> None:
-        origin = self._origins.known.get(label.origin)
+    def _take_label(self, label: Label) -> None:
+        origin = self._origins.known.get(label.origin) or self._begin(label)
         if origin is None:
-            origin = self._begin(label)
-            if origin is None:
-                self._hold(label)
-                return
-        if label.sequence <= origin.last or label.sequence < origin.begun:
+            self._hold(label)
+        elif label.sequence <= origin.last or label.sequence < origin.begun:
             if self._was_missed(origin, label.sequence):
                 self._scan.late.append((label.origin, label.sequence))
             self._leave_out(label.ordinal)
         elif label.sequence > origin.last + 1:
             self._hold(label)
-        elif label.part in origin.seen:
-            self._leave_out(label.ordinal)
-        else:
+        elif label.of == 1:
             self._read(label.ordinal)
-            origin.seen.add(label.part)
-            if len(origin.seen) == label.of:
-                origin.last, origin.seen = label.sequence, set()
-                self._release(label.origin, origin)
+            self._complete(label.origin, origin)
+        else:
+            self._take_part(label, origin)
+
+    def _take_part(self, label: Label, origin: Origin) -> None:
+        """Read a part of the next changeset of its origin, or leave it out."""
+        if self._origins.has_past and not origin.seen and label.sequence == origin.begun:
+            for each in self._earlier_parts(label):
+                origin.copy(each.of, each.ordinal).add(each.part, each.ordinal)
+            if any(len(each.numbers) == of for of, each in origin.seen.items()):
+                self._leave_out(label.ordinal)
+                self._complete(label.origin, origin)
+                return
+        seen = origin.copy(label.of, label.ordinal)
+        if label.part in seen.numbers:
+            self._leave_out(label.ordinal)
+            return
+        seen.add(label.part, label.ordinal)
+        place = self._read(label.ordinal)
+        if len(seen.numbers) == label.of:
+            self._wholes.append(Whole(place, seen.since))
+            self._complete(label.origin, origin)
+
+    def _earlier_parts(self, label: Label) -> list[Label]:
+        """Return the parts of a changeset that arrived before the range.
+
+        A query that does not start with the first message may start within a changeset.
+        """
+        if self._earlier is None:
+            self._earlier = {}
+            floor = self._reader.floor()[self._partition]
+            low = max(floor, self._start - _BACK_MESSAGES)
+            # Retention may remove messages meanwhile.
+            with suppress(DataLostError):
+                for block in self._reader.blocks(self._partition, low, self._start):
+                    for each in labels(block) if several_parts(block) else ():
+                        if isinstance(each, Label) and each.of > 1:
+                            name = each.origin, each.sequence
+                            self._earlier.setdefault(name, []).append(each)
+        return self._earlier.get((label.origin, label.sequence), [])
 
     def _was_missed(self, origin: Origin, sequence: int) -> bool:
         """Return True if a late number is known not to have been applied."""
@@ -243,7 +246,7 @@ class _Scanner:
             return not self._origins.has_past
         return any(low <= sequence <= high for low, high in origin.passed)
 
-    def _begin(self, label: _Label) -> Origin | None:
+    def _begin(self, label: Label) -> Origin | None:
         """Return a new origin; ``None`` if another number may be its first."""
         first = self._begins.get(label.origin)
         if first is None and label.sequence <= FIRST:
@@ -253,33 +256,51 @@ class _Scanner:
         made = self._origins.known[label.origin] = Origin(first, first - 1)
         return made
 
-    def _hold(self, label: _Label) -> None:
+    def _hold(self, label: Label) -> None:
         self._open(label.ordinal)
-        parts = self._held.setdefault(label.origin, {}).setdefault(label.sequence, {})
-        self._ofs[label.origin, label.sequence] = label.of
+        copies = self._held.setdefault(label.origin, {}).setdefault(label.sequence, {})
+        parts = copies.setdefault(label.of, {})
         if label.part in parts:
             self._scan.repeats += 1
         else:
             parts[label.part] = label.ordinal
 
+    def _complete(self, name: str, origin: Origin) -> None:
+        """Advance an origin, and read the messages that waited for the changeset just read."""
+        origin.last, origin.seen = origin.last + 1, {}
+        self._release(name, origin)
+
     def _release(self, name: str, origin: Origin) -> None:
-        """Read the messages that waited for the one just read."""
+        """Read the messages that waited for the last changeset."""
         held = self._held.get(name, {})
-        while (parts := held.pop(origin.last + 1, None)) is not None:
-            for number in sorted(parts):
-                self._read(parts[number])
-            if len(parts) < self._ofs[name, origin.last + 1]:
-                origin.seen = set(parts)
+        while (copies := held.pop(origin.last + 1, None)) is not None:
+            whole = next((of for of, parts in copies.items() if len(parts) == of), None)
+            if whole is None:
+                for of, parts in copies.items():
+                    self._read_parts(parts)
+                    origin.seen[of] = Seen(set(parts), min(parts.values()))
                 break
+            parts = copies.pop(whole)
+            self._scan.repeats += sum(map(len, copies.values()))
+            place = self._read_parts(parts)
+            if whole > 1:
+                self._wholes.append(Whole(place, min(parts.values())))
             origin.last += 1
         for sequence in [each for each in held if each <= origin.last]:
-            self._scan.repeats += len(held.pop(sequence))
+            self._scan.repeats += sum(map(len, held.pop(sequence).values()))
         if not held:
             self._held.pop(name, None)
 
-    def _read(self, ordinal: int) -> None:
-        if self._opened is not None:
-            self._order.append(ordinal)
+    def _read_parts(self, parts: Mapping[int, int]) -> int:
+        """Read held parts; return the assigned ordinal of the last one."""
+        return [self._read(parts[number]) for number in sorted(parts)][-1]
+
+    def _read(self, ordinal: int) -> int:
+        """Read a message next; return its assigned ordinal."""
+        if self._opened is None:
+            return ordinal
+        self._order.append(ordinal)
+        return self._opened + len(self._order) - 1
 
     def _leave_out(self, ordinal: int) -> None:
         self._scan.repeats += 1
@@ -293,7 +314,7 @@ class _Scanner:
 
     def _close(self, end: int) -> None:
         assert self._opened is not None
-        piece = Piece(self._opened, end, tuple(_runs(self._opened, self._order)))
+        piece = Piece(self._opened, end, tuple(runs(self._opened, self._order)))
         pieces = self._scan.pieces
         if pieces and piece.start - pieces[-1].end < _NEAR:
             # A task for each of many duplicates would cost more than reading them.
@@ -309,46 +330,35 @@ class _Scanner:
             for low, high in self._skips.get(name, ()):
                 if origin is not None and origin.last + 1 == low and name in self._held:
                     origin.passed.append((low, high))
-                    origin.last, origin.seen = high, set()
+                    origin.last, origin.seen = high, {}
                     self._release(name, origin)
 
     def _cut(self) -> None:
         """End before waiting messages, and record the gaps."""
         assert self._opened is not None
+        floor = self._reader.floor()[self._partition]
         for name, held in self._held.items():
+            amount = sum(len(parts) for copies in held.values() for parts in copies.values())
             origin = self._origins.known.get(name)
-            missing = FIRST if origin is None else origin.last + 1
-            amount = sum(map(len, held.values()))
-            self._scan.gaps.append(Gap(name, missing, min(held), amount, origin is None))
+            if origin is None:
+                gap = Gap(name, FIRST, min(held), amount, is_beginning=True)
+            else:
+                parts = origin.parts
+                # Earlier messages may be too many to look for the first part in all of them.
+                is_known = floor > 0 or not self._origins.has_past
+                is_torn = is_known and bool(parts) and origin.is_torn
+                gap = Gap(
+                    name,
+                    origin.last + 1,
+                    min(held),
+                    amount,
+                    is_torn=is_torn,
+                    floor=floor,
+                    parts=parts,
+                )
+            self._scan.gaps.append(gap)
         self._origins.known = self._before
         self._scan.end = self._opened
-
-
-def _place(label: _Label | int) -> int:
-    return label if isinstance(label, int) else label.ordinal
-
-
-def _labels(block: Block) -> Iterator[_Label | int]:
-    """Yield the labels of a block's messages; for a message without label only its ordinal."""
-    found = {}
-    for name in (_ORIGIN, _SEQUENCE, _PART):
-        rows, values = header_values(block, name)
-        # The first of several values of one name counts.
-        pairs = list(zip(rows.tolist(), values.to_pylist(), strict=True))
-        found[name] = dict(reversed(pairs))
-    parts = several_parts(block)
-    for row in range(block.count):
-        origin, number = found[_ORIGIN].get(row), found[_SEQUENCE].get(row)
-        part, of = parts.get(row, ("1", "1"))
-        if origin is None or number is None or not all(map(_is_number, (number, part, of))):
-            # The reader of the message reports the error.
-            yield block.first + row
-        else:
-            yield _Label(block.first + row, origin, int(number), int(part), int(of))
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) < 19
 
 
 def check_late(late: Sequence[tuple[str, int]]) -> None:

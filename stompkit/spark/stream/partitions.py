@@ -13,7 +13,8 @@ from pyspark.sql.datasource import InputPartition
 from stompkit.spark.stream.changes import change_batches
 from stompkit.spark.stream.columns import RANGES, raw_batches
 from stompkit.spark.stream.options import Bound, Payload, SourceOptions
-from stompkit.spark.stream.order import Piece, Run
+from stompkit.spark.stream.order import Scan, Whole
+from stompkit.spark.stream.pieces import Piece, Run, Wholes
 from stompkit.spool import DataLostError, SpoolError, SpoolReader
 
 __all__ = ["SpoolRange", "plan", "read", "resolve"]
@@ -35,8 +36,12 @@ class SpoolRange(InputPartition):
         options: SourceOptions,
         *,
         order: tuple[Run, ...] | None = None,
+        wholes: Wholes | None = None,
     ) -> None:
-        """Create a range from ``start`` up to ``end``; with ``order``, read these runs instead."""
+        """Create a range from ``start`` up to ``end``; with ``order``, read these runs instead.
+
+        ``wholes`` are the changesets in several messages that it completes, if that is known.
+        """
         super().__init__((partition, start, end))
         self.reader: Final = reader
         self.partition: Final = partition
@@ -45,6 +50,7 @@ class SpoolRange(InputPartition):
         self.payload: Final[Payload] = options.payload
         self.fail_on_data_loss: Final = options.fail_on_data_loss
         self.order: Final = order
+        self.wholes: Final = wholes
 
 
 def resolve(reader: SpoolReader, bound: Bound) -> tuple[int, ...]:
@@ -78,12 +84,12 @@ def plan(
     start: Sequence[int],
     end: Sequence[int],
     options: SourceOptions,
-    pieces: Mapping[int, Sequence[Piece]] | None = None,
+    scans: Mapping[int, Scan] | None = None,
 ) -> list[SpoolRange]:
     """Return the ranges that tasks read; raises DataLostError if a message is no longer retained.
 
-    ``pieces`` are those of partitions that are read in another order than the messages arrived.
-    With ``failOnDataLoss=false`` available messages are read, and missing ones are logged.
+    ``scans`` are the results of scanning partitions for changesets, by partition. With
+    ``failOnDataLoss=false`` available messages are read, and missing ones are logged.
     """
     begin = [
         _there(reader, number, first, is_strict=options.fail_on_data_loss)
@@ -98,23 +104,41 @@ def plan(
     )
     parts = max(options.min_partitions, -(-octets // _TASK_BYTES))
     ranges = reader.split(begin, end, parts)
-    pieces = pieces or {}
-    made = [
-        SpoolRange(reader, partition, first, last, options)
-        for partition, first, last in _halved(ranges, options.min_partitions)
-        if partition not in pieces
+    scans = scans or {}
+    orders = {number: scan.pieces for number, scan in scans.items() if scan.pieces}
+    bounds: list[tuple[int, int, int, tuple[Run, ...] | None]] = [
+        (*each, None) for each in _halved(ranges, options.min_partitions) if each[0] not in orders
     ]
-    for partition, some in pieces.items():
+    for partition, pieces in orders.items():
         at = begin[partition]
-        for piece in some:
+        for piece in pieces:
             if at < piece.start:
-                made.append(SpoolRange(reader, partition, at, piece.start, options))
-            place = partition, piece.start, piece.end
-            made.append(SpoolRange(reader, *place, options, order=piece.runs))
+                bounds.append((partition, at, piece.start, None))
+            bounds.append((partition, piece.start, piece.end, piece.runs))
             at = piece.end
         if at < end[partition]:
-            made.append(SpoolRange(reader, partition, at, end[partition], options))
-    return made
+            bounds.append((partition, at, end[partition], None))
+    return [
+        SpoolRange(
+            reader,
+            number,
+            first,
+            last,
+            options,
+            order=order,
+            wholes=_within(scans[number].wholes, first, last) if number in scans else None,
+        )
+        for number, first, last, order in bounds
+    ]
+
+
+def _within(wholes: Sequence[Whole] | None, start: int, end: int) -> Wholes | None:
+    """Return the changesets that a range completes; None if that is not known."""
+    if wholes is None:
+        return None
+    own = [each for each in wholes if start <= each.place < end]
+    since = min((each.since for each in own), default=start)
+    return Wholes(since, tuple(each.place for each in own))
 
 
 def _halved(ranges: Sequence[tuple[int, int, int]], least: int) -> list[tuple[int, int, int]]:
@@ -170,7 +194,7 @@ def read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
             blocks = reader.blocks(number, start, end)
         else:
             blocks = Piece(partition.start, end, partition.order).blocks(reader, number)
-        yield from change_batches(reader, number, start, end, blocks)
+        yield from change_batches(reader, number, start, end, blocks, partition.wholes)
     else:
         yield from raw_batches(reader, number, start, end)
 
@@ -185,5 +209,6 @@ def _told(partition: SpoolRange) -> pa.RecordBatch:
         "_end": partition.end,
         "_fail_on_data_loss": partition.fail_on_data_loss,
         "_order": "" if partition.order is None else json.dumps(partition.order),
+        "_wholes": "" if partition.wholes is None else json.dumps(partition.wholes),
     }
     return pa.RecordBatch.from_pylist([row], schema=RANGES.arrow)

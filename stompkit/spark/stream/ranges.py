@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from stompkit.spark.stream.columns import CHANGES, RANGES
 from stompkit.spark.stream.options import SourceOptions
 from stompkit.spark.stream.partitions import SpoolRange, read
+from stompkit.spark.stream.pieces import Wholes
 from stompkit.spool import SpoolReader
 
 __all__ = ["are_ranges", "batches_of", "changes_of"]
@@ -39,7 +40,9 @@ def batches_of(ranges: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             reader = SpoolReader(options.spool, expect_id=row["_spool"])
             place = row["_partition"], row["_start"], row["_end"]
             order = tuple(map(tuple, json.loads(row["_order"]))) if row["_order"] else None
-            yield from read(SpoolRange(reader, *place, options, order=order))
+            since, places = json.loads(row["_wholes"]) if row["_wholes"] else (0, ())
+            wholes = Wholes(since, tuple(places)) if row["_wholes"] else None
+            yield from read(SpoolRange(reader, *place, options, order=order, wholes=wholes))
 
 
 def changes_of(df: DataFrame) -> DataFrame:

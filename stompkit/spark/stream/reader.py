@@ -22,9 +22,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from stompkit.spark.stream.options import SourceOptions
-from stompkit.spark.stream.order import Piece, check_late, scan
+from stompkit.spark.stream.order import Scan, scan
 from stompkit.spark.stream.origins import Gap, Origins
 from stompkit.spark.stream.partitions import plan, read, resolve
+from stompkit.spark.stream.scans import Begins, Skips, settled
 from stompkit.spool import OtherSpoolError, SpoolError, SpoolReader, readers
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         #: Time since when changesets are missing, by origin and number; then the time of the last
         #: warning.
         self._waits: dict[tuple[str, int], float] = {}
+        #: The same for changesets of which some parts are there, and nothing waits for the others.
+        self._partial: dict[tuple[str, int], float] = {}
         self._reminded = float("-inf")
 
     def initialOffset(self) -> dict[str, Any]:
@@ -107,6 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         end = head if self._target is None else self._target
         if end == begin:
+            self._watch(_origins(start))
             return start
         if not isinstance(limit, ReadAllAvailable):
             # Lost messages do not count towards the limits.
@@ -130,30 +134,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> tuple[tuple[int, ...], Origins]:
         """Return the end of a batch of ordered changesets; raises SpoolError."""
         head = reader.head() if self._target is None else self._target
-        skips: dict[str, list[tuple[int, int]]] = {}
-        begins: dict[str, int] = {}
-        while True:
-            origins = _origins(start)
-            scans = [
-                scan(reader, number, *bounds, origins, skips=skips, begins=begins)
-                for number, bounds in enumerate(zip(begin, end, head, strict=True))
-            ]
-            ends = tuple(each.end for each in scans)
-            gaps = [gap for each in scans for gap in each.gaps]
-            if not self._decide(gaps, skips, begins, is_stuck=ends == begin):
-                break
-        late = [each for made in scans for each in made.late]
-        if self._options.gap != "skip":
-            check_late(late)
-        elif late:
-            _log.warning("left out %d changesets that came too late, as %s", len(late), late[0])
+        bounds = list(zip(begin, end, head, strict=True))
+        policy = self._options.gap
+        scans, origins = settled(reader, bounds, lambda: _origins(start), self._decide, policy)
+        ends = tuple(each.end for each in scans)
+        if ends == head:
+            self._watch(origins)
         return ends, origins
 
     def _decide(
         self,
         gaps: Sequence[Gap],
-        skips: dict[str, list[tuple[int, int]]],
-        begins: dict[str, int],
+        skips: Skips,
+        begins: Begins,
         *,
         is_stuck: bool,
     ) -> bool:
@@ -168,13 +161,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         goes_on = False
         for gap in gaps:
+            assert gap.found is not None
             waited_s = now - self._waits[gap.origin, gap.missing]
-            limit_s = options.beginning_wait_s if gap.is_beginning else options.gap_timeout_s
+            is_first = gap.is_beginning or gap.has_joined
+            limit_s = options.beginning_wait_s if is_first else options.gap_timeout_s
             # A query that stops at the current end receives no further messages.
             if self._target is None and waited_s < limit_s:
                 continue
             if gap.is_beginning:
                 begins[gap.origin] = gap.found
+                goes_on = True
+            elif gap.has_joined:
+                _log.warning("%s; the spool begins behind its first part, and it is left out", gap)
+                skips.setdefault(gap.origin, []).append((gap.missing, gap.missing))
                 goes_on = True
             elif options.gap == "skip":
                 _log.warning("%s; it is passed over", gap)
@@ -188,6 +187,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             else:
                 self._remind(gap, now)
         return goes_on
+
+    def _watch(self, origins: Origins) -> None:
+        """Log changesets at the end of the spool that remain incomplete."""
+        now = time.monotonic()
+        partial = {
+            (name, origin.last + 1): origin for name, origin in origins.known.items() if origin.seen
+        }
+        self._partial = {each: self._partial.get(each, now) for each in partial}
+        for (name, missing), since in self._partial.items():
+            if self._target is not None or now - since >= self._options.gap_timeout_s:
+                parts = partial[name, missing].parts
+                self._remind(Gap(name, missing, None, 0, parts=parts), now)
 
     def _remind(self, gap: Gap, now: float) -> None:
         """Log a gap, at a limited rate."""
@@ -206,7 +217,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = _ordinals(reader, start)
         self._register(begin)
         ends = _ordinals(reader, end)
-        pieces: dict[int, list[Piece]] = {}
+        scans: dict[int, Scan] = {}
         if self._options.payload != "raw" and "o" in end:
             origins, known = _origins(start), _origins(end).known
             # Repeat the decisions made when the end was determined.
@@ -216,10 +227,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for number, last in enumerate(ends):
                 first = max(begin[number], floor[number])
                 bounds = (number, first, last, last)
-                made = scan(reader, *bounds, origins, skips=skips, begins=begins)
-                if made.pieces:
-                    pieces[number] = made.pieces
-        return list(plan(reader, begin, ends, self._options, pieces))
+                scans[number] = scan(reader, *bounds, origins, skips=skips, begins=begins)
+        return list(plan(reader, begin, ends, self._options, scans))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""

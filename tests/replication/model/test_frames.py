@@ -175,3 +175,14 @@ def test_a_number_of_thousands_of_digits_is_no_number() -> None:
     headers = {**packet.headers, "stompkit-parts": "9" * 5000}
     with pytest.raises(EventError, match="stompkit-parts"):
         Reassembler().add(headers, packet.body)
+
+
+def test_frames_of_another_split_are_other_events() -> None:
+    """Otherwise a spool would take them for the frames that it has."""
+    changeset = inserts(100, id="c1")
+    few, many = (
+        {part.headers["event-id"] for part in packets(changeset, max_body_bytes=most)}
+        for most in (5_000, 1_000)
+    )
+    assert few == {f"c1.{number}/{len(few)}" for number in range(1, len(few) + 1)}
+    assert not few & many

@@ -240,6 +240,37 @@ def test_a_rebuild_ends_at_an_ordinal_of_the_spool(tmp_path: Path) -> None:
     assert fence_of(tmp_path) == [(30,)]
 
 
+def test_a_rebuild_from_a_spool_reads_changesets_in_the_order_of_their_origin(
+    tmp_path: Path,
+) -> None:
+    """One of two brokers was away: its messages are in the spool behind later ones."""
+    source = Source(kind="k")
+    sets = [
+        make_changeset(
+            "shop", number, [written("orders", 1, total=number)], source, id=f"c{number}"
+        )
+        for number in range(1, 7)
+    ]
+    one, two, three, four, five, six = records_of(sets)
+    repeated = two._replace(event_id="", message_id="")
+    url = emptied(f"sqlite:///{tmp_path}/copy.sqlite")
+    fill(tmp_path / "spool", [one, four, five], [two, three, repeated])
+    for until, total in ((0, 1), (1, 2), (3, 4), (None, 5)):
+        rebuild(settings_of(tmp_path, history=False), until_ordinal=until, replace=True)
+        assert content(url) == {("orders", 1): {"id": 1, "total": total}}
+        assert fence_of(tmp_path) == [(5 if until is None else until,)]
+    # What waits for a missing one is left to the job replicate.
+    fill(tmp_path / "spool", [six._replace(headers=_numbered(six.headers, 7))])
+    rebuild(settings_of(tmp_path, history=False), replace=True)
+    assert fence_of(tmp_path) == [(5,)]
+    rebuild(settings_of(tmp_path, history=False, source='gap = "skip"'), replace=True)
+    assert content(url) == {("orders", 1): {"id": 1, "total": 6}}
+
+
+def _numbered(headers: tuple[tuple[str, str], ...], sequence: int) -> tuple[tuple[str, str], ...]:
+    return tuple({**dict(headers), "stompkit-sequence": str(sequence)}.items())
+
+
 def test_a_table_with_rows_is_refused_and_left_alone(tmp_path: Path) -> None:
     past = list(happened(3, 50))
     stored(tmp_path, [each for each, _ in past])

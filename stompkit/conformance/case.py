@@ -12,10 +12,10 @@ import pytest
 from stompkit.conformance.requirements import Level, catalogue
 from stompkit.frames import VERSIONS, Version
 
-__all__ = ["NEWEST", "Case", "case", "cases_of", "trial"]
+__all__ = ["NEWEST", "Case", "Levels", "case", "cases_of", "trial", "trial_of"]
 
 #: One level for all versions of a case, or one for some of them.
-_Levels = Level | Mapping[str, Level]
+Levels = Level | Mapping[str, Level]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 #: Placeholder for the newest version that the target supports.
@@ -69,7 +69,7 @@ class Case:
 
 
 def case(
-    *ids: str, level: _Levels | None = None, rests_on: Sequence[str] = ()
+    *ids: str, level: Levels | None = None, rests_on: Sequence[str] = ()
 ) -> Callable[[_Function], _Function]:
     """Make a test function a case for the given requirements.
 
@@ -107,7 +107,7 @@ def trial(
     name: str,
     statement: str,
     *,
-    level: _Levels,
+    level: Levels,
     section: str,
     versions: Sequence[Version] = (),
     covers: Sequence[str] = (),
@@ -128,24 +128,18 @@ def trial(
     Raises ``ValueError`` for a requirement that is not in the catalogue, and without a docstring.
     """
     _check(*covers, *rests_on)
-    chapter, _, rest = name.partition("/")
 
     def made(version: str, expectation: str) -> Case:
-        is_for_all = version == NEWEST
-        its_level = _level_of(level, version) or "FACT"
-        return Case(
-            id=name if is_for_all else f"{chapter}/{version}/{rest}",
-            version=version,
-            requirements=tuple(each for each in covers if is_for_all or each.startswith(version)),
-            level=its_level,
-            informational=its_level == "MAY",
-            statement=statement,
-            expectation=expectation,
+        return trial_of(
+            name,
+            statement,
+            version,
+            expectation,
+            level=level,
             section=section,
-            rests_on=tuple(
-                each for each in rests_on or covers if is_for_all or each.startswith(version)
-            ),
-            is_alone=chapter in _ALONE if alone is None else alone,
+            covers=covers,
+            rests_on=rests_on,
+            alone=alone,
         )
 
     def decorate(function: _Function) -> _Function:
@@ -157,13 +151,49 @@ def trial(
     return decorate
 
 
+def trial_of(
+    name: str,
+    statement: str,
+    version: str,
+    expectation: str,
+    *,
+    level: Levels,
+    section: str,
+    covers: Sequence[str] = (),
+    rests_on: Sequence[str] = (),
+    alone: bool | None = None,
+) -> Case:
+    """Return the case of a trial on one version, or on ``NEWEST``; see :func:`trial`.
+
+    Raises ``ValueError`` for a requirement that is not in the catalogue.
+    """
+    _check(*covers, *rests_on)
+    chapter, _, rest = name.partition("/")
+    is_for_all = version == NEWEST
+    its_level = _level_of(level, version) or "FACT"
+    return Case(
+        id=name if is_for_all else f"{chapter}/{version}/{rest}",
+        version=version,
+        requirements=tuple(each for each in covers if is_for_all or each.startswith(version)),
+        level=its_level,
+        informational=its_level == "MAY",
+        statement=statement,
+        expectation=expectation,
+        section=section,
+        rests_on=tuple(
+            each for each in rests_on or covers if is_for_all or each.startswith(version)
+        ),
+        is_alone=chapter in _ALONE if alone is None else alone,
+    )
+
+
 def _check(*requirements: str) -> None:
     for requirement in requirements:
         if requirement not in catalogue():
             raise ValueError(f"{requirement} is not in the catalogue of requirements")
 
 
-def _level_of(level: _Levels | None, version: str) -> Level | None:
+def _level_of(level: Levels | None, version: str) -> Level | None:
     return level.get(version) if isinstance(level, Mapping) else level
 
 
@@ -184,7 +214,7 @@ def _parametrized(function: _Function, cases: dict[str, Case]) -> _Function:
 def _make(
     version: str,
     requirements: tuple[str, ...],
-    level: _Levels | None,
+    level: Levels | None,
     rests_on: Sequence[str],
     expectation: str,
 ) -> Case:

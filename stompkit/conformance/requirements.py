@@ -29,7 +29,7 @@ class Requirement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     line: str
     statement: str
     #: The words of the specification, without its markup; ``...`` stands for what is left out.
-    #: Empty where no client can observe anything.
+    #: Empty where no case can observe anything.
     sentence: str = ""
     observable_by_client: bool
     how: str

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from stompkit.conformance.case import NEWEST
+from stompkit.conformance.case import NEWEST, Case
+from stompkit.conformance.clients.command import client_cases
 from stompkit.conformance.requirements import catalogue, statements
 from stompkit.conformance.run.runner import Selection, all_cases
+from stompkit.frames import VERSIONS
 
 
 @pytest.fixture(scope="module")
@@ -42,19 +44,26 @@ def test_a_requirement_that_another_covers_names_no_case() -> None:
     ] == []
 
 
-def test_what_a_client_can_observe_has_its_sentence() -> None:
+def cases_of_both_suites() -> list[Case]:
+    """Return the cases about servers and those about clients."""
+    return [*all_cases(Selection()), *client_cases()]
+
+
+def test_statement_that_a_case_can_be_about_has_its_sentence() -> None:
+    about_clients = {each for case in client_cases() for each in case.requirements}
     for each in catalogue().values():
-        assert bool(each.sentence) is each.observable_by_client, each.id
+        is_tested = each.observable_by_client or each.id in about_clients
+        assert bool(each.sentence) is is_tested, each.id
         assert each.sentence.isprintable(), each.id
 
 
 def test_a_case_that_can_be_failed_names_its_sentence() -> None:
-    """Those that run on the newest version of the target name one of 1.2 at the least."""
+    """On the newest version of the target, each version either has a sentence, or cannot fail."""
     missing = [
-        f"{case.level} {case.id}"
-        for case in all_cases(Selection())
-        if case.can_fail("1.2" if case.version == NEWEST else case.version)
-        and not case.sentence("1.2" if case.version == NEWEST else case.version)
+        f"{case.level} {case.id} on {version}"
+        for case in cases_of_both_suites()
+        for version in (VERSIONS if case.version == NEWEST else (case.version,))
+        if case.can_fail(version) and not case.sentence(version)
     ]
     assert not missing, "FAILED would rest on nothing:\n" + "\n".join(missing)
 
@@ -63,7 +72,7 @@ def test_a_strong_case_that_can_not_be_failed_is_none() -> None:
     """A level of MUST or FACT is a promise that the case may be FAILED."""
     weak = [
         f"{case.level} {case.id}"
-        for case in all_cases(Selection())
+        for case in cases_of_both_suites()
         if case.level in ("MUST", "FACT")
         and not case.informational
         and not case.can_fail("1.2" if case.version == NEWEST else case.version)

@@ -97,6 +97,20 @@ def test_every_case_is_one_that_a_client_can_fail() -> None:
     assert {i for i, case in CASES.items() if not case.case.informational} - failed == set()
 
 
+def test_failed_is_explained_by_the_words_of_the_specification() -> None:
+    """A case without such words is NON-STRICT."""
+    found: dict[str, CaseResult] = {}
+    for name in ("WritesRawColons", "TakesErrorsEasily"):
+        found |= results(FAULTS[name], ids(FAULTS[name].found_by))
+    failed = {i for i, each in found.items() if each.verdict is Verdict.FAILED}
+    assert failed == ids(FAULTS["WritesRawColons"].found_by)
+    assert {i for i, each in found.items() if each.sentence} == failed
+    said = found["client/1.2/escape/writes"].sentence
+    assert said.startswith("All frames except the CONNECT and CONNECTED frames will also escape")
+    weak = {i for i, each in found.items() if each.verdict is Verdict.NON_STRICT}
+    assert weak == ids(FAULTS["TakesErrorsEasily"].found_by)
+
+
 def test_a_client_that_can_not_do_something_says_so() -> None:
     about = {"client/failover/refused", "client/connect/first-frame"}
     verdicts = {i: each.verdict for i, each in results(FAULTS["DoesNotGoOn"], about).items()}

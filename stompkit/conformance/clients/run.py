@@ -71,6 +71,7 @@ class Run:
             level=case.level,
             requirements=list(case.requirements),
             statement=case.statement,
+            sentence=case.sentence(client.tested) if case.can_fail(client.tested) else "",
             expectation=case.expectation,
             verdict=verdict,
             ending=client.finish(),
@@ -91,7 +92,8 @@ class Run:
             if status == CANNOT:
                 return Verdict.UNSUPPORTED, f"the program can't do it: it ended with {CANNOT}"
             reason = _reason(error, status, said)
-            return (Verdict.NON_STRICT if case.level == "SHOULD" else Verdict.FAILED), reason
+            is_failed = case.can_fail(self.client.tested)
+            return (Verdict.FAILED if is_failed else Verdict.NON_STRICT), reason
         if lapses:
             return Verdict.NON_STRICT, "; ".join(lapses)
         return (Verdict.INFORMATIONAL if case.informational else Verdict.OK), ""

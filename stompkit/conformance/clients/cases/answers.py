@@ -7,6 +7,7 @@ from collections import Counter
 from stompkit.conformance.clients.case import NEW, client_case, of
 from stompkit.conformance.clients.client import Client
 from stompkit.conformance.verdict import UnsupportedError
+from stompkit.frames import VERSIONS
 
 RECEIPT = "Standard Headers / Header receipt"
 
@@ -17,6 +18,7 @@ RECEIPT = "Standard Headers / Header receipt"
     level="FACT",
     section="SUBSCRIBE",
     covers=["1.1/receipt/any-frame-but-connect", "1.2/receipt/any-frame-but-connect"],
+    rests_on=of(VERSIONS, "subscribe/delivered-as-message"),
 )
 def before_receipt(client: Client) -> None:
     """Deliver a message between SUBSCRIBE and its RECEIPT, if it asks for one."""

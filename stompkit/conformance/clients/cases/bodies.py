@@ -21,6 +21,7 @@ LARGE_BYTES = 1024 * 1024
     covers=of(
         NEW, "content-length/must-read", "content-length/must-with-nulls", "overview/binary-bodies"
     ),
+    rests_on=of(NEW, "content-length/must-with-nulls", "content-length/must-read"),
 )
 def nul(client: Client) -> None:
     r"""Have bodies with NUL in the middle and at the ends sent back; each comes with its length."""
@@ -53,6 +54,7 @@ def old_nul(client: Client) -> None:
     level="FACT",
     section="Overview / Protocol Overview",
     covers=of(NEW, "overview/binary-bodies", "content-type/absent-is-blob"),
+    rests_on=["1.0/frame/null-ends-frame", *of(NEW, "overview/binary-bodies", "bnf/frame")],
 )
 def binary(client: Client) -> None:
     """Have a body of all octets but NUL sent back, without a content-type."""

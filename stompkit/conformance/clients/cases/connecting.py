@@ -21,7 +21,7 @@ _VERSIONS = re.compile(r"\d+\.\d+(,\d+\.\d+)*")
     "The first thing that a client says is CONNECT (from 1.1 on it may be STOMP).",
     level="FACT",
     section="Connecting",
-    covers=of(NEW, "connect/client-initiates"),
+    covers=["1.0/connect/login-passcode", *of(NEW, "connect/client-initiates")],
 )
 def first_frame(client: Client) -> None:
     """Take the connection; the first frame is CONNECT or STOMP, and nothing is wrong with it."""
@@ -50,6 +50,7 @@ def uses_connect(client: Client) -> None:
     section=CONNECT,
     since="1.1",
     covers=of(NEW, "connect/host-required", "connect/host-value"),
+    rests_on=of(NEW, "connect/host-required"),
 )
 def host(client: Client) -> None:
     """Look for the header host; the program was told to use the host that it connects to."""
@@ -65,7 +66,7 @@ def host(client: Client) -> None:
 @client_case(
     "client/connect/login",
     "CONNECT has the login and the passcode that the client was told to use.",
-    level="FACT",
+    level="SHOULD",
     section=CONNECT,
     covers=[
         "1.0/connect/login-passcode",
@@ -99,7 +100,7 @@ def connect_unescaped(client: Client) -> None:
 @client_case(
     "client/connect/waits-for-connected",
     "A client sends nothing else before CONNECTED has told it the version to write by.",
-    level="FACT",
+    level="SHOULD",
     section="Connecting",
     covers=["1.0/commands/allowed-after-connect"],
 )
@@ -135,6 +136,7 @@ def no_receipt(client: Client) -> None:
     level="FACT",
     section="CONNECTED Frame",
     since="1.1",
+    rests_on=of(NEW, "connected/session-may", "connected/server-may"),
 )
 def connected_bare(client: Client) -> None:
     """Send CONNECTED with version and heart-beat only; the session begins."""
@@ -169,6 +171,7 @@ def connected_without_headers(client: Client) -> None:
     level="FACT",
     section="STOMP Frames",
     covers=of(NEW, "frame/reliable-stream"),
+    rests_on=["1.0/frame/null-ends-frame", *of(NEW, "frame/reliable-stream")],
 )
 def connected_in_pieces(client: Client) -> None:
     """Send CONNECTED in pieces of one octet; the session begins."""
@@ -265,7 +268,7 @@ def not_offered(client: Client) -> None:
 @client_case(
     "client/connect/refused",
     "An ERROR in answer to CONNECT is the end of the session that has not begun.",
-    level="FACT",
+    level="SHOULD",
     section="Protocol Negotiation",
 )
 def refused(client: Client) -> None:

@@ -15,7 +15,7 @@ _PATIENT = 5
 @client_case(
     "client/disconnect/ends",
     "A client that has disconnected closes the connection.",
-    level="FACT",
+    level="SHOULD",
     section=DISCONNECT,
 )
 def ends(client: Client) -> None:
@@ -139,7 +139,7 @@ def closed_instead(client: Client) -> None:
 @client_case(
     "client/error/ends",
     "After ERROR the server closes the connection; the client notices both.",
-    level="FACT",
+    level="SHOULD",
     section="Server Frames / ERROR",
     covers=["1.0/error/content-length-octets"],
 )
@@ -158,7 +158,7 @@ def error(client: Client) -> None:
 @client_case(
     "client/connection/closed",
     "A client notices that the server has closed the connection.",
-    level="FACT",
+    level="SHOULD",
     section="Connection Lingering",
 )
 def closed(client: Client) -> None:
@@ -175,7 +175,7 @@ def closed(client: Client) -> None:
 @client_case(
     "client/connection/reset",
     "A client notices that the connection was cut off.",
-    level="FACT",
+    level="SHOULD",
     section="Connection Lingering",
 )
 def reset(client: Client) -> None:

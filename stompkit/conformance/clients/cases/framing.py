@@ -30,6 +30,11 @@ _CUT = 40
         *of(NEW, "content-length/null-still-needed"),
         "1.2/frame/eol-lf-required",
     ],
+    rests_on=[
+        *of(("1.0",), "bnf/header-count-any", "bnf/client-command-set", "bnf/ascii-headers"),
+        *of(NEW, "bnf/frame", "bnf/client-commands", "bnf/header-name-chars"),
+        *of(NEW, "bnf/header-value-chars", "body/others-must-not"),
+    ],
 )
 def grammar(client: Client) -> None:
     """Have the client use all its commands; read what it sends by the strict grammar."""
@@ -113,6 +118,7 @@ def mixed_line_ends(client: Client) -> None:
     level="FACT",
     section=FRAMES,
     covers=of(NEW, "frame/reliable-stream"),
+    rests_on=["1.0/frame/null-ends-frame", *of(NEW, "frame/reliable-stream")],
 )
 def octet_by_octet(client: Client) -> None:
     """Send messages in pieces of one octet, cutting characters and escapes."""

@@ -70,6 +70,7 @@ def reads_backslash(client: Client) -> None:
         "bnf/raw-colon-in-value",
         "send/user-headers-may",
     ),
+    rests_on=of(NEW, "encoding/escape-outside-connect", "encoding/encode-reverse"),
 )
 def writes(client: Client) -> None:
     """Have the client send a header with a colon and line ends; look at the line that comes."""
@@ -178,6 +179,7 @@ def _refused(client: Client, line: bytes) -> None:
     section=ENCODING,
     since="1.1",
     covers=of(NEW, "encoding/utf8-headers", "utf8/must-support", "overview/default-encoding-utf8"),
+    rests_on=of(NEW, "encoding/utf8-headers", "utf8/must-support"),
 )
 def utf8(client: Client) -> None:
     """Have the client read and write characters of one to four octets, and an accent of its own."""
@@ -230,6 +232,7 @@ def repeated(client: Client) -> None:
     level="FACT",
     section="Frames and Headers",
     covers=["1.0/bnf/header-count-any", "1.2/headers/user-headers-may"],
+    rests_on=["1.0/bnf/header-count-any", *of(NEW, "message/server-headers-may")],
 )
 def unknown(client: Client) -> None:
     """Add some headers to CONNECTED and to MESSAGE; the session goes on as ever."""
@@ -265,6 +268,7 @@ def case_sensitive(client: Client) -> None:
     section="STOMP Frames",
     since="1.1",
     covers=of(NEW, "frame/case-sensitive"),
+    rests_on=of(NEW, "frame/case-sensitive", "send/user-headers-may"),
 )
 def letter_case(client: Client) -> None:
     """Have the client read and write a header with capitals in its name and value."""
@@ -278,6 +282,7 @@ def letter_case(client: Client) -> None:
     section="STOMP Frames",
     since="1.1",
     covers=["1.2/headers/user-headers-may"],
+    rests_on=of(NEW, "bnf/header-value-chars"),
 )
 def long_value(client: Client) -> None:
     """Have the client read and write a value of 3,000 characters, unless it refuses that."""
@@ -298,6 +303,7 @@ def long_value(client: Client) -> None:
     section="STOMP Frames",
     since="1.1",
     covers=["1.2/headers/user-headers-may", "1.2/headers/user-headers-part-of-message"],
+    rests_on=of(NEW, "bnf/frame"),
 )
 def many(client: Client) -> None:
     """Have a message with forty headers sent back, unless the client refuses so many."""
@@ -325,6 +331,7 @@ def _has_refused(caller: Caller) -> bool:
     section=ENCODING,
     since="1.1",
     covers=of(NEW, "encoding/never-trim-pad"),
+    rests_on=of(NEW, "encoding/never-trim-pad", "bnf/header-name-chars"),
 )
 def blanks_in_names(client: Client) -> None:
     """Have the client read and write a header with blanks inside its name and behind it."""
@@ -338,6 +345,7 @@ def blanks_in_names(client: Client) -> None:
     section=ENCODING,
     since="1.1",
     covers=of(NEW, "encoding/never-trim-pad"),
+    rests_on=of(NEW, "encoding/never-trim-pad", "bnf/header-value-chars"),
 )
 def blanks_inside(client: Client) -> None:
     """Have the client read and write a value with a tab and three blanks inside."""

@@ -66,6 +66,7 @@ def _pause(caller: Caller, seconds: float) -> None:
     section=HEARTBEATS,
     since="1.1",
     covers=_both("two-integers", "declared-in-connect", "first-number-can-send"),
+    rests_on=_both("two-integers"),
 )
 def header(client: Client) -> None:
     """Look at the header."""
@@ -220,6 +221,7 @@ def _without_beats(client: Client, heart_beat: str | None) -> None:
     section=HEARTBEATS,
     since="1.1",
     covers=_both("interval-is-max", "second-number-wants"),
+    rests_on=[*_both("interval-is-max"), *_both("may-consider-dead")],
 )
 def slower_server(client: Client) -> None:
     """Offer beats that are rarer than the client wants, and send them so; it stays."""

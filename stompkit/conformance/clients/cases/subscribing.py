@@ -72,6 +72,7 @@ def ids_unique(client: Client) -> None:
         *of(NEW, "subscribe/ack-controls-mode"),
         *of(NEW, "ack-mode/values"),
     ],
+    rests_on=["1.0/subscribe/ack-valid-values", *of(NEW, "subscribe/ack-controls-mode")],
 )
 def ack_mode(client: Client) -> None:
     """Look at the header ack: client-individual, or client in 1.0, as the client was told."""
@@ -223,6 +224,12 @@ def _check(caller: Caller, command: str, message: Message) -> None:
         "1.2/overview/ack-by-own-header",
         "1.2/headers/ack-nack",
     ],
+    rests_on=[
+        "1.0/ack/message-id-required",
+        "1.1/ack/message-id-required",
+        "1.1/ack/subscription-required",
+        "1.2/ack/id-required",
+    ],
 )
 def ack(client: Client) -> None:
     """Deliver two messages, one after the other; each gets an ACK that names it."""
@@ -314,6 +321,7 @@ def nack(client: Client) -> None:
     section="NACK",
     since="1.1",
     covers=["1.2/ack-mode/client-nack-unprocessed"],
+    rests_on=of(NEW, "nack/opposite-of-ack"),
 )
 def nack_alone(client: Client) -> None:
     """Deliver a message that the client is to refuse, and another; only the latter gets an ACK."""

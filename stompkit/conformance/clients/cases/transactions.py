@@ -38,6 +38,7 @@ def _name(frame: Frame | None) -> str:
         "1.0/begin/id-binds-frames",
         "1.2/headers/transactions",
     ],
+    rests_on=of(VERSIONS, "begin/transaction-required", "commit/transaction-required"),
 )
 def commit(client: Client) -> None:
     """Have the client send a message in a transaction; three frames come, with one name."""
@@ -53,6 +54,7 @@ def commit(client: Client) -> None:
         *of(VERSIONS, "abort/transaction-required"),
         *of(NEW, "abort/names-transaction"),
     ],
+    rests_on=of(VERSIONS, "begin/transaction-required", "abort/transaction-required"),
 )
 def abort(client: Client) -> None:
     """Have the client abort a transaction that it has sent a message in."""

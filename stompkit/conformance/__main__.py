@@ -183,6 +183,8 @@ def _test(options: argparse.Namespace, selection: Selection) -> Exit:
     )
     _write_files(options, report, case_ids)
     status = exit_of(report, strict=options.strict)
+    if report.failed_command:
+        raise known.UsageError(f"{report.failed_command}. Correct it, and run the cases again.")
     if status is Exit.HARNESS:
         raise HarnessError("\n".join(report.errors))
     return status

@@ -28,8 +28,8 @@ class Control(Protocol):
     def restart(self) -> None:
         """Stop the target, start it, and wait until it answers CONNECT.
 
-        Raises ``UnsupportedError`` if that is impossible, and ``FailedError`` if it does not
-        answer.
+        Raises ``UnsupportedError`` if that is impossible, ``CommandError`` if the user's command
+        for it fails, and ``FailedError`` if the target does not answer.
         """
 
     def nodes(self) -> Nodes:

@@ -15,6 +15,7 @@ import pytest
 from stompkit.conformance.cluster import Cluster
 from stompkit.conformance.peer import Recorder
 from stompkit.conformance.target import Target
+from stompkit.conformance.verdict import CommandError
 
 __all__ = ["Halves", "Story", "across"]
 
@@ -93,6 +94,11 @@ def _run_all(first: _StoryRun, others: list[_StoryRun], cluster: Cluster) -> Non
         return
     try:
         took_s = cluster.fail_over()
+    except CommandError:
+        # The run ends here: nothing else would close the connections of the others.
+        for each in others:
+            each.target.finish()
+        raise
     except Exception as error:
         for each in _unfinished(group):
             each.error = error

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
+import tempfile
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import IO, Final
 
 from stompkit.conformance.address import Address
-from stompkit.conformance.verdict import FailedError, UnsupportedError
+from stompkit.conformance.peer import Peer, Recorder
+from stompkit.conformance.verdict import CommandError, FailedError, UnsupportedError
+from stompkit.conformance.wire.octets import plain
+from stompkit.conformance.wire.probe import comes_alive, connect_headers, dial
+from stompkit.frames import VERSIONS
 from stompkit.testing import BrokerError, FailoverPair, LaunchConfig
 
 __all__ = ["GivenNodes", "LaunchedNodes", "Nodes", "first_line", "run_command"]
@@ -17,6 +25,15 @@ __all__ = ["GivenNodes", "LaunchedNodes", "Nodes", "first_line", "run_command"]
 #: Timeout in seconds for a user's command: brokers on a Java virtual machine recover their journal
 #: first.
 COMMAND_S: Final = 120.0
+#: Number of bytes read from the end of a command's output, and number of characters shown of it.
+_READ_BYTES: Final = 4_096
+_SHOWN_CHARACTERS: Final = 200
+#: Timeout for a node to end after its command has ended, in multiples of the answer timeout.
+_END_ANSWERS: Final = 10
+#: Time without an answer after which a node counts as cut off, likewise.
+_DEAF_ANSWERS: Final = 2
+#: Time in seconds between two checks if a node has ended.
+_LOOK_S: Final = 0.1
 _RABBITMQ: Final = (
     "nodes of RabbitMQ have a store of their own each, and the suite launches no cluster of them:"
     " give one by --mq"
@@ -49,7 +66,7 @@ class Nodes(ABC):
     def end(self, node: int) -> bool:
         """End the active node, so that another one takes over; return ``False`` if impossible.
 
-        Raises :class:`FailedError` on failure.
+        Raises :class:`FailedError` on failure, and :class:`CommandError` if a command fails.
         """
 
     @abstractmethod
@@ -82,10 +99,17 @@ class GivenNodes(Nodes):
         self._start = start
 
     def end(self, node: int) -> bool:
-        """Run the command of --stop, if there is one."""
+        """Run the command of --stop, if there is one, and check that it has stopped the node."""
         if self._stop is None:
             return False
-        run_command("--stop", self._stop, self._variables(node))
+        address = self.address.node(node)
+        with _session(address) as session:
+            run_command("--stop", self._stop, self._variables(node))
+            if session is not None and not _has_ended(address, session):
+                raise CommandError(
+                    f"the command of --stop ended well, but has not stopped node {node + 1},"
+                    f" {address}: it keeps its sessions and answers CONNECT"
+                )
         return True
 
     def bring_back(self, node: int) -> None:
@@ -165,25 +189,75 @@ def _launch_pair(config: LaunchConfig) -> FailoverPair:
 def run_command(option: str, command: str, variables: dict[str, str] | None = None) -> None:
     """Run a user's command in the shell; *option* is the option that gave it.
 
-    ``variables`` are added to its environment. Raises :class:`FailedError` if it fails or does not
+    ``variables`` are added to its environment. Raises :class:`CommandError` if it fails or does not
     end within :data:`COMMAND_S`.
     """
+    # A pipe would stay open as long as a process that the command leaves in the background.
+    with tempfile.TemporaryFile() as output:
+        try:
+            status = subprocess.run(
+                command,
+                shell=True,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=os.environ | (variables or {}),
+                timeout=COMMAND_S,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            raise CommandError(
+                f"the command of {option} does not end in {COMMAND_S:g} s{_said(output)}"
+            ) from None
+        if status:
+            raise CommandError(f"the command of {option} ended with status {status}{_said(output)}")
+
+
+def _said(output: IO[bytes]) -> str:
+    """Return the last line of a command's output, as the end of a sentence; empty without one."""
+    output.seek(max(0, output.seek(0, os.SEEK_END) - _READ_BYTES))
+    lines = [line.strip() for line in output.read().splitlines() if line.strip()]
+    return f": {plain(lines[-1].decode('utf-8', 'replace'), _SHOWN_CHARACTERS)}" if lines else ""
+
+
+@contextlib.contextmanager
+def _session(address: Address) -> Iterator[Peer | None]:
+    """Yield a session with a node, or ``None`` if it does not answer CONNECT."""
+    lasts_s = COMMAND_S + address.case_timeout_s
+    recorder = Recorder(address.secret)
     try:
-        # Its output is not part of the report; it may leave a process in the background.
-        status = subprocess.run(
-            command,
-            shell=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=os.environ | (variables or {}),
-            timeout=COMMAND_S,
-            check=False,
-        ).returncode
-    except subprocess.TimeoutExpired:
-        raise FailedError(f"the command of {option} does not end in {COMMAND_S:g} s") from None
-    if status:
-        raise FailedError(f"the command of {option} ended with status {status}")
+        peer = dial(address, 1, recorder, time.monotonic() + lasts_s)
+    except FailedError:
+        yield None
+        return
+    try:
+        peer.send("CONNECT", connect_headers(address, VERSIONS[0]))
+        peer.expect("CONNECTED")
+    except FailedError:
+        peer.close()
+        yield None
+        return
+    try:
+        yield peer
+    finally:
+        peer.close()
+
+
+def _has_ended(address: Address, session: Peer) -> bool:
+    """Return True if a node ends soon: its session, or its answers.
+
+    A node that serves again may have been restarted by its supervisor; one that keeps its sessions
+    may have been cut off from the network.
+    """
+    until = time.monotonic() + _END_ANSWERS * address.timeout_s
+    while True:
+        session.collect(_LOOK_S)
+        if session.is_closed_by_target:
+            return True
+        if not comes_alive(address, VERSIONS[0], _DEAF_ANSWERS * address.timeout_s):
+            return True
+        if time.monotonic() >= until:
+            return False
 
 
 def first_line(error: BrokerError) -> str:

@@ -23,7 +23,14 @@ from stompkit.conformance.target import (
     comes_alive,
     probe,
 )
-from stompkit.conformance.verdict import CaseResult, Ending, FailedError, UnsupportedError, Verdict
+from stompkit.conformance.verdict import (
+    CaseResult,
+    CommandError,
+    Ending,
+    FailedError,
+    UnsupportedError,
+    Verdict,
+)
 from stompkit.conformance.wire.octets import plain
 from stompkit.frames import Version
 from stompkit.testing import RunningBroker
@@ -44,6 +51,8 @@ CAPABILITIES = pytest.StashKey[Capabilities]()
 CONTROL = pytest.StashKey[Control]()
 #: Property of a report whose failure, if any, is the target's and not the suite's.
 JUDGED = "stompkit-verdict"
+#: Property of a report with the failure of a user's command, which ends the run.
+COMMAND = "stompkit-command"
 _BEGAN = pytest.StashKey[float]()
 
 
@@ -131,9 +140,15 @@ def pytest_runtest_makereport(
     """Judge a case as soon as its set-up has failed or its body is complete."""
     case = item.stash.get(CASE, None)
     report = yield
+    error = call.excinfo.value if call.excinfo is not None else None
+    if isinstance(error, CommandError):
+        given = item.config.stash.get(ADDRESS, None)
+        text = str(error) if given is None else Recorder(given.secret).hide(str(error))
+        report.user_properties.append((COMMAND, text))
+        item.session.shouldstop = text
+        return report
     if case is None or call.when == "teardown":
         return report
-    error = call.excinfo.value if call.excinfo is not None else None
     if call.when == "setup":
         item.stash[_BEGAN] = call.start
         if error is None:

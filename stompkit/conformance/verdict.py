@@ -11,6 +11,7 @@ from stompkit.conformance.requirements import Level
 
 __all__ = [
     "CaseResult",
+    "CommandError",
     "Ending",
     "FailedError",
     "Outcome",
@@ -69,6 +70,10 @@ class FailedError(AssertionError):
 
 class UnsupportedError(Exception):
     """The target does not support the feature under test."""
+
+
+class CommandError(Exception):
+    """A command that the user gave for the target failed: no verdict can rest on it."""
 
 
 class WireEvent(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from stompkit.testing import LaunchConfig, launch
 from tests.conformance.clusters import NAMES, NODES, SHARED, STORAGE, verdicts
 from tests.conformance.command import Finished, read_report, run_command
 from tests.conformance.conftest import Suite
+from tests.effort import in_matrix
 
 
 def result_of(report: Report, name: str) -> CaseResult:
@@ -183,9 +184,57 @@ def test_options_about_nodes_that_make_no_sense(
     assert told in done.err
 
 
-def test_a_command_that_fails_is_no_fail_over(two_brokers: str, suite: Suite) -> None:
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            {"--stop": "echo down; echo no passcode-1 >&2; exit 3", "--start": "true"},
+            "the command of --stop ended with status 3: no ***",
+        ),
+        in_matrix(
+            {"--stop": "sleep 0 & exit 4", "--start": "true"},
+            "--stop ended with status 4. Correct",
+        ),
+        in_matrix(
+            {"--stop": "true", "--start": "true"},
+            "the command of --stop ended well, but has not stopped node 1, {first}",
+        ),
+        ({"--restart": "exit 5"}, "the command of --restart ended with status 5"),
+    ],
+)
+def test_command_that_fails_is_an_error_of_its_user(
+    options: dict[str, str], told: str, two_brokers: str, suite: Suite, tmp_path: Path
+) -> None:
+    """No verdict rests on it: the run ends, and the reports have the results so far."""
+    cases = ("1.2/send/delivers", "behaviour/persistence/receipted", *NODES[2:4])
+    words = [word for option in options.items() for word in option]
     done = suite(
-        "--mq", two_brokers, "--stop", "exit 3", "--start", "true", "--strict", *NODES[2:4]
+        *("--mq", two_brokers, "--passcode", "passcode-1", "--timeout", "3", "--json", "r.json"),
+        *words,
+        *cases,
     )
-    assert done.status == 1
-    assert "the command of --stop ended with status 3" in done.out
+    told = told.format(first=two_brokers.partition(",")[0])
+    assert done.status == 2, done.told
+    assert told in " ".join(done.err.split())
+    report = read_report(tmp_path / "r.json")
+    assert told.removesuffix(". Correct") in report.failed_command
+    assert report.cut_short == report.failed_command
+    assert not report.errors
+    assert not report.complete
+    assert {each.verdict for each in report.results} <= {"OK", "UNSUPPORTED"}
+    assert "1.2/send/delivers" in {each.id for each in report.results}
+
+
+def test_failing_command_of_start_is_reported(suite: Suite, tmp_path: Path) -> None:
+    """It runs after the other node has taken over."""
+    with ExitStack() as stack:
+        nodes = LaunchedNodes(LaunchConfig(persistent=True), Address("127.0.0.1", 1))
+        stack.callback(nodes.close)
+        stack.enter_context(_Operator(nodes, tmp_path))
+        done = suite(
+            *("--mq", nodes.address, NODES[2]),
+            *("--stop", "echo $STOMPKIT_NODE > stop; cat stopped", "--start", "no-such-program"),
+        )
+    assert done.status == 2, done.told
+    assert "the command of --start ended with status 127: " in done.err
+    assert "no-such-program" in done.err

@@ -60,6 +60,8 @@ class Report(msgspec.Struct, kw_only=True):
     complete: bool
     #: Reason why it is incomplete; empty otherwise.
     cut_short: str = ""
+    #: Failure of a command that the user gave for the target, which cut the run short.
+    failed_command: str = ""
     #: Number of selected cases.
     selected: int = 0
     results: list[CaseResult]

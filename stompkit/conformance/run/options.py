@@ -48,7 +48,8 @@ verdicts:
 exit status:
   0    all verdicts are as expected
   1    a case failed unexpectedly, or passed although --expect lists it
-  2    wrong command line, or no case selected
+  2    wrong command line, no case selected, or a command given by an option
+       failed
   3    no STOMP server answers, or it stopped answering
   4    internal error of the suite
   130  interrupted (Ctrl-C)

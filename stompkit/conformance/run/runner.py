@@ -33,7 +33,7 @@ class Exit(IntEnum):
     OK = 0
     #: A case failed unexpectedly, or an expected deviation did not occur.
     FAILURES = 1
-    #: The command line is invalid, or selects no cases.
+    #: The command line is invalid or selects no cases, or one of its commands failed.
     USAGE = 2
     #: No STOMP server answers, or it stopped answering.
     UNREACHABLE = 3
@@ -89,6 +89,7 @@ def run(
         cut_short=state.cut_short,
         selected=len(state.cases),
         results=sorted(state.results, key=lambda result: order[result.id]),
+        failed_command=state.failed_command,
         errors=state.errors,
     )
 
@@ -99,6 +100,8 @@ def exit_of(report: Report, *, strict: bool) -> Exit:
         return Exit.INTERRUPTED
     if report.errors:
         return Exit.HARNESS
+    if report.failed_command:
+        return Exit.USAGE
     if not report.complete:
         return Exit.UNREACHABLE
     if report.unexpected(strict=strict) or report.better_than_expected:

@@ -97,6 +97,8 @@ class Session:
     errors: list[str] = field(default_factory=list)
     #: Reason why not all cases were run.
     cut_short: str = ""
+    #: Failure of a user's command, which ended the run.
+    failed_command: str = ""
     #: Cases that run in separate processes.
     shared: list[Case] = field(default_factory=list)
 
@@ -166,9 +168,10 @@ class Session:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Record an error of the suite."""
-        # A judged failure of a case needs no traceback; any other failure is an error of the suite
-        # itself.
-        if report.failed and plugin.JUDGED not in dict(report.user_properties):
+        known = dict(report.user_properties)
+        self.failed_command = self.failed_command or str(known.get(plugin.COMMAND, ""))
+        # Other failures are errors of the suite itself.
+        if report.failed and not known.keys() & {plugin.JUDGED, plugin.COMMAND}:
             self.errors.append(f"{report.nodeid} ({report.when}): {report.longrepr}")
 
     def pytest_internalerror(self, excrepr: object) -> None:

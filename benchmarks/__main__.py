@@ -6,13 +6,23 @@ figures. A broker rests while another one is measured. To try:
 
     python -m benchmarks --quick --cells 'queue-1-1-*' --brokers stompkit,activemq,rabbitmq:4
 
+Each cell has two forms. In the first, which is the one to publish, heads differ from message to
+message, as those of applications do: besides destination and content-length, each has eight
+headers. These are a correlation id and a time of its own, and content-type, priority, expires,
+reply-to, type and a trace id, of which expires and the trace id differ as well. In the form whose
+name ends in -equal all messages have the same short head, which is the best case for whoever keeps
+heads in a cache. Messages of beanstalkd and the relays have no headers.
+
+In cells with -single clients write each frame on its own, as stomp.py does; otherwise they write up
+to 64 KiB at a time, if they may send so much.
+
 The load generator is a program in C that is compiled when it is first run. It checks that every
 message comes, once, in order and whole, at each consumer that is to get it, and tells the
 processor time that it took itself: it is never the limit. At most 10,000 messages, or 8 MiB of
 them, are on the way at a time; 4 KiB for CoilMQ, which breaks with more.
 
 All is bounded in time: with the defaults and activemq, rabbitmq, coilmq, beanstalkd and stompkit it
-is meant to take less than 12 minutes. A backlog has 1,000,000 messages, or as many as the broker
+is meant to take less than 30 minutes. A backlog has 1,000,000 messages, or as many as the broker
 takes and gives back in 90 times as long as a run; of 10,000 connections there are as many as open
 in 20 times as long. These two are measured once, each with a broker that has done nothing else.
 
@@ -71,8 +81,9 @@ def _options() -> argparse.ArgumentParser:
 def _list() -> None:
     for title, rows in (("cells", CELLS), ("brokers", PEERS)):
         print(f"{title}:")
+        width = max(len(row.name) for row in rows) + 2
         for row in rows:
-            print(f"  {row.name:<26}{row.about}")
+            print(f"  {row.name:<{width}}{row.about}")
     print("not measured:")
     for peer in PEERS:
         reasons: dict[str, list[str]] = {}

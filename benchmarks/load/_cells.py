@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final
 
-__all__ = ["CELLS", "Cell", "choose"]
+__all__ = ["CELLS", "HALF", "Cell", "choose"]
 
 #: Messages in flight, and the bytes of their bodies.
 _OUTSTANDING: Final = 10_000
 _OUTSTANDING_BYTES: Final = 8 << 20
+#: Bytes of frames in one write of a client that has many to send.
+_WRITE_BYTES: Final = 64 << 10
+#: Stands for the rate in the description of a cell with half of a broker's maximum.
+HALF: Final = "at half of what the slowest broker takes"
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,10 @@ class Cell:
     """Concurrent connections, for ``churn`` and ``idle``."""
     count: int = 0
     """Most messages or connections; 0: as many as fit into the time of a run."""
+    is_varied: bool = True
+    """True if heads differ from message to message; else all have the same short head."""
+    write_bytes: int = _WRITE_BYTES
+    """Most bytes of frames in a write of a client; 1: each frame is a write of its own."""
 
     @property
     def is_persistent(self) -> bool:
@@ -50,14 +59,28 @@ class Cell:
         """Most messages in flight."""
         return max(1, min(_OUTSTANDING, _OUTSTANDING_BYTES // self.body_bytes))
 
+    @property
+    def is_headline(self) -> bool:
+        """True if this is the form of its cell to publish first: that of most applications."""
+        return self.is_varied and self.write_bytes > 1
+
 
 def _size(octets: int) -> str:
+    if octets >= 1 << 20:
+        return f"{octets >> 20} MiB"
     return f"{octets >> 10} KiB" if octets >= 1_024 else f"{octets} octets"
+
+
+def _end(octets: int) -> str:
+    """Return the end of a cell's name for a size of bodies."""
+    if octets >= 1 << 20:
+        return f"-{octets >> 20}m"
+    return f"-{octets >> 10}k" if octets >= 1_024 else ""
 
 
 def _queue(many: int, ack: str, body_bytes: int = 100) -> Cell:
     mode = {"auto": "auto", "ind": "client-individual"}[ack]
-    end = f"-{body_bytes >> 10}k" if body_bytes >= 1_024 else ""
+    end = _end(body_bytes)
     about = f"one queue, {many} to {many} clients, ack {mode}, {_size(body_bytes)}"
     name = f"queue-{many}-{many}-{ack}{end}"
     return Cell(name, about, "queue", many, many, mode, body_bytes)
@@ -70,7 +93,7 @@ def _queues(many: int, ack: str) -> Cell:
 
 
 def _topic(many: int, body_bytes: int = 100) -> Cell:
-    end = f"-{body_bytes >> 10}k" if body_bytes >= 1_024 else ""
+    end = _end(body_bytes)
     about = f"a topic with {many} subscribers, {_size(body_bytes)}; deliveries"
     return Cell(f"topic-1-{many}{end}", about, "topic", 1, many, body_bytes=body_bytes)
 
@@ -83,13 +106,32 @@ def _persistent(window: int, consumers: int = 0) -> Cell:
     return Cell(f"persistent-{window}{end}", about, "queue", 1, consumers, mode, window=window)
 
 
-CELLS: Final = (
+def _single(cell: Cell) -> Cell:
+    """Return the form of a cell in which clients write each frame on its own, as stomp.py does."""
+    about = f"{cell.about}, each frame a write of its own"
+    return replace(cell, name=f"{cell.name}-single", about=about, write_bytes=1)
+
+
+def _forms(cells: tuple[Cell, ...]) -> Iterator[Cell]:
+    """Yield each cell as it is, and with equal heads if it has messages."""
+    for cell in cells:
+        yield cell
+        if cell.kind != "idle":
+            about = f"{cell.about}, equal heads"
+            yield replace(cell, name=f"{cell.name}-equal", about=about, is_varied=False)
+
+
+_LARGER: Final = (1 << 10, 16 << 10, 64 << 10, 1 << 20)
+_CELLS: Final = (
     *(_queue(many, ack) for many in (1, 4, 16) for ack in ("auto", "ind")),
-    *(_queue(1, ack, size) for size in (1 << 10, 64 << 10) for ack in ("auto", "ind")),
+    *(_single(_queue(1, ack)) for ack in ("auto", "ind")),
+    *(_queue(1, ack, size) for size in _LARGER for ack in ("auto", "ind")),
     *(_queues(4, ack) for ack in ("auto", "ind")),
     *(_topic(many) for many in (10, 100)),
-    *(_topic(10, size) for size in (1 << 10, 64 << 10)),
+    _single(_topic(10)),
+    *(_topic(10, size) for size in _LARGER),
     *(_persistent(window) for window in (1, 100, 1_000)),
+    _single(_persistent(100)),
     _persistent(1_000, 1),
     Cell(
         "memory-1",
@@ -103,7 +145,7 @@ CELLS: Final = (
     Cell("latency-1000", "one queue, 1 to 1 clients, 1,000 messages a second", "queue", rate=1_000),
     Cell(
         "latency-half",
-        "one queue, 1 to 1 clients, at half of what the slowest broker takes",
+        f"one queue, 1 to 1 clients, {HALF}",
         "queue",
         is_half=True,
     ),
@@ -119,6 +161,7 @@ CELLS: Final = (
         count=1_000_000,
     ),
 )
+CELLS: Final = tuple(_forms(_CELLS))
 
 
 def choose(patterns: list[str]) -> list[Cell]:

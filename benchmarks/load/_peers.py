@@ -33,6 +33,9 @@ _MOST_JOB_BYTES: Final = 1 << 20
 _IDLE: Final = 10_000
 #: Unacknowledged messages of a consumer.
 _PREFETCH: Final = 100
+#: Size in bytes of a head, at most: one that differs from message to message, and a short one.
+_VARIED_HEAD_BYTES: Final = 400
+_EQUAL_HEAD_BYTES: Final = 100
 
 
 class Missing(Exception):
@@ -201,6 +204,7 @@ def _shape(cell: Cell, destinations: int) -> list[str]:
         "--body": cell.body_bytes,
         "--rate": cell.rate,
         "--phase": "both" if cell.consumers else "fill",
+        "--write-octets": cell.write_bytes,
     }
     given = [str(word) for pair in shape.items() for word in pair]
     return [*given, "--topic"] if cell.kind == "topic" else given
@@ -262,14 +266,18 @@ class StompPeer(Peer):
         template = broker.topic_template if cell.kind == "topic" else broker.queue_template
         ack = cell.ack if self.has_individual else "auto"
         given += ["--destination", template.format(name), "--ack", ack]
+        if cell.is_varied:
+            given.append("--varied")
         if cell.kind == "churn":
             return ["churn", *given[1:], "--parallel", str(cell.parallel)]
+        message_bytes = cell.body_bytes
+        message_bytes += _VARIED_HEAD_BYTES if cell.is_varied else _EQUAL_HEAD_BYTES
         if ack != "auto":
-            size = cell.body_bytes + self.message_octets if self.message_octets else 1
+            size = message_bytes + self.message_octets if self.message_octets else 1
             given += ["--subscribe-header", f"{self.prefetch_header}:{_PREFETCH * size}"]
         outstanding, window = cell.outstanding, cell.window
         if self.read_bytes:
-            most = max(1, self.read_bytes // (cell.body_bytes + 100) // cell.producers)
+            most = max(1, self.read_bytes // message_bytes // cell.producers)
             outstanding, window = min(outstanding, most), min(window, most)
         given += ["--outstanding", str(outstanding)]
         if cell.window:
@@ -350,7 +358,7 @@ PEERS: Final = (
         "artemis",
         "Apache ActiveMQ Artemis; its prefetch is one of octets",
         prefetch_header="consumer-window-size",
-        message_octets=400,
+        message_octets=300,
     ),
     StompPeer("rabbitmq", "RabbitMQ with its STOMP plug-in"),
     StompPeer(

@@ -39,10 +39,11 @@ class _Row(NamedTuple):
 def throughput_plot(results: Iterable[dict[str, Any]]) -> str:
     """Draw bars of messages per second from the output of ``--json``.
 
-    Relays are left out: all brokers would look alike beside them.
+    Relays are left out: all brokers would look alike beside them. So are the forms of cells that
+    are not the headline.
     """
     rows = []
-    for each in results:
+    for each in _headline(results):
         if each["rate"] or each["kind"] in ("backlog", "idle") or not _is_broker(each):
             continue
         rate = median(run["per_second"] for run in each["runs"])
@@ -53,7 +54,7 @@ def throughput_plot(results: Iterable[dict[str, Any]]) -> str:
 def latency_plot(results: Iterable[dict[str, Any]]) -> str:
     """Draw the percentiles of the cells that have a rate."""
     rows = []
-    for each in results:
+    for each in _headline(results):
         if each["rate"] and _is_broker(each):
             values = [
                 median(run["latency_us"][name] for run in each["runs"]) for name in PERCENTILES
@@ -62,6 +63,12 @@ def latency_plot(results: Iterable[dict[str, Any]]) -> str:
             rows.append(_Row(each["cell"], each["about"], each["broker"], values, text))
     title = "Microseconds from SEND to delivery: median, slowest hundredth and thousandth"
     return _drawn(title, rows)
+
+
+def _headline(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the results of headline forms; all results if only others were measured."""
+    every = list(results)
+    return [each for each in every if each.get("is_headline")] or every
 
 
 def _is_broker(result: dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from benchmarks._report import progress
-from benchmarks.load._cells import Cell
+from benchmarks.load._cells import HALF, Cell
 from benchmarks.load._extremes import EXTREMES
 from benchmarks.load._generator import GeneratorError, run
 from benchmarks.load._meter import Meter, append_us
@@ -217,7 +217,8 @@ def _set_rate(machine: Machine, results: list[Result], seconds: float) -> None:
     slowest = min(limits, key=limits.__getitem__)
     rate = max(1, int(limits[slowest] / 2))
     for result in results:
-        about = f"one queue, 1 to 1 clients, {rate:,} messages a second: half of what {slowest} can"
+        found = f"{rate:,} messages a second: half of what {slowest} can"
+        about = result.cell.about.replace(HALF, found)
         result.cell = replace(result.cell, about=about, rate=rate)
 
 

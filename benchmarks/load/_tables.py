@@ -162,6 +162,8 @@ def write_json(path: Path, results: list[Result]) -> None:
                 "kind": result.cell.kind,
                 "about": result.cell.about,
                 "rate": result.cell.rate,
+                "is_varied": result.cell.is_varied,
+                "is_headline": result.cell.is_headline,
                 "broker": result.peer.name,
                 "fault": result.fault,
                 "lacks": result.lacks,

@@ -45,10 +45,7 @@ static void begin(struct visit *visit)
 static void send_one(struct visit *visit)
 {
     struct connection *connection = &visit->connection;
-    char *to = room(&connection->out, visit->message.length);
-    memcpy(to, visit->message.octets, visit->message.length);
-    stamp(to + visit->message.body, connection->number, visit->number, now_ns());
-    connection->out.end += visit->message.length;
+    append_message(&connection->out, &visit->message, connection->number, visit->number, now_ns());
     append(&connection->out, "DISCONNECT\nreceipt:done\n\n%c", 0);
     flush(connection);
 }

@@ -118,6 +118,13 @@ void dial(struct connection *connection)
     setsockopt(connection->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 }
 
+static uint64_t write_count;
+
+uint64_t writes(void)
+{
+    return write_count;
+}
+
 bool flush(struct connection *connection)
 {
     struct buffer *out = &connection->out;
@@ -134,6 +141,7 @@ bool flush(struct connection *connection)
             return true;
         }
         out->start += (size_t)sent;
+        write_count++;
     }
     return true;
 }

@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 enum { MOST_EVENTS = 64 };
+/* Writes of one message in a row. */
+enum { MOST_SINGLE_WRITES = 16 };
 
 struct producer {
     struct connection connection;
@@ -35,6 +37,8 @@ static void take_all(const struct protocol *protocol, struct connection *connect
         if (octets == 0)
             break;
         in->start += octets;
+        if (connection->out.end - connection->out.start >= given.write_octets)
+            flush(connection);
     }
 }
 
@@ -94,16 +98,10 @@ static uint64_t allowed(const struct producer *producer, uint64_t now)
 
 static void put_message(struct producer *producer, uint64_t now)
 {
-    const struct template *message = &producer->message;
     struct connection *connection = &producer->connection;
     uint64_t number = producer->sent++;
-    char *to = room(&connection->out, message->length);
-    memcpy(to, message->octets, message->length);
-    stamp(to + message->body, connection->number, number,
-          given.rate ? due_ns(producer, number) : now);
-    if (message->receipt)
-        put_digits(to + message->receipt, 10, number);
-    connection->out.end += message->length;
+    append_message(&connection->out, &producer->message, connection->number, number,
+                   given.rate ? due_ns(producer, number) : now);
     sent++;
     if (given.window) {
         producer->sent_ns[number] = now;
@@ -142,6 +140,16 @@ static bool produce(struct producer *producer)
     return is_written && batch < most;
 }
 
+/* Sends one write of many messages, or a few of one message; then it is time to look what has come. */
+static bool produce_some(struct producer *producer)
+{
+    int writes = given.write_octets < producer->message.length ? MOST_SINGLE_WRITES : 1;
+    bool more = true;
+    while (more && writes--)
+        more = produce(producer);
+    return more;
+}
+
 static void set_alarm(void)
 {
     uint64_t first = UINT64_MAX;
@@ -164,7 +172,7 @@ static bool produce_all(void)
     if (given.phase == DRAIN)
         return false;
     for (int i = 0; i < given.producers; i++)
-        more |= produce(&producers[(turn + i) % given.producers]);
+        more |= produce_some(&producers[(turn + i) % given.producers]);
     turn = (turn + 1) % given.producers;
     if (given.rate && !more)
         set_alarm();
@@ -257,6 +265,7 @@ static void print(double took_s, double used_s)
     printf("{\"mode\": \"%s\", \"messages\": %" PRIu64 ", \"deliveries\": %" PRIu64 ", ",
            given.mode, given.messages, deliveries());
     printf("\"seconds\": %.6f, \"per_second\": %.1f, ", took_s, many / took_s);
+    printf("\"writes\": %" PRIu64 ", ", writes());
     if (deliveries()) {
         printf("\"first_s\": %.6f, ", (double)(first_ns() - began_ns) / 1e9);
         print_histogram("latency_us", latencies());

@@ -5,7 +5,8 @@
    time, and every consumer checks that all come, once, in their order, and whole. Where they don't,
    a sentence says so and the exit status is 1; 2 where nothing could be measured.
 
-   engine.c is the loop; stomp.c, beanstalk.c and raw.c are protocols; account.c checks. */
+   engine.c is the loop; template.c makes messages; stomp.c, beanstalk.c and raw.c are protocols;
+   account.c checks. */
 
 #include "load.h"
 
@@ -50,6 +51,8 @@ static const char help[] =
     "  --phase both|fill|drain  fill: nobody receives; drain: nobody sends, what the same\n"
     "                           producers have filled in is received (both)\n"
     "  --topic                  every consumer gets all\n"
+    "  --varied                 heads differ: two headers of its own for each message, and six\n"
+    "                           usual ones; else all have the same head, with few headers\n"
     "  --unordered              the order does not matter\n"
     "  --destination NAME       (/queue/load)\n"
     "  --destinations N         producer and consumer I use NAME-(I modulo N) (1)\n"
@@ -59,7 +62,8 @@ static const char help[] =
     "  --window N               a receipt for each message, at most N without it per producer;\n"
     "                           for beanstalkd answers to put, or to 100 reserves (0: none)\n"
     "  --rate N                 messages a second; latency is from when one was due\n"
-    "  --write-octets N         most octets of messages in a write (65536)\n"
+    "  --write-octets N         most octets of messages in a write, or of acknowledgements; with 1\n"
+    "                           each is a write of its own (65536)\n"
     "  --send-header NAME:VALUE, --subscribe-header NAME:VALUE  may be repeated\n"
     "  --version 1.1|1.2  --host NAME  --login USER  --passcode PASSWORD  of CONNECT\n"
     "  --parallel N             connections at a time (1)\n"
@@ -68,8 +72,8 @@ static const char help[] =
 
 enum {
     PORT = 256, VERSION, HOST, LOGIN, PASSCODE, PHASE, PRODUCERS, CONSUMERS, DESTINATION,
-    DESTINATIONS, TOPIC, UNORDERED, ACK, SEND_HEADER, SUBSCRIBE_HEADER, MESSAGES, BODY, OUTSTANDING, WINDOW,
-    RATE, WRITE_OCTETS, TIMEOUT, PARALLEL, MOST, HELP,
+    DESTINATIONS, TOPIC, VARIED, UNORDERED, ACK, SEND_HEADER, SUBSCRIBE_HEADER, MESSAGES, BODY,
+    OUTSTANDING, WINDOW, RATE, WRITE_OCTETS, TIMEOUT, PARALLEL, MOST, HELP,
 };
 
 static const struct option names[] = {
@@ -84,6 +88,7 @@ static const struct option names[] = {
     {"destination", required_argument, NULL, DESTINATION},
     {"destinations", required_argument, NULL, DESTINATIONS},
     {"topic", no_argument, NULL, TOPIC},
+    {"varied", no_argument, NULL, VARIED},
     {"unordered", no_argument, NULL, UNORDERED},
     {"ack", required_argument, NULL, ACK},
     {"send-header", required_argument, NULL, SEND_HEADER},
@@ -146,6 +151,7 @@ static void set(int name, const char *value)
     case DESTINATION: given.destination = value; break;
     case DESTINATIONS: given.destinations = (int)whole(value, 1, 9999); break;
     case TOPIC: given.topic = true; break;
+    case VARIED: given.varied = true; break;
     case UNORDERED: given.unordered = true; break;
     case ACK: given.ack = value; break;
     case SEND_HEADER: add(given.send_headers, value); break;

@@ -10,6 +10,8 @@
 #define NS_PER_S UINT64_C(1000000000)
 /* Headers of one kind that can be given on the command line. */
 #define MOST_HEADERS 16
+/* Values of a head that differ from message to message. */
+#define MOST_FIELDS 8
 /* What a body begins with: producer, number and time in ns, each followed by a space. */
 #define STAMP_OCTETS 36
 
@@ -28,6 +30,7 @@ struct options {
     const char *destination; /* a number is appended where there are several */
     int destinations;
     bool topic;              /* every consumer gets all */
+    bool varied;             /* heads differ from message to message, as those of applications */
     bool unordered;          /* the order is not looked at */
     const char *ack;         /* auto, client-individual or client */
     const char *send_headers[MOST_HEADERS];
@@ -37,7 +40,7 @@ struct options {
     uint64_t outstanding;    /* messages sent and not received */
     uint64_t window;         /* messages of a producer without receipt; 0: no receipts */
     uint64_t rate;           /* messages a second; 0: as fast as it goes */
-    size_t write_octets;     /* most octets of SENDs in a write */
+    size_t write_octets;     /* most octets of SENDs, or of acknowledgements, in a write */
     double timeout_s;        /* without any progress */
     int parallel;            /* connections at a time, for churn and idle */
     double most_s;           /* opens no more after so long, for idle; 0: opens all */
@@ -81,6 +84,8 @@ struct connection {
 void dial(struct connection *connection);
 /* Writes what the socket takes; says whether that was all. */
 bool flush(struct connection *connection);
+/* How many writes have been made to all connections. */
+uint64_t writes(void);
 /* Reads what is there; false: nothing was. The end of the connection is wrong. */
 bool receive(struct connection *connection);
 
@@ -117,13 +122,33 @@ uint64_t first_ns(void);
 /* Ends with the first message that is missing. */
 _Noreturn void tell_missing(void);
 
-/* ---- protocols (stomp.c, raw.c, beanstalk.c) ---- */
+/* ---- messages (template.c) ---- */
 
-/* A frame that sends a message, and where in it numbers go. */
+/* A value of a head that differs from message to message. */
+enum value { NUMBER, SENT_NS, EXPIRY_MS, TRACE };
+
+struct field {
+    enum value value;
+    size_t at;
+    int digits;
+};
+
+/* A frame that sends a message, and where in it values go. */
 struct template {
     char *octets;
-    size_t length, body, receipt; /* receipt: 0 for none */
+    size_t length, body;
+    struct field fields[MOST_FIELDS];
+    int field_count;
 };
+
+/* Appends a header with a value that `append_message` writes, and its line end. */
+void append_field(struct template *made, struct buffer *out, const char *before, enum value value,
+                  int digits, const char *after);
+/* Appends a message of a producer. */
+void append_message(struct buffer *out, const struct template *message, int producer,
+                    uint64_t number, uint64_t ns);
+
+/* ---- protocols (stomp.c, raw.c, beanstalk.c) ---- */
 
 struct protocol {
     void (*open)(struct connection *connection);

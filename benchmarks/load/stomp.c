@@ -199,19 +199,29 @@ static void subscribe(struct connection *connection)
     await(&stomp, connection);
 }
 
+/* What applications send: two headers of its own for each message, and six that are usual. */
+static void append_varied(struct template *made, struct buffer *out)
+{
+    append_field(made, out, "correlation-id:order-", NUMBER, 10, "");
+    append_field(made, out, "sent-at:", SENT_NS, 19, "");
+    append(out, "content-type:application/json\npriority:4\n");
+    append_field(made, out, "expires:", EXPIRY_MS, 13, "");
+    append(out, "reply-to:/queue/replies\ntype:order-created\n");
+    append_field(made, out, "traceparent:00-0af7651916cd43dd8448eb211c80319c-", TRACE, 16, "-01");
+}
+
 static struct template make(int producer)
 {
     struct buffer out = {0};
     struct template made = {0};
     append(&out, "SEND\ndestination:%s\ncontent-length:%zu\n", destination(producer),
            given.body_octets);
+    if (given.varied)
+        append_varied(&made, &out);
     for (size_t i = 0; given.send_headers[i]; i++)
         append(&out, "%s\n", given.send_headers[i]);
-    if (given.window) {
-        append(&out, "receipt:");
-        made.receipt = out.end;
-        append(&out, "%0*d\n", RECEIPT_DIGITS, 0);
-    }
+    if (given.window)
+        append_field(&made, &out, "receipt:", NUMBER, RECEIPT_DIGITS, "");
     append(&out, "\n");
     made.body = out.end;
     make_body(room(&out, given.body_octets + 1));

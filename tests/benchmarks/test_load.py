@@ -6,8 +6,10 @@ import json
 import re
 import shutil
 import socket
+import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -63,6 +65,9 @@ def load(port: int, *arguments: str) -> dict[str, Any]:
     [
         ("", MESSAGES),
         ("--version 1.1 --ack client-individual", MESSAGES),
+        ("--version 1.1 --ack client-individual --varied", MESSAGES),
+        ("--varied", MESSAGES),
+        ("--varied --producers 3 --consumers 3 --write-octets 1", MESSAGES),
         ("--ack client-individual --subscribe-header prefetch-count:3", MESSAGES),
         ("--ack client-individual --outstanding 1", MESSAGES),
         ("--producers 4 --consumers 4 --ack client-individual", MESSAGES),
@@ -82,6 +87,46 @@ def test_all_messages_come(broker: RunningBroker, arguments: str, deliveries: in
     assert 0 < latency["p50"] <= latency["p99"] <= latency["p99.9"] <= latency["max"]
     assert "receipt_us" not in report
     assert report["generator_cpu_s"] >= 0
+
+
+def heads_in(broker: RunningBroker, *arguments: str) -> list[dict[str, str]]:
+    """Return the headers of five messages of the generator, as a consumer gets them."""
+    queue = f"/queue/heads-{next(numbers)}"
+    load(broker.port, "--phase", "fill", "--messages", "5", "--destination", queue, *arguments)
+    with broker.client() as client:
+        client.subscribe(queue)
+        return [dict(frame.headers) for frame in client.receive_many(5)]
+
+
+#: The headers of the broker itself differ in any case.
+OF_THE_BROKER = {"message-id", "subscription"}
+
+
+def test_varied_heads_are_those_of_an_application(broker: RunningBroker) -> None:
+    heads = heads_in(broker, "--varied")
+    usual = {"content-type", "priority", "expires", "reply-to", "type", "traceparent"}
+    own = {"correlation-id", "sent-at"}
+    assert heads[0].keys() - OF_THE_BROKER == {"destination", "content-length"} | usual | own
+    for name in ("correlation-id", "traceparent"):
+        assert len({head[name] for head in heads}) == 5
+    for head in heads:
+        assert re.fullmatch("00-[0-9a-f]{32}-[0-9a-f]{16}-01", head["traceparent"])
+        assert 3_500 < int(head["expires"]) / 1_000 - time.time() < 3_700
+
+
+def test_other_heads_are_equal_and_short(broker: RunningBroker) -> None:
+    first, *others = ({k: v for k, v in head.items() if k not in OF_THE_BROKER}
+                      for head in heads_in(broker))  # fmt: skip
+    assert first.keys() == {"destination", "content-length"}
+    assert others == [first] * 4
+
+
+def test_frames_are_written_together_or_one_by_one(broker: RunningBroker) -> None:
+    together = load(broker.port, "--ack", "client-individual")
+    single = load(broker.port, "--ack", "client-individual", "--write-octets", "1")
+    assert together["writes"] < MESSAGES
+    # A SEND and an ACK for each.
+    assert single["writes"] >= 2 * MESSAGES
 
 
 @pytest.mark.parametrize("window", ["1", "7", "1000"])
@@ -449,11 +494,14 @@ def test_a_machine_without_compiler_is_told_what_to_do(
     ("name", "cell"),
     [
         *((relay, cell) for relay in ("relay-c", "relay-twisted")
-          for cell in ("queue-1-1-auto", "queue-4-4-auto", "topic-1-10", "queue-1-1-auto-64k")),
+          for cell in ("queue-1-1-auto", "queue-4-4-auto", "topic-1-10", "queue-1-1-auto-64k",
+                       "queue-1-1-auto-single")),
         *(("beanstalkd", cell)
           for cell in ("queue-1-1-ind", "queue-4-4-ind", "persistent-1", "persistent-1000-consumer",
                        "queue-1-1-ind-64k")),
-        *(("stompkit", cell) for cell in ("persistent-100", "churn", "queue-4-4-ind")),
+        *(("stompkit", cell)
+          for cell in ("persistent-100", "persistent-100-equal", "churn", "queue-4-4-ind",
+                       "queue-4-4-ind-equal", "queue-1-1-ind-single")),
     ],
 )  # fmt: skip
 def test_a_cell_runs_with_a_peer(name: str, cell: str) -> None:
@@ -466,19 +514,32 @@ def test_a_cell_runs_with_a_peer(name: str, cell: str) -> None:
             raise missing(str(reason)) from None
     assert report["messages"] == MESSAGES
     assert report["deliveries"] in (0, MESSAGES * (chosen.consumers if "topic" in cell else 1))
-    assert ("drain_per_second" in report) == (cell in ("persistent-1", "persistent-100"))
+    is_filled = cell.startswith("persistent-1") and not chosen.consumers
+    assert ("drain_per_second" in report) == is_filled
     assert report["broker_cpu_s"] >= 0
     assert report["others_cores"] >= 0
 
 
 def test_cells_are_chosen_by_patterns() -> None:
-    assert [cell.name for cell in choose(["churn", "queue-1-1-*"])] == [
-        "queue-1-1-auto", "queue-1-1-ind", "queue-1-1-auto-1k", "queue-1-1-ind-1k",
-        "queue-1-1-auto-64k", "queue-1-1-ind-64k", "churn",
+    assert [cell.name for cell in choose(["churn", "queue-1-1-auto*"]) if cell.is_varied] == [
+        "queue-1-1-auto", "queue-1-1-auto-single", "queue-1-1-auto-1k", "queue-1-1-auto-16k",
+        "queue-1-1-auto-64k", "queue-1-1-auto-1m", "churn",
     ]  # fmt: skip
     assert len({cell.name for cell in CELLS}) == len(CELLS)
     with pytest.raises(ValueError, match="no cell is called nothing-"):
         choose(["churn", "nothing-*"])
+
+
+def test_each_cell_with_messages_has_a_form_with_equal_heads() -> None:
+    varied = [cell for cell in CELLS if cell.is_varied]
+    equal = {cell.name: cell for cell in CELLS if not cell.is_varied}
+    assert {cell.name for cell in varied if f"{cell.name}-equal" not in equal} == {"idle"}
+    for cell in varied:
+        if cell.name != "idle":
+            form = equal.pop(f"{cell.name}-equal")
+            assert replace(form, name=cell.name, about=cell.about, is_varied=True) == cell
+    assert not equal
+    assert not any(cell.is_headline for cell in CELLS if cell.name.endswith(("-equal", "-single")))
 
 
 def made_run(per_second: float) -> dict[str, Any]:
@@ -529,6 +590,7 @@ def test_the_rate_is_half_of_what_the_slowest_can() -> None:
     with Machine() as machine:
         found = list(measure(machine, [CELL["latency-half"]], peers, 1, 0.05))
     first, second, third = found
+    assert first.cell.is_varied
     assert not first.fault
     assert not second.fault
     assert first.cell == second.cell
@@ -594,6 +656,7 @@ def test_extremes_have_tables_of_their_own() -> None:
 def drawn(cell: str, broker: str, rate: int, *runs: float) -> dict[str, Any]:
     """Return a result as in the JSON."""
     made = {"cell": cell, "kind": CELL[cell].kind, "about": "<about>", "rate": rate}
+    made["is_headline"] = CELL[cell].is_headline
     return made | {"broker": broker, "runs": [made_run(each) for each in runs]}
 
 
@@ -619,6 +682,14 @@ def test_bars_show_medians_over_a_logarithmic_scale() -> None:
     stompkit, activemq, rabbitmq, coilmq = (float(bar.attrib["width"]) for bar in bars)
     assert rabbitmq - stompkit == pytest.approx(stompkit - activemq, abs=0.2)
     assert stompkit - activemq == pytest.approx(activemq - coilmq, abs=0.2)
+
+
+def test_the_picture_is_of_the_headline_unless_only_other_forms_were_measured() -> None:
+    names = ["queue-1-1-auto", "queue-1-1-auto-equal", "queue-1-1-auto-single"]
+    results = [drawn(name, "stompkit", 0, 1_000) for name in names]
+    for chosen, many in ((results, 1), (results[1:], 2)):
+        bars = [each for each in shapes(throughput_plot(chosen), "rect") if each.get("class")]
+        assert len(bars) == many
 
 
 def test_latencies_are_dots_from_the_median_to_the_slowest() -> None:

@@ -7,7 +7,8 @@ before, and everything that its client sends later. Only :meth:`run` is counted.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, cast
@@ -17,7 +18,7 @@ from twisted.internet.interfaces import IAddress, IReactorTime, ITransport
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
-from stompkit.frames import FrameDecoder
+from stompkit.frames import Frame, FrameDecoder, encode
 from stompkit.server import BrokerFactory, InlineRunner
 from stompkit.server.stores import LmdbStore
 
@@ -31,6 +32,9 @@ _WARM_UP: Final = 1_500
 _SINGLE: Final = 500
 _SUBSCRIBERS: Final = 10
 _STORE_BYTES: Final = 256 << 20
+#: For trace ids that differ in all digits: a number is multiplied, and cut to 64 bits.
+_ODD: Final = 0x9E3779B97F4A7C15
+_BITS: Final = 1 << 64
 _PEER: Final = IPv4Address("TCP", "127.0.0.1", 50_000)
 
 
@@ -47,7 +51,7 @@ class Scenario(Protocol):
 class Counted(NamedTuple):
     """The factory of a scenario, and the divisor of its figure."""
 
-    make: Callable[[int], Scenario]
+    make: Callable[..., Scenario]
     """Takes the number of messages that are to be counted."""
     deliveries: int = 1
     """Deliveries of each message."""
@@ -67,14 +71,26 @@ def _warm_up(frames: list[bytes]) -> list[bytes]:
     return [*frames[:_SINGLE], *_chunks(frames[_SINGLE:])]
 
 
-def _sends(destination: bytes, first: int, count: int, *, receipts: bool) -> list[bytes]:
-    """Return SEND frames whose bodies contain their numbers."""
+def _varied(number: int) -> bytes:
+    """Return the header lines of a usual application, as the load generator sends them."""
+    # The clock of the scenarios starts at 0.
+    return (
+        b"correlation-id:order-%010d\nsent-at:%019d\ncontent-type:application/json\npriority:4\n"
+        b"expires:%013d\nreply-to:/queue/replies\ntype:order-created\n"
+        b"traceparent:00-0af7651916cd43dd8448eb211c80319c-%016x-01\n"
+    ) % (number, number * 1_000, 3_600_000 + number, number * _ODD % _BITS)
+
+
+def _sends(
+    destination: bytes, first: int, count: int, *, receipts: bool, varied: bool = False
+) -> list[bytes]:
+    """Return SEND frames whose bodies contain their numbers; ``varied`` heads differ."""
     frames = []
     for number in range(first, first + count):
-        receipt = b"receipt:%d\n" % number if receipts else b""
-        head = b"SEND\ndestination:%b\n%bcontent-length:%d\n\n" % (
+        head = b"SEND\ndestination:%b\n%b%bcontent-length:%d\n\n" % (
             destination,
-            receipt,
+            b"receipt:%d\n" % number if receipts else b"",
+            _varied(number) if varied else b"",
             _BODY_BYTES,
         )
         frames.append(b"%b%0*d\0" % (head, _BODY_BYTES, number))
@@ -158,6 +174,7 @@ class _Delivery:
         ack: bytes = b"auto",
         consumers: int = 1,
         receipts: bool = False,
+        varied: bool = False,
         store: LmdbStore | None = None,
     ) -> None:
         """Create a broker and its clients, and send the first messages."""
@@ -179,9 +196,10 @@ class _Delivery:
             consumer.subscribe(destination, ack)
         #: Output for each client: the consumers, and the producer as the last.
         self._got: list[list[bytes]] = [[] for _ in range(consumers + 1)]
-        self._chunks = _warm_up(_sends(destination, 0, _WARM_UP, receipts=receipts))
+        sends = partial(_sends, destination, receipts=receipts, varied=varied)
+        self._chunks = _warm_up(sends(0, _WARM_UP))
         self.run()
-        self._chunks = _chunks(_sends(destination, _WARM_UP, count, receipts=receipts))
+        self._chunks = _chunks(sends(_WARM_UP, count))
 
     def run(self) -> None:
         """Send chunk by chunk; before each, all clients read their input."""
@@ -218,37 +236,38 @@ def _acks(octets: bytes) -> bytes:
     return b"".join([b"ACK\nid:%b\n\n\0" % after[: after.index(b"\n")] for after in found])
 
 
-def _queue(count: int) -> Scenario:
-    return _Delivery(count)
+def _queue(count: int, *, varied: bool = False) -> Scenario:
+    return _Delivery(count, varied=varied)
 
 
-def _acknowledged(count: int) -> Scenario:
-    return _Delivery(count, ack=b"client-individual")
+def _acknowledged(count: int, *, varied: bool = False) -> Scenario:
+    return _Delivery(count, ack=b"client-individual", varied=varied)
 
 
-def _topic(count: int) -> Scenario:
-    return _Delivery(count, destination=b"/topic/a", consumers=_SUBSCRIBERS)
+def _topic(count: int, *, varied: bool = False) -> Scenario:
+    return _Delivery(count, destination=b"/topic/a", consumers=_SUBSCRIBERS, varied=varied)
 
 
-def _persistent(count: int) -> Scenario:
+def _persistent(count: int, *, varied: bool = False) -> Scenario:
     # The directory is unlinked at once, so that no process has to clean up; LMDB keeps the files
     # open.
     with tempfile.TemporaryDirectory() as directory:
         store = LmdbStore(Path(directory), synchronous=False, max_octets=_STORE_BYTES)
-        return _Delivery(count, ack=b"client-individual", receipts=True, store=store)
+        return _Delivery(count, ack=b"client-individual", receipts=True, varied=varied, store=store)
 
 
 class _Decoding:
     """Decoding of SEND frames only."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, varied: bool = False) -> None:
         """Decode the first frames."""
         self._decoder = FrameDecoder("1.2")
         self._bodies: list[bytes] = []
         self._count = count
-        self._chunks = _warm_up(_sends(b"/queue/a", 0, _WARM_UP, receipts=False))
+        sends = partial(_sends, b"/queue/a", receipts=False, varied=varied)
+        self._chunks = _warm_up(sends(0, _WARM_UP))
         self.run()
-        self._chunks = _chunks(_sends(b"/queue/a", _WARM_UP, count, receipts=False))
+        self._chunks = _chunks(sends(_WARM_UP, count))
 
     def run(self) -> None:
         """Feed chunk by chunk."""
@@ -261,13 +280,46 @@ class _Decoding:
         assert [int(body) for body in self._bodies] == list(range(_WARM_UP + self._count))
 
 
+def _decoded(octets: bytes) -> list[Frame]:
+    return FrameDecoder("1.2").feed(octets)
+
+
+class _Encoding:
+    """Encoding of frames with the headers of a usual application."""
+
+    def __init__(self, count: int) -> None:
+        """Encode the first frames."""
+        frames = _sends(b"/queue/a", 0, _WARM_UP + count, receipts=False, varied=True)
+        self._sent = b"".join(frames)
+        # Frames as an application makes them.
+        made = [Frame(each.command, each.headers, each.body) for each in _decoded(self._sent)]
+        self._rest = made[_WARM_UP:]
+        self._encoded = [encode(frame, "1.2") for frame in made[:_WARM_UP]]
+
+    def run(self) -> None:
+        """Encode the others."""
+        for frame in self._rest:
+            self._encoded.append(encode(frame, "1.2"))
+
+    def check(self) -> None:
+        """Verify that the frames are those that were decoded."""
+        assert b"".join(self._encoded) == self._sent
+
+
+def _both(name: str, counted: Counted) -> Iterator[tuple[str, Counted]]:
+    """Yield a scenario with equal heads, and one in which heads differ as in applications."""
+    yield name, counted
+    yield f"{name}-varied", counted._replace(make=partial(counted.make, varied=True))
+
+
 #: The scenarios, by their names in the baseline.
 SCENARIOS: Final[Mapping[str, Counted]] = MappingProxyType(
     {
-        "decode": Counted(_Decoding),
-        "queue-auto": Counted(_queue),
-        "queue-client-individual": Counted(_acknowledged),
-        "topic-1-to-10": Counted(_topic, deliveries=_SUBSCRIBERS),
-        "persistent-receipts-acks": Counted(_persistent),
+        **dict(_both("decode", Counted(_Decoding))),
+        **dict(_both("queue-auto", Counted(_queue))),
+        **dict(_both("queue-client-individual", Counted(_acknowledged))),
+        **dict(_both("topic-1-to-10", Counted(_topic, deliveries=_SUBSCRIBERS))),
+        **dict(_both("persistent-receipts-acks", Counted(_persistent))),
+        "encode-varied": Counted(_Encoding),
     }
 )

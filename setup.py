@@ -1,7 +1,9 @@
-"""Puts the conformance cases into the package, and compiles what every message goes through."""
+"""Copy the conformance cases into the package, and compile the modules on the path of a message."""
 
 import os
+import re
 import sys
+from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +13,27 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
 CASES = ROOT / "conformance"
-#: Of cases, and of the agents by which clients of other languages are tested.
+#: Files of cases, and of the agents by which clients of other languages are tested.
 SUFFIXES = {".py", ".ini", ".toml", ".md", ".mjs", ".pl", ".rb"}
 
-#: What mypyc compiles: packages, and single modules of others. All go into one library, in which
-#: they call each other directly. Left out is what runs once for a connection or less, what other
-#: programs derive from or replace, and tables and flags, which gain nothing.
+#: Packages and modules that mypyc compiles. All go into one library, in which they call each other
+#: directly. Left out are modules that run once for a connection or less, those that other programs
+#: derive from or replace, and tables and flags, which gain nothing.
 COMPILED_PACKAGES = ("stompkit/server/domain",)
 COMPILED_MODULES = {
     "stompkit/frames": "_checks _decoder _encoder _escapes _frame _head _head_template _numbers",
     "stompkit/server/stores": "lmdb lmdb_batch lmdb_reading log record",
 }
-#: Where a wheel is built there is nothing else, neither Twisted nor plug-ins of mypy.
+#: The environment that builds a wheel has neither Twisted nor plug-ins of mypy.
 MYPY = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
+
+#: Targets of links and pictures in README.rst that are relative to the repository.
+RELATIVE_LINK = re.compile(r"<(?![a-z]+:)([^<>\s]+)>`__")
+RELATIVE_PICTURE = re.compile(r"^(\.\. image:: )(?![a-z]+:)(\S+)$", re.MULTILINE)
 
 
 class BuildPy(build_py):
-    """Copies ``conformance/`` to ``stompkit/conformance/cases/`` in what is built."""
+    """Copies ``conformance/`` to ``stompkit/conformance/cases/`` in the build directory."""
 
     def run(self) -> None:
         """Build; an editable install reads the folder where it is."""
@@ -43,10 +49,10 @@ class BuildPy(build_py):
 
 
 class BuildExt(build_ext):
-    """Compiles, or leaves all as Python where that can't be done here: it does the same then."""
+    """Compiles; if that is impossible, the same modules run as Python."""
 
     def run(self) -> None:
-        """Build everything or nothing: parts of a library are worse than none."""
+        """Compile all modules or none: parts of the library cannot work alone."""
         try:
             super().run()
         except Exception as error:
@@ -56,10 +62,18 @@ class BuildExt(build_ext):
             for each in self.get_outputs():
                 Path(each).unlink(missing_ok=True)
             self.extensions = []
+            self._become_pure()
+
+    def _become_pure(self) -> None:
+        """Let the wheel have the tags of one without compiled code, which it is now."""
+        self.distribution.ext_modules = []
+        wheel: Any = self.distribution.get_command_obj("bdist_wheel", create=False)
+        if wheel is not None:
+            wheel.root_is_pure = True
 
 
 def must_compile() -> bool:
-    """Whether a wheel that is not compiled would be a failure, as for a release."""
+    """Return True if a wheel that is not compiled is an error, as for a release."""
     return os.environ.get("STOMPKIT_COMPILE", "") not in ("", "0")
 
 
@@ -76,7 +90,7 @@ def compiled_paths() -> list[str]:
 
 
 def compiled() -> list[Any]:
-    """What to compile: nothing in an editable install, whose source is what is worked on."""
+    """Return the extension modules; none for an editable install, whose source is edited."""
     is_built = any(command in sys.argv for command in ("bdist_wheel", "build", "build_ext"))
     if not is_built or os.environ.get("STOMPKIT_PURE", "") not in ("", "0"):
         return []
@@ -84,7 +98,7 @@ def compiled() -> list[Any]:
     try:
         from mypyc.build import mypycify
 
-        # Less is compiled sooner, for tests of what a wheel has in it.
+        # Tests of the content of a wheel need no optimised code, which takes longer to compile.
         level = os.environ.get("STOMPKIT_COMPILE_LEVEL", "3")
         return mypycify([*MYPY, *paths], opt_level=level, debug_level="0", group_name="stompkit")
     except (ImportError, SystemExit) as error:
@@ -94,4 +108,29 @@ def compiled() -> list[Any]:
         return []
 
 
-setup(cmdclass={"build_py": BuildPy, "build_ext": BuildExt}, ext_modules=compiled())
+def long_description() -> str:
+    """Return README.rst with absolute links, so that they also work on a package index."""
+    source = source_url()
+    version = re.findall(
+        r'^__version__ = "(.+)"$', (ROOT / "stompkit/__init__.py").read_text("utf-8"), re.MULTILINE
+    )[0]
+    text = (ROOT / "README.rst").read_text(encoding="utf-8")
+    text = RELATIVE_LINK.sub(rf"<{source}/blob/v{version}/\1>`__", text)
+    return RELATIVE_PICTURE.sub(rf"\1{source}/raw/v{version}/\2", text)
+
+
+def source_url() -> str:
+    """Return the address of the repository in setup.cfg, the only place that states it."""
+    settings = ConfigParser()
+    settings.read(ROOT / "setup.cfg", encoding="utf-8")
+    urls = dict(
+        line.split(" = ", 1) for line in settings["metadata"]["project_urls"].split("\n") if line
+    )
+    return urls["Source"]
+
+
+setup(
+    cmdclass={"build_py": BuildPy, "build_ext": BuildExt},
+    ext_modules=compiled(),
+    long_description=long_description(),
+)

@@ -1,6 +1,6 @@
-"""The modules that are compiled in a wheel: as Python if need be, and which of both they are.
+"""Compiled modules: import them as Python on request, and report which form is in use.
 
-Whatever begins with stompkit imports this, so it imports little itself before that is wanted.
+Each program that uses stompkit imports this module first, so it imports little.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
-__all__ = ["force_if_asked", "is_compiled"]
+__all__ = ["force_if_asked", "is_compiled", "slowness"]
 
 
 class _SourceFinder:
-    """Finds the source of a module of this package beside its compiled form."""
+    """Finds the source of a module of this package, which is beside its compiled form."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find nothing but what would be a compiled module otherwise."""
+        """Return the source of a module that is compiled; ``None`` for all others."""
         if not fullname.startswith("stompkit."):
             return None
         spec = PathFinder.find_spec(fullname, path)
@@ -36,9 +36,13 @@ class _SourceFinder:
 
 
 def force_if_asked() -> None:
-    """With ``STOMPKIT_PURE`` in the environment, have everything imported as Python."""
-    if os.environ.get("STOMPKIT_PURE", "") not in ("", "0"):
+    """Import everything as Python if the environment variable ``STOMPKIT_PURE`` is set."""
+    if _is_pure_wanted():
         sys.meta_path.insert(0, _SourceFinder())
+
+
+def _is_pure_wanted() -> bool:
+    return os.environ.get("STOMPKIT_PURE", "") not in ("", "0")
 
 
 def is_compiled() -> bool:
@@ -47,3 +51,16 @@ def is_compiled() -> bool:
 
     spec = find_spec("stompkit.frames._decoder")
     return str(spec and spec.origin).endswith(tuple(EXTENSION_SUFFIXES))
+
+
+def slowness() -> str | None:
+    """Return why a broker is slower than it could be, and the remedy.
+
+    ``None`` means that the modules are compiled, or are Python because of ``STOMPKIT_PURE``.
+    """
+    if is_compiled() or _is_pure_wanted():
+        return None
+    return (
+        "not compiled, so three to four times slower; install a wheel for this platform, or"
+        " gcc and Python's headers before stompkit"
+    )

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+import stompkit
 from stompkit._commands.broker.serve import parser
 from stompkit.server.tap import Options
+from stompkit.testing import RunningBroker
 from tests.server.processes import DEADLINE_S, LOOPBACK, Client
 
 COMMAND = [sys.executable, "-m", "stompkit", "serve"]
@@ -160,3 +162,16 @@ def test_help_for_auth_ends_well() -> None:
     )
     assert done.returncode == 0
     assert "stompkit" in done.stdout
+
+
+def test_it_says_that_it_is_not_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stomp_broker: RunningBroker
+) -> None:
+    remedy = "install a wheel for this platform"
+    with serving(tmp_path, "--endpoint", LOOPBACK) as (said, _):
+        assert (remedy in said.get("speed", "")) != stompkit.is_compiled()
+    assert (remedy in stomp_broker.log) != stompkit.is_compiled()
+    # Users who ask for Python know it.
+    monkeypatch.setenv("STOMPKIT_PURE", "1")
+    with serving(tmp_path, "--endpoint", LOOPBACK) as (said, _):
+        assert "speed" not in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,10 +11,14 @@ import sysconfig
 import tarfile
 import venv
 import zipfile
+from email import message_from_string
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from readme_renderer import rst
 
+import stompkit
 from tests.effort import in_matrix
 
 ROOT = Path(__file__).parents[2]
@@ -99,6 +104,53 @@ def names(wheel: Path) -> set[str]:
         return set(archive.namelist())
 
 
+def read_info(wheel: Path, name: str) -> str:
+    """Return a file of the wheel's metadata."""
+    with zipfile.ZipFile(wheel) as archive:
+        [path] = [each for each in archive.namelist() if each.endswith(f".dist-info/{name}")]
+        return archive.read(path).decode()
+
+
+def test_the_tag_of_the_wheel_says_if_it_is_compiled(wheel: Path, is_compiled: bool) -> None:  # noqa: FBT001
+    tag = f"cp3{sys.version_info.minor}-cp3{sys.version_info.minor}-linux" if is_compiled else "py3"
+    assert wheel.name.startswith(f"stompkit-{stompkit.__version__}-{tag}-")
+    assert wheel.name.endswith(f"{'' if is_compiled else '-none-any'}.whl")
+    assert f"Root-Is-Purelib: {str(not is_compiled).lower()}" in read_info(wheel, "WHEEL")
+
+
+class Targets(HTMLParser):
+    """Targets of the links and pictures of a page."""
+
+    def __init__(self, html: str) -> None:
+        """Read a page."""
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Collect the target of a tag."""
+        self.found += [value for name, value in attrs if name in ("href", "src") and value]
+
+
+def test_the_page_on_an_index_has_links_that_work(wheel: Path, built: Path, tmp_path: Path) -> None:
+    """The index renders README.rst; each link of ours leads to a file of this version."""
+    metadata = message_from_string(read_info(wheel, "METADATA"))
+    [source] = [
+        address
+        for label, address in (each.split(", ") for each in metadata.get_all("Project-URL", []))
+        if label == "Source"
+    ]
+    page = rst.render(str(metadata.get_payload()))
+    assert page is not None
+    targets = Targets(page).found
+    ours = rf"{source}/(?:blob|raw)/v{re.escape(stompkit.__version__)}/(.+)"
+    paths = [found[1] for found in (re.fullmatch(ours, each) for each in targets) if found]
+    assert len(paths) > 20
+    assert [path for path in paths if not (ROOT / path).is_file()] == []
+    assert [each for each in targets if not re.match("https?://|#", each)] == []
+    run(sys.executable, "-m", "twine", "check", "--strict", *built.iterdir(), cwd=tmp_path)
+
+
 def test_wheel_leaves_twisted_alone(wheel: Path) -> None:
     in_twisted = {name for name in names(wheel) if name.startswith("twisted/")}
     plugins = ("stompkit_cred", "stompkit_plugin", "stompkit_tls")
@@ -176,6 +228,8 @@ def test_a_wheel_without_a_compiler_is_python(tmp_path: Path) -> None:
     output = run(*wheels, source, cwd=tmp_path, CC="/no/compiler")
     assert "the broker will be slower" in output
     (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert "Root-Is-Purelib: true" in read_info(wheel, "WHEEL")
     inside = names(wheel)
     assert "stompkit/frames/_decoder.py" in inside
     assert not [name for name in inside if name.endswith(".so")]

@@ -19,6 +19,7 @@ from twisted.logger import (
 from twisted.python.usage import UsageError
 
 from stompkit._common.arguments import Parser
+from stompkit._pure import slowness
 from stompkit.server.tap import BrokerService, Options, makeService
 
 __all__ = ["main", "parser"]
@@ -159,6 +160,9 @@ def _greet(service: BrokerService, to: TextIO) -> None:
     else:
         where = "in memory, and gone with the broker; --data DIRECTORY keeps messages"
     print(f"{'data:':<11} {where}", file=to)
+    slow = slowness()
+    if slow is not None:
+        print(f"{'speed:':<11} {slow}", file=to)
     print("Press Ctrl-C to end.", file=to, flush=True)
 
 

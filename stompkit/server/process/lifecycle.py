@@ -24,6 +24,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from stompkit._pure import slowness
 from stompkit.server.interfaces import Clock, StoreError
 from stompkit.server.listen.factory import BrokerFactory
 from stompkit.server.listen.listeners import ListenError, Listeners, addresses
@@ -201,6 +202,9 @@ class Lifecycle:
         """Open the store and listen; raises immediate errors, and exits on later ones."""
         store = self.settings.store
         _make_room_for_descriptors(self.factory.broker.config.max_connections)
+        slow = slowness()
+        if slow is not None:
+            _log.info("this broker is {slow}", slow=slow)
         if not store.has_store:
             _log.info("without --data or [store] all messages are in memory, and end with it")
         try:

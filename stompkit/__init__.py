@@ -5,7 +5,7 @@ from stompkit._pure import force_if_asked, is_compiled
 
 __all__ = ["__version__", "is_compiled"]
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 force_if_asked()
 

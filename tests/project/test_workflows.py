@@ -204,6 +204,11 @@ def release(folder: Path) -> list[str]:
     return names
 
 
+def test_a_whole_release_is_accepted(tmp_path: Path) -> None:
+    release(tmp_path)
+    assert checked(f"v{VERSION}", tmp_path) == (0, "")
+
+
 def test_a_release_with_a_wrong_tag_is_refused(tmp_path: Path) -> None:
     release(tmp_path)
     status, errors = checked("v0.0.1", tmp_path)

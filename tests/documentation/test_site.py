@@ -193,8 +193,28 @@ def test_the_tutorial_installs_what_there_is() -> None:
     first = next(blocks()).astext()
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    extras = re.findall(r"\.\[([\w,]+)\]", first)[0].split(",")
+    extras = re.findall(r"stompkit\[([\w,]+)\]", first)[0].split(",")
     assert set(extras) <= set(setup["options.extras_require"])
+
+
+def test_the_page_about_installation_lists_the_extras_of_users() -> None:
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    [table] = section("docs/howto/install.rst", "install-from-pypi").findall(nodes.table)
+    listed = {extra.astext() for extra, _ in rows(table)}
+    assert listed == set(setup["options.extras_require"]) - {"docs", "dev", "fuzz"}
+
+
+def test_only_the_page_about_installation_explains_how_to_do_without_an_index() -> None:
+    """The next release deletes one section, and no page is wrong then."""
+    others = {
+        page
+        for page in (path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/*/*.rst"))
+        if re.search(r"pip install '?\.", (ROOT / page).read_text(encoding="utf-8"))
+    }
+    assert "pip install '." not in (ROOT / "README.rst").read_text(encoding="utf-8")
+    # The service is installed with files of the repository.
+    assert others == {"docs/howto/install.rst", "docs/howto/deployment.rst"}
 
 
 @pytest.mark.matrix

@@ -64,22 +64,22 @@ _MYSQL: Final = """\
 MariaDB and MySQL
 -----------------
 
-All other types, such as ``GEOMETRY``, are octets. ``TIMESTAMP`` is a time in UTC; ``TIME`` is an
+All other types, such as ``GEOMETRY``, are bytes. ``TIMESTAMP`` is a time in UTC; ``TIME`` is an
 interval.
 """
 _KEYS: Final = """\
 Columns of a key
 ----------------
 
-MariaDB and MySQL can't have text and octets of any length in a key. Such a column is made with the
-length that the source tells, but of no more than 255, and of 255 where it tells none.
+MariaDB and MySQL cannot have text and bytes of any length in a key. Such a column is made with the
+length in the source, but at most 255, and with 255 if the source has no length.
 """
 _PROGRAMS: Final = """\
 Outbox and sessions
 -------------------
 
-Values are those of Python, in the forms above by their types. No columns are told, and so no tables
-are made.
+Values are those of Python, in the forms above by their types. They come without columns, so no
+tables are made.
 """
 
 #: Names of PostgreSQL's types, with their numbers and modifiers.

@@ -115,11 +115,11 @@ def turn(parts: Iterable[Part], day: int, limit_s: float, slots: int) -> list[Pa
 
 
 def _checks(times: Times) -> Iterator[Part]:
-    """Yield the parts for style, types and the coverage of the codec."""
+    """Yield the parts for style of code and prose, types and the coverage of the codec."""
     ruff, cover = f"{_PYTHON} -m ruff", f"{_PYTHON} -m coverage"
     codec = f"pytest -q {_FEW} tests/frames"
     commands = {
-        "style": f"{ruff} check && {ruff} format --check",
+        "style": f"{ruff} check && {ruff} format --check && {_PYTHON} docs/check_prose.py",
         "types": f"{_PYTHON} -m mypy",
         "frames": f"{cover} erase && {cover} run -m {codec} && "
         f"{cover} report --include='stompkit/frames/*' --fail-under=100",

@@ -214,8 +214,8 @@ The file of --config is TOML and contains settings by name:
 
 Rules in Python are rules = "MODULE:NAME". All settings are in the manual, under replicas.
 
-exit status: 0 it was told to stop, or with --once is done; 1 it can't go on, and has said why;
-2 the command line or the file is wrong
+exit status: 0 stopped by a signal, or completed with --once; 1 failed, with the reason on standard
+error; 2 wrong command line or configuration file
 """,
         "settings",
     ),

@@ -23,9 +23,9 @@ class AdminSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     endpoints: tuple[str, ...] = ()
     """Endpoints to listen on, as for clients: ``tcp:15613:interface=127.0.0.1``,
-    ``unix:/run/stompkit-admin.sock``. All that others than this machine can reach need a
-    ``token_file``, and had better be ``stomps:...:certificate=FILE``, or what is sent can be read
-    on the way."""
+    ``unix:/run/stompkit-admin.sock``. Endpoints that other machines can reach need a
+    ``token_file``. They should be ``stomps:...:certificate=FILE``, so that nobody on the network
+    can read requests and answers."""
     token_file: str | None = None
     """A file with a token of 16 characters or more, which has to come with every request as
     ``Authorization: Bearer``; ``/health`` and ``/ready`` go without."""
@@ -37,7 +37,7 @@ class AdminSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_streams: Count = 20
     """Connections that get events, out of these."""
     max_body_bytes: Count = 1024 * 1024
-    """Octets in the body of a request."""
+    """Bytes in the body of a request."""
     max_operations: Count = 4
     """Queues that are being purged or moved at a time; one more is refused."""
     timeout_s: Annotated[float, Meta(gt=0)] = 30.0

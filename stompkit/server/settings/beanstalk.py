@@ -28,7 +28,7 @@ class BeanstalkSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     are refused. Without any, all are allowed; where logins or rights are checked for other
     clients, they have to be listed, and ``>`` lists all."""
     max_job_octets: Annotated[int, Meta(ge=0, le=1024 * 1024 * 1024)] = 65_535
-    """Octets in the body of a job that is put."""
+    """Bytes in the body of a job that is put."""
     default_ttr_s: Count = 60
     """Seconds that a worker has for a message that was not put as a job, and says nothing of it."""
     max_watched: Count = 1_000

@@ -145,8 +145,8 @@ class BrokerConfig(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Time for a slow client to read the remaining output at the end of a connection; then the
     connection is aborted."""
     linger_s: Seconds = 1.0
-    """Seconds that the socket stays half open after the last frame, so that a client can read it
-    before its own unread bytes reset the connection (1.2, "Connection Lingering")."""
+    """Seconds that the socket stays half open after the last frame (1.2, "Connection Lingering").
+    A client can then read the frame before its own unread bytes reset the connection."""
     max_connections: Count = 10_000
     """Concurrent client connections; another client gets an ERROR and is disconnected."""
     max_connections_per_address: Count = 10_000

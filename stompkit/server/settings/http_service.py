@@ -41,7 +41,7 @@ class HttpService(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Bytes of an answer."""
     max_body_bytes: Annotated[int, Meta(ge=0)] = 256 * 1024
     """Bytes of the longest body of a message that is sent along; of a longer one, the service
-    is only told its length."""
+    only gets its length."""
     max_age_s: Seconds = 0.0
     """Seconds for which an answer about a destination holds that does not say so itself."""
     max_cached: Count = 10_000

@@ -22,7 +22,7 @@ class ThrottleSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     wrong_passcodes: Count = 10
     """Wrong passcodes from one address; past them it is refused until one of them is forgiven.
     The same wrong passcode of the same user counts once, however often a client repeats it. A
-    user who has logged in from an address before goes by a count of its own there."""
+    user who has logged in from an address before has a separate count there."""
     wrong_passcodes_of_user: Count = 100
     """Wrong passcodes for one user, from whatever addresses; past them an address from which
     that user has not logged in before has one try an hour."""

@@ -38,7 +38,7 @@ class StoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     to keep everything in memory only. Where it is not said it follows from ``path`` and ``url``;
     with neither of them nothing is kept."""
     path: str | None = None
-    """The directory for the data, made if need be; only one broker at a time works on it, and
+    """The directory for the data, made if necessary. Only one broker at a time works on it, and
     another one that is started waits until the first has ended. With ``sqlalchemy`` it holds
     nothing but the lock that sees to that."""
     url: str | None = None
@@ -50,7 +50,7 @@ class StoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     that many milliseconds. ``never``: as before, but after whatever time the operating system
     takes."""
     max_octets: Annotated[int, Meta(ge=1024 * 1024)] = 64 * 1024 * 1024 * 1024
-    """Octets that the file of ``lmdb`` may grow to; then it is full, and persistent messages are
+    """Bytes that the file of ``lmdb`` may grow to; then it is full, and persistent messages are
     refused until others have been consumed."""
     lock_timeout_s: Annotated[float, Meta(ge=0)] | None = None
     """Seconds to wait for a directory that another broker works on before this one gives up; 0
@@ -130,7 +130,7 @@ class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ``twistd`` or ``twist`` has it by default; to change it from or to that takes a restart."""
     file: Annotated[str, Meta(min_length=1)] | None = None
     """A file that the log is appended to, in place of where ``twistd`` or ``twist`` write it. It is
-    never rotated by the broker, and opened anew at SIGUSR1, as ``logrotate`` needs it. To change
+    never rotated by the broker, and opened again at SIGUSR1, as ``logrotate`` needs it. To change
     it takes a restart."""
     frames: bool = False
     """``true`` logs each frame, passcodes masked and bodies left out. Meant for looking into

@@ -29,19 +29,19 @@ class WebSocketListener(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     allow_origins: tuple[str, ...] = ()
     """The origins whose pages may connect besides those of the broker's own host:
     ``https://shop.example``, with the port where it is not the usual one. ``null`` stands for
-    pages without an origin, as files are, and ``*`` for all. What is no browser sends no origin,
-    and is not asked for one."""
+    pages without an origin, as files are, and ``*`` for all. Clients other than browsers send
+    no origin, and need none."""
     hosts: tuple[str, ...] = ()
     """The names by which clients may ask for the broker, ``mq.example``, without a port: all if
-    none is listed. Where one is, a page whose name leads here by a trick of DNS is kept out, and
-    so is whoever asks for anything else; numbers and names of loopback are let in on loopback."""
+    none is listed. With a list, requests for other names are refused, which stops pages that use
+    DNS rebinding. Numbers and names of loopback are accepted on loopback."""
     messages: Literal["as-received", "text", "binary"] = "as-received"
     """The kind of messages that the client gets: that of the last one it has sent, or always
     ``text``, or always ``binary``. What is not UTF-8 is in binary messages in any case."""
     max_message_bytes: Annotated[int, Meta(ge=1)] = 8 * 1024
-    """Bytes of a message to the client that holds several frames; a larger frame has a message of
-    its own. The WebSocket clients of Java's servers, and with them Spring's, take 8 KiB unless
-    they are told otherwise, and close the connection at more."""
+    """Bytes of a message to the client that holds several frames; a larger frame has a separate
+    message. The WebSocket clients of Java's servers, and with them Spring's, accept 8 KiB by
+    default. They close the connection if a message is larger."""
     ping_interval_s: Seconds = 30.0
     """Seconds of silence after which a client is sent a ping, which browsers answer by themselves;
     0 for never. It also keeps proxies from taking the connection for dead."""

@@ -188,8 +188,11 @@ def test_sdist_has_what_its_tests_need(built: Path) -> None:
     with tarfile.open(path) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
     wanted = {
+        ".ci/debian-packages",
+        ".github/workflows/release.yml",
         "LICENSE",
         "Makefile",
+        "action.yml",
         "conformance/pytest.ini",
         "docs/examples/stompkit.toml",
         "tests/integration/clients/stompjs/package-lock.json",

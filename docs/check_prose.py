@@ -4,8 +4,8 @@
 in ``prose.toml``. Code is not searched, and neither are pages that quote the specifications.
 ``tests/project`` has the rules for docstrings.
 
-Existing linters do not fit: proselint does not read reStructuredText and takes no list of words, and
-the package of vale downloads a program.
+Existing linters do not fit: proselint does not read reStructuredText and takes no list of words,
+and the package of vale downloads a program.
 """
 
 from __future__ import annotations

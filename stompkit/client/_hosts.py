@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from twisted.internet.endpoints import HostnameEndpoint, clientFromString
 from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 
+from stompkit._common.addresses import host_port
 from stompkit.client._tls import tls_endpoint
 
 __all__ = ["Address", "Host", "Place", "hosts_of", "label_of", "places_of"]
@@ -132,8 +133,7 @@ def _host_at(place: Place, reactor: IReactorTime, timeout_s: float) -> Host:
 
 def label_of(place: Place) -> str:
     """Return the name of a broker in the log."""
-    name = f"[{place.host}]" if ":" in place.host else place.host
-    return f"{name}:{place.port}"
+    return host_port(place.host, place.port)
 
 
 def _described(address: str, reactor: IReactorTime, timeout_s: float) -> Host:

@@ -40,7 +40,11 @@ __all__ = [
 
 
 class Outlet(Protocol):
-    """The output side of one client's connection: a transport, or a list in a test."""
+    """The output side of one client's connection: a transport, or a list in a test.
+
+    It may have an attribute ``address``, the client's address and port for logs, and
+    ``has_unread``, True if bytes of the client wait in the kernel.
+    """
 
     @property
     def peer(self) -> str:

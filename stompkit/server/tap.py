@@ -17,12 +17,12 @@ from twisted.python.usage import UsageError
 from stompkit.frames import AFTER_LOGIN
 from stompkit.server.listen.factory import BrokerFactory
 from stompkit.server.listen.origins import Origins
+from stompkit.server.log.observer import LogSwitch
 from stompkit.server.login.auth import checkers_from
 from stompkit.server.process.assembly import MakeFactory
 from stompkit.server.process.collector import CollectorSettings
 from stompkit.server.process.daemon import DaemonStart
 from stompkit.server.process.lifecycle import Lifecycle
-from stompkit.server.process.logs import LogSwitch
 from stompkit.server.process.out_of_memory import MemoryWatch
 from stompkit.server.process.reload import Reloader
 from stompkit.server.settings.checks import check_wsproto

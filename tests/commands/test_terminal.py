@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompkit._commands.shared.message_lines import from_line, to_line
-from stompkit._commands.shared.text import json_line, shown
+from stompkit._common.text import json_line, shown
 
 #: An 8-bit control sequence, a 7-bit one, a line end that only some know, a change of the text
 #: direction, DEL, and characters that are not text.

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from stompkit._commands.shared.documents import checked
-from stompkit._commands.shared.text import json_line
 from stompkit._common.arguments import Parser
+from stompkit._common.text import json_line
 from stompkit.server.operations import SettingsError, read_settings
 
 __all__ = ["main", "parser"]

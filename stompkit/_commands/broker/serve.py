@@ -18,6 +18,7 @@ from twisted.logger import (
 )
 from twisted.python.usage import UsageError
 
+from stompkit._common.addresses import host_port
 from stompkit._common.arguments import Parser
 from stompkit._pure import slowness
 from stompkit.server.tap import BrokerService, Options, makeService
@@ -130,10 +131,15 @@ def _serve(options: Options) -> int:
 
 
 def _begin_log(options: Options) -> None:
-    """Log warnings, errors and requested frames to standard error, or to the file of [log]."""
+    """Log to standard error, or to the file of [log].
+
+    Without a file, the format JSON, or frames, only warnings and errors are logged.
+    """
     log = options["log"]
     observer = log.observer(sys.stderr)
-    if options["settings"].log.file is None and not options["settings"].log.frames:
+    wanted = options["settings"].log
+    # A program that reads JSON wants all events; a person at a terminal wants the greeting.
+    if wanted.file is None and wanted.format != "json" and not wanted.frames:
         predicate = LogLevelFilterPredicate(defaultLogLevel=LogLevel.warn)
         observer = cast("ILogObserver", FilteringLogObserver(observer, [predicate]))
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
@@ -174,8 +180,7 @@ _SPOKEN: Final = {"endpoints": "STOMP", "websocket": "WebSocket", "beanstalk": "
 def _address(place: Mapping[str, Any]) -> str:
     if "path" in place:
         return f"unix:{place['path']}"
-    host = f"[{place['host']}]" if ":" in place["host"] else place["host"]
-    return f"{host}:{place['port']}"
+    return host_port(place["host"], place["port"])
 
 
 def _url(place: Mapping[str, Any], endpoint: str) -> str:

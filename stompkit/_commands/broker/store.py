@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from stompkit._commands.shared.documents import checked
-from stompkit._commands.shared.text import json_line
 from stompkit._common.arguments import Parser
 from stompkit._common.files import replacing
+from stompkit._common.text import json_line
 from stompkit.server.operations import (
     DirectoryLock,
     MessageStore,

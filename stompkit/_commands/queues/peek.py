@@ -8,9 +8,10 @@ import sys
 from typing import Any, Final
 
 from stompkit._commands.shared.admin import ADMIN_HELP, Admin, add_admin_options, on_admin
-from stompkit._commands.shared.text import amount, json_line, shown
+from stompkit._commands.shared.text import amount
 from stompkit._common.arguments import Parser, positive
 from stompkit._common.style import Style
+from stompkit._common.text import json_line, shown
 
 __all__ = ["main", "parser"]
 

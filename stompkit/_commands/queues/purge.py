@@ -21,8 +21,9 @@ from stompkit._commands.shared.broker_options import (
     add_broker_options,
     add_quiet_time,
 )
-from stompkit._commands.shared.text import amount, shown
+from stompkit._commands.shared.text import amount
 from stompkit._common.arguments import Parser
+from stompkit._common.text import shown
 
 __all__ = ["main", "parser"]
 

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from stompkit._commands.shared.admin import ADMIN_HELP, Admin, add_admin_options, on_admin
 from stompkit._commands.shared.broker_options import seconds
-from stompkit._commands.shared.text import aligned, shown, size
+from stompkit._commands.shared.text import aligned, size
 from stompkit._common.arguments import Parser, positive
 from stompkit._common.style import Style
+from stompkit._common.text import shown
 
 __all__ = ["main", "parser"]
 

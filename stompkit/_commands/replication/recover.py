@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from sqlalchemy import create_engine
 
-from stompkit._commands.shared.text import json_line
 from stompkit._common.arguments import Parser
 from stompkit._common.secrets import mask_url
+from stompkit._common.text import json_line
 from stompkit.client.blocking import BrokerUrl
 from stompkit.replication.eventstore import (
     EventStore,

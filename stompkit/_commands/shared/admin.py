@@ -16,7 +16,7 @@ from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 from stompkit._commands.shared.broker_options import BrokerUsageError
-from stompkit._commands.shared.text import shown
+from stompkit._common.text import shown
 
 __all__ = ["ADMIN_HELP", "Admin", "AdminError", "add_admin_options", "confirmed", "on_admin"]
 

@@ -11,7 +11,8 @@ from collections.abc import Container, Mapping, Sequence
 
 import msgspec
 
-from stompkit._commands.shared.text import aligned, amount, duration, shown, when
+from stompkit._commands.shared.text import aligned, amount, duration, when
+from stompkit._common.text import escaped, shown
 from stompkit.replication.model.values import InvalidValueError, Value, from_json, to_json
 
 __all__ = [
@@ -73,7 +74,7 @@ def shown_value(value: Value) -> str:
         inner = found.get("$json")
         if isinstance(inner, list) or (isinstance(inner, dict) and not _is_typed(inner)):
             found = inner
-    return _escaped(json.dumps(found, ensure_ascii=False))
+    return escaped(json.dumps(found, ensure_ascii=False))
 
 
 def parse_assignment(text: str) -> tuple[str, Value]:
@@ -133,15 +134,5 @@ def shown_key(key: Mapping[str, Value]) -> str:
         ((name, value),) = key.items()
         if name.isidentifier():
             return f"{name}={shown_value(value)}"
-    members = (f"{_escaped(json.dumps(name))}: {shown_value(value)}" for name, value in key.items())
+    members = (f"{escaped(json.dumps(name))}: {shown_value(value)}" for name, value in key.items())
     return "{" + ", ".join(members) + "}"
-
-
-# Internals.
-
-
-def _escaped(text: str) -> str:
-    """Return a text with unprintable characters in JSON's escaped form."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from stompkit._commands.shared.text import json_line
+from stompkit._common.text import json_line
 
 __all__ = ["Outgoing", "from_line", "to_line", "without_delivery"]
 

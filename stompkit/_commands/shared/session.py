@@ -21,7 +21,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
 from stompkit._commands.shared.broker_options import Broker
-from stompkit._commands.shared.text import shown
+from stompkit._common.text import shown
 from stompkit.client import BrokerError, Client, ClientClosedError, ClientError, LoginRefusedError
 from stompkit.frames import LocalProtocolError
 

@@ -1,42 +1,18 @@
-"""Formatting of texts, times and tables for output.
-
-The output contains no terminal control sequences, because texts come from other parties.
-"""
+"""Formatting of times, sizes and tables for output."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-__all__ = ["aligned", "amount", "duration", "json_line", "shown", "size", "when"]
+__all__ = ["aligned", "amount", "duration", "size", "when"]
 
 #: Time in seconds below which tenths are shown.
 _PRECISE_S: Final = 10
 _UNITS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 _SIZES: Final = ("B", "kB", "MB", "GB", "TB")
 _STEP: Final = 1000
-
-
-def shown(text: str) -> str:
-    """Return an untrusted text in one line, without terminal control sequences."""
-    if text.isprintable():
-        return text
-    escaped = text.replace("\\", "\\\\")
-    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in escaped)
-
-
-def json_line(document: object) -> str:
-    """Return a document as JSON in one line, without terminal control sequences.
-
-    JSON itself escapes the ASCII control characters. Others are U+009B, which begins a terminal
-    control sequence, and those that change the writing direction.
-    """
-    text = json.dumps(document, ensure_ascii=False, default=str)
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
 
 
 def when(seconds: float) -> str:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from stompkit._commands.shared.documents import checked, frame_document, now
-from stompkit._commands.shared.text import json_line
 from stompkit._common.arguments import Parser
 from stompkit._common.files import write_atomically
+from stompkit._common.text import json_line
 from stompkit.frames import Frame
 from stompkit.testing import SeenFrame, format_address, parse_address
 from stompkit.testing.proxy import Direction, FaultScript, FaultScriptError, FrameLog, Proxy

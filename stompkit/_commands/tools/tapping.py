@@ -14,8 +14,9 @@ from typing import Any, Final
 from stompkit._commands.shared.admin import Admin
 from stompkit._commands.shared.documents import frame_document, now
 from stompkit._commands.shared.signals import ended_by_signals
-from stompkit._commands.shared.text import amount, json_line, shown
+from stompkit._commands.shared.text import amount
 from stompkit._common.style import Style
+from stompkit._common.text import json_line, shown
 from stompkit.frames import Frame
 from stompkit.testing import format_address
 from stompkit.testing.proxy import Direction, FrameLog, Proxy

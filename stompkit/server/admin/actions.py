@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import TypedDict, TypeVar
 
 from twisted.internet.defer import Deferred
-from twisted.logger import Logger
 
 from stompkit.server.admin import parameters, results
 from stompkit.server.admin.context import Context
 from stompkit.server.admin.errors import AdminError, refuse
+from stompkit.server.admin.roles import Operator
 from stompkit.server.domain.destinations import Destination
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.fanout import Fanout
@@ -27,6 +27,7 @@ from stompkit.server.domain.queues.upkeep import (
     put_back,
 )
 from stompkit.server.domain.topics import Topic
+from stompkit.server.log import operator_events
 from stompkit.server.selectors import Selector, SelectorError
 
 __all__ = [
@@ -43,38 +44,34 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-_log: Final = Logger()
 
-#: Maximum number of characters of a name in a log line.
-_MOST_LOGGED: Final = 100
-
-
-def purge(context: Context, body: parameters.Named) -> Deferred[results.Purged]:
+def purge(context: Context, body: parameters.Named, operator: Operator) -> Deferred[results.Purged]:
     """Drop all messages that nobody has and whose time has come."""
     queue = context.queue(body.host, body.name)
 
     def answer(outcome: Outcome) -> results.Purged:
-        return results.Purged(purged=outcome.done + queue.purge_overdue())
+        count = outcome.done + queue.purge_overdue()
+        operator_events.messages_purged(**_named(queue), count=count, peer=operator.peer)
+        return results.Purged(purged=count)
 
     return _sweep(context, queue, Selection(), drop, answer)
 
 
 def delete_messages(
-    context: Context, body: parameters.MessageIds
+    context: Context, body: parameters.MessageIds, operator: Operator
 ) -> Deferred[results.DeletedMessages]:
     """Drop the messages of some ids that nobody has."""
     queue = context.queue(body.host, body.name)
     selection = Selection(ids=frozenset(body.ids))
-    return _sweep(
-        context,
-        queue,
-        selection,
-        drop,
-        lambda outcome: results.DeletedMessages(deleted=outcome.done),
-    )
+
+    def answer(outcome: Outcome) -> results.DeletedMessages:
+        operator_events.messages_deleted(**_named(queue), count=outcome.done, peer=operator.peer)
+        return results.DeletedMessages(deleted=outcome.done)
+
+    return _sweep(context, queue, selection, drop, answer)
 
 
-def move(context: Context, body: parameters.Move) -> Deferred[results.Moved]:
+def move(context: Context, body: parameters.Move, operator: Operator) -> Deferred[results.Moved]:
     """Move messages to another queue, which is created if it does not exist."""
     queue = context.queue(body.host, body.from_)
     selector = None
@@ -92,6 +89,9 @@ def move(context: Context, body: parameters.Move) -> Deferred[results.Moved]:
         refused = outcome.refused
         if refused is not None and not outcome.done:
             raise AdminError(409, refused.code, refused.message)
+        operator_events.messages_moved(
+            **_named(queue), target=target.name, count=outcome.done, peer=operator.peer
+        )
         return results.Moved(
             moved=outcome.done, reason=None if refused is None else refused.message
         )
@@ -115,19 +115,21 @@ def _target(context: Context, body: parameters.Move) -> Queue:
     return found
 
 
-def retry(context: Context, body: parameters.Retry) -> Deferred[results.Retried]:
+def retry(
+    context: Context, body: parameters.Retry, operator: Operator
+) -> Deferred[results.Retried]:
     """Send dead letters back to the queues that they come from."""
     queue = context.queue(body.host, body.name)
     if not queue.name.startswith(DEAD_LETTERS):
         refuse(409, "not-dead-letters", f"{body.name[:100]!a} does not begin with {DEAD_LETTERS}")
     ids = None if body.ids is None else frozenset(body.ids)
-    return _sweep(
-        context,
-        queue,
-        Selection(ids, None, body.limit),
-        put_back(context.host(body.host)),
-        lambda outcome: results.Retried(retried=outcome.done, left=outcome.left),
-    )
+
+    def answer(outcome: Outcome) -> results.Retried:
+        operator_events.letters_retried(**_named(queue), count=outcome.done, peer=operator.peer)
+        return results.Retried(retried=outcome.done, left=outcome.left)
+
+    selection = Selection(ids, None, body.limit)
+    return _sweep(context, queue, selection, put_back(context.host(body.host)), answer)
 
 
 def _sweep(
@@ -168,24 +170,24 @@ def _sweep(
     return done
 
 
-def pause(context: Context, body: parameters.Named) -> results.Paused:
+def pause(context: Context, body: parameters.Named, operator: Operator) -> results.Paused:
     """Stop the deliveries of a queue until :func:`resume`, or until the broker ends."""
     queue = context.queue(body.host, body.name)
     queue.is_paused = True
-    _log.info("deliveries of {name} are paused", name=_logged(queue))
+    operator_events.queue_paused(**_named(queue), peer=operator.peer)
     return results.Paused(is_paused=True)
 
 
-def resume(context: Context, body: parameters.Named) -> results.Paused:
+def resume(context: Context, body: parameters.Named, operator: Operator) -> results.Paused:
     """Resume the deliveries of a queue."""
     queue = context.queue(body.host, body.name)
     queue.resume()
     context.broker.flush()
-    _log.info("deliveries of {name} go on", name=_logged(queue))
+    operator_events.queue_resumed(**_named(queue), peer=operator.peer)
     return results.Paused(is_paused=False)
 
 
-def delete(context: Context, body: parameters.Named) -> results.Deleted:
+def delete(context: Context, body: parameters.Named, operator: Operator) -> results.Deleted:
     """Remove a destination that nobody uses, with its messages."""
     found = context.destination(body.host, body.name)
     if isinstance(found, DurableQueue):
@@ -201,11 +203,11 @@ def delete(context: Context, body: parameters.Named) -> results.Deleted:
         refuse(409, "in-use", f"{body.name[:100]!a} is being used: it has consumers or deliveries")
     context.host(body.host).discard(found)
     context.broker.flush()
-    _log.info("{name} was deleted", name=_logged(found))
+    operator_events.destination_deleted(**_named(found), peer=operator.peer)
     return results.Deleted(deleted=True)
 
 
-def delete_durable(context: Context, body: parameters.Named) -> results.Deleted:
+def delete_durable(context: Context, body: parameters.Named, operator: Operator) -> results.Deleted:
     """Remove a durable subscription that nobody uses, with what it has collected."""
     host = context.host(body.host)
     queue = host.durable_named(body.name)
@@ -215,21 +217,32 @@ def delete_durable(context: Context, body: parameters.Named) -> results.Deleted:
         refuse(409, "in-use", "the durable subscription is being used")
     host.remove_durable(queue)
     context.broker.flush()
-    _log.info("{name} was deleted", name=_logged(queue))
+    operator_events.durable_deleted(**_named(queue), peer=operator.peer)
     return results.Deleted(deleted=True)
 
 
-def close(context: Context, body: parameters.Close) -> results.Closed:
+def close(context: Context, body: parameters.Close, operator: Operator) -> results.Closed:
     """Close a connection, with an ERROR that says why."""
     connection = context.connection(body.connection)
     why = f": {body.reason}" if body.reason else ""
     text = "closed by an operator" + why.encode("ascii", "replace").decode()
     context.broker.disconnect(connection, text.replace("\n", " "), "closed-by-operator")
     context.broker.flush()
-    _log.info("connection {id} of {peer} was closed", id=connection.id, peer=connection.peer)
+    operator_events.connection_closed(
+        connection=connection.id,
+        client=connection.address,
+        user=connection.user.name,
+        peer=operator.peer,
+    )
     return results.Closed(closed=True)
 
 
-def _logged(destination: Destination) -> str:
-    """Return the name of a destination escaped for the log, since clients choose it."""
-    return ascii(destination.name[:_MOST_LOGGED])
+class _Named(TypedDict):
+    """Fields of an event about a destination."""
+
+    host: str
+    destination: str
+
+
+def _named(destination: Destination) -> _Named:
+    return {"host": destination.host.name, "destination": destination.name}

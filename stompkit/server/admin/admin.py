@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, cast
+from typing import cast
 
 from twisted.internet.interfaces import IListeningPort, IReactorCore, IReactorTime
-from twisted.logger import Logger
 
+from stompkit._common.addresses import address_text
 from stompkit.server.admin.context import Context
 from stompkit.server.admin.events import Streams
 from stompkit.server.admin.guard import Guard
@@ -16,12 +16,11 @@ from stompkit.server.admin.site import AdminSite
 from stompkit.server.admin.statistics import Statistics
 from stompkit.server.domain.broker import Broker
 from stompkit.server.listen.endpoints import endpoint_of
+from stompkit.server.log import process_events
 from stompkit.server.settings.admin_checks import read_token
 from stompkit.server.settings.process import Settings
 
 __all__ = ["Admin"]
-
-_log: Final = Logger()
 
 
 class Admin:
@@ -57,7 +56,7 @@ class Admin:
             self.ports.append(await endpoint.listen(self._site))
         self._statistics.start()
         for port in self.ports:
-            _log.info("admin's HTTP on {address}", address=port.getHost())
+            process_events.listening(address=address_text(port.getHost()), protocol="HTTP")
 
     async def stop(self) -> None:
         """Close all endpoints and connections."""

@@ -17,7 +17,7 @@ from stompkit.server.admin.request import HttpRequest
 from stompkit.server.admin.results import DestinationShape
 from stompkit.server.admin.views import destination_shape, overview, text_of
 from stompkit.server.domain.destinations import Destination
-from stompkit.server.process.logs import masked
+from stompkit.server.log.observer import masked
 from stompkit.server.settings.admin import AdminSettings
 
 __all__ = ["EventsQuery", "FrameShape", "Streams"]

@@ -10,11 +10,11 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 from twisted.internet.defer import Deferred
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
+from stompkit._common.addresses import address_text
 from stompkit.server.admin import results
 from stompkit.server.admin.context import Context
 from stompkit.server.admin.errors import AdminError, refuse
@@ -22,11 +22,12 @@ from stompkit.server.admin.events import EventsQuery, Streams
 from stompkit.server.admin.guard import HEADERS, Guard
 from stompkit.server.admin.openapi import document
 from stompkit.server.admin.request import HttpRequest
+from stompkit.server.admin.roles import Operator
 from stompkit.server.admin.routes import ROUTES, Route
+from stompkit.server.log import operator_events
 
 __all__ = ["Front"]
 
-_log: Final = Logger()
 
 #: Maximum number of delayed refusals; further ones are sent at once, since each of them occupies a
 #: connection.
@@ -119,10 +120,10 @@ class Front(Resource):
     def _call(self, request: HttpRequest, route: Route) -> bytes | int:
         if route.method == "POST":
             self._guard.check_change(request)
-            question = _decoded(request, route.takes)
+            operator = Operator(address_text(request.getClientAddress()))
+            answer = route.call(self._context, _decoded(request, route.takes), operator)
         else:
-            question = _queried(request, route.takes)
-        answer = route.call(self._context, question)
+            answer = route.call(self._context, _queried(request, route.takes))
         if not isinstance(answer, Deferred):
             return _json(request, answer)
         return self._later(request, answer)
@@ -150,7 +151,7 @@ class Front(Resource):
         answer.addCallback(lambda value: _json(request, value))
         answer.addErrback(failed)
         answer.addCallback(write)
-        answer.addErrback(lambda failure: _log.failure("after an answer", failure))
+        answer.addErrback(lambda failure: operator_events.admin_error(failure=failure))
         return NOT_DONE_YET
 
     def _refused(self, request: HttpRequest, problem: AdminError) -> bytes:
@@ -163,7 +164,7 @@ class Front(Resource):
         return problem.body
 
     def _failed(self, request: HttpRequest, failure: Failure) -> bytes:
-        _log.failure("a request of the admin's HTTP has failed", failure)
+        operator_events.admin_error(failure=failure)
         return self._refused(
             request, AdminError(500, "internal", "something went wrong: the broker's log has it")
         )

@@ -15,6 +15,8 @@ __all__ = ["ROUTES", "Route"]
 class Route(NamedTuple):
     """One operation: GET reads its parameters from the query, POST from a JSON body.
 
+    ``call`` gets the context and the parameters; for POST also the operator.
+
     ``statuses`` are its error statuses, besides those of every operation.
     """
 
@@ -22,7 +24,7 @@ class Route(NamedTuple):
     path: str
     takes: type[Struct]
     gives: type[Struct]
-    call: Callable[[Any, Any], Any]
+    call: Callable[..., Any]
     statuses: tuple[int, ...] = ()
 
     @property
@@ -32,13 +34,13 @@ class Route(NamedTuple):
 
 
 def _get(
-    path: str, takes: type[Struct], gives: type[Struct], call: Callable[[Any, Any], Any], *more: int
+    path: str, takes: type[Struct], gives: type[Struct], call: Callable[..., Any], *more: int
 ) -> Route:
     return Route("GET", f"/api/v1/{path}", takes, gives, call, more)
 
 
 def _post(
-    path: str, takes: type[Struct], gives: type[Struct], call: Callable[[Any, Any], Any], *more: int
+    path: str, takes: type[Struct], gives: type[Struct], call: Callable[..., Any], *more: int
 ) -> Route:
     return Route("POST", f"/api/v1/{path}", takes, gives, call, more)
 

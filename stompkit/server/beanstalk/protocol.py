@@ -7,6 +7,7 @@ from functools import partial
 from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.internet.protocol import Factory, Protocol
 
+from stompkit._common.addresses import address_text
 from stompkit.server.beanstalk.commands import COMMANDS
 from stompkit.server.beanstalk.hub import Hub
 from stompkit.server.beanstalk.session import Session
@@ -40,7 +41,12 @@ class BeanstalkFactory(Factory):
     def buildProtocol(self, addr: IAddress | None) -> Protocol:
         """Return the protocol of one client."""
         make = partial(Session, self.hub, COMMANDS)
-        host = getattr(addr, "host", "")
-        protocol = BeanstalkProtocol(self.hub.broker, self._clock, host, connection=make)
+        protocol = BeanstalkProtocol(
+            self.hub.broker,
+            self._clock,
+            getattr(addr, "host", ""),
+            address=address_text(addr),
+            connection=make,
+        )
         protocol.factory = self
         return protocol

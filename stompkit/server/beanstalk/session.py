@@ -6,7 +6,6 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeAlias
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from stompkit.frames import RemoteProtocolError
@@ -20,6 +19,7 @@ from stompkit.server.domain.destinations import BlockedError
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.interfaces import Outlet, StoreError
+from stompkit.server.log import client_events
 
 __all__ = ["Answer", "Handler", "Session"]
 
@@ -28,7 +28,6 @@ Answer: TypeAlias = "bytes | Coroutine[Any, Any, bytes] | None"
 #: Runs a command; may raise ``RefusedError``.
 Handler: TypeAlias = "Callable[[Session, Command], Answer]"
 
-_log: Final = Logger()
 
 #: Maximum time in seconds for one client's commands before others are served.
 _TURN_S: Final = 0.01
@@ -200,7 +199,7 @@ class Session(Client):
         if isinstance(error, RefusedError):
             reply = _REFUSALS.get(error.code, INTERNAL_ERROR)
         elif not isinstance(error, StoreError):
-            _log.failure("a command of beanstalkd failed", failure)
+            client_events.beanstalk_command_failed(failure=failure)
         self.finish(reply)
         self.broker.flush()
 

@@ -33,9 +33,9 @@ from stompkit.server.interfaces import (
     Timer,
     User,
 )
+from stompkit.server.log.once_log import OnceLog
+from stompkit.server.log.rate_limited_log import RateLimitedLog
 from stompkit.server.login.addresses import counted_as
-from stompkit.server.process.once_log import OnceLog
-from stompkit.server.process.rate_limited_log import RateLimitedLog
 from stompkit.server.settings.broker import BrokerConfig
 from stompkit.server.stores.records import (
     DURABLE_RECORDS,

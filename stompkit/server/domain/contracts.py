@@ -39,6 +39,8 @@ class ScheduledConnection:
     id: str
     connected_at: float
     peer: str
+    #: The address and port of the client, for people.
+    address: str
     user: User
     version: Version
     #: True if messages can be written now; replies always can.

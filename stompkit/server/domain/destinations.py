@@ -19,7 +19,7 @@ from stompkit.server.domain.scheduling.selector_time import SelectorTime
 from stompkit.server.domain.settler import Settler
 from stompkit.server.domain.sub_queue import SubQueue
 from stompkit.server.interfaces import MessageStore
-from stompkit.server.process.once_log import OnceLog
+from stompkit.server.log.once_log import OnceLog
 from stompkit.server.settings.broker import BrokerConfig, Policy
 
 __all__ = ["BlockedError", "BrokerBase", "Destination", "HostBase", "Totals"]

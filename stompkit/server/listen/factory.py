@@ -8,6 +8,7 @@ from typing import cast
 from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.internet.protocol import Factory, Protocol
 
+from stompkit._common.addresses import address_text
 from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.session.connection import Connection
 from stompkit.server.interfaces import (
@@ -76,6 +77,7 @@ class BrokerFactory(Factory):
             self.broker,
             self._clock,
             getattr(addr, "host", ""),
+            address=address_text(addr),
             connection=self._connection,
             closing_clock=self._closing_clock,
             login_clock=self._login_clock,

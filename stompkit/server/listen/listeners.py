@@ -15,11 +15,12 @@ from twisted.internet.interfaces import (
     IReactorCore,
     IReactorTime,
 )
-from twisted.logger import Logger
 
+from stompkit._common.addresses import address_text
 from stompkit.server.listen.endpoints import PROXIED, accept_few, endpoint_of
 from stompkit.server.listen.factory import BrokerFactory
 from stompkit.server.listen.fair_poller import schedule_fairly
+from stompkit.server.log import process_events
 from stompkit.server.settings.beanstalk import BeanstalkSettings
 from stompkit.server.settings.process import Endpoint, Settings
 
@@ -28,12 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ListenError", "Listeners", "addresses"]
 
-_log: Final = Logger()
 
-#: Protocols: the key in the announce file, and the log message.
-_STOMP: Final = ("endpoints", "listening on {address}")
-_WEBSOCKET: Final = ("websocket", "listening for WebSockets on {address}")
-_BEANSTALK: Final = ("beanstalk", "listening on {address} for beanstalk")
+#: Protocols: the key in the announce file, and the name in the log.
+_STOMP: Final = ("endpoints", "STOMP")
+_WEBSOCKET: Final = ("websocket", "WebSocket")
+_BEANSTALK: Final = ("beanstalk", "beanstalk")
 
 
 class ListenError(Exception):
@@ -74,7 +74,7 @@ class Listeners:
             try:
                 port = await endpoint_of(reactor, where.endpoint, where.proxies).listen(factory)
             except Exception as error:
-                raise ListenError(f"can't listen on {where.endpoint}: {_why(error)}") from error
+                raise ListenError(f"cannot listen on {where.endpoint}: {_why(error)}") from error
             accept_few(port)
             self._listeners.append(_Listener(spoken, where, port))
             if self._is_stopped:
@@ -122,8 +122,7 @@ class Listeners:
 
     def __str__(self) -> str:
         """Return the endpoints for STOMP over TCP, on one line."""
-        places = addresses(self._ports(_STOMP))
-        return ", ".join(":".join(str(part) for part in each.values()) for each in places)
+        return ", ".join(address_text(each.getHost()) for each in self._ports(_STOMP))
 
     def _ports(self, spoken: tuple[str, str]) -> list[IListeningPort]:
         return [each.port for each in self._listeners if each.spoken is spoken]
@@ -141,24 +140,17 @@ class Listeners:
 
     def _log_address(self, listener: _Listener) -> None:
         address = listener.port.getHost()
-        _log.info(listener.spoken[1], address=address)
+        where_text = address_text(address)
+        process_events.listening(address=where_text, protocol=listener.spoken[1])
         if not _is_reachable(address):
             return
         auth, where = self._settings.auth, listener.where
         if listener.spoken is not _BEANSTALK and not (auth.is_checked or auth.anonymous):
-            _log.warn(
-                "anybody who can reach port {port} from elsewhere is let in, and may do"
-                " everything: add --auth, or --anonymous if that is meant",
-                port=address.port,
-            )
+            process_events.open_endpoint(address=where_text)
         # Only these have a list of trusted proxies.
         is_believing = where.endpoint.startswith(PROXIED) and not where.proxies
         if listener.spoken is _STOMP and is_believing:
-            _log.warn(
-                "anybody who can reach port {port} from elsewhere can say that he is at another"
-                " address: list the load balancers in proxies, in [[listen]]",
-                port=address.port,
-            )
+            process_events.trusting_endpoint(address=where_text)
 
 
 def _why(error: Exception) -> str:

@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from stompkit._common import PeerDeadline, can_write, has_unread
+from stompkit._common.addresses import address_text
 from stompkit.frames import RemoteProtocolError
 from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.session.base import BrokerSession
@@ -30,7 +31,8 @@ from stompkit.server.interfaces import (
 from stompkit.server.listen.fair_poller import ANONYMOUS
 from stompkit.server.listen.stream import StreamTransport
 from stompkit.server.listen.tls import diagnose_plain, diagnose_tls_failure, peer_certificate
-from stompkit.server.process.rate_limited_log import RateLimitedLog
+from stompkit.server.log import client_events
+from stompkit.server.log.rate_limited_log import RateLimitedLog
 
 __all__ = ["BrokerProtocol"]
 
@@ -45,14 +47,16 @@ class BrokerProtocol(Protocol):
         clock: IReactorTime,
         peer: str = "",
         *,
+        address: str = "",
         connection: Callable[[Broker, Outlet, float], BrokerSession] = Connection,
         closing_clock: Clock | None = None,
         login_clock: Clock | None = None,
     ) -> None:
         """Wait for the transport; ``peer`` is the address that counts for the client's limits.
 
-        ``connection`` and ``closing_clock`` are as in ``BrokerFactory``. ``login_clock`` is
-        the clock of the deadline for CONNECT, by default ``clock``.
+        ``address`` is the address with the port, for logs. ``connection`` and ``closing_clock`` are
+        as in ``BrokerFactory``. ``login_clock`` is the clock of the deadline for CONNECT, by
+        default ``clock``.
         """
         self._broker = broker
         self._clock = clock
@@ -60,6 +64,7 @@ class BrokerProtocol(Protocol):
         self._closing_clock = given if closing_clock is None else closing_clock
         self._login_clock = given if login_clock is None else login_clock
         self.peer = peer
+        self.address = address
         #: The user's name, empty before login: see :mod:`stompkit.server.listen.fair_poller`.
         self.who = ""
         self._connection = connection(broker, self, clock.seconds())
@@ -74,6 +79,11 @@ class BrokerProtocol(Protocol):
         self._read_ended = False
         self._half_closed = False
         self._is_new = True
+
+    @property
+    def _address(self) -> str:
+        # A protocol without a factory, as in tests, learns it from its transport.
+        return self.address or address_text(self._stream.getPeer())
 
     @property
     def _stream(self) -> StreamTransport:
@@ -116,9 +126,7 @@ class BrokerProtocol(Protocol):
         """Release the client's messages and subscriptions."""
         mistake = None if reason is None else diagnose_tls_failure(reason)
         if mistake is not None:
-            self.refusals.info(
-                "{peer} lost: {mistake}", peer=self._stream.getPeer(), mistake=mistake
-            )
+            self.refusals.add(client_events.tls_failed, peer=self._address, reason=mistake)
         self._closing = True
         self._cancel()
         self._connection.lost()
@@ -238,11 +246,14 @@ class BrokerProtocol(Protocol):
         stream = self._stream
         failure = self._connection.failure
         if failure is not None:
-            self.refusals.info(
-                "{peer} refused: {code}: {reason}",
-                peer=stream.getPeer(),
+            connection = self._connection
+            self.refusals.add(
+                client_events.client_refused,
+                peer=self._address,
                 code=failure.code,
                 reason=failure.message,
+                user=connection.user.name or connection.claimed_user,
+                destination=connection.refused_destination,
             )
         if self._paused:
             # The last frame waits behind others; resumeProducing is called when they are sent.

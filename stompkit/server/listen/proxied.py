@@ -22,9 +22,11 @@ from twisted.python.failure import Failure
 from zope.interface import directlyProvides, providedBy
 
 from stompkit._common import PeerDeadline, has_unread
+from stompkit._common.addresses import address_text
 from stompkit.server.interfaces import Clock
 from stompkit.server.listen.proxy_header import Header, ProxyHeaderError, read_header
-from stompkit.server.process.rate_limited_log import RateLimitedLog
+from stompkit.server.log import client_events
+from stompkit.server.log.rate_limited_log import RateLimitedLog
 
 __all__ = ["HEADER_TIMEOUT_S", "MOST_WAITING", "ProxiedReactor", "Proxies"]
 
@@ -105,12 +107,10 @@ class HeaderFactory(Factory):
     def buildProtocol(self, addr: IAddress | None) -> Protocol | None:
         """Return a protocol that waits for a header, or None for an untrusted peer."""
         if self.waiting >= MOST_WAITING:
-            self.refusals.warn("{peer} is turned away: too many wait for their header", peer=addr)
+            self.refusals.add(client_events.proxy_headers_late, peer=address_text(addr))
             return None
         if not self._is_trusted(addr):
-            self.refusals.warn(
-                "{peer} is turned away: it is none of the proxies of this endpoint", peer=addr
-            )
+            self.refusals.add(client_events.proxy_untrusted, peer=address_text(addr))
             return None
         return HeaderProtocol(self, addr)
 
@@ -189,8 +189,8 @@ class HeaderProtocol(Protocol):
     def _refuse(self, why: str) -> None:
         self._waits_no_more()
         self._data = b""
-        self._factory.refusals.info(
-            "{peer} is turned away: no PROXY header: {why}", peer=self._addr, why=why
+        self._factory.refusals.add(
+            client_events.proxy_header_invalid, peer=address_text(self._addr), reason=why
         )
         cast("Any", self.transport).abortConnection()
 

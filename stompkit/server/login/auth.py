@@ -16,12 +16,12 @@ from twisted.cred.credentials import IAnonymous, IUsernameHashedPassword, IUsern
 from twisted.cred.error import LoginFailed, UnauthorizedLogin
 from twisted.cred.strcred import ICheckerFactory, InvalidAuthArgumentString
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.logger import Logger
 from twisted.plugin import getPlugins
 from zope.interface import implementer
 from zope.interface.interface import InterfaceClass
 
 from stompkit.server.interfaces import Credentials, User
+from stompkit.server.log import login_events
 from stompkit.server.login.limited_authenticator import Decided
 
 __all__ = [
@@ -33,7 +33,6 @@ __all__ = [
     "is_name",
 ]
 
-_log: Final = Logger()
 
 #: Maximum length in bytes of UTF-8: more than the longest e-mail address.
 MAX_NAME_BYTES: Final = 320
@@ -93,15 +92,14 @@ class CredAuthenticator:
         """Find the user, and report if the decision is certain."""
         found = Deferred.fromCoroutine(self._find_or_refuse(credentials))
         found.addCallback(answer)
-        found.addErrback(lambda failure: _log.failure("after a login", failure))
+        found.addErrback(lambda failure: login_events.login_error(failure=failure))
 
     async def _find_or_refuse(self, credentials: Credentials) -> Decided:
         try:
             return await self._find(credentials)
         except Exception as error:
-            _log.error(
-                "{peer} is turned away, since its login can't be checked: {error} at {place}",
-                peer=credentials.peer,
+            login_events.login_check_failed(
+                peer=credentials.peer or "unix",
                 # Without its message, which may contain the passcode.
                 error=type(error).__name__,
                 place=_place(error),

@@ -13,7 +13,6 @@ from msgspec import Struct
 from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore, succeed
 from twisted.internet.interfaces import IConsumer, IPushProducer, IReactorTime
 from twisted.internet.protocol import Protocol, connectionDone
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.client import (
     Agent,
@@ -28,11 +27,12 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IBodyProducer, IPolicyForHTTPS, IResponse
 from zope.interface import implementer
 
+from stompkit._common.secrets import mask_url
+from stompkit.server.log import login_events
 from stompkit.server.settings.http_service import HttpService, Seconds
 
 __all__ = ["Answer", "ServiceClient"]
 
-_log: Final = Logger()
 
 _OK: Final = 200
 #: Errors of a request sent on an idle connection that the server has just closed.
@@ -89,16 +89,14 @@ class ServiceClient:
         try:
             octets = msgspec.json.encode(question)
         except UnicodeEncodeError:
-            _log.warn(
-                "a question has octets that are no UTF-8, which JSON has no room for: refused"
-            )
+            login_events.question_not_utf8()
             answer(None)
             return
         asking = Deferred.fromCoroutine(self._slot_and_exchange(octets))
         asking.addTimeout(self._service.timeout_s, self._clock)
         asking.addCallbacks(self._well, self._ill)
         asking.addCallback(answer)
-        asking.addErrback(lambda failure: _log.failure("after an answer", failure))
+        asking.addErrback(lambda failure: login_events.login_error(failure=failure))
 
     def close(self) -> Deferred[None]:
         """Close idle connections."""
@@ -130,7 +128,9 @@ class ServiceClient:
 
     def _well(self, answer: Answer) -> Answer:
         if self._trouble is not None:
-            _log.info("{url} answers again; {n} refused", url=self._service.url, n=self._refused)
+            login_events.login_service_recovered(
+                url=mask_url(self._service.url), count=self._refused
+            )
             self._trouble = None
         self._refused = 0
         return answer
@@ -144,11 +144,7 @@ class ServiceClient:
         trouble = f"{type(value).__name__.lstrip('_')}: {value}"
         if trouble != self._trouble:
             self._trouble = trouble
-            _log.error(
-                "{url} gives no answer, so that all is refused it is asked about: {trouble}",
-                url=self._service.url,
-                trouble=trouble,
-            )
+            login_events.login_service_failed(url=mask_url(self._service.url), error=trouble)
 
 
 class _UnusableError(Exception):

@@ -6,14 +6,13 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
-from twisted.logger import Logger
-
 from stompkit.server.interfaces import Clock, Credentials, User
+from stompkit.server.log import login_events
+from stompkit.server.log.event import current_failure
 from stompkit.server.login.login_limiter import Attempt, LoginLimiter, Outcome, Repute, Verdict
 
 __all__ = ["Decided", "Decider", "LimitedAuthenticator"]
 
-_log: Final = Logger()
 
 #: Maximum number of delayed refusals; further ones are sent at once.
 _MOST_HELD: Final = 1_000
@@ -154,7 +153,7 @@ class LimitedAuthenticator:
         except Exception:
             if is_over:
                 raise
-            _log.failure("while a login was looked at")
+            login_events.login_error(failure=current_failure())
             decided(Decided(None, is_certain=False))
 
     def _is_guess(self, repute: Repute) -> bool:
@@ -279,9 +278,4 @@ class LimitedAuthenticator:
         self._logged_until.move_to_end(address)
         if len(self._logged_until) > _MOST_LOGGED:
             self._logged_until.popitem(last=False)
-        _log.warn(
-            "{peer} has been wrong too often: logins are refused without a look at their"
-            " passcodes, for {seconds} seconds now",
-            peer=entry.credentials.peer or "who came by a socket of the file system",
-            seconds=round(wait_s),
-        )
+        login_events.logins_limited(peer=entry.credentials.peer or "unix", seconds=round(wait_s))

@@ -17,9 +17,9 @@ from twisted.cred.checkers import ICredentialsChecker
 from twisted.cred.credentials import IUsernameHashedPassword, IUsernamePassword
 from twisted.cred.error import UnauthorizedLogin
 from twisted.internet.defer import Deferred, DeferredSemaphore, maybeDeferred
-from twisted.logger import Logger
 from zope.interface import implementer
 
+from stompkit.server.log import login_events
 from stompkit.server.login.auth import CantCheckNow
 from stompkit.server.login.scrypt import Scrypt, compute_beside, processes_beside
 from stompkit.server.process.watched_files import Watched
@@ -33,7 +33,6 @@ __all__ = [
     "hash_passcode",
 ]
 
-_log: Final = Logger()
 
 _SALT_BYTES: Final = 16
 _KEY_BYTES: Final = 32
@@ -171,7 +170,7 @@ class HashedPasswordFile:
         if compare_digest(users.proofs.get(name, b""), proof):
             return name
         if len(self._slots.waiting) >= self._max_waiting:
-            _log.warn("too many logins wait for their passcodes to be checked")
+            login_events.passcode_checks_busy()
             raise CantCheckNow
         await self._slots.acquire()
         try:

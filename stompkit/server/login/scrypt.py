@@ -22,14 +22,13 @@ from typing import IO, Any, Final, NamedTuple, cast
 
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThreadPool
-from twisted.logger import Logger
 from twisted.python.threadpool import ThreadPool
 
+from stompkit.server.log import login_events
 from stompkit.server.login import scrypt_worker
 
 __all__ = ["Scrypt", "compute_beside", "end_all", "processes_beside"]
 
-_log: Final = Logger()
 
 #: Maximum number of processes; callers limit it further.
 _MOST_PROCESSES: Final = 4
@@ -154,7 +153,7 @@ def _ask(work: Scrypt) -> bytes:
     try:
         worker = _worker()
     except OSError as error:
-        _log.warn("no process can be started to compute scrypt: {error}", error=error)
+        login_events.scrypt_without_process(error=str(error))
         return work()
     try:
         return worker.ask(work)

@@ -1,1 +1,1 @@
-"""The broker process: start, lock, logs, signals and stop."""
+"""The broker process: start, lock, signals and stop."""

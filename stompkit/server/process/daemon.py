@@ -8,11 +8,10 @@ from collections.abc import MutableMapping
 from contextlib import suppress
 from typing import Any, Final
 
-from twisted.logger import Logger
+from stompkit.server.log import process_events
 
 __all__ = ["DaemonStart", "StartFailedError"]
 
-_log: Final = Logger()
 
 _STDERR: Final = 2
 
@@ -42,7 +41,7 @@ class DaemonStart:
         if self._runner is None or self._runner.get("statusPipe") is None:
             return end
         reason = str(end)
-        _log.critical("{reason}", reason=reason)
+        process_events.fatal(reason=reason)
         # The reason is logged: no traceback is needed.
         sys.excepthook = lambda *_: None
         self._remove_pid_file(self._runner)

@@ -21,16 +21,16 @@ from twisted.internet.interfaces import (
     IReactorTime,
 )
 from twisted.internet.task import deferLater
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from stompkit._pure import slowness
 from stompkit.server.interfaces import Clock, StoreError
 from stompkit.server.listen.factory import BrokerFactory
 from stompkit.server.listen.listeners import ListenError, Listeners, addresses
+from stompkit.server.log import process_events
+from stompkit.server.log.observer import log_frame
 from stompkit.server.process.assembly import Access, MakeFactory, access, factory
 from stompkit.server.process.lock import DirectoryLock
-from stompkit.server.process.logs import log_frame
 from stompkit.server.process.notify import Notifier
 from stompkit.server.settings.beanstalk import BeanstalkSettings
 from stompkit.server.settings.process import Settings
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Lifecycle"]
 
-_log: Final = Logger()
 
 #: Interval in seconds between two checks for remaining clients at shutdown.
 _PAUSE_S: Final = 0.02
@@ -159,7 +158,7 @@ class Lifecycle:
         who = lock.holder()
         if timeout_s == 0:
             raise _StartError(f"{lock.path.parent} is in use: {lock.path} is held by {who}")
-        _log.info("waiting for {path}: held by {who}", path=lock.path, who=who)
+        process_events.standing_by(path=str(lock.path), holder=who)
         self.notifier.status(f"standing by: {lock.path} is held by {who}")
         from_thread = cast("IReactorFromThreads", self._reactor).callFromThread
         lock.wait(
@@ -175,7 +174,7 @@ class Lifecycle:
             return
         self._stop_waiting()
         assert self._lock is not None  # the process has waited for it
-        _log.info("{path} is free: taking over", path=self._lock.path)
+        process_events.taking_over(path=str(self._lock.path))
         try:
             self._begin()
         except _StartError as error:
@@ -204,9 +203,9 @@ class Lifecycle:
         _make_room_for_descriptors(self.factory.broker.config.max_connections)
         slow = slowness()
         if slow is not None:
-            _log.info("this broker is {slow}", slow=slow)
+            process_events.not_compiled(reason=slow)
         if not store.has_store:
-            _log.info("without --data or [store] all messages are in memory, and end with it")
+            process_events.messages_in_memory()
         try:
             self.factory.broker.open()
         except StoreError as error:
@@ -311,7 +310,7 @@ class Lifecycle:
     # Stop.
 
     def _end_process(self, reason: object) -> None:
-        _log.critical("{reason}", reason=reason)
+        process_events.fatal(reason=str(reason))
         self.notifier.status(str(reason))
         # Neither twist nor twistd can return an exit status for a failure.
         atexit.register(_exit_with_failure)
@@ -356,7 +355,7 @@ class Lifecycle:
 
 
 def _log_failure(failure: Failure) -> None:
-    _log.failure("while letting go of a service", failure)
+    process_events.cleanup_failed(failure=failure)
 
 
 def _make_room_for_descriptors(connections: int) -> None:

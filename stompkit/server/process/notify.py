@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.logger import Logger
+
+from stompkit.server.log import process_events
 
 __all__ = ["Notifier"]
 
-_log: Final = Logger()
 
 #: Maximum length in bytes of the status line of ``systemctl status``.
 _MOST_STATUS: Final = 1_000
@@ -75,11 +75,10 @@ class Notifier:
                 sender.connect(self._address)
                 sender.send("\n".join(lines).encode())
         except OSError as error:
-            _log.warn(
-                "can't tell {socket}, which NOTIFY_SOCKET names, {what}: {error}",
-                socket=os.fsdecode(self._address),
-                what=lines[0],
-                error=error.strerror,
+            process_events.notify_failed(
+                path=os.fsdecode(self._address),
+                state=lines[0],
+                error=error.strerror or str(error),
             )
 
 
@@ -90,11 +89,7 @@ def _address(name: str) -> bytes | None:
     if name.startswith("/"):
         return os.fsencode(name)
     if name:
-        _log.warn(
-            "nobody is told that the broker is ready: NOTIFY_SOCKET is {name}, and has to begin"
-            " with / or @",
-            name=name,
-        )
+        process_events.notify_socket_invalid(path=name)
     return None
 
 

@@ -6,20 +6,18 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from twisted.internet.interfaces import IReactorFromThreads
-from twisted.logger import Logger
 
+from stompkit.server.log import process_events
+from stompkit.server.log.observer import LogSwitch
 from stompkit.server.process.assembly import access
 from stompkit.server.process.lifecycle import Lifecycle
-from stompkit.server.process.logs import LogSwitch
 from stompkit.server.settings.process import Settings
 from stompkit.server.settings.reading import SettingsError, read_settings
 
 __all__ = ["Reloader"]
-
-_log: Final = Logger()
 
 
 class Reloader:
@@ -68,7 +66,7 @@ class Reloader:
             return
         lifecycle.notifier.reloading()
         is_read = self._read()
-        mistakes = "" if is_read else f"; {self._path} has mistakes: see the log"
+        mistakes = "" if is_read else f"; {self._path} is invalid: see the log"
         lifecycle.notifier.ready(lifecycle.state + mistakes)
 
     def _read(self) -> bool:
@@ -81,21 +79,14 @@ class Reloader:
             decided_by = access(new, lifecycle.clock) if is_other else None
         except SettingsError as error:
             for problem in error.problems:
-                _log.error("{problem}", problem=problem)
-            _log.error("{path} has mistakes: the settings stay as they were", path=self._path)
+                process_events.setting_invalid(problem=problem)
+            process_events.settings_invalid(path=str(self._path))
             return False
         except (ValueError, OSError) as error:
-            _log.error(
-                "{path}: {error}: the settings stay as they were", path=self._path, error=error
-            )
+            process_events.settings_invalid(path=str(self._path), error=str(error))
             return False
         for what in _lasting(old, new):
-            _log.warn(
-                "{path}: {what} is another now, which takes effect when the broker is started"
-                " again",
-                path=self._path,
-                what=what,
-            )
+            process_events.restart_needed(path=str(self._path), setting=what)
         self._settings = new
         lifecycle.factory.broker.reload(new.config)
         if decided_by is not None:
@@ -104,7 +95,7 @@ class Reloader:
         lifecycle.log_frames(wanted=new.log.frames)
         if new.log.format is not None:
             self._log.format = new.log.format
-        _log.info("{path} was read again", path=self._path)
+        process_events.settings_reloaded(path=str(self._path))
         return True
 
 

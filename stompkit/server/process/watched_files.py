@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from twisted.logger import Logger
+from stompkit.server.log import process_events
 
 __all__ = ["Watched"]
 
-_log: Final = Logger()
 
 T = TypeVar("T")
 
@@ -40,13 +39,9 @@ class Watched(Generic[T]):
             try:
                 self._value = self._read()
             except (OSError, ValueError) as error:
-                _log.error(
-                    "{files} changed, but what it said before stays: {reason}",
-                    files=names,
-                    reason=str(error),
-                )
+                process_events.file_invalid(path=names, error=str(error))
             else:
-                _log.info("{files} changed and was read", files=names)
+                process_events.file_reloaded(path=names)
         return self._value
 
     def _look(self) -> list[tuple[int, int, int] | None]:

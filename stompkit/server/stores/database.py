@@ -21,16 +21,15 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError, StatementError
 from sqlalchemy.pool import QueuePool
-from twisted.logger import Logger
 
 from stompkit.server.interfaces import StoreError, StoreFullError
+from stompkit.server.log import store_events
 from stompkit.server.stores.driver_errors import lacks_room, reason
 from stompkit.server.stores.schema import prepare
 from stompkit.server.stores.tables import META
 
 __all__ = ["Database"]
 
-_log: Final = Logger()
 
 #: The default drivers for URLs that name none.
 _DRIVERS: Final = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql"}
@@ -210,12 +209,7 @@ class Database:
         if self._synchronous and connection.dialect.name in ("mysql", "mariadb"):
             flush = connection.execute(text("SELECT @@innodb_flush_log_at_trx_commit")).scalar()
             if flush != 1:
-                _log.warn(
-                    "{store} does not sync at each commit: innodb_flush_log_at_trx_commit of the"
-                    " server is {flush}, not 1",
-                    store=self.name,
-                    flush=flush,
-                )
+                store_events.store_without_sync(store=self.name, value=str(flush))
         return stamp
 
     def _stamp(self, connection: Connection, stamp: str) -> None:

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from twisted.logger import Logger
-
 from stompkit.server.interfaces import (
     DropLane,
     LaneState,
@@ -19,6 +17,7 @@ from stompkit.server.interfaces import (
     StoreError,
     StoreFullError,
 )
+from stompkit.server.log import store_events
 from stompkit.server.stores.environment import Databases, Environment, Transaction
 from stompkit.server.stores.lmdb_batch import apply_operations, no_lane
 from stompkit.server.stores.lmdb_reading import read_messages
@@ -27,7 +26,6 @@ from stompkit.server.stores.record import NUMBER, unpack_lane, unpack_record
 
 __all__ = ["LmdbStore"]
 
-_log: Final = Logger()
 
 _MAX_OCTETS: Final = 64 * 1024 * 1024 * 1024
 _TURN_KEY: Final = b"turn"
@@ -104,7 +102,7 @@ class LmdbStore:
         try:
             self._settle()
         except StoreFullError as error:
-            _log.warn("what is in the log of the store stays there: {error}", error=error)
+            store_events.store_log_kept(error=str(error))
         if self._synchronous:
             # Changes applied without a sync must be durable before the log continues.
             environment.sync()
@@ -113,7 +111,7 @@ class LmdbStore:
                 changes.open()
             except OSError as error:
                 # The log only improves speed.
-                _log.warn("the store has no log: {error}", error=error)
+                store_events.store_log_missing(error=str(error))
 
     def _close_log(self) -> None:
         if self._changes is not None:
@@ -197,7 +195,7 @@ class LmdbStore:
             # It may have reached the disk. No other record has its number, and it becomes void once
             # the database records that number.
             self._is_torn = True
-            _log.warn("the log of the store can't be written: {error}", error=error)
+            store_events.store_log_failed(error=str(error))
             return False
         self._held += operations
         return True
@@ -242,7 +240,7 @@ class LmdbStore:
         except StoreError as error:
             if isinstance(operation, Put):
                 raise
-            _log.error("a change of the store is given up: {error}", error=error)
+            store_events.store_change_dropped(error=str(error))
             return False
         return True
 
@@ -343,7 +341,7 @@ class LmdbStore:
         try:
             self._settle()
         except StoreFullError as error:
-            _log.warn("what is in the log of the store stays there: {error}", error=error)
+            store_events.store_log_kept(error=str(error))
         finally:
             self._close_log()
             self._environment.close()

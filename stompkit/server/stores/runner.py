@@ -9,13 +9,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
-from twisted.logger import Logger
-
 from stompkit.server.interfaces import StoreError
+from stompkit.server.log import store_events
+from stompkit.server.log.event import current_failure
 
 __all__ = ["InlineRunner", "ThreadRunner"]
 
-_log: Final = Logger()
 
 #: Maximum time in seconds of a brief call in the broker's thread; the disk takes most of it. After
 #: a slower call, no call runs there for this multiple of its duration. The multiple doubles with
@@ -45,7 +44,7 @@ class _Call(NamedTuple):
         except StoreError as error:
             reason = error
         except Exception as error:
-            _log.failure("a call of the store failed in a way that nobody has foreseen")
+            store_events.store_call_failed(failure=current_failure())
             reason = StoreError(f"unexpected {type(error).__name__}: see the log")
         else:
             return lambda: self.done(result)

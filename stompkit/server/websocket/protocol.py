@@ -37,10 +37,12 @@ from wsproto.events import (
 )
 from zope.interface import implementer
 
+from stompkit._common.addresses import address_text
 from stompkit.server.interfaces import Clock, Timer
 from stompkit.server.listen.origins import Origins
 from stompkit.server.listen.protocol import BrokerProtocol
 from stompkit.server.listen.stream import StreamTransport
+from stompkit.server.log import client_events
 from stompkit.server.settings.websocket import WebSocketListener
 from stompkit.server.websocket.closing import goodbye
 from stompkit.server.websocket.handshake import Handshake, Refused, http_answer
@@ -169,9 +171,9 @@ class WebSocketProtocol(Protocol):
             return
         self._handshake = None
         if isinstance(outcome, Refused):
-            self._broker.refusals.info(
-                "{peer} gets no WebSocket: {reason}",
-                peer=self._below.getPeer(),
+            self._broker.refusals.add(
+                client_events.websocket_refused,
+                peer=address_text(self._below.getPeer()),
                 reason=outcome.reason,
             )
             self._below.write(outcome.answer)

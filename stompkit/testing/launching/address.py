@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from stompkit._common.addresses import host_port
+
 __all__ = ["format_address", "parse_address"]
 
 _MOST_PORT_DIGITS: Final = 5
@@ -15,7 +17,7 @@ _USUAL_PORT: Final = 61613
 
 def format_address(host: str, port: int) -> str:
     """Return ``HOST:PORT``, as in a URL and on command lines; an IPv6 address is in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return host_port(host, port)
 
 
 def parse_address(text: str) -> tuple[str, int]:

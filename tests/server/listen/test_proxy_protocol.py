@@ -265,7 +265,7 @@ def test_the_log_has_the_address_of_the_client(start: Start, tmp_path: Path) -> 
     assert answer.startswith(b"CONNECTED\n")
     assert b"stompkit-code:unknown-command" in answer
     process.wait_for("refused: unknown-command")
-    assert "'192.0.2.7'" in process.log
+    assert "192.0.2.7:" in process.log
     process.terminate()
     assert "Traceback" not in process.log
 
@@ -277,7 +277,7 @@ def test_who_is_no_load_balancer_is_turned_away(start: Start, tmp_path: Path) ->
         assert talk(client, V1 + CONNECT) == b""
     except ConnectionError:
         pass
-    process.wait_for("it is none of the proxies of this endpoint")
+    process.wait_for("it is not one of the proxies of this endpoint")
 
 
 @pytest.mark.parametrize("kind", ["stomps", "ssl"])
@@ -298,7 +298,7 @@ def test_the_header_comes_before_tls(start: Start, tmp_path: Path, kind: str) ->
             assert client.recv(65_536).startswith(b"CONNECTED\n")
             client.sendall(b"NONSENSE\n\n\0")
             process.wait_for("refused: unknown-command")
-    assert "'192.0.2.7'" in process.log
+    assert "192.0.2.7:" in process.log
 
 
 def test_an_endpoint_that_believes_everybody_is_warned_of(start: Start, tmp_path: Path) -> None:

@@ -291,7 +291,7 @@ def test_the_log_is_told_once() -> None:
     with capturedLogs() as events:
         broker.guess("alice", 5)
     lines = [formatEvent(event) for event in events]
-    assert sum("192.0.2.1 has been wrong too often" in line for line in lines) == 1
+    assert sum("192.0.2.1 has sent too many wrong logins" in line for line in lines) == 1
     assert not any("guess" in line for line in lines)
 
 
@@ -613,7 +613,7 @@ def test_a_real_broker_counts_logins_and_tokens(tmp_path: Path) -> None:
             assert b"\nmessage:login or passcode is wrong\n" in client.first
         with Client(where, "alice:right") as client:
             assert client.first.startswith(b"CONNECTED")
-        process.wait_for("127.0.0.1 has been wrong too often")
+        process.wait_for("127.0.0.1 has sent too many wrong logins")
         [admin] = json.loads(announce.read_text())["admin"]
         ask = Asker(f"http://{admin['host']}:{admin['port']}")
         right = {"authorization": f"Bearer {token.read_text()}"}

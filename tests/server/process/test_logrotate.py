@@ -69,8 +69,8 @@ class Logging:
         """Check that every frame is logged once, in order, in these files together."""
         self.process.terminate()
         lines = "".join(self.log.with_name(name).read_text() for name in names).splitlines()
-        texts = [str(entry(line).get("text", "")) for line in lines]
-        numbers = [int(n) for text in texts for n in re.findall(r"< SEND .*/queue/n(\d+)'", text)]
+        texts = [str(entry(line)["message"]) for line in lines]
+        numbers = [int(n) for text in texts for n in re.findall(r'< SEND .*/queue/n(\d+)"', text)]
         assert numbers == list(range(self._count))
         assert "/queue/n" not in self.process.log
 
@@ -114,7 +114,7 @@ def test_where_no_new_file_can_be_made_the_log_goes_on_in_the_old_one(
     broker.log.rename(moved)
     broker.log.mkdir()
     broker.process.popen.send_signal(signal.SIGUSR1)
-    broker.process.wait_until(lambda: "the log goes on where it was" in moved.read_text())
+    broker.process.wait_until(lambda: "the log continues in the previous file" in moved.read_text())
     broker.work()
     broker.check("stompkit.log.1")
 
@@ -125,7 +125,7 @@ def test_a_file_that_cannot_be_made_ends_the_start_and_is_told(
     (tmp_path / "f.toml").write_text(f'[log]\nfile = "{tmp_path}/missing/log"')
     process = start(TWISTD, "--config", str(tmp_path / "f.toml"))
     assert process.ended() == 1
-    assert f"can't log to {tmp_path}/missing/log: No such file or directory" in process.log
+    assert f"cannot log to {tmp_path}/missing/log: No such file or directory" in process.log
 
 
 def test_the_configuration_says_how_the_settings_have_to_be() -> None:

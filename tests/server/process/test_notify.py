@@ -154,7 +154,7 @@ def test_it_says_when_it_reads_its_settings_again_and_what_came_of_it(
     process = start(command, "--endpoint", LOOPBACK, "--config", str(file))
     state = manager.receive()["STATUS"]
     before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000
-    for text, mistakes in (("", ""), ("[brokr]", f"; {file} has mistakes: see the log")):
+    for text, mistakes in (("", ""), ("[brokr]", f"; {file} is invalid: see the log")):
         file.write_text(text)
         process.popen.send_signal(signal.SIGHUP)
         reloading = manager.receive()
@@ -199,7 +199,7 @@ def test_a_broker_does_its_work_where_nobody_listens(
     [where] = announced(process, announce)
     with Client(where) as client:
         assert client.first.startswith(b"CONNECTED\n")
-    process.wait_for("which NOTIFY_SOCKET names, READY=1: No such file or directory")
+    process.wait_for("from NOTIFY_SOCKET, of READY=1: No such file or directory")
     assert process.terminate() in (0, -signal.SIGTERM)
 
 

@@ -181,8 +181,8 @@ def test_a_file_with_mistakes_is_told_with_all_of_them(tmp_path: Path) -> None:
         (["--lock-timeout=soon"], "--lock-timeout takes a number of seconds"),
         (["--data="], "--data takes a directory"),
         (["--log-format=xml"], "--log-format takes text or json, not 'xml'"),
-        (["--endpoint=nonsense:1"], "--endpoint: can't listen on nonsense:1"),
-        (["--endpoint=tcp:notaport"], "--endpoint: can't listen on tcp:notaport"),
+        (["--endpoint=nonsense:1"], "--endpoint: cannot listen on nonsense:1"),
+        (["--endpoint=tcp:notaport"], "--endpoint: cannot listen on tcp:notaport"),
         (["--auth=ldap:x"], "--auth: there is no kind 'ldap' of authentication"),
         (["--auth=file:/nonexistent"], "--auth: authentication by file: /nonexistent: No such"),
     ],
@@ -307,7 +307,7 @@ def test_a_port_in_use_ends_the_start_and_is_told(
         endpoint = f"tcp:{port}:interface=127.0.0.1"
         process = start(command, "--endpoint", endpoint, "--announce", str(announce))
         assert process.ended() == 1
-    assert f"can't listen on {endpoint}" in process.log
+    assert f"cannot listen on {endpoint}" in process.log
     assert "in use" in process.log
     assert "Traceback" not in process.log
     assert not announce.exists()
@@ -317,7 +317,7 @@ def test_a_port_in_use_ends_the_start_and_is_told(
 def test_a_bad_endpoint_ends_the_start_and_is_told(start: Start, endpoint: str) -> None:
     process = start(TWIST, "--endpoint", endpoint)
     assert process.ended() not in (0, None)
-    assert f"can't listen on {endpoint}" in process.log
+    assert f"cannot listen on {endpoint}" in process.log
     assert "Traceback" not in process.log
 
 
@@ -400,7 +400,7 @@ def test_an_endpoint_that_fails_later_ends_the_process_and_is_told(
 ) -> None:
     process = start(command, "--endpoint", "late:never", path=late)
     assert process.ended() == 1
-    assert "can't listen on late:never: too late" in process.log
+    assert "cannot listen on late:never: too late" in process.log
 
 
 @pytest.mark.parametrize("command", [TWIST, TWISTD], ids=["twist", "twistd"])

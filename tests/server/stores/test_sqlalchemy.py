@@ -15,6 +15,7 @@ from sqlalchemy import create_engine, text
 
 from stompkit.server.interfaces import CreateLane, Put, Remove, StoreError, StoreFullError
 from stompkit.server.stores.sqlalchemy import SqlAlchemyStore
+from tests.server.log.log_lines import logged_lines
 from tests.server.stores.conftest import Place
 from tests.server.stores.tcp_proxy import Cut, Proxy
 from tests.servers import SqlServer
@@ -380,3 +381,18 @@ def test_syncing_writes_the_log_of_the_server(place: Place) -> None:
     store.sync()
     assert execute(place.url, f"SELECT pg_current_wal_flush_lsn() >= '{written}'::pg_lsn") is True
     store.close()
+
+
+@pytest.mark.parametrize("place", ["mariadb"], indirect=True)
+def test_a_server_that_does_not_sync_at_each_commit_is_logged(place: Place) -> None:
+    name = "innodb_flush_log_at_trx_commit"
+    before = execute(place.url, f"SELECT @@{name}")
+    execute(place.url, f"SET GLOBAL {name} = 2")
+    try:
+        with logged_lines() as lines:
+            opened(place.url).close()
+    finally:
+        execute(place.url, f"SET GLOBAL {name} = {before}")
+    [event] = lines.events("store-without-sync")
+    assert event["value"] == "2"
+    assert SECRET not in event["store"]

@@ -55,7 +55,7 @@ def test_options_open_ports(start: Start, tmp_path: Path, command: list[str]) ->
     unix = socket.socket(socket.AF_UNIX)
     unix.connect(str(tmp_path / "socket"))
     assert talk(unix, GET).startswith(b"HTTP/1.1 426 ")
-    assert process.log.count("listening for WebSockets on") == 2
+    assert process.log.count("for WebSocket") == 2
     process.terminate()
     assert "Traceback" not in process.log
 
@@ -71,7 +71,7 @@ def test_settings_open_ports(start: Start, tmp_path: Path) -> None:
     assert b"the path /stomp" in talk(tcp(where), GET)
     config.write_text(config.read_text().replace("/stomp", "/other"))
     process.popen.send_signal(1)
-    process.wait_for("[[websocket]] is another now")
+    process.wait_for("[[websocket]] has changed")
 
 
 def test_stomp_on_the_wrong_port_is_told_so_both_ways(start: Start, tmp_path: Path) -> None:

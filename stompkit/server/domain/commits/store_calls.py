@@ -6,8 +6,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from twisted.logger import Logger
-
 from stompkit.server.domain.commits.batches import RecordingCommitQueue
 from stompkit.server.domain.commits.write_batch import StoreCall, WriteBatch, without_older
 from stompkit.server.domain.deliveries import ConnectionBase
@@ -25,10 +23,10 @@ from stompkit.server.interfaces import (
     StoreRunner,
     Timer,
 )
+from stompkit.server.log import store_events
 
 __all__ = ["CallingCommitQueue"]
 
-_log: Final = Logger()
 #: Maximum delay in seconds of an operation that nobody waits for, to share a commit.
 _LAZY_S: Final = 0.1
 #: Delay in seconds before a failed store is tried again, if no other operation arrives.
@@ -158,7 +156,7 @@ class CallingCommitQueue(RecordingCommitQueue):
         self._unsynced = True
         if self.failure is not None and any(map(self._is_written, operations)):
             self.failure = None
-            _log.info("the store works again")
+            store_events.store_recovered()
         if self._unmade:
             self._forget_unmade(operations)
         for batch in batches:
@@ -212,7 +210,7 @@ class CallingCommitQueue(RecordingCommitQueue):
     def _failed(self, batches: list[WriteBatch], error: StoreError) -> None:
         """Identify the failing batch by applying the batches one by one."""
         if self.failure is None:
-            _log.error("the store has failed: {error}", error=error)
+            store_events.store_failed(error=str(error))
         self.failure = error
         if self._closed:
             # close() has handled it.
@@ -318,5 +316,5 @@ class CallingCommitQueue(RecordingCommitQueue):
     def _sync_failed(self, error: StoreError) -> None:
         self._unsynced = True
         self.failure = error
-        _log.error("the store can't sync: {error}", error=error)
+        store_events.store_sync_failed(error=str(error))
         self._sync_later()

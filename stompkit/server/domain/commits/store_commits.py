@@ -8,9 +8,7 @@ frames share one commit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, cast
-
-from twisted.logger import Logger
+from typing import cast
 
 from stompkit.server.domain.commits.store_calls import CallingCommitQueue
 from stompkit.server.domain.commits.write_batch import WriteBatch, without_older
@@ -21,10 +19,9 @@ from stompkit.server.interfaces import (
     StoredMessage,
     StoreError,
 )
+from stompkit.server.log import store_events
 
 __all__ = ["StoreCommitQueue"]
-
-_log: Final = Logger()
 
 
 class StoreCommitQueue(CallingCommitQueue):
@@ -58,7 +55,7 @@ class StoreCommitQueue(CallingCommitQueue):
 
         def did_not(error: StoreError) -> None:
             if not self._closed:
-                _log.error("the store can't be read: {error}", error=error)
+                store_events.store_read_failed(error=str(error))
                 self.failure = error
                 failed(error)
                 self._scheduler.flush()
@@ -155,11 +152,11 @@ class StoreCommitQueue(CallingCommitQueue):
 
         def failed(error: StoreError) -> None:
             self.failure = error
-            _log.error("the store can't be emptied: {error}", error=error)
+            store_events.store_empty_failed(error=str(error))
             done(error)
 
         self._runner.run(forget, did, failed)
 
     @staticmethod
     def _lost(error: StoreError) -> None:
-        _log.error("the store could not be closed properly: {error}", error=error)
+        store_events.store_close_failed(error=str(error))

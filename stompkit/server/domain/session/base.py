@@ -34,6 +34,9 @@ class BrokerSession(Output):
         config = broker.config
         #: The error for which the connection was closed, if any.
         self.failure: RemoteProtocolError | None = None
+        #: For the log: the destination of the refused frame, and the login of a refused client.
+        self.refused_destination = ""
+        self.claimed_user = ""
         self.ledger = PendingAcks("1.0")
         self.user = User()
         self.host = next(iter(broker.hosts.values()))

@@ -136,7 +136,7 @@ class ClientSession(BrokerSession):
             self._wait_for_room(frame, blocked)
             return
         except RefusedError as refused:
-            self.fail(refused.message, refused.code, receipt=frame.headers.get("receipt"))
+            self._refuse_frame(frame, refused)
             return
         if not self._suspended:
             self._handled(frame)
@@ -211,7 +211,7 @@ class ClientSession(BrokerSession):
             except BlockedError as blocked:
                 self._wait_for_room(frame, blocked)
             except RefusedError as refused:
-                self.fail(refused.message, refused.code, receipt=frame.headers.get("receipt"))
+                self._refuse_frame(frame, refused)
             else:
                 if not self._suspended:
                     self._handled(frame)
@@ -229,7 +229,7 @@ class ClientSession(BrokerSession):
     def _wait_for_room(self, frame: Frame, blocked: BlockedError) -> None:
         destination = blocked.destination
         if not isinstance(destination, Queue | Topic) or "transaction" in frame.headers:
-            self.fail(blocked.message, blocked.code, receipt=frame.headers.get("receipt"))
+            self._refuse_frame(frame, blocked)
             return
         self._blocked = frame
         self._wait_for(destination)
@@ -342,6 +342,13 @@ class ClientSession(BrokerSession):
         """Send ERROR and close (1.2, "ERROR")."""
         self.refuse(refusal(message, code, receipt=receipt))
 
+    def _refuse_frame(self, frame: Frame, refused: RefusedError) -> None:
+        headers = frame.headers
+        self.refused_destination = headers.get("destination", "")
+        if frame.command in _NO_RECEIPT:
+            self.claimed_user = headers.get("login", "")
+        self.fail(refused.message, refused.code, receipt=headers.get("receipt"))
+
     def _tell(self, error: RemoteProtocolError) -> None:
         """Write the ERROR frame of the error, if it has one."""
         if error.reply is None:
@@ -380,7 +387,7 @@ class ClientSession(BrokerSession):
     def _log(self, direction: str, frame: Frame) -> None:
         log = self.broker.frame_log
         if log is not None:
-            log(direction, self.peer, frame)
+            log(direction, self.address, frame)
         watch = self.broker.frame_watch
         if watch is not None:
-            watch(direction, self.peer, frame)
+            watch(direction, self.address, frame)

@@ -25,6 +25,7 @@ from stompkit.server.domain.settlements import (
     Transaction,
 )
 from stompkit.server.interfaces import Action, Credentials, User
+from stompkit.server.log import client_events
 
 __all__ = ["HANDLERS"]
 
@@ -205,13 +206,7 @@ def _free(
     subscription = entry.subscription
     assert subscription is not None  # pending entries have one
     if connection.is_limited and entry.home.is_queue:
-        broker.traps.warn(
-            "transaction",
-            connection.host.name,
-            entry.home.name,
-            "{destination}: with flow = one-in-flight an ACK in a transaction frees no slot before"
-            " COMMIT; a client that has as many unacknowledged messages gets no more until then",
-        )
+        broker.traps.warn(client_events.slots_in_transaction, connection.host.name, entry.home.name)
     is_free = connection.frees_in_transactions
     if is_free and len(connection.ledger) <= broker.config.max_unacknowledged:
         transaction.free(subscription, len(entries))

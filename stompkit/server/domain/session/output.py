@@ -26,6 +26,8 @@ class Output(ConnectionBase):
         self.id = broker.new_connection()
         self.connected_at = now
         self.peer = outlet.peer
+        # An outlet without this attribute knows only the address that counts for limits.
+        self.address = str(getattr(outlet, "address", "")) or outlet.peer
         self._out: list[bytes] = []
         self._out_bytes = 0
         #: Maximum size in bytes of a write with several frames; 0 for no limit.

@@ -24,6 +24,7 @@ from stompkit.server.domain.resolving import (
 from stompkit.server.domain.session.client_session import ClientSession
 from stompkit.server.domain.session.headers import flag, number
 from stompkit.server.interfaces import Action
+from stompkit.server.log import client_events
 from stompkit.server.selectors import Selector, SelectorError, with_hyphens
 
 __all__ = ["on_subscribe", "on_unsubscribe", "with_reply_to"]
@@ -85,13 +86,7 @@ def _subscribe_within_rights(
 
     def go_on(is_allowed: bool) -> None:  # noqa: FBT001 (an answer)
         if not is_allowed:
-            broker.traps.warn(
-                "level-itself",
-                connection.host.name,
-                name,
-                "{destination}: a subscriber may read what is below the level, and not the level"
-                " itself, which it does not get therefore; a rule with # in place of > allows both",
-            )
+            broker.traps.warn(client_events.level_not_readable, connection.host.name, name)
         subscribed = name if is_allowed else below_level(name)
         _subscribe(connection, frame, key, subscription, subscribed)
 
@@ -156,13 +151,7 @@ def _subscribe(
     kind = host.check_name(name)
     subscription.limit(_prefetch(connection, headers, host.policy(name).prefetch))
     if any(flag(headers, each) for each in _NO_LOCAL):
-        connection.broker.traps.warn(
-            "no-local",
-            host.name,
-            name,
-            "{destination}: a client asks for no-local, which this broker does not know: it gets"
-            " what it sends itself, too",
-        )
+        connection.broker.traps.warn(client_events.no_local_ignored, host.name, name)
     if kind is Kind.TOPIC:
         durable = durable_key(headers, connection.client_id)
         if durable is not None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final, Protocol
 
-from twisted.logger import Logger
+from stompkit.server.log import client_events
 
 __all__ = ["OnceLog"]
 
-_log: Final = Logger()
-
 #: Maximum number of lines in total, since clients choose the names of destinations.
 _MOST: Final = 1_000
+
+
+class _Warning(Protocol):
+    """A kind of event about a destination."""
+
+    name: str
+
+    def __call__(self, *, host: str, destination: str) -> None:
+        """Log one."""
 
 
 class OnceLog:
@@ -21,18 +28,15 @@ class OnceLog:
         """Start with nothing logged."""
         self._logged: set[tuple[str, str, str]] = set()
 
-    def warn(self, kind: str, host: str, destination: str, text: str, **values: Any) -> None:
-        """Log a line of this kind, unless it was already logged for the destination.
-
-        ``text`` is a format, which may contain ``{destination}``.
-        """
-        key = (kind, host, destination)
+    def warn(self, warning: _Warning, host: str, destination: str) -> None:
+        """Log a warning, unless it was already logged for the destination."""
+        key = (warning.name, host, destination)
         if key in self._logged or len(self._logged) >= _MOST:
             return
         self._logged.add(key)
-        _log.warn(text, destination=ascii(destination[:100]), **values)
+        warning(host=host, destination=destination)
         if len(self._logged) == _MOST:
-            _log.warn("further destinations with such problems are not logged")
+            client_events.warnings_omitted()
 
     def clear(self) -> None:
         """Forget what was logged, as a new broker does."""

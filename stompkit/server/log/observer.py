@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, MutableMapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TextIO, cast
 
@@ -13,26 +15,30 @@ from twisted.internet.interfaces import IReactorFromThreads
 from twisted.logger import (
     ILogObserver,
     LogEvent,
-    Logger,
+    LogLevel,
     formatEvent,
-    jsonFileLogObserver,
     textFileLogObserver,
 )
 from twisted.python.components import Componentized
 from twisted.python.logfile import LogFile
 from zope.interface import implementer
 
+from stompkit._common.text import escaped, shown
 from stompkit.frames import Frame
+from stompkit.server.log import client_events, process_events
+from stompkit.server.log.event import DATA, Data
+from stompkit.server.log.schema import LIBRARY
 
-__all__ = ["LogObserver", "LogSwitch", "log_frame", "masked"]
-
-_log: Final = Logger()
+__all__ = ["LogObserver", "LogSwitch", "json_text", "log_frame", "masked"]
 
 #: Headers with secret values.
 _SECRET: Final = frozenset({"passcode", "password", "authorization"})
 _MASK: Final = "***"
-#: Maximum number of characters of headers in one log line.
+#: Maximum number of characters of all headers of a frame in the log, and of one value.
 _MOST_SHOWN: Final = 2_000
+_MOST_VALUE: Final = 200
+#: Levels of Twisted with another name in JSON.
+_LEVELS: Final = {"warn": "warning"}
 
 Format = Literal["text", "json"]
 
@@ -44,18 +50,45 @@ class LogObserver:
     def __init__(self, stream: TextIO, switch: LogSwitch) -> None:
         """Use the current format of the switch."""
         self._switch = switch
-        self.observers = {
+        self.observers: dict[str, Callable[[LogEvent], object]] = {
             "text": textFileLogObserver(stream),
-            # Without the separator that Twisted writes before each line by default: log readers
-            # expect JSON lines.
-            "json": jsonFileLogObserver(stream, recordSeparator=""),
+            "json": lambda event: _write(stream, json_text(event)),
         }
 
     def __call__(self, event: LogEvent) -> None:
-        """Write an event; in JSON with its formatted text."""
-        if self._switch.format == "json":
-            event = {**event, "text": formatEvent(event)}
+        """Write an event."""
         self.observers[self._switch.format](event)
+
+
+def _write(stream: TextIO, line: str) -> None:
+    stream.write(f"{line}\n")
+    stream.flush()
+
+
+def json_text(event: LogEvent) -> str:
+    """Return an event of the broker or of a library as one line of JSON, without objects.
+
+    ``schema.py`` describes the fields.
+    """
+    time = datetime.fromtimestamp(float(event.get("log_time", 0.0)), UTC)
+    level = getattr(event.get("log_level"), "name", LogLevel.info.name)
+    data = event.get(DATA)
+    failure = event.get("log_failure")
+    document: dict[str, object] = {
+        "time": time.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        "level": _LEVELS.get(level, level),
+    }
+    if isinstance(data, Data):
+        document |= {"event": data.name, "message": data.text, **data.fields}
+    else:
+        document |= {
+            "event": LIBRARY,
+            "message": shown(formatEvent(event)),
+            "logger": str(event.get("log_namespace", "")),
+        }
+    if failure is not None:
+        document["traceback"] = failure.getTraceback()
+    return escaped(json.dumps(document, ensure_ascii=False))
 
 
 class ReopenedFile:
@@ -79,11 +112,7 @@ class ReopenedFile:
         try:
             stream = self._opened()
         except OSError as error:
-            _log.error(
-                "can't open {path}, so the log goes on where it was: {error}",
-                path=self._path,
-                error=error.strerror,
-            )
+            process_events.log_file_failed(path=str(self._path), error=error.strerror or str(error))
             return
         before, self._stream = self._stream, stream
         before.close()
@@ -126,7 +155,7 @@ class LogSwitch:
         try:
             file = ReopenedFile(self._path)
         except OSError as error:
-            raise SystemExit(f"stompkit: can't log to {self._path}: {error.strerror}") from None
+            raise SystemExit(f"stompkit: cannot log to {self._path}: {error.strerror}") from None
         _at_sigusr1(file.reopen)
         return LogObserver(cast("TextIO", file), self)
 
@@ -163,13 +192,24 @@ def _at_sigusr1(do: Callable[[], object]) -> None:
 
 def log_frame(direction: str, peer: str, frame: Frame) -> None:
     """Log a frame: its command, its headers without secrets, and the length of its body."""
-    headers = masked(frame.headers)
-    _log.info(
-        "{peer} {direction} {command} {headers} {octets} octets",
+    client_events.frame(
         peer=peer,
         direction=direction,
         command=frame.command,
-        # As a Python literal, so that no value can start a new log line.
-        headers=repr(headers)[:_MOST_SHOWN],
-        octets=len(frame.body),
+        headers=_headers(frame.headers),
+        bytes=len(frame.body),
+        destination=frame.headers.get("destination", ""),
     )
+
+
+def _headers(headers: Mapping[str, str]) -> str:
+    """Return headers as a JSON object; those beyond a maximum length are omitted."""
+    left = _MOST_SHOWN
+    found: dict[str, str] = {}
+    for name, value in masked(headers).items():
+        short = value if len(value) <= _MOST_VALUE else f"{value[:_MOST_VALUE]}..."
+        left -= len(name) + len(short)
+        if left < 0:
+            break
+        found[name] = short
+    return json.dumps(found, ensure_ascii=False)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-from twisted.logger import Logger
+from collections.abc import Callable
+from typing import Final, ParamSpec
 
 from stompkit.server.interfaces import Clock
+from stompkit.server.log import client_events
 
 __all__ = ["MOST_PER_S", "RateLimitedLog"]
 
-_log: Final = Logger()
+P = ParamSpec("P")
 
 #: Maximum number of lines in a second: enough to identify the cause, and at most 1 GB a day.
 MOST_PER_S: Final = 50
@@ -26,15 +26,10 @@ class RateLimitedLog:
         self._lines = 0
         self._left_out = 0
 
-    def info(self, text: str, **values: Any) -> None:
-        """Log a line; ``text`` is a format."""
+    def add(self, event: Callable[P, None], *args: P.args, **fields: P.kwargs) -> None:
+        """Log an event with its fields, if there is room for another line."""
         if self._has_room():
-            _log.info(text, **values)
-
-    def warn(self, text: str, **values: Any) -> None:
-        """Log a warning in the same way."""
-        if self._has_room():
-            _log.warn(text, **values)
+            event(*args, **fields)
 
     def _has_room(self) -> bool:
         now = self._clock.seconds()
@@ -51,7 +46,4 @@ class RateLimitedLog:
 
     def _log_left_out(self) -> None:
         left_out, self._left_out = self._left_out, 0
-        _log.warn(
-            "{count} more clients were turned away in a second, which are not logged one by one",
-            count=left_out,
-        )
+        client_events.refusals_omitted(count=left_out)

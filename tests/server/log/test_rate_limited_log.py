@@ -9,7 +9,8 @@ from twisted.logger import capturedLogs, formatEvent
 
 from stompkit.server import BrokerConfig
 from stompkit.server.interfaces import Clock as DomainClock
-from stompkit.server.process.rate_limited_log import MOST_PER_S, RateLimitedLog
+from stompkit.server.log.client_events import proxy_untrusted, websocket_refused
+from stompkit.server.log.rate_limited_log import MOST_PER_S, RateLimitedLog
 from stompkit.testing.memory import MemoryBroker
 
 
@@ -18,12 +19,12 @@ def test_what_is_too_much_is_counted() -> None:
     log = RateLimitedLog(cast("DomainClock", clock))
     with capturedLogs() as events:
         for number in range(MOST_PER_S + 7):
-            (log.warn if number % 2 else log.info)("client {number}", number=number)
+            log.add(proxy_untrusted, peer=f"192.0.2.{number}")
         assert len(events) == MOST_PER_S
         clock.advance(1)
         assert formatEvent(events[-1]).startswith("7 more clients")
-        log.info("another")
-        assert formatEvent(events[-1]) == "another"
+        log.add(websocket_refused, peer="192.0.2.200", reason="another")
+        assert formatEvent(events[-1]) == "192.0.2.200 gets no WebSocket: another"
     assert not clock.getDelayedCalls()
 
 

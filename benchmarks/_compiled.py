@@ -104,7 +104,7 @@ def _compile(directory: Path) -> Path:
         text=True,
     )
     if done.returncode:
-        raise Uncompilable(f"it can't be compiled here:\n{done.stdout}")
+        raise Uncompilable(f"it cannot be compiled here:\n{done.stdout}")
     return directory / "lib"
 
 

@@ -4,9 +4,9 @@
 its standard input ends, and writes what it has done. ``benchmarks/hostile.py`` starts it.
 
 Once most are open, nothing here is done faster than so many actions a second, of all connections
-together: an action is a connection opened, or a piece of octets sent. What is due and can't be done
-waits its turn. The process gets the time that nobody else wants, so that it takes from the broker
-what the kernel needs for its octets, but none of its own.
+together: an action is a connection opened, or a piece of octets sent. What is due and cannot be
+done waits its turn. The process gets the time that nobody else wants, so that it takes from the
+broker what the kernel needs for its octets, but none of its own.
 """
 
 from __future__ import annotations

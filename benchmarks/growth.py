@@ -14,8 +14,8 @@ and gets more, and is measured at each size::
     store          the same in the store, with --data only: without waiting for the disk
 
 The exit status is 1 where a message costs more than 1.5 times as much at the largest size as at
-the smallest one. Figures of one run can be compared, those of two can't. Times differ by a tenth or
-two where others use the machine. To try::
+the smallest one. Figures of one run can be compared, those of two cannot. Times differ by a tenth
+or two where others use the machine. To try::
 
     python -m benchmarks.growth --only patterns --only names --most 1000 --plot growth.svg
 """

@@ -118,7 +118,7 @@ class Wild:
         except BlockingIOError:
             del self._messages[:-20]
         except RemoteProtocolError as error:
-            raise Found(f"what the broker sent can't be read: {error}") from None
+            raise Found(f"what the broker sent cannot be read: {error}") from None
         except OSError:
             pass  # the broker has closed the connection
 

@@ -89,7 +89,7 @@ def _changeset(body: bytes) -> None:
     try:
         made = SignedChangeset.make(changeset)
     except InvalidValueError:
-        raise AssertionError("what was read can't be written") from None
+        raise AssertionError("what was read cannot be written") from None
     assert SignedChangeset(made.body).changeset.changes == changeset.changes
 
 

@@ -1,7 +1,7 @@
 """Look up known vulnerabilities of what a bill of materials names (packaging/make_sbom.py).
 
 ``pip-audit`` asks a service, PyPI's by default. The exit status is 1 for a known vulnerability.
-Where the service can't be reached, or does not know a package, nothing has been found out: that is
+Where the service cannot be reached, or does not know a package, nothing has been found out: that is
 said, and is no failure, since it says nothing about stompkit.
 """
 

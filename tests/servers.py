@@ -186,7 +186,7 @@ class Server(ABC):
             return _find(program, package)
         obstacle = Fetched.obstacle()
         if obstacle is not None:
-            raise ServerMissing(f"{self._release.name} can't be run: {obstacle}", is_optional=True)
+            raise ServerMissing(f"{self._release.name} cannot be run: {obstacle}", is_optional=True)
         for folder in (_SBIN, "/usr/bin"):
             if (self._release.folder / folder.lstrip("/") / program).exists():
                 return f"{folder}/{program}"

@@ -58,7 +58,7 @@ def _compile(sources: list[Path], program: Path) -> None:
         command = [compiler, *_FLAGS, "-o", str(made), *map(str, sources)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            raise GeneratorError(f"the load generator can't be compiled:\n{done.stderr}")
+            raise GeneratorError(f"the load generator cannot be compiled:\n{done.stderr}")
         made.replace(program)
 
 

@@ -39,7 +39,7 @@ static void begin(struct visit *visit)
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = visit};
     /* So few octets always have room in a new socket. */
     if (!flush(connection) || epoll_ctl(poller, EPOLL_CTL_ADD, connection->fd, &event))
-        unusable("a socket can't be used: %s", strerror(errno));
+        unusable("a socket cannot be used: %s", strerror(errno));
 }
 
 static void send_one(struct visit *visit)

@@ -103,7 +103,7 @@ void dial(struct connection *connection)
     int one = 1;
     connection->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (connection->fd < 0)
-        unusable("a socket can't be had: %s", strerror(errno));
+        unusable("a socket cannot be had: %s", strerror(errno));
     struct sockaddr_in source = {
         .sin_family = AF_INET,
         .sin_addr.s_addr = htonl(INADDR_LOOPBACK + (uint32_t)connection->source),
@@ -112,9 +112,9 @@ void dial(struct connection *connection)
     if (connection->source
         && (setsockopt(connection->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one)
             || bind(connection->fd, (struct sockaddr *)&source, sizeof source)))
-        unusable("127.0.0.%d can't be used: %s", 1 + connection->source, strerror(errno));
+        unusable("127.0.0.%d cannot be used: %s", 1 + connection->source, strerror(errno));
     if (connect(connection->fd, (struct sockaddr *)&address, sizeof address))
-        unusable("127.0.0.1 port %d can't be connected to: %s", given.port, strerror(errno));
+        unusable("127.0.0.1 port %d cannot be connected to: %s", given.port, strerror(errno));
     setsockopt(connection->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 }
 

@@ -119,7 +119,7 @@ static void watch(struct connection *connection, bool is_new)
     struct epoll_event event = {.events = waits ? EPOLLIN | EPOLLOUT : EPOLLIN,
                                 .data.ptr = connection};
     if (epoll_ctl(poller, is_new ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, connection->fd, &event))
-        unusable("a socket can't be watched: %s", strerror(errno));
+        unusable("a socket cannot be watched: %s", strerror(errno));
 }
 
 /* Sends one write of messages; says whether there are more to send at once. */
@@ -195,7 +195,7 @@ static void handle(const struct protocol *protocol, const struct epoll_event *ev
     if (connection == NULL) {
         uint64_t times;
         if (read(alarm_fd, &times, sizeof times) < 0 && errno != EAGAIN)
-            unusable("the timer can't be read: %s", strerror(errno));
+            unusable("the timer cannot be read: %s", strerror(errno));
         return;
     }
     if (event->events & (EPOLLIN | EPOLLHUP | EPOLLERR) && receive(connection))
@@ -256,7 +256,7 @@ static void open_alarm(void)
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
     alarm_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     if (alarm_fd < 0 || epoll_ctl(poller, EPOLL_CTL_ADD, alarm_fd, &event))
-        unusable("a timer can't be had: %s", strerror(errno));
+        unusable("a timer cannot be had: %s", strerror(errno));
 }
 
 static void print(double took_s, double used_s)

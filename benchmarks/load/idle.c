@@ -18,7 +18,7 @@ static void allow_files(void)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit))
-        unusable("the limit of open files can't be read: %s", strerror(errno));
+        unusable("the limit of open files cannot be read: %s", strerror(errno));
     limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
 }
@@ -77,6 +77,6 @@ void run_idle(void)
     printf("\"generator_cpu_s\": %.6f}\n", cpu_s() - used_s);
     fflush(stdout);
     if (read(STDIN_FILENO, line, sizeof line) < 0)
-        unusable("standard input can't be read: %s", strerror(errno));
+        unusable("standard input cannot be read: %s", strerror(errno));
     check(connections, open);
 }

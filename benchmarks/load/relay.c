@@ -31,7 +31,7 @@ static void watch(struct line *line, uint32_t wanted, int operation)
 {
     struct epoll_event event = {.events = wanted, .data.ptr = line};
     if (epoll_ctl(poller, operation, line->connection.fd, &event))
-        unusable("a socket can't be watched: %s", strerror(errno));
+        unusable("a socket cannot be watched: %s", strerror(errno));
 }
 
 static bool is_full(int group)
@@ -149,7 +149,7 @@ static int listen_on(void)
     setsockopt(listening, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (listening < 0 || bind(listening, (struct sockaddr *)&address, sizeof address)
         || listen(listening, SOMAXCONN))
-        unusable("127.0.0.1 port %d can't be listened on: %s", given.port, strerror(errno));
+        unusable("127.0.0.1 port %d cannot be listened on: %s", given.port, strerror(errno));
     return listening;
 }
 

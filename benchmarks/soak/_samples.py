@@ -149,7 +149,7 @@ class Sampler:
             try:
                 self.samples.append(self.look())
             except (OSError, ValueError, http.client.HTTPException) as error:
-                self.trouble = f"the broker can't be looked at: {error!r}"
+                self.trouble = f"the broker cannot be looked at: {error!r}"
                 return
 
 

@@ -83,7 +83,7 @@ def serving(address: Address, registry: CollectorRegistry) -> Iterator[Address]:
             reason = f"{error.strerror or error}: name an address that this machine has"
         else:
             reason = error.strerror or str(error)
-        raise MetricsError(f"metrics can't be served at {address}: {reason}") from None
+        raise MetricsError(f"metrics cannot be served at {address}: {reason}") from None
     try:
         yield Address(address.host, server.server_port)
     finally:

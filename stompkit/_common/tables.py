@@ -28,7 +28,7 @@ def create_missing(bind: Engine | Connection, tables: Iterable[Table]) -> None:
     """
     with bind.begin() if isinstance(bind, Engine) else nullcontext(bind) as connection:
         if connection.dialect.name == "sqlite":
-            # Its transactions can't begin to write after a read if another one has written since.
+            # Its transactions cannot begin to write after a read if another one has written since.
             missing = list(tables)
         else:
             missing = [table for table in tables if _is_missing(connection, table)]

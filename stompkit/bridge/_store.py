@@ -139,7 +139,7 @@ class Store:
             try:
                 found = await self._in_thread(work)
             except OSError as error:
-                problem = f"the buffer can't be used: {error}"
+                problem = f"the buffer cannot be used: {error}"
                 if self._status.problem != problem:
                     _log.error("route {name}: {what}", name=self._status.name, what=problem)
                 self._status.problem = problem
@@ -149,6 +149,6 @@ class Store:
                 if self._is_closed:
                     raise
             else:
-                if self._status.problem.startswith("the buffer can't be used"):
+                if self._status.problem.startswith("the buffer cannot be used"):
                     self._status.problem = ""
                 return found

@@ -288,4 +288,4 @@ class Subscription:
         try:
             await settle()
         except LocalProtocolError as error:  # NACK on 1.0: the broker keeps the message for us
-            _log.warn("{subscription!r} can't settle: {reason}", subscription=self, reason=error)
+            _log.warn("{subscription!r} cannot settle: {reason}", subscription=self, reason=error)

@@ -73,7 +73,7 @@ class Transaction:
     def begin(self) -> Deferred[None]:
         """Send BEGIN as soon as the client is connected; fails with :class:`ClientClosedError`."""
         if self._phase is not _Phase.NEW:
-            raise RuntimeError(f"transaction {self.name} can't begin: it is {self._phase.value}")
+            raise RuntimeError(f"transaction {self.name} cannot begin: it is {self._phase.value}")
         return self._when_connected().addCallback(self._begin)
 
     def _begin(self, _: None) -> Deferred[None] | None:

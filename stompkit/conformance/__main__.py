@@ -143,7 +143,7 @@ def _write_files(options: argparse.Namespace, report: Report, case_ids: list[str
         try:
             update_file(baseline, report, case_ids)
         except OSError as error:
-            message = f"--update-baseline: can't write {baseline}: {error}"
+            message = f"--update-baseline: cannot write {baseline}: {error}"
             raise known.UsageError(message) from None
 
 

@@ -112,7 +112,7 @@ class Cluster:
                     return node
             if not is_ended:
                 raise UnsupportedError(
-                    f"no other node serves while {self.name()} does, which the suite can't end:"
+                    f"no other node serves while {self.name()} does, which the suite cannot end:"
                     " see --stop and --start"
                 )
             if time.monotonic() >= until:

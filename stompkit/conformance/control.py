@@ -56,7 +56,9 @@ class Given:
     def restart(self) -> None:
         """Run the command of --restart and wait for the target."""
         if self._restart is None:
-            raise UnsupportedError("the suite can't restart the target: see --restart and --broker")
+            raise UnsupportedError(
+                "the suite cannot restart the target: see --restart and --broker"
+            )
         until = time.monotonic() + COMMAND_S
         run_command("--restart", self._restart)
         if not comes_alive(self._address, "1.0", until - time.monotonic()):

@@ -203,7 +203,7 @@ def _explained(error: BaseException) -> str:
     """Return the error on one line: the rest is pytest's explanation of an assertion."""
     if isinstance(error, AssertionError):
         return str(error).partition("\n")[0] or "an assertion without a message"
-    return f"the case can't go on with what came: {type(error).__name__}: {error}"
+    return f"the case cannot go on with what came: {type(error).__name__}: {error}"
 
 
 def _translate(report: pytest.TestReport, result: CaseResult) -> None:

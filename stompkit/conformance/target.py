@@ -161,7 +161,9 @@ class Target:
         the target does not come back.
         """
         if self._control is None:
-            raise UnsupportedError("the suite can't restart the target: see --restart and --broker")
+            raise UnsupportedError(
+                "the suite cannot restart the target: see --restart and --broker"
+            )
         self.recorder.say(0, "the suite restarts the target")
         began = time.monotonic()
         self._control.restart()

@@ -90,7 +90,7 @@ def _careful_lines(frame: Frame, version: Version | None) -> list[str]:
         return _escaped_lines(frame, version)
     for name, value in frame.items():
         if ":" in name:
-            raise LocalProtocolError(f"header name {name!a} holds a colon, which can't be escaped")
+            raise LocalProtocolError(f"header name {name!a} holds a colon, which cannot be escaped")
         if "\n" in name or "\n" in value or "\0" in name or "\0" in value:
             raise _unsendable(name, frame, version)
         # A receiver reads this as CR LF, in any version.
@@ -113,7 +113,7 @@ def _escaped_lines(frame: Frame, version: Version) -> list[str]:
 def _unsendable(name: str, frame: Frame, version: Version | None) -> LocalProtocolError:
     return LocalProtocolError(
         f"header {name!a} holds a line feed or NUL, which"
-        f" {frame.command} can't carry on STOMP {version or '(not negotiated)'}"
+        f" {frame.command} cannot carry on STOMP {version or '(not negotiated)'}"
     )
 
 

@@ -283,7 +283,8 @@ class Session:
         following = TRANSITIONS[self.role, self.state].get(frame.command)
         if following is None:
             raise LocalProtocolError(
-                f"a {self.role.value} can't send {frame.command}: the session is {self.state.value}"
+                f"a {self.role.value} cannot send {frame.command}: the session is"
+                f" {self.state.value}"
             )
         # Until CONNECTED the peer does not know the version, so nothing is escaped.
         version = self._decoder.version

@@ -160,7 +160,7 @@ def _check_columns(record: RowRecord, values: Mapping[str, Value]) -> None:
         raise ValueError("values name the columns that are decided; {} names none")
     keys = sorted(record.key.keys() & values.keys())
     if keys:
-        raise ValueError(f"{', '.join(keys)} tells which row it is, and can't be decided")
+        raise ValueError(f"{', '.join(keys)} tells which row it is, and cannot be decided")
 
 
 def _place(pick: str) -> int:

@@ -92,7 +92,7 @@ _GAUGES: Final[dict[str, tuple[str, Callable[[Status], float]]]] = {
     "held": ("Changesets that wait for others before them.", lambda status: status.held),
     "held_bytes": ("Octets of changesets that wait.", lambda status: status.held_bytes),
     "quarantined": (
-        "Changesets that can't be applied.",
+        "Changesets that cannot be applied.",
         lambda status: len(status.quarantined),
     ),
     "skipped": (
@@ -205,7 +205,7 @@ class ReplicaMetrics:
         except Exception as error:
             # The monitoring system needs to know just that; a database error may contain its
             # address.
-            _log.warning("the replica's status can't be told: %s", type(error).__name__)
+            _log.warning("the replica's status cannot be told: %s", type(error).__name__)
             return iter([_gauge("up", _UP, 0)])
         return self._metrics(status)
 

@@ -192,7 +192,7 @@ def _check(changeset: Changeset) -> None:
         # A node can replace only its own changesets.
         is_own = origin != changeset.origin and branch_of(origin) == branch_of(changeset.origin)
         if not (is_own and _BEGINS_ID(id)):
-            raise EventError(f"a changeset can't replace {origin!r} {sequence} {id[:80]!r}")
+            raise EventError(f"a changeset cannot replace {origin!r} {sequence} {id[:80]!r}")
     for change in changeset.changes:
         _check_change(change)
 

@@ -145,7 +145,7 @@ class JobMetrics:
         progress = self._source.progress()
         counts = {
             "changes": ("Changes that were new.", progress.changes),
-            "dead_letters": ("Changes that can't be applied.", progress.dead_letters),
+            "dead_letters": ("Changes that cannot be applied.", progress.dead_letters),
             "late": ("Changes that came too late to be counted.", progress.late),
             "retries": ("How often a batch was tried again.", progress.retries),
             "restarts": ("How often the job was started before.", self._restarts),

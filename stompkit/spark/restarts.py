@@ -18,7 +18,7 @@ class Restart:
     def final(self, job: Job, attempts: int) -> Exception:
         """Return the error to raise after so many attempts."""
         return ApplyError(
-            f"the pipeline {job.pipeline!r} has begun a batch {attempts} times and can't apply it:"
+            f"the pipeline {job.pipeline!r} has begun a batch {attempts} times and cannot apply it:"
             f" {self}. {self._advice()}"
         )
 

@@ -138,7 +138,7 @@ class _Writer:
                     f"{', '.join(_TYPES)}"
                 )
             if not any(isinstance(kind, type(each)) for each in _TYPES[name]):
-                raise SparkError(f"the column {name} is {kind.simpleString()}: it can't be sent")
+                raise SparkError(f"the column {name} is {kind.simpleString()}: it cannot be sent")
         bodies = [name for name in _BODIES if name in kinds]
         if len(bodies) != 1:
             raise SparkError("the sink stomp needs a column body, or value, and not both")

@@ -78,7 +78,7 @@ class StompDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001  # Spark's
         """Return the writer of a batch."""
         if overwrite:
-            raise SparkError("what was sent can't be overwritten: use mode('append')")
+            raise SparkError("what was sent cannot be overwritten: use mode('append')")
         return BatchWriter(SinkOptions.parse(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001

@@ -23,7 +23,7 @@ class Memory:
     def __init__(self, most: int) -> None:
         """Start empty; raises ValueError for a number below 0."""
         if most < 0:
-            raise ValueError(f"{most} messages can't be remembered")
+            raise ValueError(f"{most} messages cannot be remembered")
         self._most = most
         self._keys: OrderedDict[str, None] = OrderedDict()
 

@@ -279,8 +279,8 @@ class Receiver:
                 break
             except OSError as error:
                 if not self._disk_problem:
-                    _log.warning("the spool can't be written, which is tried again: %s", error)
-                self._disk_problem = f"the spool can't be written: {error}"
+                    _log.warning("the spool cannot be written, which is tried again: %s", error)
+                self._disk_problem = f"the spool cannot be written: {error}"
             if self._has_ended(is_over, begun + backoff.fail()):
                 return
         self._disk_problem = ""

@@ -61,7 +61,7 @@ def test_where_nothing_can_be_compiled_that_is_said(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("CC", "/no/compiler")
-    with pytest.raises(Uncompilable, match="can't be compiled here"):
+    with pytest.raises(Uncompilable, match="cannot be compiled here"):
         environment()
     assert not list((tmp_path / "stompkit").glob("compiled-*"))
     # Nothing remains of the attempt either.

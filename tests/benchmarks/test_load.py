@@ -447,7 +447,7 @@ def test_a_broker_that_closes_is_told() -> None:
 
 
 def test_nobody_who_listens_is_told(unused_port: int) -> None:
-    with pytest.raises(GeneratorError, match=f"port {unused_port} can't be connected to"):
+    with pytest.raises(GeneratorError, match=f"port {unused_port} cannot be connected to"):
         load(unused_port)
 
 

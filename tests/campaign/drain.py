@@ -56,7 +56,7 @@ class _Drain:
                 # The subscription exists: a message published now comes last.
                 self._mark(self._topic)
             else:
-                raise AssertionError(f"{self._place} can't be drained: {frame}")
+                raise AssertionError(f"{self._place} cannot be drained: {frame}")
 
     def _begin(self) -> None:
         headers = {"id": "0", "destination": self._topic or self._place}

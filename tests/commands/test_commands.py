@@ -171,8 +171,8 @@ def test_check_config_tells_every_mistake(tmp_path: Path) -> None:
     assert run("check-config", path, status=1).splitlines() == [
         f"{path}, line 2: [broker] max_conections: unknown; did you mean max_connections?",
         f"{path}, line 3: [broker] prefetch: must be a whole number of 1 or more, not 0",
-        f"{path}, line 5: [[listen]] #1 endpoint: can't listen on x:1: there is no kind of endpoint"
-        " 'x'; there are haproxy, ssl, stomps, systemd, tcp, tcp6, unix",
+        f"{path}, line 5: [[listen]] #1 endpoint: cannot listen on x:1: there is no kind of"
+        " endpoint 'x'; there are haproxy, ssl, stomps, systemd, tcp, tcp6, unix",
     ]
 
 
@@ -201,7 +201,7 @@ def test_the_command_is_a_process_with_its_status(tmp_path: Path) -> None:
 
 def test_check_config_tells_that_there_is_no_file(tmp_path: Path) -> None:
     path = tmp_path / "missing"
-    assert run("check-config", path, status=1) == f"{path}: can't be read: {os.strerror(2)}\n"
+    assert run("check-config", path, status=1) == f"{path}: cannot be read: {os.strerror(2)}\n"
 
 
 def test_show_config_prints_a_file_of_the_defaults(tmp_path: Path) -> None:
@@ -405,7 +405,7 @@ def test_an_import_needs_an_empty_store_and_a_whole_export(tmp_path: Path, data:
         (["compact", "missing"], "there is no store in missing"),
         (["export", "missing", "file"], "there is no store in missing"),
         (["import", "missing", "other"], f"missing: {os.strerror(2)}"),
-        (["export", "nonsense://", "file"], "nonsense:// can't be used"),
+        (["export", "nonsense://", "file"], "nonsense:// cannot be used"),
         (["export", "a b://", "file"], "the URL of an SQL store has to be like"),
     ],
 )

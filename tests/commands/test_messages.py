@@ -217,7 +217,7 @@ def test_a_broker_that_is_not_there_is_told(ours: Commands) -> None:
         at = ["--mq", f"me:secret@localhost:{port}", "--attempts", "2"]
         for command in (["send", "/queue/a", "x"], ["receive", "/queue/a"]):
             said = ours.both(*command, *at, status=1)[1]
-            assert f"can't connect to localhost:{port}: " in said
+            assert f"cannot connect to localhost:{port}: " in said
             assert "secret" not in said
         # The next host is tried, and passcodes in a file or variable are used there.
         both = f"stomp://localhost:{port},127.0.0.1:{ours.broker.port}"

@@ -174,10 +174,10 @@ def test_who_does_not_say_where_is_told_how(commands: Commands) -> None:
         assert "the admin interface is at" in commands.both("queues", "--admin", url, status=2)[1]
     with free_ports() as [port]:
         said = commands.both("queues", "--admin", f"localhost:{port}", status=1)[1]
-        assert f"can't ask the broker at localhost:{port}: " in said
+        assert f"cannot ask the broker at localhost:{port}: " in said
     # A broker's STOMP port does not support HTTP.
     where = f"127.0.0.1:{commands.broker.port}"
-    assert "can't ask" in commands.both("queues", "--admin", where, status=1)[1]
+    assert "cannot ask" in commands.both("queues", "--admin", where, status=1)[1]
 
 
 def test_an_interface_with_a_token_in_the_file_system(

@@ -115,10 +115,14 @@ def test_who_waits_for_the_data_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "line"),
     [
-        (["--data", "{file}"], 1, "can't keep messages in {file}: it is a file.*"),
-        (["--config", "/nonexistent"], 1, "/nonexistent: can't be read: No such file or directory"),
+        (["--data", "{file}"], 1, "cannot keep messages in {file}: it is a file.*"),
+        (
+            ["--config", "/nonexistent"],
+            1,
+            "/nonexistent: cannot be read: No such file or directory",
+        ),
         (["--prefetch", "none"], 2, "--prefetch takes a positive whole number, not 'none'"),
-        (["--endpoint", "nonsense:1"], 2, "--endpoint: can't listen on nonsense:1: .*"),
+        (["--endpoint", "nonsense:1"], 2, "--endpoint: cannot listen on nonsense:1: .*"),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -136,7 +140,7 @@ def test_a_port_in_use_is_one_line() -> None:
         taken = f"tcp:{other.getsockname()[1]}:interface=127.0.0.1"
         status, said = refused("--endpoint", taken)
     assert status == 1
-    assert said.startswith(f"stompkit serve: can't listen on {taken}: the address is in use.")
+    assert said.startswith(f"stompkit serve: cannot listen on {taken}: the address is in use.")
     assert said.count("\n") == 1
 
 

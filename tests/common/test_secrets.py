@@ -53,7 +53,7 @@ def test_no_passcode_of_a_url_is_left_in_it(passcode: str) -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("can't connect to db://me:word@host/x", "can't connect to db://me:***@host/x"),
+        ("cannot connect to db://me:word@host/x", "cannot connect to db://me:***@host/x"),
         ("db://me:word@host/y is away", "db://me:***@host/y is away"),
         ("password='word' is wrong", "password='***' is wrong"),
         # This ordinary word does not reveal that it is also the password.

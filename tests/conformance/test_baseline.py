@@ -181,7 +181,7 @@ def test_new_file_names_the_server() -> None:
 )
 def test_file_that_can_not_be_kept_as_it_is_written_is_refused(text: str) -> None:
     assert len(msgspec.toml.decode(text, type=Expectations).deviation) == 1
-    with pytest.raises(ExpectationsError, match=r"^--update-baseline: .* can't be kept: "):
+    with pytest.raises(ExpectationsError, match=r"^--update-baseline: .* cannot be kept: "):
         update(text, found(one_1=NON_STRICT), IDS)
 
 

@@ -141,13 +141,13 @@ def test_a_program_that_can_not_be_started_is_no_client(suite: Suite, tmp_path: 
     path.chmod(0o700)
     done = suite("--exec", f"{path} {{port}}")
     assert done.status == 3, done.told
-    assert "no STOMP client: the program can't be started" in done.err
+    assert "no STOMP client: the program cannot be started" in done.err
 
 
 def test_a_program_that_can_not_do_something_says_so(suite: Suite, program: Program) -> None:
     done = suite("--exec", program("sys.exit(77)"), QUICK[0])
     assert done.status == 0, done.told
-    assert "UNSUPPORTED  1 case: the program can't do it" in done.out
+    assert "UNSUPPORTED  1 case: the program cannot do it" in done.out
 
 
 def test_ctrl_c_ends_the_run_and_the_program(
@@ -202,8 +202,8 @@ def test_what_is_known_of_clients_is_about_cases_that_there_are(path: Path) -> N
         (["--serve", "--port", "65536"], "is not a port"),
         (["--name", "x"], "--name goes with --serve"),
         (["--serve", "1.2/send/delivers"], "there is no case"),
-        (["--serve", "--host", "no.such.host.invalid"], "--host: can't wait for clients"),
-        (["--serve", "--port", "65535"], "--port: can't have the ports"),
+        (["--serve", "--host", "no.such.host.invalid"], "--host: cannot wait for clients"),
+        (["--serve", "--port", "65535"], "--port: cannot have the ports"),
     ],
 )
 def test_what_makes_no_sense_is_a_wrong_usage(suite: Suite, words: list[str], told: str) -> None:
@@ -357,7 +357,7 @@ def test_ports_follow_the_first_one(suite: Suite, serving: Callable[..., Serving
         assert ports == list(range(first, first + 5))
         again = suite("--serve", "--port", first, *QUICK)
         assert again.status == 2, again.told
-        assert "--port: can't have the ports" in again.err
+        assert "--port: cannot have the ports" in again.err
 
 
 # The guide.

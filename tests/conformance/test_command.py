@@ -51,8 +51,8 @@ MISTAKES = [
     (["--queue-template", "/queue/x"], ["--queue-template", "one {} for the name"]),
     (["--topic-template", "{}{}"], ["--topic-template", "one {} for the name"]),
     (["--topic-template", "{}{0}"], ["--topic-template", "no other brace"]),
-    (["--login", "a\nb"], ["--login", "can't hold"]),
-    (["--passcode", "tell\nnobody"], ["--passcode", "can't hold"]),
+    (["--login", "a\nb"], ["--login", "cannot hold"]),
+    (["--passcode", "tell\nnobody"], ["--passcode", "cannot hold"]),
     (["--passcode-file", "nosuch"], ["--passcode-file: nosuch: No such file"]),
     (["--strictly"], ["--strictly"]),
 ]
@@ -155,7 +155,7 @@ def test_report_that_can_not_be_written_in_the_end(
     done = suite("--mq", serve(in_the_way).address, "--json", "r.json", QUICK)
     assert done.status == 2, done.told
     assert "1 case, none failed" in done.out
-    assert done.err.startswith("stompkit.conformance: --json: can't write r.json: ")
+    assert done.err.startswith("stompkit.conformance: --json: cannot write r.json: ")
 
 
 IMPORTS = """
@@ -169,7 +169,7 @@ def test_good(peer: Peer) -> None:
 
 '''
 BROKEN = {
-    "can't be imported": ("import nosuch", "No module named 'nosuch'"),
+    "cannot be imported": ("import nosuch", "No module named 'nosuch'"),
     "unknown id": (
         '@case("1.2/no/such")\ndef test(peer):\n    """Do."""',
         "1.2/no/such is not in the catalogue of requirements",
@@ -238,8 +238,10 @@ def test_missing(peer: Peer) -> None:
     done = suite("--mq", mq, "--cases", ".", "--json", "r.json")
     assert done.status == 1, done.told
     details = [each.detail for each in read_report(tmp_path / "r.json").results]
-    assert details[0].startswith("the case can't go on with what came: ValueError: invalid literal")
-    assert details[1] == "the case can't go on with what came: KeyError: 'nosuch'"
+    assert details[0].startswith(
+        "the case cannot go on with what came: ValueError: invalid literal"
+    )
+    assert details[1] == "the case cannot go on with what came: KeyError: 'nosuch'"
 
 
 @pytest.mark.parametrize(("jobs", "done"), [("1", "1"), ("3", r"\d")])

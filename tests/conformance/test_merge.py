@@ -196,7 +196,7 @@ def test_mistakes_are_wrong_usage(suite: Suite, tmp_path: Path) -> None:
     (tmp_path / "new.json").write_bytes(UNREADABLE["newer"][0])
     for arguments, message in (
         (["a.json", "new.json", "--html", "t.html"], "new.json has format 2"),
-        (["a.json", "nosuch.json", "--html", "t.html"], "can't read nosuch.json: No such file"),
+        (["a.json", "nosuch.json", "--html", "t.html"], "cannot read nosuch.json: No such file"),
         (["a.json"], "what shall it write?"),
         (["--html", "t.html"], "missing: REPORT"),
         (["a.json", "--html", "."], ". is a folder"),

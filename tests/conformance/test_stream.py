@@ -37,7 +37,7 @@ def test_frames_before_garbage_count(target: Dial) -> None:
     peer = target(goes_mad).connect()
     peer.expect_receipt("r")
     for _ in range(2):
-        with pytest.raises(FailedError, match="what the target sends can't be read: "):
+        with pytest.raises(FailedError, match="what the target sends cannot be read: "):
             peer.collect(PATIENT_S)
     assert peer.violation
 

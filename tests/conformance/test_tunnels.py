@@ -138,7 +138,7 @@ def test_what_a_file_of_authorities_lacks_is_said(secured: Secured, tmp_path: Pa
     empty.write_text("")
     for ca, problem in (
         (empty, "has no certificate of an authority, as PEM"),
-        (tmp_path / "none.pem", "can't be read: No such file or directory"),
+        (tmp_path / "none.pem", "cannot be read: No such file or directory"),
         (tmp_path, "has no certificate of an authority, as PEM"),
     ):
         with pytest.raises(BrokerError, match=problem):

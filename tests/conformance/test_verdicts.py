@@ -43,7 +43,7 @@ def target() -> Target:
             "MUST",
             KeyError("ack"),
             Verdict.FAILED,
-            "the case can't go on with what came: KeyError: 'ack'",
+            "the case cannot go on with what came: KeyError: 'ack'",
         ),
     ],
 )

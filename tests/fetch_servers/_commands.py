@@ -54,7 +54,7 @@ def run(
                 start_new_session=True,
             )
         except OSError as error:
-            raise FetchError(f"{name} can't be run: {error.strerror}") from None
+            raise FetchError(f"{name} cannot be run: {error.strerror}") from None
         try:
             while True:
                 try:

@@ -183,7 +183,7 @@ def test_a_name_that_is_not_known_is_told_with_the_known_ones(
 
 
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FetchError, match=r"such can't be run: No such file"):
+    with pytest.raises(FetchError, match=r"such cannot be run: No such file"):
         run(["/no/such"], tmp_path / "log", print)
 
 

@@ -122,7 +122,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
     built = execute([*command, folder, folder / "source"], STOMPKIT_PURE="1")
     if built.returncode:
-        give_up(f"the wheel can't be built:\n{built.stdout}", is_optional=False)
+        give_up(f"the wheel cannot be built:\n{built.stdout}", is_optional=False)
     (path,) = folder.glob("*.whl")
     return path
 
@@ -136,7 +136,7 @@ def usual(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     installed = execute([*pip, f"{wheel}[testing]", *USUAL])
     if installed.returncode:
-        give_up(f"pip can't install the wheel:\n{installed.stdout}", is_optional=False)
+        give_up(f"pip cannot install the wheel:\n{installed.stdout}", is_optional=False)
     return python
 
 
@@ -146,7 +146,7 @@ def python(usual: Path) -> Path:
     pip = (usual, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     installed = execute([*pip, *OTHERS])
     if installed.returncode:
-        reason = f"pip can't install {', '.join(OTHERS)}:\n{installed.stdout}"
+        reason = f"pip cannot install {', '.join(OTHERS)}:\n{installed.stdout}"
         give_up(reason, is_optional=True)
     return usual
 

@@ -95,11 +95,11 @@ def test_members_of_several_changes_of_one_changeset() -> None:
     [
         ("ab", "it takes sets and lists, not str"),
         ({"a": 1}, "it takes sets and lists, not dict"),
-        ([["a"]], "can't be one"),
-        ([{"a": 1}], "can't be one"),
-        ([math.nan], "can't be one"),
-        ([b"a"], "can't be one"),
-        ({1}, "can't be one"),
+        ([["a"]], "cannot be one"),
+        ([{"a": 1}], "cannot be one"),
+        ([math.nan], "cannot be one"),
+        ([b"a"], "cannot be one"),
+        ({1}, "cannot be one"),
     ],
 )
 def test_values_that_have_no_members_are_refused(value: Value, told: str) -> None:

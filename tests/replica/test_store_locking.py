@@ -471,7 +471,7 @@ def test_a_connection_that_is_shared_carries_one_transaction() -> None:
 )
 def test_a_database_that_is_not_there_is_unavailable(url: str) -> None:
     store = Store(create_engine(url))
-    with pytest.raises(StoreUnavailableError, match="can't be used"):
+    with pytest.raises(StoreUnavailableError, match="cannot be used"):
         store.create()
     with pytest.raises(StoreUnavailableError), store.transaction():
         pass
@@ -523,7 +523,7 @@ def test_a_problem_says_nothing_of_what_was_written() -> None:
     engine = create_engine("sqlite:////nowhere/there/is/none.sqlite")
     with pytest.raises(StoreUnavailableError) as caught, Store(engine).transaction():
         pass
-    assert str(caught.value) == "the store can't be used: unable to open database file"
+    assert str(caught.value) == "the store cannot be used: unable to open database file"
     assert caught.value.__suppress_context__
 
 

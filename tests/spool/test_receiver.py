@@ -452,7 +452,7 @@ def test_a_full_disk_is_waited_for_and_nothing_is_acknowledged(
         resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (SMALL, unlimited[1]))
         publish(stomp_broker, queue, range(200, 400), size=1000)
         said = b""
-        while b"can't be written" not in said:
+        while b"cannot be written" not in said:
             line = running.stderr.readline()
             assert line, said.decode()
             said += line
@@ -477,7 +477,7 @@ def test_stopping_does_not_wait_for_a_full_disk(stomp_broker: RunningBroker, spo
         resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (SMALL, resource.RLIM_INFINITY))
         publish(stomp_broker, queue, range(100, 200), size=1000)
         said = b""
-        while b"can't be written" not in said:
+        while b"cannot be written" not in said:
             line = running.stderr.readline()
             assert line, said.decode()
             said += line

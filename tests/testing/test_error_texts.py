@@ -107,7 +107,7 @@ FACTORY: list[tuple[dict[str, str], dict[str, Any], type[Exception], str]] = [
         {},
         {"name": "coilmq", "control": True},
         BrokerError,
-        "coilmq can't be launched with LaunchConfig(control=...), which is for stompkit: leave it"
+        "coilmq cannot be launched with LaunchConfig(control=...), which is for stompkit: leave it"
         " out, or choose one of these by --mq-broker or stomp_broker_factory(NAME)",
     ),
     (
@@ -135,7 +135,7 @@ FACTORY: list[tuple[dict[str, str], dict[str, Any], type[Exception], str]] = [
         {"mq_broker": "coilmq", "mq_login": "a:b", "mq_passcode": "x"},
         {},
         BrokerError,
-        "CoilMQ can't read a header with a colon, and this login has one: choose another one by"
+        "CoilMQ cannot read a header with a colon, and this login has one: choose another one by"
         " --mq-login or LaunchConfig(login=...)",
     ),
     (
@@ -198,7 +198,7 @@ RUNNING: list[tuple[Callable[[RunningBroker], object], str]] = [
     ),
     (
         lambda broker: broker.clock,
-        "tests can't control stompkit: that takes stompkit, launched with"
+        "tests cannot control stompkit: that takes stompkit, launched with"
         ' LaunchConfig(control=True), or by stomp_broker_factory("stompkit")',
     ),
 ]
@@ -225,14 +225,14 @@ def test_what_a_broker_was_launched_without_is_named(
 def test_a_given_broker_is_not_touched(use: Callable[[RunningBroker], object], words: str) -> None:
     broker = given("127.0.0.1", 1)
     assert text_of(BrokerError, lambda: use(broker)) == (
-        f"can't {words} given at stomp://127.0.0.1:1: somebody else runs it; leave out --mq to have"
-        ' a broker launched, or ask for one, as by stomp_broker_factory("stompkit")'
+        f"cannot {words} given at stomp://127.0.0.1:1: somebody else runs it; leave out --mq to"
+        ' have a broker launched, or ask for one, as by stomp_broker_factory("stompkit")'
     )
 
 
 def test_a_given_broker_is_cut_off_by_a_proxy_only() -> None:
     assert text_of(BrokerError, given("127.0.0.1", 1).cut_off) == (
-        "clients can't be cut off from given at stomp://127.0.0.1:1: somebody else runs it, and"
+        "clients cannot be cut off from given at stomp://127.0.0.1:1: somebody else runs it, and"
         " nothing is in between; given(..., frames=True) has that"
     )
 

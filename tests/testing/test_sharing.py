@@ -92,7 +92,7 @@ from pathlib import Path
 
 def test_kill(stomp_broker):
     stomp_broker.kill()
-    # Its configuration can't be written any more.
+    # Its configuration cannot be written any more.
     import shutil
     shutil.rmtree(stomp_broker.directory)
 

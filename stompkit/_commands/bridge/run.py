@@ -111,7 +111,7 @@ class _Reporter:
             try:
                 write(self._path, status)
             except OSError as error:
-                _log.warning("the status can't be written: %s", error)
+                _log.warning("the status cannot be written: %s", error)
         for route in status.routes:
             state = route.state, route.problem
             if self._states.get(route.name) != state:

@@ -39,7 +39,7 @@ memory. Run it once a day or so:
 
 Files that were merged stay for ten minutes, for those who read them: the next run removes them.
 
-exit status: 0; 1 it can't be done, and has said why; 2 the command line or the file is wrong
+exit status: 0; 1 it cannot be done, and has said why; 2 the command line or the file is wrong
 """
 
 _REBUILD: Final = """\
@@ -55,9 +55,9 @@ committed at its source.
 The second one makes the target of the file anew as of now; the job `replicate` goes on from there.
 End `replicate` before. After a rebuild as of an earlier time, it begins with the spool's first
 message. Where the spool no longer has what comes next, or the job's checkpoint is at a URI, a
-target can't be rebuilt in place: give another --target.
+target cannot be rebuilt in place: give another --target.
 
-exit status: 0; 1 it can't be done, and has said why; 2 the command line or the file is wrong
+exit status: 0; 1 it cannot be done, and has said why; 2 the command line or the file is wrong
 """
 
 _VERIFY: Final = """\
@@ -77,7 +77,7 @@ difference if the replica has got to where the source was. A file says what the 
 It tells `missing` rows, `extra` ones that the source does not have, and `different` ones, with the
 columns. `stompkit pipeline run rebuild --replace` makes a replica anew.
 
-exit status: 0 they are equal; 1 they are not, or can't be compared; 2 the command line or the file
+exit status: 0 they are equal; 1 they are not, or cannot be compared; 2 the command line or the file
 is wrong
 """
 

@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> int:
     if options.mq is None:
         return on_admin("move", options, lambda admin: _move(admin, options))
     if options.ids:
-        made.error("--id is for the admin interface: a client can't ask for a message by its id")
+        made.error("--id is for the admin interface: a client cannot ask for a message by its id")
     try:
         broker = Broker.of(options)
     except BrokerUsageError as error:

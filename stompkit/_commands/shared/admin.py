@@ -153,7 +153,7 @@ class Admin:
                 raise
             problem = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise AdminError(
-                f"can't ask the broker at {self.label}: {shown(problem)}."
+                f"cannot ask the broker at {self.label}: {shown(problem)}."
                 " Does it run with --admin there?"
             ) from None
         finally:

@@ -166,7 +166,7 @@ def reason_of(error: BaseException, broker: Broker | None = None) -> str:
     if isinstance(reason, BrokerError):
         return reason_of(reason, broker)
     if isinstance(reason, Exception) and broker is not None:
-        return f"can't connect to {broker.label}: {_cause(reason)}"
+        return f"cannot connect to {broker.label}: {_cause(reason)}"
     return shown(str(error) or type(error).__name__)
 
 

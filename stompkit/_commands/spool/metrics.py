@@ -93,7 +93,7 @@ class SpoolMetrics:
             yield from self._kept()
         except (OSError, SpoolError) as error:
             # The other metrics are all the more important then.
-            _log.warning("what the spool has can't be told: %s", error)
+            _log.warning("what the spool has cannot be told: %s", error)
 
     def _received(self) -> Iterator[Metric]:
         from prometheus_client.core import HistogramMetricFamily

@@ -45,7 +45,7 @@ class ReactorThread:
     def refuse_to_wait(self) -> None:
         """Raise RuntimeError if called in the thread itself, where a wait would never end."""
         if threading.current_thread() is self._thread:
-            raise RuntimeError("a callback of a link's future can't wait for the link")
+            raise RuntimeError("a callback of a link's future cannot wait for the link")
 
     def start(self, function: Callable[..., object], *arguments: object) -> None:
         """Call *function* in the thread without waiting for it."""

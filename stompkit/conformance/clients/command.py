@@ -69,7 +69,7 @@ def _check_host(host: str) -> None:
     try:
         Node(host).close()
     except OSError as error:
-        raise UsageError(f"--host: can't wait for clients at {host!r}: {error}") from None
+        raise UsageError(f"--host: cannot wait for clients at {host!r}: {error}") from None
 
 
 def client_cases() -> list[Case]:
@@ -162,7 +162,7 @@ def _serve(options: argparse.Namespace, cases: Sequence[ClientCase], patience: P
             on_result=_tell,
         )
     except (OSError, OverflowError) as error:
-        raise UsageError(f"--port: can't have the ports from there on: {error}") from None
+        raise UsageError(f"--port: cannot have the ports from there on: {error}") from None
     with service, _terminable():
         width = max(len(_ports(place.nodes)) for place in service.places)
         try:

@@ -90,7 +90,7 @@ class Run:
         if error is not None:
             status, said = self._last_words()
             if status == CANNOT:
-                return Verdict.UNSUPPORTED, f"the program can't do it: it ended with {CANNOT}"
+                return Verdict.UNSUPPORTED, f"the program cannot do it: it ended with {CANNOT}"
             reason = _reason(error, status, said)
             is_failed = case.can_fail(self.client.tested)
             return (Verdict.FAILED if is_failed else Verdict.NON_STRICT), reason

@@ -88,7 +88,7 @@ class Trials:
                 try:
                     program = self._launch(call)
                 except OSError as error:
-                    raise UnreachableError(f"the program can't be started: {error}") from None
+                    raise UnreachableError(f"the program cannot be started: {error}") from None
                 stack.callback(program.stop)
                 run = Run(case, nodes, self._patience, program)
                 self._runs.add(run)

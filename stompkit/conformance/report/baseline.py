@@ -176,7 +176,7 @@ def _check(
         else:
             is_right = _holds(entry, result)
         if not is_right:
-            raise _unchangeable(f"what it says of {case_id} can't be told from the rest")
+            raise _unchangeable(f"what it says of {case_id} cannot be told from the rest")
 
 
 def _told(entry: Deviation | None) -> Deviation | None:
@@ -186,5 +186,5 @@ def _told(entry: Deviation | None) -> Deviation | None:
 
 def _unchangeable(why: str) -> ExpectationsError:
     return ExpectationsError(
-        f"--update-baseline: the file is written in a way that can't be kept: {why}"
+        f"--update-baseline: the file is written in a way that cannot be kept: {why}"
     )

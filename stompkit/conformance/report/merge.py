@@ -86,7 +86,7 @@ def read(path: Path) -> list[Report]:
     try:
         reports = _decode(path, path.read_bytes())
     except OSError as error:
-        raise UsageError(f"merge: can't read {path}: {error.strerror or error}") from None
+        raise UsageError(f"merge: cannot read {path}: {error.strerror or error}") from None
     except msgspec.DecodeError as error:
         raise UsageError(f"merge: {path} is no report of this suite: {error}") from None
     if not reports:

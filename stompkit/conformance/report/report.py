@@ -134,7 +134,7 @@ def check_writable(path: Path) -> None:
             if each is not path and not each.is_dir():
                 raise NotADirectoryError(f"{each} is not a folder")
             if not os.access(each, os.W_OK):
-                raise PermissionError(f"{each} can't be written")
+                raise PermissionError(f"{each} cannot be written")
             return
 
 

@@ -22,5 +22,5 @@ def write_reports(options: argparse.Namespace, contents: Mapping[str, Callable[[
             try:
                 write(path, content())
             except OSError as error:
-                raise UsageError(f"--{name}: can't write {path}: {error}") from None
+                raise UsageError(f"--{name}: cannot write {path}: {error}") from None
             print(f"wrote {path}")

@@ -100,7 +100,7 @@ def value(text: str) -> str:
     """Parse a text that is valid as the value of a header."""
     if any(not char.isprintable() for char in text):
         # It may be the passcode: not shown.
-        raise argparse.ArgumentTypeError("it holds what the value of a header can't hold")
+        raise argparse.ArgumentTypeError("it holds what the value of a header cannot hold")
     return text
 
 

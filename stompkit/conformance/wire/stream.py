@@ -193,7 +193,7 @@ class Stream:
                 self.inbox += frames
                 self.frames += frames
         except RemoteProtocolError as error:
-            self._unreadable = f"what the target sends can't be read: {error.message}"
+            self._unreadable = f"what the target sends cannot be read: {error.message}"
         self.eols = self._lenient.eols
 
     def _ended(self, ending: Ending) -> None:

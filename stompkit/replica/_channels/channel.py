@@ -70,7 +70,7 @@ def read_port(place: str, said: Mapping[str, Any]) -> Channel | None:
         )
     if not isinstance(channel, str) or not channel.isprintable() or " " in channel:
         raise ChannelSettingsError(
-            f"{place}replication_channel {channel!r} can't be the name of a topic"
+            f"{place}replication_channel {channel!r} cannot be the name of a topic"
         )
     flags = {name: said[name] for name in ("send_stomp_ack", "receipts", "durable")}
     for name, value in flags.items():

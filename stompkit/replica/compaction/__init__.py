@@ -78,7 +78,7 @@ def rebase(tx: Tx) -> None:
     being merged, because the rows then have different vectors.
     """
     if tx.page_vectors():
-        raise ValueError("history can't begin before all that the snapshot was ahead of has come")
+        raise ValueError("history cannot begin before all that the snapshot was ahead of has come")
     after = None
     while page := tx.base_page(after, limit=_ROWS):
         tx.delete_base_rows([record.id for record in page])

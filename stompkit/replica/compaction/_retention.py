@@ -42,7 +42,7 @@ class Retention:
     def __post_init__(self) -> None:
         """Reject limits below 0."""
         if min(self.max_age_s or 0, self.max_changesets or 0) < 0:
-            raise ValueError("a limit of what is kept can't be below 0")
+            raise ValueError("a limit of what is kept cannot be below 0")
 
     @classmethod
     def parse(cls, text: str, *, keep_unseen: bool = True) -> Self:

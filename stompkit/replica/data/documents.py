@@ -221,7 +221,7 @@ def _checked(document: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return json_copy(document)
     except (InvalidValueError, UnicodeError, RecursionError) as error:
-        raise DocumentError(f"a document can't be JSON: {error}") from None
+        raise DocumentError(f"a document cannot be JSON: {error}") from None
 
 
 def _change(

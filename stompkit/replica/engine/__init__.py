@@ -260,7 +260,7 @@ class Engine:
         for id, reason in outcome.refused:
             self._inbox.refuse(f"changeset {id[:12]}: {reason}")
         for dot, reason in outcome.quarantined:
-            _log.error("the changeset %s can't be applied: %s", dot_text(dot), reason)
+            _log.error("the changeset %s cannot be applied: %s", dot_text(dot), reason)
         if came:
             self._requests.progress(came, is_of_use=bool(outcome.records or outcome.held))
         outcome.notify(self._core.applier.hooks)

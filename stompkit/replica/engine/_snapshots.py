@@ -51,7 +51,7 @@ def _row_of(item: bytes) -> tuple[RowRecord, Vector]:
         if not made:
             raise ValueError("a row without a key")
     except (msgspec.DecodeError, ValueError) as error:
-        raise MessageError(f"a row of a page can't be read: {error}") from None
+        raise MessageError(f"a row of a page cannot be read: {error}") from None
     record = RowRecord(id=row_id(table, made), table=table, key=made, state=state, is_live=False)
     return record, more
 

@@ -128,7 +128,7 @@ class Steps:
             if vector.get(origin, 0) < sequence:
                 raise RevisionError(
                     f"{name} was made without {dot_text((origin, sequence))}, which is compacted by"
-                    f" now together with what came before it: what was seen at {name} can't be"
+                    f" now together with what came before it: what was seen at {name} cannot be"
                     f" told any more. What it has changed can: get({name!r})"
                 )
 

@@ -84,7 +84,7 @@ def _read(value: Value, column: str) -> tuple[int, set[str]]:
         )
     for each in value:
         if not isinstance(each, allowed) or (isinstance(each, float) and not isfinite(each)):
-            raise RuleError(f"column {column} has members, and {each!r} can't be one")
+            raise RuleError(f"column {column} has members, and {each!r} cannot be one")
     return kind, {_ENCODER.encode(each).decode() for each in value}
 
 

@@ -60,5 +60,5 @@ def problem_of(error: DBAPIError, dialect: str) -> ReplicaStoreError | None:
     if is_busy:
         return StoreBusyError(f"the store is in use: {reason}")
     if is_gone or error.connection_invalidated:
-        return StoreUnavailableError(f"the store can't be used: {reason}")
+        return StoreUnavailableError(f"the store cannot be used: {reason}")
     return None

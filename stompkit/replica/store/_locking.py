@@ -26,7 +26,7 @@ __all__ = ["Locking", "Prepare", "locking_of"]
 _LOOK_S: Final = 0.001
 _LOOK_MOST_S: Final = 0.01
 
-_COMMITS_BY_ITSELF: Final = "a store can't join a connection that commits each statement by itself"
+_COMMITS_BY_ITSELF: Final = "a store cannot join a connection that commits each statement by itself"
 
 #: A function that is called in a transaction before it has the lock.
 Prepare = Callable[[Connection], object]

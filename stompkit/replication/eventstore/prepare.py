@@ -167,7 +167,7 @@ class PrepareCommit(ABC):
                 (note,) = self._load([id])
             except ValueError as error:
                 # An unreadable note does not block the others.
-                _log.error("the note of session %s can't be read: %s", id, error)
+                _log.error("the note of session %s cannot be read: %s", id, error)
                 continue
             if note is not None and (note.is_committed or not is_running(note.process)):
                 found.append(note)

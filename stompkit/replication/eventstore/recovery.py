@@ -94,12 +94,12 @@ def recover(
         try:
             changeset = _recovered(stuck, reader, store, publish or partial(_emit, lease_s))
         except Exception as error:
-            _log.exception("session %s can't be recovered", stuck.id)
+            _log.exception("session %s cannot be recovered", stuck.id)
             done.append(Recovered(prepared=stuck, problem=str(error) or repr(error)))
             prepare_commit.release(stuck.id)
             continue
         is_removed = prepare_commit.commit(stuck.id)
-        problem = "" if is_removed else "it is published, but its note can't be removed"
+        problem = "" if is_removed else "it is published, but its note cannot be removed"
         done.append(Recovered(prepared=stuck, changeset=changeset, problem=problem))
     return done
 
@@ -117,7 +117,7 @@ def _recovered(
     name = f"recovery.{stuck.id}"
     changeset = make_changeset(name, 1, changes, source, id=name)
     if store is not None and not store_changeset(store, changeset):
-        raise RecoveryError("its events can't be stored")
+        raise RecoveryError("its events cannot be stored")
     publish(changeset)
     return changeset
 
@@ -147,7 +147,7 @@ class _Reader:
                     if (change := self._change(session, table, key, actions)) is not None
                 ]
             except SQLAlchemyError as error:
-                raise RecoveryError(f"what it has changed can't be read: {error}") from error
+                raise RecoveryError(f"what it has changed cannot be read: {error}") from error
         return [
             self._tables.shape(change)
             for change in found

@@ -199,7 +199,7 @@ class SourceOpener:
             try:
                 seen = relay.status()
             except Exception as error:
-                status.error = self._job.without_secrets(f"the outbox can't be read: {error}")
+                status.error = self._job.without_secrets(f"the outbox cannot be read: {error}")
                 return
             status.position = f"{seen.origin}: {seen.last_sequence}" if seen.origin else ""
             status.backlog = seen.backlog

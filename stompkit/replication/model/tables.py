@@ -132,7 +132,7 @@ class Tables:
             if mask is not None and not isinstance(mask, _Hash):
                 raise ValueError(
                     f"column {column} is in the key of {change.name}: it can be masked by hash "
-                    "only, and can't be left out"
+                    "only, and cannot be left out"
                 )
         shaped = self._shape_row(change, key)
         assert shaped is not None

@@ -126,7 +126,7 @@ def _derived(kind: type) -> _Writer:
     for known, name, write in _WRITERS:
         if issubclass(kind, known):
             return name, write
-    raise InvalidValueError(f"a column can't be carried as JSON that holds {kind.__qualname__}")
+    raise InvalidValueError(f"a column cannot be carried as JSON that holds {kind.__qualname__}")
 
 
 def _document(value: object) -> object:
@@ -141,7 +141,7 @@ def _document(value: object) -> object:
         return {name: _document(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [_document(each) for each in value]
-    raise InvalidValueError(f"a JSON document can't hold {type(value).__qualname__}")
+    raise InvalidValueError(f"a JSON document cannot hold {type(value).__qualname__}")
 
 
 def _members(value: set[object] | frozenset[object]) -> list[str]:

@@ -70,7 +70,7 @@ class Rows:
 
     def _place(self, change: RowChange, key: Row) -> Place:
         if not key:
-            raise ApplyError(f"table {change.name} has no key: its rows can't be told apart")
+            raise ApplyError(f"table {change.name} has no key: its rows cannot be told apart")
         try:
             return self._holder(change), self._name(change, key)
         except InvalidValueError as problem:

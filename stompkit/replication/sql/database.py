@@ -127,7 +127,7 @@ class Database:
             except SQLAlchemyError:
                 # The database has rolled back the whole transaction, as after a deadlock.
                 reason = _reason(error.orig if isinstance(error, DBAPIError) else error)
-                raise SinkUnavailableError(f"{self.name} can't be used: {reason}") from None
+                raise SinkUnavailableError(f"{self.name} cannot be used: {reason}") from None
             raise
         else:
             connection.exec_driver_sql(f"RELEASE SAVEPOINT {name}")
@@ -197,11 +197,11 @@ class Database:
         except StatementError as error:
             raise RejectedRowError(_reason(error.orig)) from None
         except (UnicodeError, OverflowError) as error:
-            raise RejectedRowError(f"the driver can't write a value: {error}") from None
+            raise RejectedRowError(f"the driver cannot write a value: {error}") from None
         except (CompileError, IdentifierError) as error:
             raise RejectedRowError(str(error)) from None
         except (SQLAlchemyError, OSError) as error:
-            raise SinkUnavailableError(f"{self.name} can't be used: {error}") from None
+            raise SinkUnavailableError(f"{self.name} cannot be used: {error}") from None
 
     def _failed(self, error: DBAPIError) -> Exception:
         """Return the exception to raise for a driver's error."""
@@ -216,8 +216,8 @@ class Database:
             case "denied":
                 return SinkDeniedError(f"{self.name} refuses this user: {reason}")
         if self.backend == "sqlite" and (trouble := _trouble_of_file(self.engine.url, error.orig)):
-            return SinkDeniedError(f"{self.name} can't be used: {trouble}")
-        return SinkUnavailableError(f"{self.name} can't be used: {reason}")
+            return SinkDeniedError(f"{self.name} cannot be used: {trouble}")
+        return SinkUnavailableError(f"{self.name} cannot be used: {reason}")
 
 
 def _make_engine(url: URL | str) -> Engine:
@@ -264,7 +264,7 @@ def _trouble_of_file(url: URL, error: Any) -> str | None:
         return f"there is no folder {path.parent}: make it"
     for each in (path.parent, path):
         if each.exists() and not os.access(each, os.W_OK):
-            return f"{each} can't be written to by this user"
+            return f"{each} cannot be written to by this user"
     return None
 
 

@@ -46,7 +46,7 @@ def postgresql_moment(text: str, *, has_zone: bool, digits: int | None) -> str |
         return None
     zone, time = found["zone"] or "", found["time"] or "00:00:00"
     if zone and not has_zone and zone.strip("+-:0"):
-        raise UnstorableValueError(f"{shown(text)} has a zone, and can't be counted in UTC")
+        raise UnstorableValueError(f"{shown(text)} has a zone, and cannot be counted in UTC")
     part = time.partition(".")[2]
     if digits is not None and part[digits:].strip("0"):
         raise UnstorableValueError(f"{shown(text)} has more than {digits} digits of a second")

@@ -112,7 +112,7 @@ def columns_of(change: RowChange) -> list[SourceColumn]:
     try:
         columns = msgspec.convert(reported, list[SourceColumn])
     except msgspec.ValidationError as error:
-        raise SchemaError(f"its columns can't be read: {error}") from None
+        raise SchemaError(f"its columns cannot be read: {error}") from None
     for column in columns:
         if column.type not in _HOLDERS:
             raise SchemaError(f"the column {column.name!r} is of a type {column.type!r}")
@@ -181,7 +181,7 @@ def changes_of(change: RowChange) -> ColumnChanges:
             msgspec.convert(reported.get("untold") or "", Literal["", "names", "values"]),
         )
     except msgspec.ValidationError as error:
-        raise SchemaError(f"what has become of its columns can't be read: {error}") from None
+        raise SchemaError(f"what has become of its columns cannot be read: {error}") from None
 
 
 def rename_columns(connection: Connection, table: TargetTable, renamed: Mapping[str, str]) -> bool:
@@ -272,11 +272,11 @@ def _backend(connection: Connection) -> str:
 def _checked(name: str, backend: str) -> str:
     """Return a received name; raises :class:`SchemaError` if it is invalid."""
     if not name or not name.isprintable() or name != name.strip():
-        raise SchemaError(f"a table or a column can't be called {name[:_SHOWN_NAME]!r}")
+        raise SchemaError(f"a table or a column cannot be called {name[:_SHOWN_NAME]!r}")
     if backend == "mysql" and max(name) > _LAST_OF_MYSQL:
         raise SchemaError(
-            f"the name {name[:_SHOWN_NAME]!r} has characters beyond U+FFFF, and the target's can't "
-            "have them: give it another name by --table-map, or leave the column out"
+            f"the name {name[:_SHOWN_NAME]!r} has characters beyond U+FFFF, and the target's "
+            "cannot have them: give it another name by --table-map, or leave the column out"
         )
     most, unit = _LONGEST_NAME[backend]
     length = len(name.encode()) if unit == "octets" else len(name)
@@ -306,7 +306,7 @@ def column_type(column: SourceColumn, backend: str) -> types.TypeEngine[Any]:
     if any(number is not None and not 0 <= number < 2**31 for number in numbers) or (
         column.scale is not None and abs(column.scale) > _MOST_SCALE
     ):
-        raise SchemaError(f"the column {column.name!r} has digits or a length that can't be")
+        raise SchemaError(f"the column {column.name!r} has digits or a length that cannot be")
     if backend == "postgresql" and column.native in _POSTGRESQL_OWN:
         return _Own(column.native)
     match column.type:

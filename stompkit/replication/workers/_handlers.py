@@ -43,4 +43,4 @@ def check_settings(topics: Sequence[str], **numbers: float) -> None:
     for name, number in numbers.items():
         least = 1 if name in ("workers", "queue_limit", "max_batch") else 0
         if number < least:
-            raise ValueError(f"{name} can't be {number}")
+            raise ValueError(f"{name} cannot be {number}")

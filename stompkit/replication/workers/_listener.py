@@ -62,7 +62,7 @@ class Listener:
                 try:
                     trial.connect(address)
                 except zmq.ZMQError as error:
-                    raise ValueError(f"ZeroMQ can't connect to {address!r}: {error}") from None
+                    raise ValueError(f"ZeroMQ cannot connect to {address!r}: {error}") from None
         with self._lock:
             self._addresses = tuple(addresses)
         self._waker.send(b"\0")

@@ -174,7 +174,7 @@ class ProcessRunner:
             try:
                 self._pipe.send(keys)
             except (pickle.PicklingError, TypeError, AttributeError, ValueError) as error:
-                yield f"the keys can't be given to a worker: {describe(error)}"
+                yield f"the keys cannot be given to a worker: {describe(error)}"
                 return
             left = len(keys)
             while left:

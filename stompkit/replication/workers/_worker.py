@@ -87,7 +87,7 @@ def work(pipe: Connection, pickled: bytes, grace_s: float, *, multi: bool) -> No
     try:
         callback = pickle.loads(pickled)
     except Exception as error:
-        pipe.send(f"the callback can't be imported in a worker: {describe(error)}")
+        pipe.send(f"the callback cannot be imported in a worker: {describe(error)}")
         return
     batches: SimpleQueue[list[Key] | None] = SimpleQueue()
     threading.Thread(target=_receive, args=(pipe, batches, grace_s), daemon=True).start()

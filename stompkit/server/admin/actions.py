@@ -79,7 +79,7 @@ def move(context: Context, body: parameters.Move, operator: Operator) -> Deferre
         try:
             selector = Selector(body.selector)
         except SelectorError as error:
-            raise AdminError(400, "bad-selector", f"the selector can't be read: {error}") from None
+            raise AdminError(400, "bad-selector", f"the selector cannot be read: {error}") from None
     target = _target(context, body)
     if target is queue:
         refuse(400, "same-destination", "the messages are there already")

@@ -20,13 +20,13 @@ _WORDS: Final = {
     401: "The token is missing or wrong",
     403: "It comes from a page of another site",
     404: "There is no such thing",
-    409: "It can't be done as things are",
+    409: "It cannot be done as things are",
     413: "The body is too long",
     415: "The body is not said to be JSON",
     421: "The Host header has an unknown name",
     429: "Too much is being done at the same time",
     501: "prometheus_client is not installed",
-    503: "The broker can't work now",
+    503: "The broker cannot work now",
 }
 
 
@@ -159,7 +159,7 @@ def _others() -> dict[str, Any]:
                 "responses": {
                     "200": {"description": "They can", "content": _json(results.Ready)},
                     **_refusals([421]),
-                    "503": {"description": "They can't now", "content": _json(results.Ready)},
+                    "503": {"description": "They cannot now", "content": _json(results.Ready)},
                 },
             }
         },

@@ -121,7 +121,7 @@ def get_messages(
         )
 
     def failed(error: StoreError) -> None:
-        answer.errback(AdminError(503, "store-failed", f"the store can't be read: {error}"))
+        answer.errback(AdminError(503, "store-failed", f"the store cannot be read: {error}"))
 
     peek(queue, after, query.limit, done, failed)
     return answer

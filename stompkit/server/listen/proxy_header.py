@@ -70,7 +70,7 @@ def _version_1(data: bytes) -> Header | None:
         return Header(end + 2, None, None)
     match = _KNOWN.fullmatch(line)
     if match is None:
-        raise ProxyHeaderError("a line of version 1 that can't be read")
+        raise ProxyHeaderError("a line of version 1 that cannot be read")
     source = _parsed(match["family"], match["source"], match["source_port"])
     return Header(end + 2, source, _parsed(match["family"], match["target"], match["target_port"]))
 

@@ -215,7 +215,7 @@ def _checked_scheme(service: HttpService) -> str:
         host, _ = parts.hostname, parts.port
         service.url.encode("ascii")
     except ValueError as error:
-        raise ValueError(f"the URL of the service can't be read: {error}") from None
+        raise ValueError(f"the URL of the service cannot be read: {error}") from None
     if parts.scheme not in ("http", "https") or not host:
         raise ValueError(f"{service.url!a} is no http or https URL")
     if parts.username is not None or parts.fragment:

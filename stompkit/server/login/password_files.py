@@ -87,7 +87,7 @@ class _Hash(NamedTuple):
                 b64decode(part + "=" * (-len(part) % 4), validate=True) for part in parts[2:]
             )
         except (KeyError, ValueError):
-            raise ValueError("the settings, salt or key of a passcode can't be read") from None
+            raise ValueError("the settings, salt or key of a passcode cannot be read") from None
         if not (1 <= cost.log2_n <= 24 and cost.r >= 1 and 1 <= cost.p <= _MAX_PARALLELISM):
             raise ValueError("the settings of a passcode are out of range")
         if cost.memory_bytes > _MAX_SCRYPT_BYTES:

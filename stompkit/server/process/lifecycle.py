@@ -151,10 +151,10 @@ class Lifecycle:
         except OSError as error:
             if lock.path.parent.is_file():
                 raise _StartError(
-                    f"can't keep messages in {lock.path.parent}: it is a file. Name a directory"
+                    f"cannot keep messages in {lock.path.parent}: it is a file. Name a directory"
                     " with --data or in [store]."
                 ) from error
-            raise _StartError(f"can't lock {lock.path}: {error.strerror}") from error
+            raise _StartError(f"cannot lock {lock.path}: {error.strerror}") from error
         who = lock.holder()
         if timeout_s == 0:
             raise _StartError(f"{lock.path.parent} is in use: {lock.path} is held by {who}")
@@ -182,7 +182,7 @@ class Lifecycle:
 
     def _failed_to_lock(self, error: OSError) -> None:
         if not self._is_stopping:
-            self._end_process(f"can't lock: {error.strerror}")
+            self._end_process(f"cannot lock: {error.strerror}")
 
     def _waited_enough(self) -> None:
         self._lock_timeout = None
@@ -209,7 +209,7 @@ class Lifecycle:
         try:
             self.factory.broker.open()
         except StoreError as error:
-            raise _StartError(f"can't open the store: {error}") from error
+            raise _StartError(f"cannot open the store: {error}") from error
         self.log_frames(wanted=self.settings.log.frames)
         self._at_once(self._listen())
 
@@ -236,7 +236,7 @@ class Lifecycle:
         try:
             await self._admin.start()
         except Exception as error:
-            raise _StartError(f"can't serve the admin's HTTP: {error}") from error
+            raise _StartError(f"cannot serve the admin's HTTP: {error}") from error
 
     async def _listen(self) -> None:
         try:
@@ -255,7 +255,7 @@ class Lifecycle:
         try:
             partial.write_text(json.dumps(self.announcement()) + "\n", encoding="utf-8")
         except OSError as error:
-            raise _StartError(f"can't write the announce file: {error}") from error
+            raise _StartError(f"cannot write the announce file: {error}") from error
 
     def _report_listening(self) -> None:
         """Announce that the broker listens."""
@@ -266,7 +266,7 @@ class Lifecycle:
                 # Readers never see a partial file.
                 _partial(self._announce).replace(self._announce)
             except OSError as error:
-                self._end_process(f"can't write the announce file: {error}")
+                self._end_process(f"cannot write the announce file: {error}")
                 return
         self.notifier.ready(self.state)
         if self.when_listening is not None:

@@ -30,7 +30,7 @@ def check_endpoint(description: str) -> None:
     if inner.startswith("systemd:"):
         # This can be checked only in a process that systemd has started.
         return
-    begin = f"can't listen on {description}: "
+    begin = f"cannot listen on {description}: "
     if problem := _problem(inner):
         raise ValueError(begin + problem)
     try:

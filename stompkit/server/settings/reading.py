@@ -24,7 +24,7 @@ def read_settings(path: Path, overrides: Mapping[str, Any] | None = None) -> Set
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise SettingsError([f"{path}: can't be read: {error.strerror}"]) from None
+        raise SettingsError([f"{path}: cannot be read: {error.strerror}"]) from None
     except UnicodeDecodeError:
         raise SettingsError([f"{path}: not UTF-8, as TOML has to be"]) from None
     return parse_settings(text, str(path), overrides)

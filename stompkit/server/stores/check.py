@@ -97,7 +97,7 @@ class _Check:
                 lane = NUMBER.unpack(key)[0]
                 self._lanes[lane] = unpack_lane(value, lane)
             except _DAMAGE as error:
-                self.report(f"lane {bytes(key).hex()} can't be read: {error}")
+                self.report(f"lane {bytes(key).hex()} cannot be read: {error}")
 
     def _look_at_messages(
         self, txn: Transaction, databases: Databases, progress: Callable[[int, int], object]
@@ -110,7 +110,7 @@ class _Check:
                 lane, place = KEY.unpack(key)
                 size = unpack_message(value, place, 0).size
             except _DAMAGE as error:
-                self.report(f"message {bytes(key).hex()} can't be read: {error}")
+                self.report(f"message {bytes(key).hex()} cannot be read: {error}")
                 continue
             messages, octets, _ = self._seen.get(lane, (0, 0, 0))
             self._seen[lane] = (messages + 1, octets + size, place)
@@ -138,7 +138,7 @@ class _Check:
                 lane, place = KEY.unpack(key)
                 NUMBER.unpack(value)
             except _DAMAGE as error:
-                self.report(f"mark {bytes(key).hex()} can't be read: {error}")
+                self.report(f"mark {bytes(key).hex()} cannot be read: {error}")
                 continue
             if txn.get(bytes(key), db=databases.messages) is None:
                 self.report(f"there is a mark, but no message, at place {place} of lane {lane}")
@@ -148,7 +148,7 @@ class _Check:
             try:
                 name, _ = unpack_record(bytes(value))
             except _DAMAGE as error:
-                self.report(f"record {bytes(key).hex()} can't be read: {error}")
+                self.report(f"record {bytes(key).hex()} cannot be read: {error}")
                 continue
             if record_key(name) != key:
                 self.report(f"record {name!a} is not where it should be")

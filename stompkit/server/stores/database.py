@@ -228,7 +228,7 @@ class Database:
                 found = connection.execute(select(META.c.stamp).with_for_update()).scalar()
         except SQLAlchemyError:
             raise StoreError(
-                f"the connection to the store {self.name} was lost during a commit, and can't be"
+                f"the connection to the store {self.name} was lost during a commit, and cannot be"
                 " made again: whether the change was made is not known"
             ) from None
         return found == stamp
@@ -244,12 +244,12 @@ class Database:
             ) from None
         except DBAPIError as error:
             kind = StoreFullError if lacks_room(error.orig) else StoreError
-            raise kind(f"the store {self.name} can't be used: {reason(error.orig)}") from None
+            raise kind(f"the store {self.name} cannot be used: {reason(error.orig)}") from None
         except StatementError as error:
             problem = type(error.orig).__name__
-            raise StoreError(f"the store {self.name} was given what can't be: {problem}") from None
+            raise StoreError(f"the store {self.name} was given what cannot be: {problem}") from None
         except (SQLAlchemyError, OSError) as error:
-            raise StoreError(f"the store {self.name} can't be used: {error}") from None
+            raise StoreError(f"the store {self.name} cannot be used: {error}") from None
 
 
 def _execute(connection: Connection, statement: str) -> None:

@@ -279,10 +279,10 @@ class Environment:
                 raise StoreFullError(
                     f"there is no room for the store {self.path}: {error}"
                 ) from error
-            raise StoreError(f"the store {self.path} can't be used: {error}") from error
+            raise StoreError(f"the store {self.path} cannot be used: {error}") from error
         except (struct.error, ValueError) as error:
             raise StoreError(
-                f"the store {self.path} has something that can't be ({error}): check it"
+                f"the store {self.path} has something that cannot be ({error}): check it"
             ) from error
 
     def _lacks_room(self, error: lmdb.Error | OSError) -> bool:

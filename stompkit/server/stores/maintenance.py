@@ -49,7 +49,7 @@ def compact(directory: Path) -> tuple[int, int]:
             new.replace(old)
             sync_path(environment.path)
         except OSError as error:
-            raise StoreError(f"{old} can't be compacted: {error}") from error
+            raise StoreError(f"{old} cannot be compacted: {error}") from error
         finally:
             new.unlink(missing_ok=True)
     return octets
@@ -65,4 +65,4 @@ def _locked(directory: Path) -> Iterator[None]:
     except LockedError:
         raise StoreError(f"a broker is using {directory}: stop it first") from None
     except OSError as error:
-        raise StoreError(f"{lock.path} can't be opened: {error}") from error
+        raise StoreError(f"{lock.path} cannot be opened: {error}") from error

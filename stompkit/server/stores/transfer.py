@@ -266,7 +266,7 @@ class _Importer:
         try:
             lines = line.lines.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError as error:
-            raise _BadLineError(f"the header lines can't be: {error.reason}") from None
+            raise _BadLineError(f"the header lines cannot be: {error.reason}") from None
         self._operations.append(
             Put(
                 lane.lane,

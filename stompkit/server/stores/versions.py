@@ -34,7 +34,7 @@ def upgrade(
     missing = [version for version in range(found, wanted) if version not in migrations]
     if missing:
         raise StoreError(
-            f"{place} is of version {found}, which this stompkit can't bring to version {wanted}."
+            f"{place} is of version {found}, which this stompkit cannot bring to version {wanted}."
             " Export it with the stompkit that made it, and import that here into an empty one"
         )
     for version in range(found, wanted):

@@ -96,7 +96,7 @@ class Analytics:
             write_atomically(self._report, page, mode=None, parents=True)
         except OSError as error:
             if not self._is_unwritten:
-                _log.warning("the report can't be written, and stays as it is: %s", error)
+                _log.warning("the report cannot be written, and stays as it is: %s", error)
             self._is_unwritten = True
         else:
             self._is_unwritten = False

@@ -104,7 +104,7 @@ class Letters:
         except (Exception, CancelledError) as error:
             reason = str(error) or type(error).__name__
             raise NotSentError(
-                f"dead letters can't be sent to {options.destination}: {reason}"
+                f"dead letters cannot be sent to {options.destination}: {reason}"
             ) from (error)
 
     def _marks(self, spool: str) -> dict[int, tuple[int, int]]:

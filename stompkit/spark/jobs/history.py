@@ -155,7 +155,7 @@ class _Spooled:
         if any(floor):
             raise PipelineError(
                 f"{self.name} begins with the message {max(floor)}: those before are removed, and a"
-                " replica can't be made of the rest. The history of an event store can have them:"
+                " replica cannot be made of the rest. The history of an event store can have them:"
                 " history = true in [events]"
             )
         heads = reader.head()

@@ -367,6 +367,6 @@ def check_late(late: Sequence[tuple[str, int]]) -> None:
         origin, sequence = late[0]
         raise SpoolError(
             f"changeset {sequence} of {origin} came when others behind it had been applied, so that"
-            " it can't be applied in its order. To go on without it set the option gap to skip; to"
+            " it cannot be applied in its order. To go on without it set the option gap to skip; to"
             " have it, rebuild the target from the spool"
         )

@@ -121,7 +121,7 @@ class DeltaTarget(FileTarget):
 
     def _delta(self, name: str) -> DeltaTable | None:
         if name in (".", ".."):
-            raise SchemaError(f"a table can't be called {name!r}")
+            raise SchemaError(f"a table cannot be called {name!r}")
         try:
             return DeltaTable(
                 f"{self._root}/{quote(name, safe=' ')}",

@@ -273,7 +273,7 @@ def _read(root: Path) -> _Manifest:
     except FileNotFoundError:
         return _Manifest()
     except (OSError, msgspec.MsgspecError) as error:
-        raise SinkUnavailableError(f"{root / _MANIFEST} can't be read: {error}") from error
+        raise SinkUnavailableError(f"{root / _MANIFEST} cannot be read: {error}") from error
     if manifest.format != _FORMAT:
         raise SchemaError(
             f"{root / _MANIFEST} has the format {manifest.format}, and {_FORMAT} is known."

@@ -26,7 +26,7 @@ def _process(broker: BrokerDescription) -> Finding:
 
 def _pause(broker: BrokerDescription) -> Finding:
     if os.name != "posix":
-        return Finding(False, f"processes can't be paused on {sys.platform}")
+        return Finding(False, f"processes cannot be paused on {sys.platform}")
     return _process(broker)
 
 

@@ -228,7 +228,7 @@ class ClientStream:
                     named = frames[-1].headers.get("version", "1.0")
                     decoder.negotiated(next((v for v in VERSIONS if v == named), "1.0"))
         except RemoteProtocolError as error:
-            self._end(f"what the broker sent can't be read ({error.message})", by_broker=False)
+            self._end(f"what the broker sent cannot be read ({error.message})", by_broker=False)
 
     # The end.
 

@@ -184,7 +184,7 @@ class FrameLog:
         elif timeout is not None:
             match["timeout"] = timeout
         if count < 1:
-            raise ValueError(f"count is {count}: a frame that is not to come can't be waited for")
+            raise ValueError(f"count is {count}: a frame that is not to come cannot be waited for")
         wanted = _match(command, match)
         found = 0
         number = 0 if after is None else after.number + 1

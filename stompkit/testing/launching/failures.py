@@ -50,7 +50,7 @@ def check_port(config: LaunchConfig) -> None:
 def unlistenable(config: LaunchConfig, error: OSError) -> BrokerStartError:
     """Return the error about an address that a broker cannot listen on."""
     remedy = _REMEDIES.get(error.errno or 0, _ANY_PORT)
-    return _not_run(config, f"{_where(config)} can't be listened on ({error.strerror})", remedy)
+    return _not_run(config, f"{_where(config)} cannot be listened on ({error.strerror})", remedy)
 
 
 def _where(config: LaunchConfig) -> str:

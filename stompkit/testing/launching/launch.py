@@ -118,7 +118,7 @@ def _check(launcher: Launcher, config: LaunchConfig) -> None:
         if is_wanted and feature not in launcher.features:
             having = ", ".join(name for name, each in LAUNCHERS.items() if feature in each.features)
             raise BrokerError(
-                f"{config.name} can't be launched with LaunchConfig({feature}=...), which is for "
+                f"{config.name} cannot be launched with LaunchConfig({feature}=...), which is for "
                 f"{having}: leave it out, or choose one of these by --mq-broker or"
                 " stomp_broker_factory(NAME)"
             )
@@ -180,7 +180,7 @@ def _tapped(server: tuple[str, int], config: LaunchConfig) -> Proxy:
         return Proxy(*server, host=config.host, port=config.port, frames=frames).start()
     except OSError as error:
         raise BrokerError(
-            f"{config.name} can't be put behind a proxy at {config.host} port {config.port}: "
+            f"{config.name} cannot be put behind a proxy at {config.host} port {config.port}: "
             f"{error.strerror}. Leave the port out, or the proxy by --mq-frames off or"
             " LaunchConfig(frames=False)"
         ) from error

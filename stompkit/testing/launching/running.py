@@ -250,7 +250,7 @@ class RunningBroker(BrokerDescription):
         elif self._refusal is None:
             if self._tap is None:
                 raise BrokerError(
-                    f"clients can't be cut off from {self.name} at {self.url}: somebody else runs"
+                    f"clients cannot be cut off from {self.name} at {self.url}: somebody else runs"
                     " it, and nothing is in between; given(..., frames=True) has that"
                 )
             self._refusal = self._tap.refuse()
@@ -344,8 +344,8 @@ class RunningBroker(BrokerDescription):
         """Return the installation of a launched broker; raise BrokerError for a given one."""
         if self._installation is None:
             raise BrokerError(
-                f"can't {what} {self.name} at {self.url}: somebody else runs it; leave out --mq to "
-                'have a broker launched, or ask for one, as by stomp_broker_factory("stompkit")'
+                f"cannot {what} {self.name} at {self.url}: somebody else runs it; leave out --mq"
+                ' to have a broker launched, or ask for one, as by stomp_broker_factory("stompkit")'
             )
         return self._installation
 
@@ -362,7 +362,7 @@ class RunningBroker(BrokerDescription):
         control = None if self._installation is None else self._installation.control
         if control is None:
             raise BrokerError(
-                f"tests can't control {self.name}: that takes stompkit, launched with "
+                f"tests cannot control {self.name}: that takes stompkit, launched with "
                 'LaunchConfig(control=True), or by stomp_broker_factory("stompkit")'
             )
         return control
@@ -372,7 +372,7 @@ class RunningBroker(BrokerDescription):
         control = self._control()
         if self.is_paused:
             raise BrokerError(
-                f"{self.name} is paused and can't be asked for {do}: resume() it first"
+                f"{self.name} is paused and cannot be asked for {do}: resume() it first"
             )
         return control.ask(do, **fields)
 

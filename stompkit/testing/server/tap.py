@@ -99,7 +99,7 @@ class ControlService(Service):
             address = os.fspath(self._path)
             self._port = self._reactor.listenUNIX(address, self._factory, mode=0o600)
         except (CannotListenError, OSError) as error:
-            raise SystemExit(f"stompkit: can't listen on {self._path}: {error}") from error
+            raise SystemExit(f"stompkit: cannot listen on {self._path}: {error}") from error
 
     def stopService(self) -> Deferred[None]:
         """Stop listening."""

@@ -41,7 +41,7 @@ def check_replayable(transcript: Transcript, theirs: Direction) -> None:
     versions = versions_in(transcript.events)
     if transcript.forgotten:
         raise ValueError(
-            f"the transcript can't be replayed: {transcript.forgotten} events are missing before"
+            f"the transcript cannot be replayed: {transcript.forgotten} events are missing before"
             " the first one"
         )
     for number, event in enumerate(transcript.events, 1):
@@ -51,10 +51,10 @@ def check_replayable(transcript: Transcript, theirs: Direction) -> None:
         elif isinstance(event, SeenFrame) and event.direction != theirs:
             wire_octets(event.frame, versions.get(event.connection))
         elif isinstance(event, Octets) and event.direction == theirs:
-            problem = "what is no frame can't be waited for"
+            problem = "what is no frame cannot be waited for"
         if problem is not None:
             raise ValueError(
-                f"the transcript can't be replayed: {problem} (event {number}: {event})"
+                f"the transcript cannot be replayed: {problem} (event {number}: {event})"
             )
 
 

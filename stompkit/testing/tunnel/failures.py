@@ -31,7 +31,7 @@ def trusting(place: Place) -> ssl.SSLContext:
         except ssl.SSLError:
             raise ValueError(f"ca={each} has no certificate of an authority, as PEM") from None
         except OSError as error:
-            raise ValueError(f"ca={each} can't be read: {error.strerror}") from None
+            raise ValueError(f"ca={each} cannot be read: {error.strerror}") from None
     return context
 
 

@@ -407,7 +407,7 @@ def test_a_callback_that_would_wait_for_ever_is_told_so(
     send()
     stomp_broker.resume()
     is_ready.set()
-    assert "can't wait" in str(found.result(LONG_S))
+    assert "cannot wait" in str(found.result(LONG_S))
 
 
 def test_what_was_sent_can_not_be_cancelled(link: Link, stomp_broker: RunningBroker) -> None:

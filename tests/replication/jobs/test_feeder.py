@@ -53,7 +53,7 @@ class Recorder:
             raise self.failures.pop(0)
         numbers = [each.sequence for each in changesets]
         if self.poison & set(numbers):
-            raise ApplyError(f"one of {numbers} can't be applied")
+            raise ApplyError(f"one of {numbers} cannot be applied")
         self.applied += numbers
         self.batches.append(len(numbers))
 

@@ -225,7 +225,7 @@ def test_the_status_of_a_job_whose_source_is_away_says_so(
         database = sqlite3.connect(tmp_path / "shop.db", timeout=LONG_S)
         database.execute("DROP TABLE stompkit_outbox")
         database.close()
-        assert wait_until(lambda: "can't be read" in found.job.status().error, LONG_S)
+        assert wait_until(lambda: "cannot be read" in found.job.status().error, LONG_S)
         assert found.job.status().phase == "streaming"
 
 
@@ -306,9 +306,9 @@ def test_passwords_that_are_not_encoded_are_masked_and_nothing_else(url: str, sh
 )
 def test_texts_of_libraries_are_told_without_passwords(url: str) -> None:
     job = Job(JobSettings(source=url, to="print", name="job"))
-    text = job.without_secrets(f"can't connect to {url}, me, with s3cr3t")
+    text = job.without_secrets(f"cannot connect to {url}, me, with s3cr3t")
     assert "s3" not in text
-    assert text.startswith("can't connect to mysql://")
+    assert text.startswith("cannot connect to mysql://")
 
 
 @pytest.mark.parametrize("password", ["shop", "a", "table"])

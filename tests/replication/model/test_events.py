@@ -148,7 +148,7 @@ def test_identity_is_the_row_and_not_what_became_of_it() -> None:
 def test_value_without_a_form_is_told_with_its_place() -> None:
     change = msgspec.structs.replace(UPDATE, after={"colour": object()})
     with pytest.raises(
-        InvalidValueError, match=r"table shop\.orders: column colour: a column can't"
+        InvalidValueError, match=r"table shop\.orders: column colour: a column cannot"
     ):
         encode(a_changeset(change))
 

@@ -110,11 +110,11 @@ def test_decimal_keeps_its_digits() -> None:
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        (object(), "can't be carried as JSON that holds object"),
+        (object(), "cannot be carried as JSON that holds object"),
         (1j, "holds complex"),
-        ({"a": b""}, "a JSON document can't hold bytes"),
+        ({"a": b""}, "a JSON document cannot hold bytes"),
         ({1: 2}, "a name that is not text"),
-        ([math.nan], "a JSON document can't hold float"),
+        ([math.nan], "a JSON document cannot hold float"),
     ],
 )
 def test_value_without_a_form(value: Value, told: str) -> None:
@@ -153,7 +153,7 @@ def test_json_that_is_no_value(written: Any, told: str) -> None:
 
 
 def test_problem_names_the_column() -> None:
-    with pytest.raises(InvalidValueError, match="column colour: a column can't be carried"):
+    with pytest.raises(InvalidValueError, match="column colour: a column cannot be carried"):
         row_to_json({"colour": object()})
     with pytest.raises(InvalidValueError, match="column colour: a list"):
         row_from_json({"colour": []})

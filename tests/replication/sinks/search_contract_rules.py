@@ -116,7 +116,7 @@ def _check_metadata(number: int, kind: str, told: Any) -> None:
     if ("if_seq_no" in told) != ("if_primary_term" in told) or (
         "if_seq_no" in told and ("version" in told or kind == "create")
     ):
-        problems.append("compare and write operations can't use versioning")
+        problems.append("compare and write operations cannot use versioning")
     if ("version" in told) != (told.get("version_type") in ("external", "external_gte")):
         problems.append("a version of one's own is external")
     if "version" in told and (type(told["version"]) is not int or told["version"] not in _LONG):

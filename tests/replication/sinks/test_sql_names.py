@@ -90,7 +90,7 @@ def _see_that_it_is_right(
     reason = text.partition(f"schema of the table {name!r}: ")[2]
     names = [name, *columns]
     # A long name is shown by its beginning.
-    if any(f"can't be called {each[:63]!r}" in reason for each in names if not _is_plain(each)):
+    if any(f"cannot be called {each[:63]!r}" in reason for each in names if not _is_plain(each)):
         return
     if any(
         reason.startswith(f"the name {each[:63]!r}... has {length} {unit}")

@@ -355,7 +355,7 @@ def test_all_differences_are_told_at_once(target: Target) -> None:
         "t: the target's column 'c' has to have a value, and the source has none",
         "u: the target has no such table",
         "t: the target has no column 'x'",
-        "t: its columns can't be read: Object missing required field `type` - at `$[0]`",
+        "t: its columns cannot be read: Object missing required field `type` - at `$[0]`",
     ]
 
 

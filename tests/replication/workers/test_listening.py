@@ -124,7 +124,7 @@ def test_what_is_no_address_is_refused_and_changes_nothing(
     replicator: QueueReplicator, record: Record, publisher: ZmqPublisher
 ) -> None:
     connect(replicator, publisher, Notes(record))
-    with pytest.raises(ValueError, match="can't connect to 'nowhere'"):
+    with pytest.raises(ValueError, match="cannot connect to 'nowhere'"):
         replicator.listen = "nowhere"
     assert replicator.listen == (publisher.address,)
     publisher.publish("users_write", [1])
@@ -134,7 +134,7 @@ def test_what_is_no_address_is_refused_and_changes_nothing(
 def test_what_is_no_address_fails_the_start(record: Record) -> None:
     replicator = QueueReplicator("nowhere")
     replicator.event("users_write")(Notes(record))
-    with pytest.raises(ValueError, match="can't connect to 'nowhere'"):
+    with pytest.raises(ValueError, match="cannot connect to 'nowhere'"):
         replicator.start()
 
 

@@ -483,7 +483,7 @@ def test_a_callback_that_the_worker_can_not_load_fails_the_start(
 ) -> None:
     replicator.event("u_write", workers=2)(Returns(Record(Path()), Path(), given=True))
     replicator.event("t_write")(Unloadable())
-    with pytest.raises(WorkerUnusableError, match="can't be imported in a worker: TypeError"):
+    with pytest.raises(WorkerUnusableError, match="cannot be imported in a worker: TypeError"):
         replicator.start()
     assert not multiprocessing.active_children()
 
@@ -495,7 +495,7 @@ def test_a_callback_that_the_worker_can_not_load_fails_the_start(
 def test_settings_without_sense_are_refused(
     replicator: QueueReplicator, settings: dict[str, Any]
 ) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(settings))} can't be"):
+    with pytest.raises(ValueError, match=f"{next(iter(settings))} cannot be"):
         replicator.event("t_write", **settings)
     with pytest.raises(ValueError, match="one topic at least"):
         replicator.event()
@@ -522,7 +522,7 @@ def test_a_key_that_no_process_can_be_given_is_a_failure_of_its_own(
     replicator.submit("t_write", ["a", Odd("b"), "c"]).result(PATIENCE_S)
     assert sorted(record.keys()) == ["a", "c"]
     assert [each.key for each in dead] == ["b"]
-    assert "can't be given to a worker" in dead[0].reason
+    assert "cannot be given to a worker" in dead[0].reason
 
 
 def test_a_worker_needs_neither_zeromq_nor_twisted() -> None:

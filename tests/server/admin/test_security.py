@@ -197,7 +197,7 @@ def test_with_a_token(tmp_path: Path) -> None:
         ('endpoints = ["tcp:0"]', "can be reached from elsewhere"),
         ('endpoints = ["tcp:0:interface=0.0.0.0"]', "can be reached from elsewhere"),
         ('endpoints = ["systemd:domain=INET:index=0"]', "can be reached from elsewhere"),
-        ('endpoints = ["nonsense:1"]', "can't listen on nonsense:1"),
+        ('endpoints = ["nonsense:1"]', "cannot listen on nonsense:1"),
         ('token_file = "/none/token"', "/none/token"),
     ],
 )

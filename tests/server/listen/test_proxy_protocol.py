@@ -230,7 +230,7 @@ def test_only_the_load_balancers_are_let_in(host: str, is_let_in: object) -> Non
         ('endpoint = "tcp:1"\nproxies = ["10.0.0.1"]', "goes with an endpoint that begins with"),
         ('endpoint = "haproxy:tcp:1"\nproxies = ["10.0.0.1/8"]', "has host bits set"),
         ('endpoint = "haproxy:tcp:1"\nproxies = ["mq"]', "does not appear to be an IPv4 or IPv6"),
-        ('endpoint = "haproxy:nonsense:1"', "can't listen on haproxy:nonsense:1"),
+        ('endpoint = "haproxy:nonsense:1"', "cannot listen on haproxy:nonsense:1"),
     ],
 )
 def test_a_mistake_in_the_settings_is_told(text: str, problem: str) -> None:

@@ -54,14 +54,14 @@ def test_a_port_in_use_is_said(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = f"tcp:{other.getsockname()[1]}:interface=127.0.0.1"
         started = Started(tmp_path, "--endpoint", taken)
-    started.assert_failed(f"can't listen on {taken}: the address is in use")
+    started.assert_failed(f"cannot listen on {taken}: the address is in use")
 
 
 def test_a_port_in_use_is_said_where_the_data_is_fine(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = f"tcp:{other.getsockname()[1]}:interface=127.0.0.1"
         started = Started(tmp_path, "--endpoint", taken, "--data", "data")
-    started.assert_failed(f"can't listen on {taken}")
+    started.assert_failed(f"cannot listen on {taken}")
     # The data directory can be used by the next broker.
     assert (tmp_path / "data" / "lock").read_bytes() == b""
 
@@ -69,12 +69,12 @@ def test_a_port_in_use_is_said_where_the_data_is_fine(tmp_path: Path) -> None:
 def test_a_reason_that_is_long_is_said_as_a_whole(tmp_path: Path) -> None:
     missing = tmp_path / ("x" * 200) / "announce"
     started = Started(tmp_path, "--endpoint", LOOPBACK, "--announce", str(missing))
-    started.assert_failed("can't write the announce file: [Errno 2] No such file or directory")
+    started.assert_failed("cannot write the announce file: [Errno 2] No such file or directory")
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("file", "can't keep messages in {}: it is a file"), ("file/below", "can't lock {}/lock")],
+    [("file", "cannot keep messages in {}: it is a file"), ("file/below", "cannot lock {}/lock")],
 )
 def test_data_that_is_no_directory_is_said(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / "file").write_bytes(b"")
@@ -93,14 +93,14 @@ def test_an_admin_port_in_use_is_said(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = f"tcp:{other.getsockname()[1]}:interface=127.0.0.1"
         started = Started(tmp_path, "--endpoint", LOOPBACK, "--admin", taken)
-    started.assert_failed("can't serve the admin's HTTP")
+    started.assert_failed("cannot serve the admin's HTTP")
 
 
 def test_a_store_that_can_not_be_opened_is_said(tmp_path: Path) -> None:
     file = tmp_path / "stompkit.toml"
     file.write_text('[store]\nurl = "sqlite:////nonexistent/broker.db"\n', encoding="utf-8")
     started = Started(tmp_path, "--endpoint", LOOPBACK, "--config", str(file))
-    started.assert_failed("can't open the store")
+    started.assert_failed("cannot open the store")
 
 
 def test_a_mistake_on_the_command_line_makes_no_daemon(tmp_path: Path) -> None:

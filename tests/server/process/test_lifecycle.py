@@ -193,7 +193,7 @@ def test_a_directory_of_data_that_cannot_be_made_ends_the_start_and_is_told(
     (tmp_path / "file").touch()
     process, _ = brokers.start("--data", str(tmp_path / "file" / "data"))
     assert process.ended() == 1
-    assert f"can't lock {tmp_path / 'file' / 'data' / 'lock'}: Not a directory" in process.log
+    assert f"cannot lock {tmp_path / 'file' / 'data' / 'lock'}: Not a directory" in process.log
     assert "Traceback" not in process.log
 
 
@@ -203,7 +203,7 @@ def test_a_store_that_cannot_be_read_ends_the_start_and_is_told(brokers: Brokers
     (store / "data.mdb").write_bytes(b"nonsense" * 10_000)
     process, _ = brokers.start("--data", str(brokers.data))
     assert process.ended() == 1
-    assert "can't open the store" in process.log
+    assert "cannot open the store" in process.log
     assert "Traceback" not in process.log
 
 
@@ -419,7 +419,7 @@ def test_a_file_that_is_gone_changes_nothing(brokers: Brokers) -> None:
     brokers.file.unlink()
     process.popen.send_signal(signal.SIGHUP)
     process.wait_for("stay in force")
-    assert f"{brokers.file}: can't be read: No such file or directory" in process.log
+    assert f"{brokers.file}: cannot be read: No such file or directory" in process.log
     with Client(where) as client:
         assert client.send("/queue/a").startswith(b"RECEIPT\n")
 

@@ -173,7 +173,7 @@ def test_what_keeps_it_from_its_work_is_its_status(
         assert process.ended() == 1
     told = manager.receive()
     assert "READY" not in told
-    assert told["STATUS"].startswith(f"can't listen on {taken}")
+    assert told["STATUS"].startswith(f"cannot listen on {taken}")
 
 
 def test_the_watchdog_is_fed_as_long_as_the_reactor_turns(

@@ -481,7 +481,7 @@ MISTAKES = {
         "line 2: [store] kind: sqlalchemy needs a database: add url ="
         ' "sqlite:////var/lib/stompkit.sqlite", say',
     ),
-    "a database that can't be": (
+    "a database that cannot be": (
         '[store]\nurl = "nonsense:secret"',
         "line 2: [store] url: the URL of an SQL store has to be like"
         " postgresql://USER:PASSWORD@HOST/DATABASE or"
@@ -506,17 +506,17 @@ MISTAKES = {
     ),
     "an endpoint of no kind": (
         '[[listen]]\nendpoint = "nonsense:1"',
-        "line 2: [[listen]] #1 endpoint: can't listen on nonsense:1: there is no kind of"
+        "line 2: [[listen]] #1 endpoint: cannot listen on nonsense:1: there is no kind of"
         " endpoint 'nonsense'; there are haproxy, ssl, stomps, systemd, tcp, tcp6, unix",
     ),
     "an endpoint with no port": (
         '[[listen]]\nendpoint = "tcp:61613"\n[[listen]]\nendpoint = "tcp:notaport"',
-        "line 4: [[listen]] #2 endpoint: can't listen on tcp:notaport: 'notaport' is not a port:"
+        "line 4: [[listen]] #2 endpoint: cannot listen on tcp:notaport: 'notaport' is not a port:"
         " a port is a number from 0 to 65535.",
     ),
     "an endpoint whose file is missing": (
         '[[listen]]\nendpoint = "ssl:0:privateKey=/nonexistent"',
-        "line 2: [[listen]] #1 endpoint: can't listen on ssl:0:privateKey=/nonexistent:"
+        "line 2: [[listen]] #1 endpoint: cannot listen on ssl:0:privateKey=/nonexistent:"
         " /nonexistent: No such file or directory",
     ),
     "a checker of no kind": (
@@ -699,7 +699,7 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     path = tmp_path / "missing"
     with pytest.raises(SettingsError) as caught:
         read_settings(path)
-    assert caught.value.problems == [f"{path}: can't be read: No such file or directory"]
+    assert caught.value.problems == [f"{path}: cannot be read: No such file or directory"]
 
 
 def test_a_file_that_is_not_utf_8_is_told(tmp_path: Path) -> None:

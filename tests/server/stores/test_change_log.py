@@ -438,7 +438,7 @@ except StoreFullError as error:
 there = places(store)
 print(there == list(range(1, place)))
 print([lane.messages for lane in store.lanes()] == [place - 1])
-# What makes room has some in the log, while the database can't grow.
+# What makes room has some in the log, while the database cannot grow.
 store.apply([Remove(1, 1), Remove(1, place - 1)])
 store.apply([Mark(1, 2, 3)])
 there = list(range(2, place - 1))

@@ -122,7 +122,7 @@ def test_a_place_that_is_no_directory_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     opened(tmp_path).close()
     (tmp_path / "messages.lmdb" / "data.mdb").write_bytes(b"something else " * 1_000)
-    with pytest.raises(StoreError, match=r"messages\.lmdb can't be used"):
+    with pytest.raises(StoreError, match=r"messages\.lmdb cannot be used"):
         opened(tmp_path)
 
 
@@ -147,7 +147,7 @@ def test_a_newer_store_is_refused_and_left_alone(tmp_path: Path) -> None:
 def test_an_older_store_that_nobody_knows_is_refused(tmp_path: Path) -> None:
     opened(tmp_path).close()
     set_version(tmp_path, 0)
-    with pytest.raises(StoreError, match="version 0, which this stompkit can't bring to"):
+    with pytest.raises(StoreError, match="version 0, which this stompkit cannot bring to"):
         opened(tmp_path)
 
 
@@ -402,7 +402,7 @@ def test_a_value_that_can_not_be_is_told_as_damage(store: LmdbStore, tmp_path: P
         lambda: store.apply([Remove(1, 1)]),
     ]
     for call in calls:
-        with pytest.raises(StoreError, match="something that can't be"):
+        with pytest.raises(StoreError, match="something that cannot be"):
             call()
     # The undamaged part can still be used.
     store.apply([put(2)])

@@ -304,9 +304,9 @@ def test_a_connection_that_was_lost_is_made_again_when_it_can_be(line: Line) -> 
     line.proxy.close()
     with pytest.raises(StoreError, match="was made is not known"):
         line.store.apply([put(2)])
-    with pytest.raises(StoreError, match="can't be used"):
+    with pytest.raises(StoreError, match="cannot be used"):
         line.store.apply([put(2)])
-    with pytest.raises(StoreError, match="can't be used"):
+    with pytest.raises(StoreError, match="cannot be used"):
         line.store.lanes()
     line.proxy.open()
     assert places(line.store) == [1]
@@ -336,7 +336,7 @@ def test_a_batch_that_is_lost_each_time_is_given_up(line: Line) -> None:
     thread = threading.Thread(target=cut)
     thread.start()
     try:
-        with pytest.raises(StoreError, match="can't be used"):
+        with pytest.raises(StoreError, match="cannot be used"):
             line.store.apply([put(2, 10, b"END")])
     finally:
         stopped.set()

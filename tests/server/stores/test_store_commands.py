@@ -390,12 +390,12 @@ def test_a_store_that_a_broker_uses_can_be_checked(directory: Path) -> None:
             key(3),
             [f"there is a mark, but no message, at place {MANY + 1} of lane 1"],
         ),
-        (b"marks", key(1, 2), b"x", [f"mark {key(1, 2).hex()} can't be read"]),
-        (b"marks", b"x", key(3), ["mark 78 can't be read"]),
-        (b"lanes", b"x", b"", ["lane 78 can't be read"]),
+        (b"marks", key(1, 2), b"x", [f"mark {key(1, 2).hex()} cannot be read"]),
+        (b"marks", b"x", key(3), ["mark 78 cannot be read"]),
+        (b"lanes", b"x", b"", ["lane 78 cannot be read"]),
         (b"records", b"x", key(1) + b"a", ["record 'a' is not where it should be"]),
-        (b"records", b"x", key(9), ["record 78 can't be read"]),
-        (b"messages", b"x", b"", ["message 78 can't be read"]),
+        (b"records", b"x", key(9), ["record 78 cannot be read"]),
+        (b"messages", b"x", b"", ["message 78 cannot be read"]),
     ],
 )
 def test_what_is_wrong_with_a_store_is_told(
@@ -411,7 +411,7 @@ def test_what_is_wrong_with_a_store_is_told(
 def test_a_message_that_can_not_be_read_is_told_and_not_counted(directory: Path) -> None:
     edit(directory, b"messages", key(2, 7), b"?")
     unreadable, messages, octets_ = [*check(directory, ignore), ""][:3]
-    assert unreadable.startswith(f"message {key(2, 7).hex()} can't be read")
+    assert unreadable.startswith(f"message {key(2, 7).hex()} cannot be read")
     assert "messages, not 0" in messages
     assert octets_ == ""
 
@@ -445,7 +445,7 @@ def test_damaged_pages_are_a_problem(directory: Path) -> None:
 
 def test_a_store_that_can_not_be_opened_is_not_checked(directory: Path) -> None:
     overwrite(directory, 0.5, 1)
-    with pytest.raises(StoreError, match="can't be used"):
+    with pytest.raises(StoreError, match="cannot be used"):
         check(directory, ignore)
 
 

@@ -98,7 +98,7 @@ def test_without_wsproto_it_is_said_how_to_get_it(start: Start, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--websocket", "nonsense:1"], "--websocket: can't listen on nonsense:1"),
+        (["--websocket", "nonsense:1"], "--websocket: cannot listen on nonsense:1"),
         (["--allow-origin", "https://a.example"], "goes with --websocket"),
         (["--websocket", LOOPBACK, "--allow-origin", "a.example"], "is not an origin"),
     ],
@@ -120,7 +120,7 @@ def test_options_say_what_settings_say() -> None:
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ('endpoint = "nonsense:1"', "can't listen on nonsense:1"),
+        ('endpoint = "nonsense:1"', "cannot listen on nonsense:1"),
         ('endpoint = "tcp:1"\npath = "stomp"', "begin it with /"),
         ('endpoint = "tcp:1"\npath = "/a?b"', "is not a path"),
         ('endpoint = "tcp:1"\npath = "/\u00e4"', "as %XX"),
@@ -155,7 +155,9 @@ def test_a_broker_without_the_port_has_no_url() -> None:
 
 
 def test_other_brokers_have_none() -> None:
-    with pytest.raises(BrokerError, match=r"coilmq can't .*websocket=...\), which is for stompkit"):
+    with pytest.raises(
+        BrokerError, match=r"coilmq cannot .*websocket=...\), which is for stompkit"
+    ):
         launch(LaunchConfig(name="coilmq", websocket=True))
 
 

@@ -366,7 +366,7 @@ def test_a_change_that_can_not_be_applied_stops_or_is_a_dead_letter(
         describe({**options, "hosts": f"127.0.0.1:{port}"})
         pipeline = Pipeline(load(shop.file), "replicate", once=True, spark=spark)
         patch.setattr(dead_letters, "_CONNECT_S", 0.5)
-        with pytest.raises(PipelineError, match="dead letters can't be sent"):
+        with pytest.raises(PipelineError, match="dead letters cannot be sent"):
             pipeline.run()
     assert pipeline.progress().dead_letters == 2
     shop.check("replicate", 50)

@@ -168,7 +168,7 @@ def test_what_the_database_does_not_let_be_wider_stops_with_what_to_do(
         column = "id"
     made = pipeline()
     row = write(2**40) if column == "id" else write(1, b=2**40)
-    with pytest.raises(SchemaError, match=r"can't be made wider.*To go on, .*: ALTER TABLE"):
+    with pytest.raises(SchemaError, match=r"cannot be made wider.*To go on, .*: ALTER TABLE"):
         made.run(rows_of(row))
     assert target.table() == []
     assert made.fence() == {}

@@ -287,7 +287,7 @@ def test_a_version_that_was_not_offered_is_a_refusal(chosen: str) -> None:
 
 def test_octets_that_are_no_frame_instead_of_connected_are_a_refusal() -> None:
     refused = refusal_by(b"HTTP/1.1 400 Bad Request\r\n\r\n\0", stays=True)
-    assert "what the broker sent can't be read" in refused.reason
+    assert "what the broker sent cannot be read" in refused.reason
 
 
 def test_a_port_where_nobody_listens_is_an_oserror() -> None:
@@ -554,7 +554,7 @@ def test_octets_that_are_no_frame_are_the_end_of_the_connection(wire: Wire) -> N
     wire.socket.sendall(b"\xff\xfe\n\n\0")
     assert wire.client.receive().body == b"1"
     with pytest.raises(
-        ConnectionLostError, match="no MESSAGE came: what the broker sent can't be read"
+        ConnectionLostError, match="no MESSAGE came: what the broker sent cannot be read"
     ):
         wire.client.receive()
 

@@ -230,7 +230,7 @@ def test_coilmq_says_what_it_can_not_do() -> None:
     require("coilmq")
     with pytest.raises(BrokerError, match="knows IPv4 only"):
         launch(LaunchConfig(name="coilmq", host="::1"))
-    with pytest.raises(BrokerError, match="can't read a header with a colon"):
+    with pytest.raises(BrokerError, match="cannot read a header with a colon"):
         launch(LaunchConfig(name="coilmq", login="me", passcode="a:b"))
 
 
@@ -369,15 +369,15 @@ def test_a_command_that_makes_no_sense_is_told(command: str, problem: str, tempo
         (
             "rabbitmq",
             {"control": True},
-            r"rabbitmq can't .*\(control=...\), which is for stompkit: ",
+            r"rabbitmq cannot .*\(control=...\), which is for stompkit: ",
         ),
-        ("coilmq", {"quirks": "morbidq"}, r"coilmq can't .*quirks=...\), which is for stompkit: "),
+        ("coilmq", {"quirks": "morbidq"}, r"coilmq cannot .*quirks=...\), which is for stompkit: "),
         (
             "morbidq",
             {"persistent": True},
             r"which is for stompkit, coilmq, activemq, artemis, rabbitmq: ",
         ),
-        ("command:sh -c {port}", {"control": True}, r"^sh can't be launched"),
+        ("command:sh -c {port}", {"control": True}, r"^sh cannot be launched"),
     ],
 )
 def test_a_broker_is_not_launched_with_what_it_lacks(
@@ -479,7 +479,7 @@ def test_a_port_that_is_in_use_is_told_before_anything_runs(temporary: Path) -> 
 
 def test_an_address_of_another_machine_is_told(temporary: Path) -> None:
     config = LaunchConfig(name="scripted", host="192.0.2.1", port=61613)
-    assert "192.0.2.1 port 61613 can't be listened on" in failure(Scripted(ANSWERING), config)
+    assert "192.0.2.1 port 61613 cannot be listened on" in failure(Scripted(ANSWERING), config)
 
 
 def test_added_arguments_are_suspected(temporary: Path) -> None:

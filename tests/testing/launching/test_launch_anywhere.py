@@ -43,8 +43,8 @@ FOLDERS = {
 }
 #: Unsupported requests of some brokers, and their messages.
 PROBLEMS = {
-    ("rabbitmq", "quotes"): "can't measure the disk of a directory with ' or \"",
-    ("rabbitmq:4", "quotes"): "can't measure the disk of a directory with `",
+    ("rabbitmq", "quotes"): "cannot measure the disk of a directory with ' or \"",
+    ("rabbitmq:4", "quotes"): "cannot measure the disk of a directory with `",
 }
 
 
@@ -185,9 +185,9 @@ def test_another_user_can_launch_a_broker(name: str) -> None:
 
 
 NEEDING_IPV4 = {
-    "coilmq": "CoilMQ can't listen on ::1, since it knows IPv4 only",
-    "rabbitmq": "RabbitMQ can't run without IPv4: epmd,",
-    "rabbitmq:4": "RabbitMQ can't run without IPv4: epmd,",
+    "coilmq": "CoilMQ cannot listen on ::1, since it knows IPv4 only",
+    "rabbitmq": "RabbitMQ cannot run without IPv4: epmd,",
+    "rabbitmq:4": "RabbitMQ cannot run without IPv4: epmd,",
 }
 #: Removes IPv4 from a network namespace, then runs the rest.
 WITHOUT_IPV4 = 'ip link set lo up && ip address delete 127.0.0.1/8 dev lo && exec "$@"'

@@ -25,7 +25,7 @@ class User:
         return dict(self.problems).get(broker, "")
 
 
-COLON = (("coilmq", "CoilMQ can't read a header with a colon"),)
+COLON = (("coilmq", "CoilMQ cannot read a header with a colon"),)
 USERS = [
     User("me", "a:b", COLON),
     User("a:b", "x", COLON),

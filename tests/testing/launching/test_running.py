@@ -297,7 +297,7 @@ def test_what_a_broker_confirms_survives_a_full_disk(broker: RunningBroker) -> N
             except ClientFailureError:
                 break
         else:
-            pytest.fail("everything is confirmed that can't be kept")
+            pytest.fail("everything is confirmed that cannot be kept")
     broker.free_disk()
     broker.restart()
     send(broker, "3")
@@ -573,7 +573,7 @@ def test_what_the_broker_can_not_do_is_told(told: RunningBroker) -> None:
     with pytest.raises(BrokerError, match="could not do advance"):
         told.clock.advance(-1)
     told.pause()
-    with pytest.raises(BrokerError, match="is paused and can't be asked for reset"):
+    with pytest.raises(BrokerError, match="is paused and cannot be asked for reset"):
         told.reset()
 
 

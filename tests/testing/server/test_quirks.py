@@ -111,7 +111,7 @@ def test_a_former_rule_is_the_opposite_of_the_present_one() -> None:
         ("rabbitmq,-activemq", "only rules can be taken away"),
         ("rabbitmq,activemq", "exclude each other"),
         ("nack-is-ack,nack-requeues", "nack-is-ack and nack-requeues exclude each other"),
-        ("morbidq,nack-is-ack", "can't be had together with others: nack-is-ack"),
+        ("morbidq,nack-is-ack", "cannot be had together with others: nack-is-ack"),
     ],
 )
 def test_a_mistake_in_a_list_is_told(text: str, words: str) -> None:

@@ -318,7 +318,7 @@ def test_a_file_in_its_place_is_left_alone(broker: Broker, tmp_path: Path) -> No
     broker.path.write_text("precious")
     process = Process([*TWIST, "stompkit-test", "--control", str(broker.path)], tmp_path)
     assert process.ended() != 0
-    assert f"stompkit: can't listen on {broker.path}" in process.log
+    assert f"stompkit: cannot listen on {broker.path}" in process.log
     assert broker.path.read_text() == "precious"
 
 
@@ -326,7 +326,7 @@ def test_a_file_in_its_place_is_left_alone(broker: Broker, tmp_path: Path) -> No
     ("arguments", "said"),
     [
         (["--control", ""], "--control takes the path of a socket"),
-        (["--control", "/" + "x" * 200], "can't listen on /xxx"),
+        (["--control", "/" + "x" * 200], "cannot listen on /xxx"),
         (["--heart-beat", "x"], "--heart-beat is wrong"),
         (["--no-such-option"], "--no-such-option not recognized"),
         (["--quirk", "no-such-broker"], "--quirk: "),

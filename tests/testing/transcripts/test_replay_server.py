@@ -445,7 +445,7 @@ def test_a_port_can_be_chosen() -> None:
 @pytest.mark.parametrize(
     ("event", "problem"),
     [
-        (Octets("received", 1, b"x"), "what is no frame can't be waited for"),
+        (Octets("received", 1, b"x"), "what is no frame cannot be waited for"),
         (SeenFrame("sent", 1, 0.0, Frame("MESSAGE"), cut_bytes=1), "its body is not complete"),
     ],
 )

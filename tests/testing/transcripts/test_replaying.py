@@ -514,7 +514,7 @@ def test_nobody_to_replay_to_is_told() -> None:
         ),
         (
             Transcript((Octets("sent", 1, b"x"),)),
-            r"what is no frame can't be waited for \(event 1: #1 sent     no frame but b'x'\)",
+            r"what is no frame cannot be waited for \(event 1: #1 sent     no frame but b'x'\)",
         ),
     ],
 )

@@ -100,7 +100,7 @@ def unexpected(client: Client) -> None:
 
 @client_case(
     "client/receipt/unique",
-    "A receipt that is asked for twice can't tell which frame it is for.",
+    "A receipt that is asked for twice cannot tell which frame it is for.",
     level="SHOULD",
     section=RECEIPT,
     covers=["1.0/receipt/any-client-frame-but-connect", "1.0/receipt/arbitrary-value"],

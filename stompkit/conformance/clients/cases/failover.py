@@ -34,7 +34,7 @@ def connection_lost(client: Client) -> None:
 
 @client_case(
     "client/failover/refused",
-    "A client that can't connect to a server tries another.",
+    "A client that cannot connect to a server tries another.",
     level="SHOULD",
     section=NONE,
     nodes=2,

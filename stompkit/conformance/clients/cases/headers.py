@@ -58,7 +58,7 @@ def reads_backslash(client: Client) -> None:
 
 @client_case(
     "client/escape/writes",
-    "What can't stand in a header is escaped in it.",
+    "What cannot stand in a header is escaped in it.",
     level="MUST",
     section=ENCODING,
     versions=NEW,

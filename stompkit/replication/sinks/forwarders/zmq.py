@@ -86,7 +86,7 @@ class ZmqPublisher:
             (self.socket.connect if forwarder else self.socket.bind)(address)
         except zmq.ZMQError as error:
             self.close()
-            raise ValueError(f"ZeroMQ can't publish at {address!r}: {error}") from None
+            raise ValueError(f"ZeroMQ cannot publish at {address!r}: {error}") from None
         #: Address of the socket; with the chosen port if none was given.
         self.address: Final = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
@@ -214,7 +214,7 @@ class ZmqProxy:
                 try:
                     side.bind(address)
                 except zmq.ZMQError as error:
-                    raise ValueError(f"ZeroMQ can't bind to {address!r}: {error}") from None
+                    raise ValueError(f"ZeroMQ cannot bind to {address!r}: {error}") from None
         except ValueError:
             self._close_all()
             raise

@@ -281,12 +281,12 @@ class SearchSink:
             table, schema = change.table.lower(), change.schema.lower()
             name = self._index.format(table=table, schema=schema)
         if not _INDEX_NAME.fullmatch(name) or name != name.lower() or len(name.encode()) > 255:
-            raise ApplyError(f"table {change.name}: {name!r} can't be the name of an index")
+            raise ApplyError(f"table {change.name}: {name!r} cannot be the name of an index")
         owner = self._owners.setdefault(name, change.name)
         if owner != change.name and (self._id is None or name == self._offsets.index):
             raise ApplyError(
                 f"table {change.name} has the same index as {owner}, {name}: without a function "
-                "for ids their documents can't be told apart"
+                "for ids their documents cannot be told apart"
             )
         return name
 

@@ -64,4 +64,4 @@ def _plain(value: Value) -> object:
         case Interval():
             found = value.time_us
             return str(value) if found is None else found
-    raise InvalidValueError(f"a document can't hold {type(value).__qualname__}")
+    raise InvalidValueError(f"a document cannot hold {type(value).__qualname__}")

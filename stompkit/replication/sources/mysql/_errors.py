@@ -18,7 +18,7 @@ class PreflightError(MysqlError):
         """Store the reasons."""
         self.problems = tuple(problems)
         lines = "".join(f"\n- {problem}" for problem in self.problems)
-        super().__init__(f"this server can't be replicated from yet:{lines}")
+        super().__init__(f"this server cannot be replicated from yet:{lines}")
 
 
 class OffsetLostError(MysqlError):

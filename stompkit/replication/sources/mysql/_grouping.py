@@ -353,7 +353,7 @@ class Grouping:
             if isinstance(error, KeyError):
                 text = f"the key's column {error} is not in the log: see binlog_row_image"
             self._problem(
-                event, f"rows of {event.schema}.{event.table} can't be read ({text})", error
+                event, f"rows of {event.schema}.{event.table} cannot be read ({text})", error
             )
 
     # Unsupported events.

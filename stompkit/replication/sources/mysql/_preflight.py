@@ -30,15 +30,15 @@ _NEEDED: Final = (
         "binlog_row_metadata",
         "FULL",
         "the log has no names of columns, no keys and no signs of numbers; what is logged before "
-        "it is set can't be read",
+        "it is set cannot be read",
     ),
-    ("log_bin_compress", "OFF", "compressed rows can't be read"),
+    ("log_bin_compress", "OFF", "compressed rows cannot be read"),
     ("binlog_alter_two_phase", "OFF", "ALTER TABLE would be told when it begins, and again"),
 )
 _NEEDED_WITHOUT_ZSTD: Final = (
     "binlog_transaction_compression",
     "OFF",
-    f"compressed transactions can't be read here: {HOW_TO_READ}, or",
+    f"compressed transactions cannot be read here: {HOW_TO_READ}, or",
 )
 #: Error code for missing privileges.
 _DENIED: Final = 1227
@@ -80,7 +80,7 @@ def examine(
     )
     if compressed:
         problems.append(
-            f"columns with the attribute COMPRESSED can't be read: leave {compressed} out, or "
+            f"columns with the attribute COMPRESSED cannot be read: leave {compressed} out, or "
             "change the columns"
         )
     problems += _charsets(connection, wants)
@@ -101,7 +101,7 @@ def _charsets(connection: Connection[Any], wants: Callable[[str, str], bool]) ->
         )
         rows = [[text_of(each) for each in row] for row in cursor.fetchall()]
     return [
-        f"the column {column} of {schema}.{table} has the character set {charset}, which can't be "
+        f"the column {column} of {schema}.{table} has the character set {charset}, which cannot be "
         "read: convert the column, or leave the table out"
         for schema, table, column, charset in rows
         if wants(schema, table)

@@ -89,7 +89,7 @@ def problem_of(error: Exception, what: str) -> Exception:
                 what,
             )
         return OffsetLostError(
-            f"the server can't go on at {what} ({text}): take a new snapshot with empty offsets"
+            f"the server cannot go on at {what} ({text}): take a new snapshot with empty offsets"
         )
     if code in _DENIED:
         return MysqlError(f"the server refuses ({code}: {text}): see what the user is granted")
@@ -192,7 +192,7 @@ class Stream:
             except Exception as error:
                 where = f"{self._reader.log_file}:{self._reader.log_pos}"
                 raise StreamError(
-                    f"the event behind this can't be read ({type(error).__name__}: {error})", where
+                    f"the event behind this cannot be read ({type(error).__name__}: {error})", where
                 ) from error
             if event is None:
                 if self._is_blocking:

@@ -185,7 +185,7 @@ class Copier:
         ]
         if keyless:
             raise OffsetLostError(
-                f"the snapshot was interrupted, and {', '.join(keyless)} can't be taken up again: "
+                f"the snapshot was interrupted, and {', '.join(keyless)} cannot be taken up again: "
                 "without a key, rows that come twice are there twice. Empty the targets, drop the "
                 "slot and begin anew with empty offsets, or leave the table out"
             )

@@ -211,7 +211,7 @@ def _about_new_publication(
     if slot is not None:
         yield (
             f"the slot {slot.name} is there, but the publication {publication} is not, and "
-            "what was logged before it is made can't be read: drop the slot, or use the "
+            "what was logged before it is made cannot be read: drop the slot, or use the "
             "publication that was made for it"
         )
     if not wanted and (tables or not server.is_superuser):
@@ -219,7 +219,7 @@ def _about_new_publication(
     foreign = [table.full_name for table in wanted if not table.is_owned]
     if foreign:
         yield (
-            f"{server.user} can't publish tables of other owners ({', '.join(foreign)}): "
+            f"{server.user} cannot publish tables of other owners ({', '.join(foreign)}): "
             f"GRANT their owner TO {server.user}, {by_others}"
         )
 

@@ -310,6 +310,6 @@ class Recording:
         problem = raw_problem(context, sql, self._policy.wants)
         if problem is not None:
             raise UnseenChangeError(
-                f"{problem} may change rows that are watched, and can't be followed. If it does"
+                f"{problem} may change rows that are watched, and cannot be followed. If it does"
                 f" not, or need not be: execution_options({OPTION}='ignore')"
             )

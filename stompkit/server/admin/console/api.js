@@ -60,7 +60,7 @@ async function ask(url, options) {
     response = await fetch(url, { cache: "no-store", credentials: "omit", ...options });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError("the broker can't be reached", "unreachable", 0);
+    throw new ApiError("the broker cannot be reached", "unreachable", 0);
   }
   if (!response.ok) await refused(response);
   return response.json();

@@ -33,7 +33,7 @@ export function fill(element, ...children) {
   element.replaceChildren(...children.flat(Infinity).filter((child) => child != null && child !== false));
 }
 
-/** A button that does something; it can't be pressed again before that is done. */
+/** A button that does something; it cannot be pressed again before that is done. */
 export function button(label, action, attributes = {}) {
   const element = h("button", { type: "button", ...attributes }, label);
   element.addEventListener("click", async () => {

@@ -1,4 +1,4 @@
-// Notices at the edge of the page, and questions before what can't be undone.
+// Notices at the edge of the page, and questions before what cannot be undone.
 
 import { button, h } from "./dom.js";
 

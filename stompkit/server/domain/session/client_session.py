@@ -165,7 +165,7 @@ class ClientSession(BrokerSession):
         self._uncommitted -= 1
         if error is not None:
             code = "store-full" if isinstance(error, StoreFullError) else "store-failed"
-            self.fail(f"the broker can't keep it: {error}", code, receipt=receipt)
+            self.fail(f"the broker cannot keep it: {error}", code, receipt=receipt)
         elif receipt is not None and not self._closing:
             self._send_receipt(receipt)
         if self._leaving is not None:

@@ -177,7 +177,7 @@ def _subscribe(
     is_browser = flag(headers, "browser")
     if is_pattern(name):
         if is_browser or kind not in (Kind.QUEUE, Kind.TOPIC, Kind.DEAD_LETTERS):
-            raise RefusedError(f"{name[:100]!a} can't have wildcards", "bad-destination")
+            raise RefusedError(f"{name[:100]!a} cannot have wildcards", "bad-destination")
         subscription.pattern = host.pattern(name)
         connection.include(key, subscription)
         _subscribe_to_all(connection, frame, subscription)

@@ -130,7 +130,7 @@ class PostgresConnection:
         try:
             yield
         except psycopg.Error as error:
-            text = f"the store {self._name} can't be used: {reason(error)}"
+            text = f"the store {self._name} cannot be used: {reason(error)}"
             link = self._link
             self._check()
             if isinstance(error, _NOT_HERE):
@@ -142,7 +142,7 @@ class PostgresConnection:
                 raise StoreFullError(text) from None
             raise StoreError(text) from None
         except OSError as error:
-            raise LostError(f"the store {self._name} can't be used: {error.strerror}") from None
+            raise LostError(f"the store {self._name} cannot be used: {error.strerror}") from None
 
     def _check(self) -> None:
         """Raise AbortedError after :meth:`abort`."""

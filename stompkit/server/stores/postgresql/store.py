@@ -65,7 +65,7 @@ class PostgresStore:
 
     One broker may use them at a time. If two do, the first one to write continues. The other gets
     :class:`FencedError` until it reopens the store. With a term, the broker that has the lease of
-    the store continues, and the other one can't even open it.
+    the store continues, and the other one cannot even open it.
 
     A batch is one round trip. If the connection is lost meanwhile, the store connects again, and
     reads from the stamp of the database if the batch was committed. If not, it repeats the batch.
@@ -333,7 +333,7 @@ class PostgresStore:
     def _give_up(self) -> NoReturn:
         text = (
             f"the connection to the store {self._connection.name} was lost during a commit, and"
-            " can't be made again: whether the change was made is not known"
+            " cannot be made again: whether the change was made is not known"
         )
         raise StoreError(text) if self._term is None else FencedError(text)
 

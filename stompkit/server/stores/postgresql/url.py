@@ -61,7 +61,7 @@ def _hosts(text: str) -> dict[str, str]:
     """Return libpq's parameters for hosts in its own format; raises ValueError."""
     found = [_HOST.fullmatch(each) for each in text.split(",")]
     if None in found:
-        raise ValueError("a host has brackets or a port that can't be")
+        raise ValueError("a host has brackets or a port that cannot be")
     matches = [_texts(each) for each in found if each is not None]
     return {
         "host": ",".join(each["address"] or each["host"] for each in matches),

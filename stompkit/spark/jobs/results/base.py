@@ -72,7 +72,7 @@ class Mark:
         if (last.query, last.spool) != (self.query, self.spool):
             what = "checkpoint" if last.spool == self.spool else "spool"
             raise PipelineError(
-                f"{place} has what was counted with another {what}, and counts can't go on without"
+                f"{place} has what was counted with another {what}, and counts cannot go on without"
                 " it: bring it back, or begin anew under another name of the pipeline, with other"
                 " results in [analytics]"
             )

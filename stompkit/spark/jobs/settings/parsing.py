@@ -126,7 +126,7 @@ def _check_analytics(found: Mapping[str, Any], mistakes: list[str]) -> None:
 def _check_master(found: str) -> None:
     if found.startswith("sc:"):
         raise PipelineError(
-            "a job drives Spark from its own process, and can't use a Spark Connect server: name"
+            "a job drives Spark from its own process, and cannot use a Spark Connect server: name"
             " the cluster itself, as in spark://HOST:7077"
         )
 

@@ -51,7 +51,7 @@ class Ages:
             try:
                 age = self._age(row)
             except (msgspec.DecodeError, InvalidValueError) as problem:
-                tally.refuse([_problem(row, place, f"it can't be read: {problem}")])
+                tally.refuse([_problem(row, place, f"it cannot be read: {problem}")])
                 continue
             if age is None and row["operation"] not in ("unreadable", "schema", "truncate"):
                 reason = f"{self._job.sequence_by!r} is not told"

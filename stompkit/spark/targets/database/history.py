@@ -60,7 +60,7 @@ class History:
         """Apply one step; raises SchemaError if the table has no columns for versions."""
         table = session.find(connection, *step.table)
         if table is None or not step.states:
-            raise RejectedRowError("rows can't all go at once where versions are kept")
+            raise RejectedRowError("rows cannot all go at once where versions are kept")
         version = _Version(connection, session, table, step, self._times[step.states[0].place])
         for op in plan.ops:
             rows = op.rows()

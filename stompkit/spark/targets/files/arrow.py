@@ -92,7 +92,7 @@ def _column(field: pa.Field) -> TargetColumn:
                 raise UnstorableValueError("NULL, and it has to have a value")
             return None
         if not _is_known(kind):
-            raise UnstorableValueError(f"columns of the type {kind} can't be written")
+            raise UnstorableValueError(f"columns of the type {kind} cannot be written")
         return _checked(convert(value), kind)
 
     kinds = frozenset(plain if is_required else {*plain, type(None)})

@@ -83,7 +83,7 @@ class RowChangeset:
                 self._do(op, rows, at)
             case _:
                 raise ApplyError(
-                    f"a row of the table {self._table!r} is told without a key, and can't be found"
+                    f"a row of the table {self._table!r} is told without a key, and cannot be found"
                     " in files. To go on, name the key in `keys`"
                 )
 

@@ -62,7 +62,7 @@ class StagedFiles:
         return found
 
     def drop(self, names: Iterable[str]) -> None:
-        """Remove the work of some tasks; what can't be removed now is removed later."""
+        """Remove the work of some tasks; what cannot be removed now is removed later."""
         for name in names:
             with suppress(OSError):
                 self._store.delete_file(name)

@@ -134,7 +134,7 @@ def evolve(
                 )
             if not any(each.key or each.is_told for each in columns.values()):
                 raise SchemaError(
-                    f"the table {name!r} can't be made: its changes tell no key."
+                    f"the table {name!r} cannot be made: its changes tell no key."
                     " To go on, make it in the target"
                 )
             make_table(connection, *wanted, new)
@@ -206,7 +206,7 @@ def _widen(connection: Connection, table: TargetTable, columns: Iterable[Wider])
             reason = " ".join(str(error.orig.args[-1]).split())
             shown = statement.replace("%%", "%")
             raise SchemaError(
-                f"the column {column.name!r} of the target's table {table.name!r} can't be made"
+                f"the column {column.name!r} of the target's table {table.name!r} cannot be made"
                 f" wider: {reason}. To go on, do what that asks for, and then: {shown}"
             ) from error
 

@@ -166,7 +166,7 @@ class Plan:
                 # It is ambiguous whether one row continues or another one was replaced.
                 reason = (
                     "rows get its key and give it up in one transaction, and tell of different"
-                    " columns: which row is which can't be known"
+                    " columns: which row is which cannot be known"
                 )
                 self._refuse(step, step.states, reason)
                 return

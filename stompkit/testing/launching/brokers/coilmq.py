@@ -73,7 +73,7 @@ class CoilMQ:
         """Write the configuration file, and the file of users if necessary."""
         if ":" in config.host:
             raise BrokerError(
-                f"CoilMQ can't listen on {config.host}, since it knows IPv4 only: leave out"
+                f"CoilMQ cannot listen on {config.host}, since it knows IPv4 only: leave out"
                 " LaunchConfig(host=...), or use a machine that has IPv4"
             )
         lines = ["[coilmq]"]
@@ -120,7 +120,7 @@ def _write_users(path: Path, login: str, passcode: str) -> None:
             )
         if ":" in text:
             raise BrokerError(
-                f"CoilMQ can't read a header with a colon, and this {what} has one: choose another"
+                f"CoilMQ cannot read a header with a colon, and this {what} has one: choose another"
                 f" one by --mq-{what} or LaunchConfig({what}=...)"
             )
     path.touch(0o600)

@@ -81,7 +81,8 @@ class RabbitMQ:
         version = "" if release is None else release.version
         if loopback() != IPV4_LOOPBACK:
             raise BrokerError(
-                f"RabbitMQ can't run without IPv4: epmd, which it needs, listens on {IPV4_LOOPBACK}"
+                "RabbitMQ cannot run without IPv4: epmd, which it needs, listens on"
+                f" {IPV4_LOOPBACK}"
             )
         _check_directory(directory, version)
         definitions = directory / "definitions.json"
@@ -156,8 +157,9 @@ def _check_directory(directory: Path, version: str) -> None:
     unquoted = "`" if version_key(version) >= _QUOTES_SINCE else "'\""
     if any(character in str(directory) for character in unquoted):
         raise BrokerError(
-            f"RabbitMQ {version} can't measure the disk of a directory with {' or '.join(unquoted)}"
-            f" in its name: {directory}; name another one by TMPDIR or LaunchConfig(directory=...)"
+            f"RabbitMQ {version} cannot measure the disk of a directory with"
+            f" {' or '.join(unquoted)} in its name: {directory}; name another one by TMPDIR or"
+            " LaunchConfig(directory=...)"
         )
 
 

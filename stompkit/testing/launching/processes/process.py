@@ -187,7 +187,7 @@ class GuardedProcess:
             raise BrokerError("the broker's process has ended: restart() starts another one")
         problem = answer.decode("utf-8", "replace").strip()
         if problem:
-            raise BrokerError(f"can't be done to the broker's processes: {problem}")
+            raise BrokerError(f"cannot be done to the broker's processes: {problem}")
 
     def _send(self, word: bytes) -> bool:
         """Write to the guard; return True if it still runs."""

@@ -67,7 +67,7 @@ def parse_quirks(text: str) -> Quirks:
     quirks = parse(text, RULES, PROFILES, OPPOSITES)
     others = [rule for rule in quirks if rule not in _OF_MORBIDQ]
     if others and is_morbidq(quirks):
-        raise ValueError(f"the rules of morbidq can't be had together with others: {others[0]}")
+        raise ValueError(f"the rules of morbidq cannot be had together with others: {others[0]}")
     return quirks
 
 

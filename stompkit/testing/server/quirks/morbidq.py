@@ -187,7 +187,7 @@ class MorbidQProtocol(Protocol):
         if "Q5" not in self._quirks:
             asked = {name for name in ("ack", "selector") if name in frame.headers}
             if asked and frame.headers.get("ack") != "auto":
-                self._error("not supported", f"{' and '.join(sorted(asked))} can't be had")
+                self._error("not supported", f"{' and '.join(sorted(asked))} cannot be had")
                 return
         self._ids[name] = frame.headers.get("id", "0")
         self._factory.places.subscribe(name, self)

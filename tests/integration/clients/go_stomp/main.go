@@ -1,7 +1,7 @@
 // A client on go-stomp for ../../test_foreign_clients.py; ../driver.py says what goes in and out.
 //
 // The library keeps RECEIPT frames to itself: a call that returns without an error has got its
-// receipt. It can't ask for one with SUBSCRIBE, ACK and NACK; a SEND behind them has one instead.
+// receipt. It cannot ask for one with SUBSCRIBE, ACK and NACK; a SEND behind them has one instead.
 package main
 
 import (

@@ -78,7 +78,7 @@ def test_a_snapshot_of_a_table_without_a_key_is_not_taken_up_again(database: Dat
     reading = Reading(database, start="now")
     with CHANGESET.connected_to(Consumer(killed_at=3)), pytest.raises(Killed):
         reading.publisher(snapshot="initial", chunk_rows=10).run()
-    with pytest.raises(OffsetLostError, match=rf"{database.name}\.t can't be taken up again"):
+    with pytest.raises(OffsetLostError, match=rf"{database.name}\.t cannot be taken up again"):
         reading.publisher(snapshot="initial", chunk_rows=10).run()
 
 

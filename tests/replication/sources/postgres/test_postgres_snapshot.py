@@ -217,7 +217,7 @@ def test_a_snapshot_of_a_table_without_a_key_is_not_taken_up_again(database: Dat
     publication = database.publication()
     with Taken(publication, kill), pytest.raises(_Killed):
         database.publisher(publication, snapshot="initial", chunk_rows=10).run()
-    with pytest.raises(OffsetLostError, match=r"public\.t can't be taken up again"):
+    with pytest.raises(OffsetLostError, match=r"public\.t cannot be taken up again"):
         database.read(snapshot="initial", chunk_rows=10)
 
 

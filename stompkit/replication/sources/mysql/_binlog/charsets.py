@@ -164,7 +164,9 @@ class _Table:
         answer = self._ask(separator.join(codes), self._charset)
         texts = answer.split("\n") if separator else list(answer)
         if len(texts) != len(codes):
-            raise ValueError(f"text in the character set {self._charset} can't be read: convert it")
+            raise ValueError(
+                f"text in the character set {self._charset} cannot be read: convert it"
+            )
         for code, text in zip(codes, texts, strict=True):
             if text not in _NO_CHARACTER or code == text.encode():
                 self._characters[code] = text

@@ -60,7 +60,7 @@ def _steps(path: str) -> list[_Step]:
     while at < len(path):
         step = _STEP.match(path, at)
         if step is None:
-            raise ValueError(f"the path {path!r} of a part of a document can't be read")
+            raise ValueError(f"the path {path!r} of a part of a document cannot be read")
         name, number = step.groups()
         if number is not None:
             steps.append(int(number))

@@ -52,7 +52,7 @@ class TableRows:
         if not mapped.has_names:
             raise ValueError(
                 f"{mapped.schema}.{mapped.table} has no names of columns in the log: it was "
-                "written before binlog_row_metadata was FULL, and can't be read"
+                "written before binlog_row_metadata was FULL, and cannot be read"
             )
         self._readers: list[tuple[str, Read]] = []
         for column in mapped.columns:

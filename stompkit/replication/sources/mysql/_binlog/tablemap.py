@@ -209,7 +209,7 @@ def _column(kind: int, details: _Octets) -> MappedColumn:
         # Two bits of a length beyond 255 are stored, inverted, in the type byte.
         return MappedColumn(FIELD_TYPE.STRING, size=low | ((real & 0x30) ^ 0x30) << 4)
     if kind in COMPRESSED:
-        raise ValueError("a column has the attribute COMPRESSED, which can't be read")
+        raise ValueError("a column has the attribute COMPRESSED, which cannot be read")
     return MappedColumn(kind)
 
 

@@ -49,6 +49,12 @@ COMMANDS: Final = {
     "move": _Entry("queues.move", "move messages from one queue to another"),
     "retry": _Entry("queues.retry", "return dead letters to their original queue"),
     "purge": _Entry("queues.purge", "delete the messages of a queue"),
+    "pause": _Entry("queues.pause", "stop the deliveries of queues"),
+    "resume": _Entry("queues.resume", "resume the deliveries of paused queues"),
+    "drain": _Entry("queues.drain", "wait until consumers have emptied queues"),
+    "delete": _Entry("queues.delete", "delete an unused destination and its messages"),
+    "connections": _Entry("queues.connections", "list the clients of a broker"),
+    "close": _Entry("queues.close", "close the connection of a client"),
     "replica": _Entry(
         "replica.command", "replicate databases that all accept writes, also offline"
     ),

@@ -5,6 +5,7 @@ from stompkit.server.login.password_files import hash_passcode
 from stompkit.server.process.assembly import has_lmdb
 from stompkit.server.process.assembly import store as make_store
 from stompkit.server.process.lock import DirectoryLock
+from stompkit.server.process.start_checks import StartReport, check_start
 from stompkit.server.settings.process import Settings, StoreSettings
 from stompkit.server.settings.reading import SettingsError, parse_settings, read_settings
 from stompkit.server.settings.text import settings_text
@@ -17,8 +18,10 @@ __all__ = [
     "Progress",
     "Settings",
     "SettingsError",
+    "StartReport",
     "StoreError",
     "StoreSettings",
+    "check_start",
     "check_store",
     "compact",
     "export_store",

@@ -154,7 +154,7 @@ def test_messages_go_through_a_pipe_from_one_queue_to_another(
 
 
 def test_what_is_looked_at_stays(commands: Commands, queue: str) -> None:
-    commands.run("send", queue, "1", "2", "3")
+    assert commands.run("send", queue, "1", "2", "3") == b"3 messages confirmed\n"
     seen = commands.run("receive", queue, "--browse", *QUIET)
     assert seen.splitlines() == [b"1", b"2", b"3"]
     assert commands.take(queue, 3) == [b"1", b"2", b"3"]

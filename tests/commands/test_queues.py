@@ -169,15 +169,19 @@ def test_a_refusal_is_told_with_its_code(commands: Commands) -> None:
 def test_who_does_not_say_where_is_told_how(commands: Commands) -> None:
     del commands.environment["STOMPKIT_ADMIN"]
     for command in (["queues"], ["purge", "/queue/a"], ["tap"], ["retry", "/dlq/a"]):
-        assert "Say it with --admin HOST:PORT" in commands.both(*command, status=2)[1]
+        assert "give --admin HOST:PORT" in commands.both(*command, status=2)[1]
     for url in ("ftp://x", "http://x/path", "http://:1", "localhost:x"):
-        assert "the admin interface is at" in commands.both("queues", "--admin", url, status=2)[1]
+        said = commands.both("queues", "--admin", url, status=2)[1]
+        assert f"{url} is not the address of an admin interface" in said
     with free_ports() as [port]:
         said = commands.both("queues", "--admin", f"localhost:{port}", status=1)[1]
-        assert f"cannot ask the broker at localhost:{port}: " in said
+        assert f"cannot connect to the admin interface at localhost:{port}: " in said
     # A broker's STOMP port does not support HTTP.
     where = f"127.0.0.1:{commands.broker.port}"
-    assert "cannot ask" in commands.both("queues", "--admin", where, status=1)[1]
+    assert (
+        "cannot connect to the admin interface"
+        in commands.both("queues", "--admin", where, status=1)[1]
+    )
 
 
 def test_an_interface_with_a_token_in_the_file_system(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from stompkit._commands.shared.documents import checked
+from stompkit._commands.shared.text import amount
 from stompkit._common.arguments import Parser
 from stompkit._common.files import replacing
 from stompkit._common.text import json_line
@@ -57,9 +58,12 @@ class _Progress:
         self._description = what
         self._is_shown = sys.stderr.isatty()
         self._percent = -1
+        #: Number of finished messages.
+        self.done = 0
 
     def __call__(self, done: int, total: int) -> None:
         """Show the number of finished messages."""
+        self.done = done
         percent = 100 * done // total if total else 100
         if self._is_shown and percent != self._percent:
             self._percent = percent
@@ -146,22 +150,26 @@ def _compact(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
+    progress = _Progress("exported")
     with _open_store(options.store, is_made=False) as store, _new_file(options.file) as file:
-        progress = _Progress("exported")
         try:
             export_store(store, file, progress)
         finally:
             progress.end()
+    # Standard output may be the export.
+    to = sys.stderr if options.file == "-" else sys.stdout
+    print(f"{amount(progress.done, 'message')} exported", file=to)
     return 0
 
 
 def _import(options: argparse.Namespace) -> int:
+    progress = _Progress("imported")
     with _old_file(options.file) as file, _open_store(options.store, is_made=True) as store:
-        progress = _Progress("imported")
         try:
             import_store(store, file, progress)
         finally:
             progress.end()
+    print(f"{amount(progress.done, 'message')} imported")
     return 0
 
 

@@ -100,7 +100,7 @@ def parser() -> argparse.ArgumentParser:
         "not detected",
     )
     add("--json", action="store_true", help="print the number of confirmed messages as JSON")
-    add("--quiet", action="store_true", help="show no progress")
+    add("--quiet", action="store_true", help="print neither progress nor the result")
     add_broker_options(parser)
     return parser
 

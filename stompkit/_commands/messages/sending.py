@@ -17,6 +17,7 @@ from stompkit._commands.shared.broker_options import Broker
 from stompkit._commands.shared.message_lines import Outgoing, from_line
 from stompkit._commands.shared.progress import Progress
 from stompkit._commands.shared.session import InterruptedSessionError, Session, reason_of, run
+from stompkit._commands.shared.text import amount
 from stompkit.client import ClientClosedError, ClientError, Transaction
 from stompkit.frames import LocalProtocolError
 
@@ -45,7 +46,7 @@ def _send(broker: Broker, options: argparse.Namespace, file: BinaryIO | None) ->
         bodies, file = [file.read()], None
     sender = _Sender(broker, options, bodies, file)
     status = run("send", broker, sender.work)
-    sender.end()
+    sender.end(status)
     return status
 
 
@@ -210,8 +211,8 @@ class _Sender:
             raise _LineError(f"line {number}: it has no destination, and the command line has -")
         return Outgoing(destination, {**found.headers, **self._headers}, found.body)
 
-    def end(self) -> None:
-        """Print the result."""
+    def end(self, status: int) -> None:
+        """Print the result; without ``--json`` only a success."""
         self._progress.end()
         took = time.monotonic() - self._began
         if self._options.json:
@@ -221,6 +222,9 @@ class _Sender:
                 "seconds": round(took, 3),
             }
             print(json.dumps(summary))
+        elif status == 0 and not self._options.quiet:
+            done = "confirmed" if self._options.receipts else "sent, without confirmation"
+            print(f"{amount(self._sent, 'message')} {done}")
 
 
 class _Pace:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 from stompkit._commands.shared.admin import ADMIN_HELP, Admin, add_admin_options, on_admin
-from stompkit._commands.shared.broker_options import seconds
 from stompkit._commands.shared.text import aligned, size
+from stompkit._commands.shared.watching import add_watch_options, watch
 from stompkit._common.arguments import Parser, positive
 from stompkit._common.style import Style
 from stompkit._common.text import shown
@@ -34,7 +32,6 @@ exit status: 0 success; 1 the broker refused the request or is unreachable; 2 wr
 """
 
 _PAGE: Final = 1000
-_WATCH_S: Final = 2.0
 #: Sort keys, each with True for descending order.
 _SORTS: Final = {
     "name": False,
@@ -60,21 +57,13 @@ def parser() -> argparse.ArgumentParser:
     add("--filter", metavar="TEXT", help="list only names that contain this text")
     add(
         "--kind",
-        choices=("queue", "topic", "fanout", "temp-queue", "temp-topic", "dlq"),
+        choices=("queue", "topic", "fanout", "temp-queue", "temp-topic", "dlq", "durable"),
         help="list only destinations of this kind",
     )
     add("--vhost", metavar="NAME", help="list only destinations of this virtual host")
     add("--sort", choices=(*_SORTS,), default="name", help="sort by this column (default: name)")
     add("--limit", type=positive, metavar="N", help="list at most N destinations (default: all)")
-    add(
-        "--watch",
-        type=seconds,
-        nargs="?",
-        const=_WATCH_S,
-        metavar="SECONDS",
-        help="refresh the list until interrupted (default interval: 2 seconds)",
-    )
-    add("--json", action="store_true", help="print JSON; with --watch, one document per line")
+    add_watch_options(parser)
     add_admin_options(parser)
     return parser
 
@@ -82,27 +71,12 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     """List destinations."""
     options = parser().parse_args(arguments)
-    return on_admin("queues", options, lambda admin: _list(admin, options))
+    return on_admin(
+        "queues", options, lambda admin: watch(options, lambda: _found(admin, options), _table)
+    )
 
 
-def _list(admin: Admin, options: argparse.Namespace) -> int:
-    while True:
-        total, found = _destinations(admin, options)
-        if options.json:
-            document = {"total": total, "destinations": found}
-            print(json.dumps(document, indent=None if options.watch else 1))
-        else:
-            if options.watch and sys.stdout.isatty():
-                print("\x1b[H\x1b[2J", end="")
-            for line in _table(total, found):
-                print(line)
-        if not options.watch:
-            return 0
-        sys.stdout.flush()
-        time.sleep(options.watch)
-
-
-def _destinations(admin: Admin, options: argparse.Namespace) -> tuple[int, list[dict[str, Any]]]:
+def _found(admin: Admin, options: argparse.Namespace) -> dict[str, Any]:
     """Return the total number, and the selected destinations in order."""
     found: list[dict[str, Any]] = []
     while True:
@@ -127,10 +101,11 @@ def _destinations(admin: Admin, options: argparse.Namespace) -> tuple[int, list[
             key=lambda each: (_rate(each, key) or 0.0) if key in ("in", "out") else each[key],
             reverse=True,
         )
-    return len(ordered), ordered[: options.limit]
+    return {"total": len(ordered), "destinations": ordered[: options.limit]}
 
 
-def _table(total: int, found: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _table(document: dict[str, Any]) -> Iterator[str]:
+    total, found = document["total"], document["destinations"]
     if not found:
         yield "there are none"
         return

@@ -86,7 +86,7 @@ class Admin:
         url = options.admin or os.environ.get("STOMPKIT_ADMIN")
         if not url:
             raise BrokerUsageError(
-                "where is the broker's admin interface? Say it with --admin HOST:PORT, or in"
+                "the address of the admin interface is missing: give --admin HOST:PORT, or set"
                 " STOMPKIT_ADMIN"
             )
         token = os.environ.get("STOMPKIT_ADMIN_TOKEN") or None
@@ -153,8 +153,8 @@ class Admin:
                 raise
             problem = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise AdminError(
-                f"cannot ask the broker at {self.label}: {shown(problem)}."
-                " Does it run with --admin there?"
+                f"cannot connect to the admin interface at {self.label}: {shown(problem)}. Is a"
+                " broker running there with --admin?"
             ) from None
         finally:
             connection.close()
@@ -162,7 +162,7 @@ class Admin:
     def _document(self, response: http.client.HTTPResponse) -> dict[str, Any]:
         document = _decoded(response.read(_MOST_BYTES))
         if not isinstance(document, dict):
-            raise AdminError(f"what answers at {self.label} is no stompkit broker")
+            raise AdminError(f"the server at {self.label} is not a stompkit broker")
         return document
 
     def _refusal(self, response: http.client.HTTPResponse) -> AdminError:
@@ -172,7 +172,7 @@ class Admin:
         except (ValueError, KeyError, TypeError):
             code, message = "", f"{response.status} {response.reason}"
         if response.status == http.HTTPStatus.UNAUTHORIZED:
-            message += ": say the token with --token-file, or in STOMPKIT_ADMIN_TOKEN"
+            message += ": give the token with --token-file, or set STOMPKIT_ADMIN_TOKEN"
         return AdminError(shown(message), code)
 
 
@@ -206,7 +206,7 @@ def _decoded(text: str | bytes) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        raise AdminError("the answer is no JSON: that is no stompkit broker") from None
+        raise AdminError("the answer is not JSON, so the server is not a stompkit broker") from None
 
 
 def _with_query(path: str, query: dict[str, str | int | None]) -> str:
@@ -226,7 +226,10 @@ def _connections(url: str) -> Callable[[float], http.client.HTTPConnection]:
         host = port = None
     is_whole = parts.path in ("", "/") and not parts.query and parts.username is None
     if parts.scheme not in ("http", "https") or not host or not is_whole:
-        raise BrokerUsageError("the admin interface is at HOST:PORT, http://HOST:PORT or unix:PATH")
+        raise BrokerUsageError(
+            f"{shown(url)} is not the address of an admin interface: write HOST:PORT,"
+            " http://HOST:PORT or unix:PATH"
+        )
     name: str = host
     if parts.scheme == "https":
         context = ssl.create_default_context()

@@ -8,6 +8,7 @@ from msgspec import Meta, Struct, field
 
 __all__ = [
     "Close",
+    "ConnectionQuery",
     "ConnectionsQuery",
     "DestinationQuery",
     "DestinationsQuery",
@@ -73,6 +74,12 @@ class ConnectionsQuery(Struct, kw_only=True):
     contains: Annotated[str, Meta(max_length=4096)] | None = None
     offset: Offset = 0
     limit: PageSize = 1_000
+
+
+class ConnectionQuery(Struct, kw_only=True):
+    """Selection of one connection."""
+
+    connection: Annotated[str, Meta(min_length=1, max_length=64)]
 
 
 class SubscriptionsQuery(Struct, kw_only=True):

@@ -13,6 +13,7 @@ from stompkit.server.admin.context import Context
 from stompkit.server.admin.errors import AdminError
 from stompkit.server.admin.statistics import PERIOD_S, in_flight
 from stompkit.server.admin.views import (
+    connection_detail,
     connection_shape,
     destination_detail,
     destination_shape,
@@ -29,6 +30,7 @@ from stompkit.server.domain.session.base import sessions_of
 from stompkit.server.interfaces import StoreError
 
 __all__ = [
+    "get_connection",
     "get_connections",
     "get_destination",
     "get_destinations",
@@ -133,7 +135,8 @@ def get_connections(context: Context, query: parameters.ConnectionsQuery) -> res
         each
         for each in sessions_of(context.broker)
         if query.contains is None
-        or query.contains in each.peer
+        or query.contains in each.address
+        or query.contains in (each.client_id or "")
         or query.contains in each.user.name
         or query.contains in each.id
     ]
@@ -142,6 +145,11 @@ def get_connections(context: Context, query: parameters.ConnectionsQuery) -> res
     return results.ConnectionList(
         total=len(found), connections=[connection_shape(each) for each in page]
     )
+
+
+def get_connection(context: Context, query: parameters.ConnectionQuery) -> results.ConnectionDetail:
+    """One connection with its heart-beats and subscriptions."""
+    return connection_detail(context.connection(query.connection))
 
 
 def get_subscriptions(

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 __all__ = [
     "Closed",
     "Complaint",
+    "ConnectionDetail",
     "ConnectionList",
     "ConnectionShape",
     "Deleted",
@@ -236,17 +237,38 @@ class MessageList(Struct, kw_only=True):
 
 
 class ConnectionShape(Struct, kw_only=True):
-    """A client; ``version`` is that of the protocol, once it has logged in."""
+    """A client; ``version`` is that of the protocol, once it has logged in.
+
+    ``peer`` is the address that counts for limits, ``address`` the one with its port. ``session``
+    is the id that the client received in CONNECTED. ``is_blocked`` is true while a full queue
+    keeps the client from sending.
+    """
 
     id: str
     peer: str
+    address: str
     version: str | None
     user: str
+    client_id: str | None
+    session: str | None
     host: str
     subscriptions: int
     in_flight: int
+    transactions: int
+    is_blocked: bool
     connected: str
     state: Literal["connecting", "connected", "closing"]
+
+
+class ConnectionDetail(ConnectionShape, kw_only=True):
+    """A client with its groups, heart-beats and subscriptions.
+
+    ``heart_beat_ms`` are the intervals in milliseconds to and from the client; 0 is never.
+    """
+
+    groups: list[str]
+    heart_beat_ms: tuple[int, int] | None
+    subscription_details: list[SubscriptionShape]
 
 
 class ConnectionList(Struct, kw_only=True):

@@ -75,6 +75,13 @@ _ALL: Final = (
         "connections", parameters.ConnectionsQuery, results.ConnectionList, queries.get_connections
     ),
     _get(
+        "connection",
+        parameters.ConnectionQuery,
+        results.ConnectionDetail,
+        queries.get_connection,
+        404,
+    ),
+    _get(
         "subscriptions",
         parameters.SubscriptionsQuery,
         results.SubscriptionList,

@@ -25,9 +25,11 @@ from stompkit.server.domain.queues.durables import DurableQueue
 from stompkit.server.domain.queues.peeking import Seen
 from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.domain.session.base import BrokerSession, sessions_of
+from stompkit.server.domain.session.client_session import ClientSession
 from stompkit.server.stores.environment import DATA_FILE, DIRECTORY
 
 __all__ = [
+    "connection_detail",
     "connection_shape",
     "destination_detail",
     "destination_shape",
@@ -232,18 +234,42 @@ def message_shape(seen: Seen, max_body_octets: int) -> results.MessageShape:
 
 def connection_shape(connection: BrokerSession) -> results.ConnectionShape:
     """Return one client."""
-    is_in = connection.is_logged_in
-    return results.ConnectionShape(
-        id=connection.id,
-        peer=text_of(connection.peer),
-        version=connection.protocol if is_in else None,
-        user=text_of(connection.user.name),
-        host=connection.host.name,
-        subscriptions=len(connection.subscriptions),
-        in_flight=len(connection.ledger),
-        connected=time_text(connection.connected_at),
-        state="closing" if connection.is_closing else "connected" if is_in else "connecting",
+    return results.ConnectionShape(**_client_fields(connection))
+
+
+def connection_detail(connection: BrokerSession) -> results.ConnectionDetail:
+    """Return one client with its heart-beats and subscriptions."""
+    heart_beat_ms = None
+    if isinstance(connection, ClientSession) and connection.is_logged_in:
+        beat = connection.session.heart_beat
+        heart_beat_ms = round(beat.send_s * 1000), round(beat.receive_s * 1000)
+    return results.ConnectionDetail(
+        **_client_fields(connection),
+        groups=sorted(map(text_of, connection.user.groups)),
+        heart_beat_ms=heart_beat_ms,
+        subscription_details=list(map(subscription_shape, connection.subscriptions.values())),
     )
+
+
+def _client_fields(connection: BrokerSession) -> dict[str, Any]:
+    is_in = connection.is_logged_in
+    client_id = connection.client_id
+    return {
+        "id": connection.id,
+        "peer": text_of(connection.peer),
+        "address": text_of(connection.address or "unix"),
+        "version": connection.protocol if is_in else None,
+        "user": text_of(connection.user.name),
+        "client_id": None if client_id is None else text_of(client_id),
+        "session": connection.session_id,
+        "host": connection.host.name,
+        "subscriptions": len(connection.subscriptions),
+        "in_flight": len(connection.ledger),
+        "transactions": len(connection.transactions),
+        "is_blocked": connection.is_blocked,
+        "connected": time_text(connection.connected_at),
+        "state": "closing" if connection.is_closing else "connected" if is_in else "connecting",
+    }
 
 
 def subscription_shape(subscription: Subscription) -> results.SubscriptionShape:

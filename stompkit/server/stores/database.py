@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Final, Protocol
 from uuid import uuid4
 
@@ -74,6 +75,22 @@ class Database:
     def name(self) -> str:
         """The URL without its secrets."""
         return self._url.set(query={}).render_as_string()
+
+    @property
+    def file(self) -> Path | None:
+        """The file of an SQLite database; None for a server."""
+        if self._url.get_backend_name() != "sqlite" or not self._url.database:
+            return None
+        return Path(self._url.database)
+
+    def check_connection(self) -> None:
+        """Connect to the server of a closed database, and change nothing."""
+        with self._errors():
+            engine = self._create_engine()
+            try:
+                engine.connect().close()
+            finally:
+                engine.dispose()
 
     def open(self) -> None:
         """Connect, and create missing tables."""

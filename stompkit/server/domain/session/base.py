@@ -41,6 +41,8 @@ class BrokerSession(Output):
         self.user = User()
         self.host = next(iter(broker.hosts.values()))
         self.client_id: str | None = None
+        #: The id of the session, as the client knows it; None before login, or in other protocols.
+        self.session_id: str | None = None
         self.subscriptions = {}
         self.transactions: dict[str, Transaction] = {}
         self.backlog = 0
@@ -66,6 +68,11 @@ class BrokerSession(Output):
     def is_logged_in(self) -> bool:
         """True if the client's login has been accepted."""
         raise NotImplementedError
+
+    @property
+    def is_blocked(self) -> bool:
+        """True while the client waits for room in a destination."""
+        return self._blocked_by is not None
 
     # Input.
 

@@ -81,8 +81,9 @@ def _accept(connection: ClientSession, frame: Frame, user: User) -> None:
         version, config.max_unacknowledged, config.max_unacknowledged_bytes
     )
     connection.client_id = frame.headers.get("client-id")
+    connection.session_id = session = connection.broker.new_session()
     headers = {
-        "session": connection.broker.new_session(),
+        "session": session,
         "server": f"stompkit/{stompkit.__version__}",
     }
     connection.emit(connection.session.accept(headers, connection.scheduler.now))

@@ -192,6 +192,27 @@ def test_a_changeset_says_all_about_itself(merge: Graph) -> None:
     assert {"a:1", "Ann", "begin", "2027-01-15 08:00:01", "notes +1 ~2 -3"} <= set(words(root))
 
 
+def test_legend_explains_the_marks_that_occur(merge: Graph) -> None:
+    assert {
+        "changeset",
+        "changeset on top of several others",
+        "takes part in a conflict",
+        "head: nothing on top of it",
+        "+ inserted, ~ updated, - deleted rows",
+    } <= set(words(parsed(history_svg(merge))))
+    plain = words(parsed(history_svg(graph(GraphNode(entry=entry(A, 1, comment="begin"))))))
+    assert "changeset" in plain
+    assert not [each for each in plain if "conflict" in each or "several" in each or "~" in each]
+
+
+def test_legend_is_inside_the_picture(merge: Graph) -> None:
+    root = parsed(history_svg(merge))
+    width, height = (float(root.get(name) or 0) for name in ("width", "height"))
+    for each in root.iter(f"{SVG}text"):
+        assert 0 <= float(each.get("y") or 0) <= height
+        assert float(each.get("x") or 0) + 6 * len("".join(each.itertext())) <= width
+
+
 def test_nodes_of_one_branch_are_told_apart() -> None:
     other = "a~00000002"
     root = parsed(

@@ -176,6 +176,7 @@ def _colours(which: int) -> str:
         f".sk .sk-paper{{fill:{paper}}}.sk text{{fill:{ink}}}.sk .sk-dim{{fill:{dim}}}",
         f".sk .sk-rule{{stroke:{rule}}}.sk .sk-bus{{stroke:{dim}}}",
         f".sk .sk-box{{fill:{paper};stroke:{dim}}}",
+        f".sk .sk-key{{fill:{dim};stroke:{dim};stroke-width:2}}.sk .sk-hollow{{fill:{paper}}}",
         f".sk .sk-bad{{stroke:{bad}}}.sk text.sk-bad{{fill:{bad}}}",
     ]
     for number, colours in enumerate(_LANE_COLOURS):

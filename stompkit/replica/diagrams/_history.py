@@ -32,6 +32,8 @@ _TIME: Final = 19
 _AUTHOR: Final = 16
 _COMMENT: Final = 64
 _LANE_NAME: Final = 14
+#: Space between two entries of the legend, in terminal cells.
+_LEGEND_GAP: Final = 5
 
 
 # SVG.
@@ -70,10 +72,16 @@ class _Svg:
         return document(
             "history",
             self._columns[-1],
-            bottom + _MARGIN,
+            bottom + 1.4 * _MARGIN + _ROW * len(self._legend_rows()),
             title,
             _description(self._graph),
-            [*self._headers(bottom), *self._edges(), *self._nodes(), *self._end(bottom)],
+            [
+                *self._headers(bottom),
+                *self._edges(),
+                *self._nodes(),
+                *self._end(bottom),
+                *self._legend(bottom + 1.4 * _ROW),
+            ],
         )
 
     def _x(self, entry: Entry) -> float:
@@ -140,6 +148,57 @@ class _Svg:
             yield text(self._left, bottom + 8, words, "sk-dim")
         else:
             yield text(self._left, bottom + 8, "Times are UTC.", "sk-dim")
+
+    def _legend_rows(self) -> list[list[tuple[str, str]]]:
+        """Return rows of the legend that fit into the width: each kind of mark with its words."""
+        rows: list[list[tuple[str, str]]] = []
+        left = 0.0
+        for kind, words in _kinds(self._graph):
+            width = (len(words) + _LEGEND_GAP) * _CELL
+            if not rows or width > left:
+                rows.append([])
+                left = self._columns[-1] - 2 * _MARGIN
+            rows[-1].append((kind, words))
+            left -= width
+        return rows
+
+    def _legend(self, y: float) -> Iterator[str]:
+        for number, row in enumerate(self._legend_rows()):
+            x, middle = _MARGIN, y + _ROW * number
+            for kind, words in row:
+                yield from _sample(kind, x, middle)
+                yield text(x + 14 if kind else x - _RADIUS, middle + 4, words, "sk-dim")
+                x += (len(words) + _LEGEND_GAP) * _CELL
+
+
+def _kinds(graph: Graph) -> Iterator[tuple[str, str]]:
+    """Yield the kinds of marks in a graph, each with its meaning."""
+    if graph.nodes:
+        yield "dot", "changeset"
+    if any(node.is_merge for node in graph.nodes):
+        yield "open", "changeset on top of several others"
+    if any(node.conflicts for node in graph.nodes):
+        yield "ring", "takes part in a conflict"
+    if any(node.parents_elsewhere for node in graph.nodes):
+        yield "far", "earlier changesets not shown"
+    if any(node.entry.is_head for node in graph.nodes):
+        yield "", "head: nothing on top of it"
+    counts = [each for node in graph.nodes for each in node.entry.tables.values()]
+    if counts and not all(node.entry.comment for node in graph.nodes):
+        yield "", "+ inserted, ~ updated, - deleted rows"
+
+
+def _sample(kind: str, x: float, y: float) -> Iterator[str]:
+    """Draw a mark as it is in the diagram, without the colour of an origin."""
+    place = {"cx": x, "cy": y}
+    if kind == "far":
+        yield element("path", {"d": f"M{x - 5:.1f} {y:.1f}h11", "class": "sk-bus sk-far"})
+        return
+    if kind == "ring":
+        yield element("circle", {**place, "r": _RADIUS + 3, "class": "sk-box sk-bad"})
+    if kind:
+        style = "sk-key sk-hollow" if kind == "open" else "sk-key"
+        yield element("circle", {**place, "r": _RADIUS - 1, "class": style})
 
 
 def _colour(lane: int) -> str:

@@ -164,7 +164,8 @@ class _Svg:
 
     def _legend(self, y: float) -> Iterator[str]:
         for number, row in enumerate(self._legend_rows()):
-            x, middle = _MARGIN, y + _ROW * number
+            x: float = _MARGIN
+            middle = y + _ROW * number
             for kind, words in row:
                 yield from _sample(kind, x, middle)
                 yield text(x + 14 if kind else x - _RADIUS, middle + 4, words, "sk-dim")

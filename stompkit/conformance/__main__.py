@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from io import TextIOWrapper
+from textwrap import wrap
 from typing import NoReturn
 
 from stompkit._common.spelling import closest
@@ -39,6 +40,10 @@ from stompkit.conformance.target import UnreachableError, probe_within
 from stompkit.testing import BrokerError, LaunchConfig, Tunnel, launch
 
 __all__ = ["main", "parser"]
+
+#: Width of the list of cases in columns, and of the indent of their statements.
+_LIST_WIDTH = 80
+_LIST_INDENT = 9
 
 
 @contextmanager
@@ -192,7 +197,7 @@ def _test(options: argparse.Namespace, selection: Selection) -> Exit:
 
 def _selected(selection: Selection, everything: list[Case]) -> list[Case]:
     for pattern in selection.unknown(everything):
-        meant = closest(pattern, [case.id for case in everything])
+        meant = closest(pattern, _names(everything))
         advice = f"did you mean {meant}?" if meant else "--list prints all cases"
         raise known.UsageError(f"there is no case {pattern!r}; {advice}")
     cases = [case for case in everything if selection.takes(case)]
@@ -201,9 +206,22 @@ def _selected(selection: Selection, everything: list[Case]) -> list[Case]:
     return cases
 
 
+def _names(cases: list[Case]) -> set[str]:
+    """Return the names that select cases: ids, their beginnings, and ids of statements."""
+    ids = [case.id.split("/") for case in cases]
+    beginnings = {"/".join(words[:count]) for words in ids for count in range(1, len(words) + 1)}
+    return beginnings.union(*(case.requirements for case in cases))
+
+
 def _print_list(cases: list[Case]) -> None:
+    """Print the cases, one a line, each followed by its indented statement."""
     for each in cases:
         print(f"{each.level:<7}{each.id}")
+        indent = " " * _LIST_INDENT
+        for line in wrap(
+            each.statement, _LIST_WIDTH, initial_indent=indent, subsequent_indent=indent
+        ):
+            print(line)
     print(f"{len(cases)} {'case' if len(cases) == 1 else 'cases'}")
 
 

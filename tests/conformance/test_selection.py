@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stompkit.conformance.case import Case, case, cases_of
-from stompkit.conformance.run.runner import Selection
+from stompkit.conformance.run.runner import Selection, all_cases
 from tests.conformance.conftest import Suite
 
 
@@ -71,7 +71,8 @@ def test_levels() -> None:
 def test_list_needs_no_target_and_keeps_the_order_of_the_versions(suite: Suite) -> None:
     done = suite("--list", "--mq", "localhost:1", "1.?/ack", "1.?/begin", "--level", "must,fact")
     assert done.status == 0, done.told
-    *listed, count = done.out.splitlines()
+    *lines, count = done.out.splitlines()
+    listed = [line for line in lines if not line.startswith(" ")]
     ids = [line.split()[1] for line in listed]
     assert count == f"{len(ids)} cases"
     assert {line.split()[0] for line in listed} == {"MUST", "FACT"}
@@ -80,6 +81,35 @@ def test_list_needs_no_target_and_keeps_the_order_of_the_versions(suite: Suite) 
     )
     assert {"1.0/begin/starts-transaction", "1.2/begin/starts"} <= set(ids)
     assert not done.err
+
+
+def test_list_has_the_statement_of_each_case(suite: Suite) -> None:
+    done = suite("--list", "1.2/commit/commits", "behaviour/1.2/receipt/unusual-ids")
+    assert [line.split() for line in done.out.splitlines() if not line.startswith(" ")] == [
+        ["FACT", "1.2/commit/commits"],
+        ["FACT", "behaviour/1.2/receipt/unusual-ids"],
+        ["2", "cases"],
+    ]
+    statements = {case.id: case.statement for case in all_cases(Selection())}
+    for name in ("1.2/commit/commits", "behaviour/1.2/receipt/unusual-ids"):
+        assert statements[name] in " ".join(done.out.split())
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("1.2/sned", "1.2/send"),
+        ("behavior/receipt", "behaviour/receipt"),
+        ("faliover", "failover"),
+        ("1.2/ack/aknowledges", "1.2/ack/acknowledges"),
+        ("1.2/ack/id-matches-ack-heder", "1.2/ack/id-matches-ack-header"),
+    ],
+)
+def test_closest_name_is_suggested(typed: str, meant: str, suite: Suite) -> None:
+    """A name selects a case, all cases that begin with it, or those that cover a statement."""
+    done = suite("--list", typed)
+    assert done.status == 2
+    assert f"there is no case '{typed}'; did you mean {meant}?" in done.err
 
 
 def test_what_is_listed_is_run(suite: Suite, mq: str) -> None:

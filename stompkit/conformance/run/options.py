@@ -245,7 +245,9 @@ def _add_client(made: argparse.ArgumentParser) -> None:
 
 def _add_selection(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("selection")
-    group.add_argument("--list", action="store_true", help="list the cases and exit")
+    group.add_argument(
+        "--list", action="store_true", help="list the cases with their statements, and exit"
+    )
     group.add_argument(
         "--exclude",
         metavar="CASE",

@@ -11,7 +11,7 @@ import pytest
 
 import stompkit
 from stompkit.testing import LaunchConfig, RunningBroker
-from stompkit.testing.launching.brokers import Prepared, launcher_for
+from stompkit.testing.launching.brokers import Access, Prepared, launcher_for
 from tests.effort import in_matrix
 
 LONG_S = 60.0
@@ -94,10 +94,11 @@ class Scripted:
     passcode: str | None = None
     features: frozenset[str] = frozenset()
 
-    def __init__(self, program: str, *arguments: str) -> None:
+    def __init__(self, program: str, *arguments: str, accesses: tuple[Access, ...] = ()) -> None:
         """Launch ``program`` with its port and these arguments."""
         self._program = program
         self._arguments = arguments
+        self._accesses = accesses
 
     def vhost(self, config: LaunchConfig) -> str:
         """Return the configured virtual host."""
@@ -112,4 +113,4 @@ class Scripted:
     ) -> Prepared:
         """Return the command that runs the program by this interpreter."""
         command = [sys.executable, "-c", self._program, str(config.port), *self._arguments]
-        return Prepared(command, os.environ)
+        return Prepared(command, os.environ, accesses=self._accesses)

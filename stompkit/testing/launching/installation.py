@@ -117,7 +117,7 @@ class Installation:
             log=self._log,
             working_directory=prepared.working_directory,
         )
-        wait = Readiness(self._launcher, config, process, prepared.announce)
+        wait = Readiness(self._launcher, config, process, prepared)
         port = wait.until_ready()
         if port is None:
             waited_s = time.monotonic() - started

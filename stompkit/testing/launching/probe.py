@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 
 from stompkit.frames import AFTER_LOGIN, Frame, FrameDecoder, ProtocolError, Tolerance, encode
+from stompkit.testing.launching.brokers import Access
 
 __all__ = ["NotReadyError", "Probe"]
 
@@ -34,12 +35,8 @@ class Probe:
 
     versions: str
     """The value of CONNECT's ``accept-version`` header."""
-    vhost: str
-    """The value of its ``host`` header."""
-    login: str | None
-    """The value of its ``login`` header; ``None`` leaves it out."""
-    passcode: str | None
-    """The value of its ``passcode`` header; ``None`` leaves it out."""
+    access: Access
+    """The user and the virtual host."""
 
     def run(self, host: str, port: int, timeout_s: float) -> Frame:
         """Connect, and return the CONNECTED frame within ``timeout_s`` seconds.
@@ -70,11 +67,12 @@ class Probe:
 
     def _connect(self) -> Frame:
         """Create the CONNECT frame."""
-        headers = {"accept-version": self.versions, "host": self.vhost}
-        if self.login is not None:
-            headers["login"] = self.login
-        if self.passcode is not None:
-            headers["passcode"] = self.passcode
+        access = self.access
+        headers = {"accept-version": self.versions, "host": access.vhost}
+        if access.login is not None:
+            headers["login"] = access.login
+        if access.passcode is not None:
+            headers["passcode"] = access.passcode
         return Frame("CONNECT", headers)
 
 

@@ -1,13 +1,13 @@
-"""Waiting until a started broker answers CONNECT."""
+"""Waiting until a started broker accepts all that it has been configured to accept."""
 
 from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
+from collections import deque
 from typing import Any, Final
 
-from stompkit.testing.launching.brokers import Launcher
+from stompkit.testing.launching.brokers import Access, Launcher, Prepared
 from stompkit.testing.launching.config import LaunchConfig
 from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.launching.probe import NotReadyError, Probe
@@ -19,7 +19,8 @@ __all__ = ["Readiness"]
 _PROBE_S: Final = 5.0
 #: Minimum timeout in seconds of the last CONNECT before the deadline.
 _LEAST_PROBE_S: Final = 0.1
-#: Time in seconds for which a broker that refuses CONNECT counts as still starting.
+#: Minimum time in seconds for which a broker that refuses CONNECT counts as still starting; if it
+#: took longer until its first answer, it gets that time again.
 _REFUSED_S: Final = 3.0
 
 
@@ -35,9 +36,9 @@ class Readiness:
         launcher: Launcher,
         config: LaunchConfig,
         process: GuardedProcess,
-        announce: Path | None,
+        prepared: Prepared,
     ) -> None:
-        """Poll as configured, at the port that the file ``announce``, if any, will contain."""
+        """Poll as configured, at the port that the broker's announcement, if any, will contain."""
         self.last = "was not asked"
         """The reason why it is not ready, as the end of a sentence."""
         self.websocket_port = 0
@@ -46,10 +47,12 @@ class Readiness:
         self._port = config.port
         self._timeout_s = config.start_timeout_s or 0.0
         self._process = process
-        self._announce = announce
-        self._probe = Probe(
-            launcher.versions, config.vhost or config.host, config.login, config.passcode
-        )
+        self._announce = prepared.announce
+        own = Access(config.vhost or config.host, config.login, config.passcode)
+        #: Those not accepted yet: a broker may accept one user or virtual host before another.
+        self._accesses = deque(dict.fromkeys((own, *prepared.accesses)))
+        self._versions = launcher.versions
+        self._started = time.monotonic()
         self._refused_since: float | None = None
         #: Contents of the broker's announcement file, once it is written.
         self.announcement: dict[str, Any] = {}
@@ -71,9 +74,12 @@ class Readiness:
         """Try once to connect to the broker."""
         port = self._announced()
         if port is not None:
-            remaining_s = max(deadline - time.monotonic(), _LEAST_PROBE_S)
             try:
-                self._probe.run(self._host, port, min(_PROBE_S, remaining_s))
+                while self._accesses:
+                    remaining_s = max(deadline - time.monotonic(), _LEAST_PROBE_S)
+                    probe = Probe(self._versions, self._accesses[0])
+                    probe.run(self._host, port, min(_PROBE_S, remaining_s))
+                    self._accesses.popleft()
             except NotReadyError as reason:
                 self._note(reason)
                 port = None
@@ -90,7 +96,7 @@ class Readiness:
             self._refused_since = None
         elif self._refused_since is None:
             self._refused_since = now
-        elif now - self._refused_since > _REFUSED_S:
+        elif now - self._refused_since > max(_REFUSED_S, self._refused_since - self._started):
             raise _GivenUpError
 
     def _announced(self) -> int | None:

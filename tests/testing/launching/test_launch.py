@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,9 @@ def test_a_broker_with_a_user_refuses_others(name: str) -> None:
 def test_rabbitmq_has_the_virtual_host_asked_for_and_its_guest(name: str) -> None:
     config = LaunchConfig(name=require(name), login="alice", passcode="a", vhost="orders")
     with launch(config) as broker:
+        users = {"alice": "a", "guest": "guest"}
+        for vhost, (login, passcode) in product(("/", "orders"), users.items()):
+            broker.client(host=vhost, login=login, passcode=passcode).close()
         assert broker.vhost == "orders"
         assert exchange(broker).body == b"a\0b"
         assert refused(broker, "alice", "no")

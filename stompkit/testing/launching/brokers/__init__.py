@@ -10,13 +10,22 @@ from stompkit.testing.launching.brokers.activemq import ActiveMQ
 from stompkit.testing.launching.brokers.artemis import Artemis
 from stompkit.testing.launching.brokers.coilmq import CoilMQ
 from stompkit.testing.launching.brokers.command import PREFIX, Command
-from stompkit.testing.launching.brokers.launcher import Launcher, Prepared
+from stompkit.testing.launching.brokers.launcher import Access, Launcher, Prepared
 from stompkit.testing.launching.brokers.morbidq import MorbidQ
 from stompkit.testing.launching.brokers.rabbitmq import RabbitMQ
 from stompkit.testing.launching.brokers.stompkit import Stompkit
 from stompkit.testing.launching.errors import BrokerError
 
-__all__ = ["BROKERS", "LAUNCHERS", "Launcher", "Prepared", "kind_of", "launcher_for", "short_name"]
+__all__ = [
+    "BROKERS",
+    "LAUNCHERS",
+    "Access",
+    "Launcher",
+    "Prepared",
+    "kind_of",
+    "launcher_for",
+    "short_name",
+]
 
 LAUNCHERS: Final[dict[str, Launcher]] = {
     "stompkit": Stompkit(),

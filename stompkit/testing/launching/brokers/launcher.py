@@ -12,7 +12,19 @@ from typing import Protocol
 from stompkit.testing.launching.config import LaunchConfig
 from stompkit.testing.launching.errors import BrokerError
 
-__all__ = ["Launcher", "Prepared", "check_escapes", "inherited_environment"]
+__all__ = ["Access", "Launcher", "Prepared", "check_escapes", "inherited_environment"]
+
+
+@dataclass(frozen=True)
+class Access:
+    """Headers of a CONNECT that the broker accepts once it is ready."""
+
+    vhost: str
+    """The value of ``host``."""
+    login: str | None
+    """The value of ``login``; ``None`` leaves it out."""
+    passcode: str | None
+    """The value of ``passcode``; ``None`` leaves it out."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +41,8 @@ class Prepared:
     """The Unix socket by which tests control the broker; ``None``: there is none."""
     working_directory: Path | None = None
     """The working directory of the command; ``None``: the directory of the broker's files."""
+    accesses: tuple[Access, ...] = ()
+    """The users and virtual hosts that the files configure besides those of the LaunchConfig."""
     is_emulated: bool = False
     """True if another broker emulates the requested one."""
     version: str = ""

@@ -8,11 +8,13 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
 from stompkit.testing.launching.brokers.launcher import (
+    Access,
     Prepared,
     check_escapes,
     inherited_environment,
@@ -99,7 +101,7 @@ class RabbitMQ:
         environment = inherited_environment("RABBITMQ_", "ERL_") | _variables(directory)
         environment["ERL_EPMD_PORT"] = str(take_port())
         environment["RABBITMQ_DIST_PORT"] = str(take_port())
-        return Prepared(command, environment, version=version)
+        return Prepared(command, environment, accesses=tuple(_accesses(config)), version=version)
 
     def _release(self) -> Release | None:
         """Return the release to launch, if it is available."""
@@ -174,8 +176,37 @@ disk_free_limit.absolute = 50MB
 """
 
 
+def _accesses(config: LaunchConfig) -> Iterator[Access]:
+    """Yield all users with all virtual hosts: RabbitMQ reads them while it already listens."""
+    is_loopback = ip_address(config.host).is_loopback
+    for vhost in _vhosts(config):
+        for login, passcode in _users(config).items():
+            # From other addresses the guest may not log in.
+            if is_loopback or login != _GUEST:
+                yield Access(vhost, login, passcode)
+
+
 def _definitions(config: LaunchConfig) -> dict[str, Any]:
     """Return the users, the virtual hosts and the permissions: all users may do everything."""
+    users = _users(config)
+    vhosts = _vhosts(config)
+    return {
+        "users": [_user(name, password) for name, password in users.items()],
+        "vhosts": [{"name": vhost} for vhost in vhosts],
+        "permissions": [
+            {"user": user, "vhost": vhost, "configure": ".*", "write": ".*", "read": ".*"}
+            for user in users
+            for vhost in vhosts
+        ],
+    }
+
+
+def _vhosts(config: LaunchConfig) -> list[str]:
+    return sorted({"/", config.vhost or "/"})
+
+
+def _users(config: LaunchConfig) -> dict[str, str]:
+    """Return the passwords of all users; raises BrokerError for a login that cannot work."""
     # For an unknown virtual host it closes the connection without an ERROR.
     check_escapes(config, "RabbitMQ", r"\\.?")
     users = {_GUEST: _GUEST}
@@ -186,16 +217,7 @@ def _definitions(config: LaunchConfig) -> dict[str, Any]:
                 " --mq-passcode or LaunchConfig(passcode=...)"
             )
         users[config.login] = config.passcode
-    vhosts = sorted({"/", config.vhost or "/"})
-    return {
-        "users": [_user(name, password) for name, password in users.items()],
-        "vhosts": [{"name": vhost} for vhost in vhosts],
-        "permissions": [
-            {"user": user, "vhost": vhost, "configure": ".*", "write": ".*", "read": ".*"}
-            for user in users
-            for vhost in vhosts
-        ],
-    }
+    return users
 
 
 def _user(name: str, password: str) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random as random_module
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import cast
 
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.interfaces import IReactorTime
@@ -19,8 +18,17 @@ from stompkit.client._hosts import Address, Host, hosts_of
 from stompkit.client._messages import AckMode, Message
 from stompkit.client._outbox import Outbox
 from stompkit.client._protocol import ClientProtocol, Owner
+from stompkit.client._reactor import running_reactor
 from stompkit.client._requests import ReplyStyle, Requests
-from stompkit.client._settings import BufferLimits, ReconnectPolicy
+from stompkit.client._settings import (
+    DEFAULT_BUFFERS,
+    DEFAULT_HEART_BEAT_MS,
+    DEFAULT_RECONNECT,
+    DEFAULT_REPLY_DESTINATION,
+    DEFAULT_TOLERANCE,
+    BufferLimits,
+    ReconnectPolicy,
+)
 from stompkit.client._subscription import Handler, Subscription, Terms
 from stompkit.client._subscriptions import Subscriptions
 from stompkit.client._transactions import Transaction
@@ -37,9 +45,6 @@ from stompkit.frames import (
 )
 
 __all__ = ["Client"]
-
-_DEFAULT_POLICY = ReconnectPolicy()
-_DEFAULT_BUFFERS = BufferLimits()
 
 
 class Client:
@@ -70,14 +75,14 @@ class Client:
         passcode: str | None = None,
         virtual_host: str | None = None,
         versions: tuple[Version, ...] = VERSIONS,
-        heart_beat_ms: HeartBeatOffer = (10_000, 10_000),
+        heart_beat_ms: HeartBeatOffer = DEFAULT_HEART_BEAT_MS,
         connect_headers: Mapping[str, str] | None = None,
-        reconnect: ReconnectPolicy = _DEFAULT_POLICY,
-        buffers: BufferLimits = _DEFAULT_BUFFERS,
+        reconnect: ReconnectPolicy = DEFAULT_RECONNECT,
+        buffers: BufferLimits = DEFAULT_BUFFERS,
         limits: Limits = AFTER_LOGIN,
-        tolerance: Tolerance = Tolerance.RAW_COLON | Tolerance.BODY,
+        tolerance: Tolerance = DEFAULT_TOLERANCE,
         reply_style: ReplyStyle = "subscribe",
-        reply_destination: str = "/temp-queue/stompkit-{id}",
+        reply_destination: str = DEFAULT_REPLY_DESTINATION,
         on_connected: Callable[[dict[str, str]], object] | None = None,
         on_disconnected: Callable[[Exception], object] | None = None,
         random: Callable[[], float] = random_module.random,
@@ -102,12 +107,10 @@ class Client:
 
         ``random`` returns numbers from 0 to below 1. ``reactor`` defaults to the running reactor; a
         ``Clock`` suffices if ``hosts`` are endpoints. Raises ``ValueError`` for a host that cannot
-        be parsed.
+        be parsed, and ``RuntimeError`` in an asyncio program without a running reactor, which needs
+        :class:`stompkit.client.aio.Client`.
         """
-        if reactor is None:
-            from twisted.internet import reactor as running
-
-            reactor = cast("IReactorTime", running)
+        reactor = running_reactor() if reactor is None else reactor
         self._hosts = hosts_of(hosts, reactor, reconnect.attempt_timeout_s)
         self._login = login
         self._passcode = passcode

@@ -5,8 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
-__all__ = ["BufferLimits", "ReconnectPolicy"]
+from stompkit.frames import HeartBeatOffer, Tolerance
+
+__all__ = [
+    "DEFAULT_BUFFERS",
+    "DEFAULT_HEART_BEAT_MS",
+    "DEFAULT_RECONNECT",
+    "DEFAULT_REPLY_DESTINATION",
+    "DEFAULT_TOLERANCE",
+    "BufferLimits",
+    "ReconnectPolicy",
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,3 +89,15 @@ class BufferLimits:
         """Raise ``ValueError`` for invalid limits."""
         if min(self.send_messages, self.send_bytes, self.queue_messages, self.queue_bytes) < 1:
             raise ValueError("each limit is at least 1")
+
+
+# Defaults of all clients.
+
+DEFAULT_RECONNECT: Final = ReconnectPolicy()
+DEFAULT_BUFFERS: Final = BufferLimits()
+#: Intervals in milliseconds at which a client can send and wants to receive heart-beats.
+DEFAULT_HEART_BEAT_MS: Final[HeartBeatOffer] = (10_000, 10_000)
+#: Deviations of brokers that a client accepts.
+DEFAULT_TOLERANCE: Final = Tolerance.RAW_COLON | Tolerance.BODY
+#: Queue for replies to requests; ``{id}`` is replaced by a random word.
+DEFAULT_REPLY_DESTINATION: Final = "/temp-queue/stompkit-{id}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import ssl
 import subprocess
@@ -18,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from stompkit import client as twisted_client
 from stompkit.client import (
     BrokerError,
     BufferFullError,
@@ -422,6 +420,28 @@ def test_a_client_needs_a_loop() -> None:
         Client("localhost:61613")
 
 
+def test_twisted_client_names_this_one_in_an_asyncio_program() -> None:
+    """With a reactor on the loop, it can be used there."""
+    program = """
+import asyncio, sys
+from stompkit.client import Client
+async def main():
+    if sys.argv[1] == "with reactor":
+        from twisted.internet import asyncioreactor
+        asyncioreactor.install(asyncio.get_running_loop())
+    Client(["127.0.0.1:1"])
+    print("made")
+asyncio.run(main())
+"""
+    command = [sys.executable, "-c", program]
+    made = subprocess.run([*command, "with reactor"], capture_output=True, text=True, check=False)
+    assert (made.returncode, made.stdout) == (0, "made\n"), made.stderr
+    refused = subprocess.run([*command, "without"], capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "RuntimeError: stompkit.client.Client needs Twisted's reactor" in refused.stderr
+    assert "use stompkit.client.aio.Client" in refused.stderr
+
+
 # Settings and life cycle.
 
 
@@ -451,20 +471,3 @@ def test_the_example_runs_and_has_no_reactor(broker: RunningBroker) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert (run.returncode, run.stdout, run.stderr) == (0, "b'one pizza'\n", "")
-
-
-def parameters(function: Callable[..., object]) -> dict[str, tuple[object, object]]:
-    """Return kind and default of each parameter of a function."""
-    found = inspect.signature(function).parameters
-    return {name: (each.kind, each.default) for name, each in found.items()}
-
-
-def test_calls_are_those_of_the_client_on_twisted() -> None:
-    for kind in (Client, package.Message, package.Subscription, package.Transaction):
-        other = getattr(twisted_client, kind.__name__)
-        for name, method in inspect.getmembers(kind, inspect.isfunction):
-            if not name.startswith("_"):
-                assert parameters(method) == parameters(getattr(other, name)), (kind, name)
-    own, others = parameters(Client.__init__), parameters(twisted_client.Client.__init__)
-    assert own.keys() ^ others.keys() == {"tls", "reactor"}
-    assert all(own[name] == others[name] for name in own.keys() & others.keys())

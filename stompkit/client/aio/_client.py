@@ -16,6 +16,13 @@ from stompkit import client as twisted_client
 from stompkit.client import AckMode, BufferLimits, ReconnectPolicy, ReplyStyle
 from stompkit.client import _messages as messages
 from stompkit.client._hosts import Host, Place, label_of, places_of
+from stompkit.client._settings import (
+    DEFAULT_BUFFERS,
+    DEFAULT_HEART_BEAT_MS,
+    DEFAULT_RECONNECT,
+    DEFAULT_REPLY_DESTINATION,
+    DEFAULT_TOLERANCE,
+)
 from stompkit.client.aio._loop import Endpoint, LoopClock, context_of, future_of, log_to_logging
 from stompkit.client.aio._subscription import Handler, Message, Subscription, when_awaited
 from stompkit.client.aio._transaction import Transaction
@@ -29,9 +36,6 @@ from stompkit.frames import (
 )
 
 __all__ = ["Client"]
-
-_DEFAULT_POLICY = ReconnectPolicy()
-_DEFAULT_BUFFERS = BufferLimits()
 
 
 class Client:
@@ -52,14 +56,14 @@ class Client:
         passcode: str | None = None,
         virtual_host: str | None = None,
         versions: tuple[Version, ...] = VERSIONS,
-        heart_beat_ms: HeartBeatOffer = (10_000, 10_000),
+        heart_beat_ms: HeartBeatOffer = DEFAULT_HEART_BEAT_MS,
         connect_headers: Mapping[str, str] | None = None,
-        reconnect: ReconnectPolicy = _DEFAULT_POLICY,
-        buffers: BufferLimits = _DEFAULT_BUFFERS,
+        reconnect: ReconnectPolicy = DEFAULT_RECONNECT,
+        buffers: BufferLimits = DEFAULT_BUFFERS,
         limits: Limits = AFTER_LOGIN,
-        tolerance: Tolerance = Tolerance.RAW_COLON | Tolerance.BODY,
+        tolerance: Tolerance = DEFAULT_TOLERANCE,
         reply_style: ReplyStyle = "subscribe",
-        reply_destination: str = "/temp-queue/stompkit-{id}",
+        reply_destination: str = DEFAULT_REPLY_DESTINATION,
         on_connected: Callable[[dict[str, str]], object] | None = None,
         on_disconnected: Callable[[Exception], object] | None = None,
         random: Callable[[], float] = random_module.random,

@@ -272,6 +272,7 @@ class Grouping:
                     if self._wants(schema, table)
                 )
             case "drop database":
+                self._definitions.drop_database(statement.name)
                 self._changes.extend(self._known.dropped(statement.name, event.query))
         is_alone = not self._has_begin if self._is_standalone is None else self._is_standalone
         return self._close(event) if is_alone else None
@@ -292,6 +293,7 @@ class Grouping:
             copied = self._copied.get(effect.table)
             if not self._wants(schema, table) or (copied and not is_behind(place, copied)):
                 continue
+            effect = self._definitions.recall(effect)
             outcome = self._definitions.follow(effect)
             self._changes.append(
                 self._known.changed(

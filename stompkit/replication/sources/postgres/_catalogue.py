@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -10,7 +11,36 @@ import msgspec
 from stompkit.replication.sources.postgres._connections import Connection, is_unchecked
 from stompkit.replication.sources.postgres.pgoutput import Column, Relation
 
-__all__ = ["CatalogueTable", "read_references", "read_tables", "unreadable_tables"]
+__all__ = ["CatalogueTable", "TypeForm", "read_references", "read_tables", "unreadable_tables"]
+
+
+class TypeForm(msgspec.Struct, frozen=True):
+    """The parts of a type that determine the text of existing values.
+
+    ``ALTER TYPE`` changes such values without changing rows: it renames the labels of an
+    enumeration, and adds and drops the attributes of a composite type.
+    """
+
+    name: str
+    #: Labels, or attributes, as a number that grows and a digest.
+    parts: tuple[tuple[int, str], ...]
+    #: True if existing values do not have the parts that were added later.
+    is_enumeration: bool
+
+    def noted(self) -> list[Any]:
+        """Return the number of the last part and a digest, for a checkpoint."""
+        last = max((number for number, _ in self.parts), default=0)
+        return [last, self._digest(last)]
+
+    def has_changed(self, noted: list[Any]) -> bool:
+        """Return True if values that existed then have another text now; see :meth:`noted`."""
+        last, digest = noted
+        return bool(self._digest(last) != digest)
+
+    def _digest(self, last: int) -> str:
+        """Return a digest of the parts, of an enumeration only those up to ``last``."""
+        parts = [each for each in self.parts if not self.is_enumeration or each[0] <= last]
+        return hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()
 
 
 class CatalogueTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +65,8 @@ class CatalogueTable(msgspec.Struct, frozen=True, kw_only=True):
     plain: frozenset[str]
     #: Base types of the domains among the column types, with their modifiers.
     domains: dict[int, tuple[int, int]]
+    #: Enumerations and composite types that the columns' types contain, by OID.
+    forms: dict[int, TypeForm]
     #: Estimated number of rows.
     rows: int
     #: True if the user may add it to a publication, and read it.
@@ -55,6 +87,19 @@ class CatalogueTable(msgspec.Struct, frozen=True, kw_only=True):
     def is_identified(self) -> bool:
         """True if the server accepts updates and deletes when the table is published."""
         return self.identity == "f" or (self.identity != "n" and bool(self.key))
+
+    @property
+    def types(self) -> dict[str, list[Any]]:
+        """The forms as a checkpoint has them, by OID; see :meth:`renewed_type`."""
+        return {str(oid): form.noted() for oid, form in sorted(self.forms.items())}
+
+    def renewed_type(self, types: dict[str, list[Any]]) -> str:
+        """Return the name of a type whose values are written in another way than they were."""
+        for oid, form in self.forms.items():
+            noted = types.get(str(oid))
+            if noted is not None and form.has_changed(noted):
+                return form.name
+        return ""
 
     @property
     def relation(self) -> Relation:
@@ -107,6 +152,35 @@ JOIN pg_namespace n ON n.nspname = p.schemaname
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename
 WHERE p.pubname = %s
 """
+#: OID of the first type that is not the server's own.
+_FIRST_OID: Final = 16384
+#: Types that others consist of: items, base types, ranges' values, attributes.
+_INNER_TYPES: Final = b"""
+WITH RECURSIVE used (outermost, oid) AS (
+    SELECT given, given FROM unnest(%s::oid[]) AS given
+    UNION
+    SELECT u.outermost, inside.oid
+    FROM used u
+    JOIN pg_type y ON y.oid = u.oid
+    CROSS JOIN LATERAL (
+        SELECT unnest(ARRAY[y.typelem, y.typbasetype])
+        UNION ALL SELECT r.rngsubtype FROM pg_range r WHERE r.rngtypid = y.oid
+        UNION ALL SELECT a.atttypid FROM pg_attribute a
+        WHERE a.attrelid = y.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+    ) AS inside (oid)
+    WHERE inside.oid >= 16384
+)
+SELECT u.outermost, y.oid, y.typtype = 'e', format_type(y.oid, NULL),
+    CASE WHEN y.typtype = 'e' THEN ARRAY(
+        SELECT ARRAY[e.oid::text, md5(e.enumlabel)] FROM pg_enum e WHERE e.enumtypid = y.oid
+        ORDER BY e.oid
+    ) ELSE ARRAY(
+        SELECT ARRAY[a.attnum::text, a.atttypid::text] FROM pg_attribute a
+        WHERE a.attrelid = y.typrelid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+    ) END
+FROM used u JOIN pg_type y ON y.oid = u.oid
+WHERE y.typtype IN ('c', 'e')
+"""
 _DOMAINS: Final = b"SELECT oid, typbasetype, typtypmod FROM pg_type WHERE typtype = 'd'"
 
 
@@ -128,6 +202,8 @@ def read_tables(
         else:
             found[oid].append(tuple(column))
     domains = {row[0]: (row[1], row[2]) for row in connection.execute(_DOMAINS)}
+    types = {column[1] for columns in found.values() for column in columns}
+    forms = _read_forms(connection, types)
     tables = {}
     for oid, schema, name, identity, is_partitioned, estimate, is_owned, may_read, key in rows:
         columns = tuple(
@@ -151,11 +227,26 @@ def read_tables(
                 for each in columns
                 if each.type_oid in domains
             },
+            forms={
+                oid: form for each in columns for oid, form in forms.get(each.type_oid, {}).items()
+            },
             rows=estimate,
             is_owned=is_owned,
             may_be_read=may_read,
         )
     return tables
+
+
+def _read_forms(connection: Connection, types: set[int]) -> dict[int, dict[int, TypeForm]]:
+    """Return the enumerations and composite types that types contain, by their OIDs."""
+    forms: dict[int, dict[int, TypeForm]] = {}
+    wanted = sorted(each for each in types if each >= _FIRST_OID)
+    for outermost, oid, is_enumeration, name, parts in (
+        connection.execute(_INNER_TYPES, [wanted]) if wanted else ()
+    ):
+        found = tuple((int(number), digest) for number, digest in parts)
+        forms.setdefault(outermost, {})[oid] = TypeForm(name, found, is_enumeration)
+    return forms
 
 
 def unreadable_tables(

@@ -141,7 +141,7 @@ class Copier:
         publication = self._publication
         published = PublishedTable(rows.relation(table), table)
         before = stored(state.get("shapes", {})).get(table.full_name)
-        state = _noted(state, published)
+        state = _noted(state, published, table)
         head = [published.truncated(), published.changed(before)]
         done = 0
         for chunk in chunks(
@@ -220,7 +220,7 @@ class Copier:
         done_rows = snapshot["rows"] if is_begun and snapshot["after"] else 0
         after = snapshot["after"] if is_begun else []
         published = PublishedTable(rows.relation(table), table)
-        state = _noted(state, published)
+        state = _noted(state, published, table)
         found = chunks(
             connection, table, rows, key=published.key, after=after, size=self._chunk_rows
         )
@@ -246,13 +246,16 @@ class Copier:
         return state
 
 
-def _noted(state: dict[str, Any], table: PublishedTable) -> dict[str, Any]:
+def _noted(
+    state: dict[str, Any], published: PublishedTable, table: CatalogueTable
+) -> dict[str, Any]:
     """Return a state that includes the published columns of a table."""
     name = table.full_name
     before = stored(state.get("shapes", {})).get(name)
-    shape = msgspec.to_builtins(table.shape.after(before))
+    shape = msgspec.to_builtins(published.shape.after(before))
     return {
         **state,
-        "tables": {**state.get("tables", {}), name: table.digest},
+        "tables": {**state.get("tables", {}), name: published.digest},
         "shapes": {**state.get("shapes", {}), name: shape},
+        "types": {**state.get("types", {}), name: table.types},
     }

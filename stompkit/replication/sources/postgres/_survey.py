@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Collection
 from typing import Any, Final
 
 import psycopg
@@ -42,10 +43,16 @@ SELECT
     FROM pg_attribute WHERE attrelid >= 16384 AND attnum > 0),
     (SELECT sum(hashtext(nspname)::bigint) FROM pg_namespace
     WHERE oid >= 16384 AND nspname !~ '^pg_' OR nspname = 'public'),
+    (SELECT ARRAY[count(*), sum(hashtext(enumlabel)::bigint * (oid::bigint & 65535))]
+    FROM pg_enum),
     (SELECT count(*) FROM pg_publication_rel),
     (SELECT ARRAY[count(*), sum(indexrelid::bigint)]
     FROM pg_index WHERE indrelid >= 16384 AND (indisprimary OR indisreplident))
 """
+
+
+def _renewed(name: str) -> str:
+    return f"its values of the type {name} are written in another way"
 
 
 class TablesChangedError(Exception):
@@ -120,11 +127,15 @@ class Survey:
         known = {*state.get("tables", {}), *state.get("present", ())}
         # Without a snapshot, only tables created later are copied.
         takes_new = self._follows or "present" in state
+        wanted = [
+            table
+            for table in read_tables(self._connection).values()
+            if publication.tables.wants(table.schema, table.name)
+        ]
+        renewed = self._renewed_types([each for each in wanted if each.full_name in shapes])
         found = []
-        for table in read_tables(self._connection).values():
+        for table in wanted:
             name = table.full_name
-            if not publication.tables.wants(table.schema, table.name):
-                continue
             rows = published.get(table.place)
             if rows is None:
                 if table.is_partitioned:
@@ -142,10 +153,34 @@ class Survey:
             elif name in shapes and self._follows:
                 now = PublishedTable(rows.relation(table), table)
                 why = why_copied(shapes[name], now.shape, now.plain)
-                if why:
-                    self._report(name, why)
+                if why or name in renewed:
+                    self._report(name, why or _renewed(renewed[name]))
                     found.append(name)
         return found
+
+    def _renewed_types(self, tables: Collection[CatalogueTable]) -> dict[str, str]:
+        """Return types whose values are written in another way, by the tables that have them.
+
+        Records the current types for the next call.
+        """
+        state = self._publication.state
+        known = state.get("types", {})
+        types = {table.full_name: table.types for table in tables}
+        renewed = {
+            table.full_name: name
+            for table in tables
+            if (name := table.renewed_type(known.get(table.full_name, {})))
+        }
+        if not self._follows:
+            for table, name in renewed.items():
+                self._report(table, f"{_renewed(name)}, and no snapshot is taken")
+            renewed = {}
+        # Tables to copy are recorded with their copy.
+        now = {name: each for name, each in types.items() if each and name not in renewed}
+        if any(known.get(name) != each for name, each in now.items()):
+            state = {**state, "types": {**known, **now}}
+            self._publication.advance(self._publication.position, state)
+        return renewed
 
     def _let_go(self, table: CatalogueTable, state: dict[str, Any]) -> None:
         """Stop publishing a table whose key was dropped, because its rows could not be changed."""

@@ -49,6 +49,27 @@ CASES = {
             "INSERT INTO t VALUES (6, 6, 'six')",
         ]
     ),
+    "DROP and ADD of a column in one statement": Case(
+        ["ALTER TABLE t DROP a, ADD a VARCHAR(9)", "UPDATE t SET a = 'zz' WHERE id = 1"]
+    ),
+    "DROP of a column, RENAME of another to its name": Case(
+        ["ALTER TABLE t DROP a", "ALTER TABLE t RENAME COLUMN b TO a"], columns="id, a"
+    ),
+    "both in one statement": Case(
+        ["ALTER TABLE t DROP a, RENAME COLUMN b TO a", "INSERT INTO t VALUES (3, 'z')"],
+        columns="id, a",
+    ),
+    "ADD of a column whose name is a word of SQL": Case(
+        ["ALTER TABLE t ADD vector INT DEFAULT 5"], columns="id, vector"
+    ),
+    "DROP and ADD of such a column": Case(
+        [
+            "ALTER TABLE t ADD vector INT DEFAULT 5",
+            "ALTER TABLE t DROP vector",
+            "ALTER TABLE t ADD vector INT",
+        ],
+        columns="id, vector",
+    ),
     "DROP and ADD of a column": Case(
         ["ALTER TABLE t DROP b", "ALTER TABLE t ADD b INT", "UPDATE t SET a = 9 WHERE id = 1"]
     ),
@@ -78,6 +99,31 @@ CASES = {
         "u",
         "a, b",
     ),
+    "ALTER IGNORE": Case(
+        ["INSERT INTO t VALUES (3, 1, 'z')", "ALTER IGNORE TABLE t ADD UNIQUE (a)"]
+    ),
+    "a table becomes a partition": Case(
+        [
+            "CREATE TABLE p (id INT PRIMARY KEY) PARTITION BY RANGE (id) "
+            "(PARTITION x VALUES LESS THAN (10))",
+            "CREATE TABLE u (id INT PRIMARY KEY)",
+            "INSERT INTO u VALUES (12), (13)",
+            "ALTER TABLE p CONVERT TABLE u TO PARTITION y VALUES LESS THAN (20)",
+        ],
+        "p",
+        "id",
+    ),
+    "a partition becomes a table": Case(
+        [
+            "CREATE TABLE p (id INT PRIMARY KEY) PARTITION BY RANGE (id) "
+            "(PARTITION x VALUES LESS THAN (10), PARTITION y VALUES LESS THAN (20))",
+            "INSERT INTO p VALUES (1), (12)",
+            "ALTER TABLE p CONVERT PARTITION y TO TABLE u",
+            "INSERT INTO u VALUES (14)",
+        ],
+        "u",
+        "id",
+    ),
     "TRUNCATE PARTITION": Case(
         [
             "CREATE TABLE p (id INT PRIMARY KEY) PARTITION BY LIST (id) "
@@ -97,10 +143,19 @@ def copied(path: Path, case: Case) -> list[tuple[Any, ...]]:
         return connection.execute(query).fetchall()
 
 
+#: Statements that MySQL does not have.
+OF_MARIADB = (
+    "CREATE OR REPLACE",
+    "ALTER IGNORE",
+    "a table becomes a partition",
+    "a partition becomes a table",
+)
+
+
 @pytest.mark.parametrize(
     "what",
     [
-        pytest.param(name, marks=pytest.mark.mariadb_only) if name == "CREATE OR REPLACE" else name
+        pytest.param(name, marks=pytest.mark.mariadb_only) if name in OF_MARIADB else name
         for name in CASES
     ],
 )
@@ -115,6 +170,27 @@ def test_a_change_of_a_table_is_followed(database: Database, tmp_path: Path, wha
         reading.publisher().run()
     query = f"SELECT {case.columns} FROM {case.table}"
     assert sorted(copied(path, case)) == sorted(database.ask(query))
+
+
+def test_tables_of_a_database_that_was_dropped_are_emptied_when_they_are_made_again(
+    database: Database, tmp_path: Path
+) -> None:
+    path = tmp_path / "copy.sqlite"
+    database.run(TABLE, ROWS)
+    reading = Reading(database, snapshot="initial", announce=True)
+    with Feeder(SqlSink(f"sqlite:///{path}", create=True)):
+        reading.publisher().run()
+        database.run(
+            f"DROP DATABASE {database.name}",
+            f"CREATE DATABASE {database.name}",
+            f"USE {database.name}",
+            TABLE,
+        )
+        reading.publisher().run()
+        assert copied(path, Case([])) == []
+        database.run(ROWS, TABLE.replace("TABLE", "TABLE IF NOT EXISTS"))
+        reading.publisher().run()
+    assert copied(path, Case([])) == [(1, 1, "x"), (2, 2, "y")]
 
 
 def test_a_copy_that_is_interrupted_begins_anew(database: Database) -> None:
@@ -196,6 +272,30 @@ T = ("s", "t")
             "ALTER TABLE t EXCHANGE PARTITION p WITH TABLE u",
             [Effect(T, "copy"), Effect(("s", "u"), "copy")],
         ),
+        (
+            "ALTER TABLE t CONVERT TABLE u TO PARTITION p VALUES IN (1)",
+            [Effect(T, "copy"), Effect(("s", "u"), "gone")],
+        ),
+        (
+            "ALTER TABLE t CONVERT PARTITION p TO TABLE x.u",
+            [Effect(T, "copy"), Effect(("x", "u"), "copy")],
+        ),
+        ("ALTER IGNORE TABLE t ADD UNIQUE (a)", [Effect(T, "copy")]),
+        ("ALTER ONLINE TABLE t ADD UNIQUE (a)", [Effect(T, "same")]),
+        ("ALTER TABLE t ADD period INT DEFAULT 5", [Effect(T, "copy", added=("period",))]),
+        ("ALTER TABLE t ADD PERIOD FOR p (a, b)", [Effect(T, "same")]),
+        ("ALTER TABLE t DROP PERIOD FOR p", [Effect(T, "same")]),
+        ("ALTER TABLE t DROP period", [Effect(T, "same", dropped=("period",))]),
+        ("ALTER TABLE t ADD VECTOR INDEX (a), ADD VECTOR KEY i (a)", [Effect(T, "same")]),
+        ("ALTER TABLE t ADD SYSTEM VERSIONING", [Effect(T, "same")]),
+        (
+            "ALTER TABLE t DROP a, ADD a TEXT",
+            [Effect(T, "copy", retyped=("a",), dropped=("a",), added=("a",))],
+        ),
+        (
+            "ALTER TABLE t DROP a, RENAME COLUMN b TO a",
+            [Effect(T, "copy", renamed=(("b", "a"),), retyped=("a",), dropped=("a",))],
+        ),
         ("ALTER TABLE t IMPORT TABLESPACE", [Effect(T, "copy")]),
         ("ALTER TABLE t SOMETHING NEW", [Effect(T, "copy")]),
         ("ALTER TABLE t", [Effect(T, "same")]),
@@ -217,3 +317,28 @@ def test_what_was_dropped_is_remembered_in_the_checkpoint() -> None:
     assert after.follow(Effect(("s", "u"), "made", is_if_missing=True)) == "empty"
     assert after.follow(Effect(("s", "u"), "made", is_if_missing=True)) == "nothing"
     assert after.state() == Definitions(None).state()
+
+
+def test_a_name_that_is_used_again_is_of_another_type() -> None:
+    definitions = Definitions(None)
+    definitions.follow(Effect(T, "same", dropped=("c", "d")))
+    added = definitions.recall(Effect(T, "same", added=("c", "e")))
+    assert added == Effect(T, "copy", added=("c", "e"), retyped=("c",))
+    renamed = definitions.recall(Effect(T, "copy", renamed=(("a", "d"),), only_names=True))
+    assert renamed == Effect(T, "copy", renamed=(("a", "d"),), retyped=("d",))
+    other = Effect(("s", "u"), "same", added=("c",))
+    assert definitions.recall(other) is other
+
+
+def test_dropped_databases_are_remembered_in_the_checkpoint() -> None:
+    before = Definitions(None)
+    before.follow(Effect(("s", "u"), "gone"))
+    before.drop_database("s")
+    assert before.follow(Effect(T, "made")) == "empty"
+    after = Definitions(before.state())
+    assert after.follow(Effect(T, "made", is_if_missing=True)) == "nothing"
+    assert after.follow(Effect(("s", "u"), "made")) == "empty"
+    assert after.follow(Effect(("other", "u"), "made")) == "nothing"
+    for number in range(200):
+        after.drop_database(f"d{number}")
+    assert len(after.state()["databases"]) == 100

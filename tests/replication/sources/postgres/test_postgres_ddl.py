@@ -103,6 +103,70 @@ def test_a_change_of_a_table_is_followed(database: Database, tmp_path: Path, wha
     )
 
 
+TYPES = (
+    "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+    "CREATE TYPE pair AS (a int, b mood)",
+    "CREATE DOMAIN feeling AS mood",
+    "CREATE TABLE t (id int PRIMARY KEY, m mood, p pair, f feeling[])",
+    "CREATE TABLE u (id int PRIMARY KEY, a int)",
+    "INSERT INTO t VALUES (1, 'sad', '(1,sad)', '{sad,ok}'), (2, 'ok', '(2,ok)', NULL)",
+    "INSERT INTO u VALUES (1, 1)",
+)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'",
+        "ALTER TYPE pair ADD ATTRIBUTE c int",
+        "ALTER TYPE pair DROP ATTRIBUTE a",
+    ],
+)
+def test_values_that_a_change_of_their_type_rewrites_are_copied(
+    database: Database, tmp_path: Path, statement: str
+) -> None:
+    path = tmp_path / "copy.sqlite"
+    database.execute(*TYPES)
+    database.begin()
+    with Feeder(SqlSink(f"sqlite:///{path}", create=True)):
+        for statements in ((), (statement,)):
+            database.execute(*statements)
+            publication = database.publication()
+            database.publisher(publication, snapshot="initial", blocking=False, announce=True).run()
+    query = "SELECT id, {m}, {p}, {f} FROM t ORDER BY id"
+    with sqlite3.connect(path) as connection:
+        found = connection.execute(query.format(m="m", p="p", f="f")).fetchall()
+    assert found == database.execute(query.format(m="m::text", p="p::text", f="f::text"))
+
+
+def test_a_label_that_was_added_while_the_job_ran_can_be_renamed(database: Database) -> None:
+    """Only a rename is a reason for a copy; an added label is none."""
+    database.execute(*TYPES)
+    with Running(database, snapshot="initial") as running:
+        running.until_changes(3)
+        running.until_streaming()
+        before = running.publication.state["types"]
+        database.execute("ALTER TYPE mood ADD VALUE 'fine'")
+        running.until(lambda: bool(running.publication.state["types"] != before))
+        database.execute("INSERT INTO t (id, m) VALUES (3, 'fine')")
+        assert running.until_changes(4)[-1].action == "write"
+        database.execute("ALTER TYPE mood RENAME VALUE 'fine' TO 'great'")
+        found = running.until_changes(9)[4:]
+    assert [change.action for change in found] == ["truncate", "schema", "read", "read", "read"]
+    assert (found[-1].after or {})["m"] == "great"
+
+
+def test_without_a_snapshot_a_renamed_label_is_reported(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    database.execute(*TYPES)
+    database.begin()
+    assert database.changes(snapshot="never") == []
+    database.execute("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'")
+    assert database.changes(snapshot="never") == []
+    assert "its values of the type mood are written in another way" in caplog.text
+
+
 GENERATED = "CREATE TABLE g (id int PRIMARY KEY, a int, c int GENERATED ALWAYS AS (a * 2) STORED)"
 
 

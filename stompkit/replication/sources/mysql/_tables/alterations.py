@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -42,10 +42,15 @@ _HARMLESS: Final = frozenset(
     SECONDARY_ENGINE SECONDARY_LOAD SECONDARY_UNLOAD STATS_AUTO_RECALC STATS_PERSISTENT
     STATS_SAMPLE_PAGES STORAGE TABLESPACE TRANSACTIONAL UNION WAIT WITH WITHOUT""".split()
 )
-#: Objects of ADD, DROP, ALTER and RENAME other than columns.
+#: Objects of ADD and DROP other than columns. Servers reserve these words.
 _NO_COLUMN: Final = frozenset(
-    "INDEX KEY CONSTRAINT UNIQUE PRIMARY FULLTEXT SPATIAL FOREIGN CHECK PERIOD VECTOR".split()
+    "INDEX KEY CONSTRAINT UNIQUE PRIMARY FULLTEXT SPATIAL FOREIGN CHECK PARTITION SYSTEM".split()
 )
+#: Words that begin another object only before one of these; elsewhere they are columns' names.
+_FOLLOWED: Final[Mapping[str, frozenset[str]]] = {
+    "PERIOD": frozenset({"FOR"}),
+    "VECTOR": frozenset({"INDEX", "KEY"}),
+}
 #: Words that give existing rows a new value when a column is added.
 _VALUED: Final = frozenset(
     "DEFAULT NOT GENERATED AS AUTO_INCREMENT SERIAL TIMESTAMP PRIMARY ON".split()
@@ -67,9 +72,33 @@ def _clauses(tokens: Tokens) -> Iterator[list[Token]]:
     yield clause
 
 
-def alteration(tokens: Tokens, schema: str, table: Name) -> list[Effect]:
-    """Return the effects of ALTER TABLE on the table, and on others that it names."""
-    is_copy = False
+def _is_column(words: Tokens) -> bool:
+    """Return True if ADD or DROP is about a column."""
+    word = words.peek()
+    return word not in _NO_COLUMN and words.peek_second() not in _FOLLOWED.get(word, ())
+
+
+def _converted(words: Tokens, schema: str) -> list[Effect]:
+    """Return the effect on the table that becomes a partition, or that a partition becomes."""
+    if words.skip("TABLE"):
+        other = words.table(schema)
+        return [] if other is None else [Effect(other, "gone")]
+    if not words.skip("PARTITION"):
+        return []
+    words.name()
+    words.skip("TO", "TABLE")
+    other = words.table(schema)
+    return [] if other is None else [Effect(other, "copy")]
+
+
+def alteration(
+    tokens: Tokens, schema: str, table: Name, *, drops_rows: bool = False
+) -> list[Effect]:
+    """Return the effects of ALTER TABLE on the table, and on others that it names.
+
+    ``drops_rows`` is True if rows that violate a new key are deleted (IGNORE).
+    """
+    is_copy = drops_rows
     renamed: list[tuple[str, str]] = []
     retyped: list[str] = []
     dropped: list[str] = []
@@ -84,7 +113,7 @@ def alteration(tokens: Tokens, schema: str, table: Name) -> list[Effect]:
         verb = words.peek()
         words.skip(verb)
         if verb == "ADD":
-            if words.peek() in _NO_COLUMN or words.peek() in ("PARTITION", "SYSTEM"):
+            if not _is_column(words):
                 continue
             words.skip("COLUMN")
             words.skip("IF", "NOT", "EXISTS")
@@ -95,7 +124,7 @@ def alteration(tokens: Tokens, schema: str, table: Name) -> list[Effect]:
         elif verb == "DROP":
             if words.peek() in ("PARTITION", "SYSTEM"):
                 is_copy = True
-            elif words.peek() not in _NO_COLUMN:
+            elif _is_column(words):
                 words.skip("COLUMN")
                 words.skip("IF", "EXISTS")
                 dropped.append(words.name())
@@ -125,11 +154,18 @@ def alteration(tokens: Tokens, schema: str, table: Name) -> list[Effect]:
             words.skip("TABLE")
             other = words.table(schema)
             others += [Effect(other, "copy")] if other is not None else []
+        elif verb == "CONVERT":
+            # Also to a character set.
+            is_copy = True
+            others += _converted(words, schema)
         elif verb == "ALTER":
             continue
         elif verb and verb not in _HARMLESS:
-            # CONVERT, TRUNCATE PARTITION, IMPORT TABLESPACE, and unknown clauses.
+            # TRUNCATE PARTITION, IMPORT TABLESPACE, and unknown clauses.
             is_copy = True
+    # Another column has such a name now, with other values and perhaps of another type.
+    again = {*dropped}.intersection((*added, *(name for _, name in renamed)))
+    retyped += [name for name in dropped if name in again and name not in retyped]
     only_names = bool(renamed) and not (is_copy or retyped)
     is_copy = is_copy or bool(renamed or retyped)
     effect = Effect(

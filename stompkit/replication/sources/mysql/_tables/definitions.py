@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any, Final, Literal
 
 from stompkit.replication.sources.mysql._tables.statements import Effect, Name
 
@@ -12,9 +13,12 @@ __all__ = ["Definitions", "Outcome"]
 #: rows have to be published again.
 Outcome = Literal["nothing", "empty", "copy"]
 
+#: Maximum number of dropped databases to remember: build servers drop any number of them.
+_MOST_DATABASES: Final = 100
+
 
 class Definitions:
-    """Dropped tables and columns, whose values consumers still have."""
+    """Dropped databases, tables and columns, whose values consumers still have."""
 
     def __init__(self, state: dict[str, Any] | None) -> None:
         """Restore from :meth:`state`; ``None`` for an empty start."""
@@ -23,18 +27,45 @@ class Definitions:
         self._dropped: dict[Name, set[str]] = {
             (schema, table): set(names) for schema, table, names in state.get("columns", ())
         }
+        #: Dropped databases, each with the tables that exist since.
+        self._databases: dict[str, set[str]] = {
+            name: set(tables) for name, tables in state.get("databases", {}).items()
+        }
 
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint, as JSON values."""
         return {
             "gone": sorted(map(list, self._gone)),
             "columns": [[*name, sorted(names)] for name, names in sorted(self._dropped.items())],
+            **(
+                {"databases": {name: sorted(each) for name, each in self._databases.items()}}
+                if self._databases
+                else {}
+            ),
         }
 
     def is_gone(self, table: Name) -> None:
         """Record that a table does not exist."""
         self._gone.add(table)
         self._dropped.pop(table, None)
+
+    def drop_database(self, name: str) -> None:
+        """Record that no table of a database exists; the log does not list them."""
+        self._gone = {table for table in self._gone if table[0] != name}
+        self._dropped = {table: names for table, names in self._dropped.items() if table[0] != name}
+        self._databases.pop(name, None)
+        self._databases[name] = set()
+        if len(self._databases) > _MOST_DATABASES:
+            del self._databases[next(iter(self._databases))]
+
+    def recall(self, effect: Effect) -> Effect:
+        """Return an effect that considers earlier dropped columns, whose names are used again."""
+        names = (*effect.added, *(name for _, name in effect.renamed))
+        again = self._dropped.get(effect.table, set()).intersection(names)
+        if not again:
+            return effect
+        retyped = (*effect.retyped, *sorted(again.difference(effect.retyped)))
+        return replace(effect, kind="copy", retyped=retyped, only_names=False)
 
     def follow(self, effect: Effect) -> Outcome:
         """Apply a statement's effect; return its outcome for the published rows."""
@@ -44,14 +75,21 @@ class Definitions:
             self.is_gone(table)
             return outcome
         if effect.kind == "made":
-            outcome = "empty" if table in self._gone else "nothing"
+            outcome = "empty" if self._is_known_gone(table) else "nothing"
         elif effect.kind == "replaced":
             outcome = "empty"
-        elif effect.kind == "copy" or self._dropped.get(table, set()).intersection(effect.added):
-            outcome = "copy"
+        else:
+            outcome = "copy" if self.recall(effect).kind == "copy" else "nothing"
         self._gone.discard(table)
+        if table[0] in self._databases:
+            self._databases[table[0]].add(table[1])
         if outcome != "nothing":
             self._dropped.pop(table, None)
         elif effect.dropped:
             self._dropped.setdefault(table, set()).update(effect.dropped)
         return outcome
+
+    def _is_known_gone(self, table: Name) -> bool:
+        """Return True if a table was dropped, by itself or with its database."""
+        schema, name = table
+        return table in self._gone or name not in self._databases.get(schema, {name})

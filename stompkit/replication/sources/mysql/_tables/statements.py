@@ -125,8 +125,9 @@ def _about(kind: Kind, tables: list[Name | None]) -> Statement:
 
 def _definition(verb: str, tokens: Tokens, schema: str) -> Statement:
     is_replacing = tokens.skip("OR")
-    for word in ("REPLACE", "ONLINE", "IGNORE", "UNIQUE", "FULLTEXT", "SPATIAL"):
+    for word in ("REPLACE", "ONLINE", "UNIQUE", "FULLTEXT", "SPATIAL"):
         tokens.skip(word)
+    drops_rows = tokens.skip("IGNORE")
     if tokens.peek() == "TEMPORARY":
         return Statement("other")
     if tokens.skip("INDEX"):
@@ -144,7 +145,7 @@ def _definition(verb: str, tokens: Tokens, schema: str) -> Statement:
     if table is None:
         return Statement("schema")
     if verb == "ALTER":
-        return _effects(alteration(tokens, schema, table))
+        return _effects(alteration(tokens, schema, table, drops_rows=drops_rows))
     if verb == "CREATE":
         kind: Literal["replaced", "made"] = "replaced" if is_replacing else "made"
         return _effects([Effect(table, kind, is_if_missing=is_if_missing)])

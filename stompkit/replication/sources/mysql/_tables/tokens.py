@@ -52,6 +52,12 @@ class Tokens:
         kind, text = self._next
         return text.upper() if kind in ("word", "symbol") else ""
 
+    def peek_second(self) -> str:
+        """Return the word or symbol after the next token, as :meth:`peek` does."""
+        rest = [*self._rest]
+        self._rest = iter(rest)
+        return Tokens(rest).peek()
+
     @property
     def is_end(self) -> bool:
         """True if no token is left."""

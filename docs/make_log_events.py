@@ -66,7 +66,7 @@ The `JSON Schema <https://json-schema.org>`__ of a line is ``docs/reference/log-
 * Clients cause at most 50 lines per second; ``refusals-omitted`` counts the others.
 
 ``stompkit serve`` logs warnings and errors on standard error, and with ``--log-format json`` all
-events. Without ``--log-format``, ``twist`` and ``twistd`` use formats of their own.
+events. Without ``--log-format``, ``twist`` and ``twistd`` use the formats of Twisted.
 """
 _FIELDS: Final = """\
 Fields

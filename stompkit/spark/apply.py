@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -12,19 +14,21 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from stompkit.replication.sinks import ApplyError
-from stompkit.spark.fence import Span, are_in_order, beyond, sort_key
+from stompkit.spark.fence import Span, are_in_order, beyond, sort_key, within
 from stompkit.spark.restarts import ColumnsMissing, FenceMoved, Restart, Unsorted, WorkLost
 from stompkit.spark.states import Choice
 from stompkit.spark.stream.columns import APPLIED, CHANGES
-from stompkit.spark.stream.ranges import are_ranges, batches_of, changes_of
+from stompkit.spark.stream.ranges import are_ranges, batches_of, changes_of, overlapping
 from stompkit.spark.targets import (
     Committed,
     Job,
+    RejectedChangeError,
     Staged,
     StagingLostError,
     Target,
     open_target,
 )
+from stompkit.spark.targets.planning.draft import MissingTableError
 from stompkit.spark.targets.planning.evolve import merged
 
 __all__ = ["Applied", "OnProblem", "applier", "apply_changes"]
@@ -253,12 +257,15 @@ class _Batch:
             problems = [each for part in parts for each in part.problems]
             if problems and not job.dead_letters:
                 raise ApplyError(str(problems[0]))
-            if any(part.failures for part in parts):
-                return self._by_driver(job)
             if job.moved() == job.fence and not any(part.rows > part.fenced for part in parts):
                 return _applied(parts, Committed())
             try:
-                done = self._target.commit(parts, job)
+                done = self._target.commit(parts, replace(job, reread=self._reread))
+            except RejectedChangeError:
+                raise
+            except MissingTableError as error:
+                self._target.evolve(error.lacking)
+                return ColumnsMissing.of(error.lacking)
             except ApplyError:
                 # Apply changes one by one, to find the failing change or succeed.
                 return self._by_driver(job)
@@ -281,6 +288,22 @@ class _Batch:
         df = self._df if self._ranges is None else self._ranges
         rows = df.mapInArrow(stage, "staged binary").collect()
         return [Staged.load(bytes(row.staged)) for row in rows]
+
+    def _reread(self, part: Staged) -> list[pa.RecordBatch]:
+        """Return the changes that a task has staged as one part."""
+        if self._ranges is None:
+            conditions = [
+                (F.col("_partition") == number) & F.col("_ordinal").between(first[0], last[0])
+                for number, (first, last) in part.ranges.items()
+            ]
+            found: Iterable[pa.RecordBatch] = (
+                self._df.where(reduce(or_, conditions)).toArrow().combine_chunks().to_batches()
+            )
+        else:
+            ranges = self._ranges.toArrow().to_batches()
+            found = batches_of(each for batch in ranges for each in overlapping(batch, part.ranges))
+        own = (within(batch, part.ranges) for batch in found)
+        return [batch for batch in own if batch.num_rows]
 
     def _changes(self) -> pa.Table:
         """Return the changes of the batch; those in ranges do not pass through Spark."""

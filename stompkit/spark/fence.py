@@ -27,6 +27,7 @@ __all__ = [
     "moved",
     "ranges_of",
     "sort_key",
+    "within",
 ]
 
 #: Ordinal of the last applied message, by partition.
@@ -91,6 +92,18 @@ def beyond(batch: pa.RecordBatch, fence: Fence) -> pa.RecordBatch:
     at = np.minimum(np.searchsorted(known, partitions), len(known) - 1)
     is_new = (known[at] != partitions) | (ordinals > lasts[at])
     return batch if is_new.all() else batch.filter(pa.array(is_new))
+
+
+def within(batch: pa.RecordBatch, ranges: Ranges) -> pa.RecordBatch:
+    """Return the rows of a batch in the given ranges."""
+    partitions, ordinals = _places(batch)
+    numbers = batch.column("change").to_numpy(zero_copy_only=False)
+    chosen = np.zeros(batch.num_rows, bool)
+    for partition, ((first, first_change), (last, last_change)) in ranges.items():
+        is_from = (ordinals > first) | ((ordinals == first) & (numbers >= first_change))
+        is_to = (ordinals < last) | ((ordinals == last) & (numbers <= last_change))
+        chosen |= (partitions == partition) & is_from & is_to
+    return batch.filter(pa.array(chosen))
 
 
 def ranges_of(batches: Iterable[pa.RecordBatch]) -> tuple[dict[int, tuple[Point, Point]], bool]:

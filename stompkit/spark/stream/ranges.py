@@ -14,18 +14,28 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from stompkit.spark.fence import Ranges
 from stompkit.spark.stream.columns import CHANGES, RANGES
 from stompkit.spark.stream.options import SourceOptions
 from stompkit.spark.stream.partitions import SpoolRange, read
 from stompkit.spark.stream.pieces import Wholes
 from stompkit.spool import SpoolReader
 
-__all__ = ["are_ranges", "batches_of", "changes_of"]
+__all__ = ["are_ranges", "batches_of", "changes_of", "overlapping"]
 
 
 def are_ranges(df: DataFrame) -> bool:
     """Return True if the rows are ranges."""
     return set(RANGES.arrow.names) <= set(df.columns)
+
+
+def overlapping(batch: pa.RecordBatch, places: Ranges) -> Iterator[pa.RecordBatch]:
+    """Yield the ranges of a batch that contain messages of others, one by one."""
+    for number, row in enumerate(batch.to_pylist()):
+        if row["_partition"] in places:
+            (first, _), (last, _) = places[row["_partition"]]
+            if row["_start"] <= last and first < row["_end"]:
+                yield batch.slice(number, 1)
 
 
 def batches_of(ranges: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -25,7 +25,7 @@ from stompkit.spark.stream.options import SourceOptions
 from stompkit.spark.stream.order import Scan, scan
 from stompkit.spark.stream.origins import Gap, Origins
 from stompkit.spark.stream.partitions import plan, read, resolve
-from stompkit.spark.stream.scans import Begins, Skips, settled
+from stompkit.spark.stream.scans import WAY_OUT, Begins, Skips, settled
 from stompkit.spool import OtherSpoolError, SpoolError, SpoolReader, readers
 
 if TYPE_CHECKING:
@@ -180,10 +180,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 skips.setdefault(gap.origin, []).append((gap.missing, gap.found - 1))
                 goes_on = True
             elif is_stuck and (options.gap == "stop" or self._target is not None):
-                raise SpoolError(
-                    f"{gap}. When it has come the job goes on by itself, once it is started; to go"
-                    " on without it set the option gap to skip"
-                )
+                raise SpoolError(f"{gap}. {WAY_OUT}")
             else:
                 self._remind(gap, now)
         return goes_on

@@ -9,12 +9,17 @@ from typing import Final, Protocol
 from stompkit.spark.stream.options import GapPolicy
 from stompkit.spark.stream.order import Scan, check_late, scan
 from stompkit.spark.stream.origins import Gap, Origins
-from stompkit.spool import SpoolReader
+from stompkit.spool import SpoolError, SpoolReader
 
-__all__ = ["Begins", "Decide", "Skips", "present", "settled"]
+__all__ = ["WAY_OUT", "Begins", "Decide", "Skips", "present", "settled"]
 
 _log: Final = logging.getLogger(__name__)
 
+#: Advice for a gap.
+WAY_OUT: Final = (
+    "When it has come the job goes on by itself, once it is started; to go on without it set the"
+    " option gap to skip"
+)
 #: Numbers to skip: first and last, by origin.
 Skips = dict[str, list[tuple[int, int]]]
 #: First numbers of origins, besides 1.
@@ -67,24 +72,19 @@ def settled(
 def present(reader: SpoolReader, ends: Sequence[int], policy: GapPolicy) -> list[Scan]:
     """Scan all messages of a spool up to *ends* in order, to read them once.
 
-    Gaps are skipped if ``policy`` is to skip. Otherwise the scans end before the messages that wait
-    for a missing one. Raises SpoolError.
+    Gaps are skipped if ``policy`` is to skip; otherwise raises SpoolError.
     """
 
     def decide(gaps: Sequence[Gap], skips: Skips, begins: Begins, *, is_stuck: bool) -> bool:
-        goes_on = False
         for gap in gaps:
             assert gap.found is not None
             if gap.is_beginning:
                 begins[gap.origin] = gap.found
-            elif gap.has_joined:
-                skips.setdefault(gap.origin, []).append((gap.missing, gap.missing))
             elif policy == "skip":
                 skips.setdefault(gap.origin, []).append((gap.missing, gap.found - 1))
             else:
-                continue
-            goes_on = True
-        return goes_on
+                raise SpoolError(f"{gap}. {WAY_OUT}")
+        return bool(gaps)
 
     floor, head = reader.floor(), reader.head()
     has_past = any(floor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal, Protocol
@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from stompkit._common.moved import renamed
+from stompkit.replication.sinks import ApplyError
 from stompkit.spark.fence import Fence, Point, Ranges, Span, moved
 from stompkit.spark.states import Choice, Problem
 
@@ -21,6 +22,7 @@ __all__ = [
     "Job",
     "Lacking",
     "NewColumn",
+    "RejectedChangeError",
     "Staged",
     "StagingLostError",
     "Target",
@@ -37,6 +39,10 @@ class StagingLostError(Exception):
 
     ``str()`` describes the lost data. The batch is staged again.
     """
+
+
+class RejectedChangeError(ApplyError):
+    """The target rejects a change, which ``str()`` names; the batch is not applied."""
 
 
 class NewColumn(msgspec.Struct, frozen=True):
@@ -82,6 +88,9 @@ class Job:
     fence: Fence = field(default_factory=dict)
     #: Bounds of the batch in the spool, if known.
     span: Span = field(default_factory=Span)
+    #: Function that returns the changes of a part once more, for a commit. The target uses it to
+    #: find the changes that it rejects.
+    reread: Callable[[Staged], Sequence[pa.RecordBatch]] | None = None
 
     def moved(self, parts: Iterable[Ranges] = ()) -> dict[int, int]:
         """Return the fence after the batch is applied; *parts* are the ranges with rows."""
@@ -112,10 +121,9 @@ class Staged:
     size: int = 0
     #: Staging tables in the target.
     tables: list[str] = field(default_factory=list)
-    #: Changes that cannot be decoded; they are not staged.
+    #: Changes that cannot be decoded, or that the target rejects. They are not staged. If they are
+    #: not stored as dead letters, nothing is staged.
     problems: list[Problem] = field(default_factory=list)
-    #: Rows that the target rejects; in that case nothing is staged.
-    failures: list[Problem] = field(default_factory=list)
     #: True if columns are renamed. Earlier changes then depend on later ones, so the driver applies
     #: the batch, and nothing is staged.
     is_renamed: bool = False
@@ -170,8 +178,9 @@ class Target(Protocol):
 
         Returns ``None`` without any change if the fence differs from that of ``job``: another
         process has moved it. Raises :class:`StagingLostError` if staged data is missing,
-        :class:`~stompkit.replication.sinks.ApplyError` if the target rejects a change, and other
-        exceptions for errors that may be temporary.
+        :class:`~stompkit.replication.sinks.ApplyError` if the target rejects a change, or
+        :class:`RejectedChangeError` if it is known which, and other exceptions for errors that may
+        be temporary.
         """
 
     def apply(self, batches: Iterable[pa.RecordBatch], job: Job) -> Committed | Lacking | None:

@@ -8,6 +8,7 @@ letters always exists, and its last commit contains the position of the whole pi
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -48,6 +49,8 @@ _REFUSED: Final = {
     "delta.enableDeletionVectors": "has deletion vectors",
     "delta.enableRowTracking": "tracks its rows",
 }
+#: Parts of a path that the package deltalake decodes or rejects.
+_UNUSABLE: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\[\]\\\x00-\x1f]")
 _FEATURES: Final = frozenset({"timestampNtz", "appendOnly", "invariants", "changeDataFeed"})
 
 
@@ -81,6 +84,10 @@ class DeltaTarget(FileTarget):
         scheme = kind.removeprefix("delta").removeprefix("+")
         if not place.strip("/") or (not scheme and not place.startswith("/")):
             raise ValueError(f"{url!r} has to be like delta:///FOLDER or delta+s3://BUCKET/PATH")
+        if found := _UNUSABLE.search(place):
+            raise ValueError(
+                f"{url!r} contains {found[0]!r}, which paths of Delta tables can't have"
+            )
         self._root: Final = (f"{scheme}://{place}" if scheme else place).rstrip("/")
         self._is_swept = False
 
@@ -124,7 +131,7 @@ class DeltaTarget(FileTarget):
             raise SchemaError(f"a table cannot be called {name!r}")
         try:
             return DeltaTable(
-                f"{self._root}/{quote(name, safe=' ')}",
+                f"{self._root}/{_folder(name)}",
                 storage_options=self._settings["storage_options"] or None,
             )
         except TableNotFoundError:
@@ -132,7 +139,7 @@ class DeltaTarget(FileTarget):
 
     def _make(self, name: str, schema: Schema) -> None:
         DeltaTable.create(
-            f"{self._root}/{quote(name, safe=' ')}",
+            f"{self._root}/{_folder(name)}",
             schema,
             mode="ignore",
             storage_options=self._settings["storage_options"] or None,
@@ -244,6 +251,14 @@ class DeltaTarget(FileTarget):
             if held is None:
                 return []
             return in_order(Rewrite(held.folder, held.schema).rows(held.files), pipeline, spool)
+
+
+def _folder(name: str) -> str:
+    """Return the folder of a table.
+
+    The package deltalake decodes percent signs, and rejects some other characters.
+    """
+    return quote(name, safe=" ").replace("%", "=")
 
 
 def _place(letter: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -10,7 +10,6 @@ from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
-from sqlalchemy import Connection
 
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SinkUnavailableError
@@ -19,10 +18,10 @@ from stompkit.spark.fence import beyond, ranges_of
 from stompkit.spark.targets.base import Committed, Job, Lacking, Staged, chunks
 from stompkit.spark.targets.database import direct
 from stompkit.spark.targets.database.session import Session
+from stompkit.spark.targets.database.staged_run import SqlPlanner, StagedRun
 from stompkit.spark.targets.database.staged_work import LEAST_BYTES
-from stompkit.spark.targets.planning.collapse import Collapse
+from stompkit.spark.targets.planning.draft import Draft, MissingTableError
 from stompkit.spark.targets.planning.evolve import evolve
-from stompkit.spark.targets.planning.plan import Op
 
 __all__ = ["SqlTarget"]
 
@@ -140,35 +139,20 @@ class SqlTarget:
 
     def _commit(self, parts: Sequence[Staged], job: Job) -> Committed | None:
         session = self._session
-        written = deleted = 0
         with session.database.transaction() as connection:
             if session.books.lock(connection, job.pipeline, job.spool) != job.fence:
                 return None
             session.database.defer(connection)
+            run = StagedRun(connection, session, job)
             for part in parts:
-                for op in self._ops(connection, part):
-                    session.find(connection, *op.table)
-                    count = session.do(connection, op)
-                    if op.kind in ("delete", "delete_one"):
-                        deleted += count
-                    else:
-                        written += count
-            problems = [each for part in parts for each in part.problems]
-            letters = session.books.bury(connection, job.pipeline, job.spool, problems)
+                run.apply(part)
+            letters = session.books.bury(connection, job.pipeline, job.spool, run.problems)
             ends = job.moved(part.ranges for part in parts)
             session.books.store(connection, job.pipeline, job.spool, job.fence, ends)
             if session.copies is not None:
                 session.copies.drop(connection, _tables(parts))
             session.work.drop(connection, _stored(parts))
-        return Committed(written, deleted, letters)
-
-    def _ops(self, connection: Connection, part: Staged) -> Sequence[Op]:
-        """Return the operations of a task."""
-        octets = part.work
-        if part.stored:
-            octets = self._session.work.get(connection, part.stored, part.size)
-        ops: Sequence[Op] = pickle.loads(octets) if octets else ()
-        return ops
+        return Committed(run.written, run.deleted, letters + run.dead_letters)
 
     def apply(self, batches: Iterable[pa.RecordBatch], job: Job) -> Committed | Lacking | None:
         """Apply changes one by one, and move the fence, in one transaction."""
@@ -186,7 +170,7 @@ class SqlTarget:
                 ends = job.moved([ranges_of(batches)[0]])
                 session.books.store(connection, job.pipeline, job.spool, job.fence, ends)
                 return done
-        except direct.MissingTableError as lacks:
+        except MissingTableError as lacks:
             return lacks.lacking
 
     def discard(self, parts: Iterable[Staged]) -> None:
@@ -226,35 +210,28 @@ class SqlTarget:
         if in_order and staged.fenced < rows:
             with _without_gc():
                 self._make(staged, new, job)
-            if staged.failures or staged.lacking:
-                # The tables may have changed since they were read.
-                self._session.catalog.forget()
-                self._make(staged, new, job)
         return staged
 
     def _make(self, staged: Staged, batches: Sequence[pa.RecordBatch], job: Job) -> None:
         session = self._session
         with session.database.transaction() as connection:
-            rules = session.rules(connection, batches)
-            collapse = Collapse(job.choice, rules)
-            for batch in batches:
-                collapse.add(batch)
-            staged.is_renamed = bool(collapse.renamed)
-            if staged.is_renamed:
-                return
-            plan = session.plan(connection, collapse.steps(), collapse)
-            staged.changes = collapse.changes
-            staged.problems = collapse.problems
-            staged.failures = plan.problems
-            staged.lacking = session.lacking(plan)
-            if staged.failures or staged.lacking:
+            planner = SqlPlanner(connection, session)
+            draft = Draft(planner, job, session.rules(connection, batches))
+            suspects = draft.attempt(batches)
+            if suspects is not None or draft.lacking:
+                # The tables may have changed since they were read.
+                session.catalog.forget()
+                draft = Draft(planner, job, session.rules(connection, batches))
+                draft.add(batches)
+            draft.fill(staged)
+            if draft.is_over:
                 return
             if session.copies is not None:
-                for op in plan.ops:
+                for op in draft.ops:
                     table = session.find(connection, *op.table)
                     if table is not None and session.copies.stage(connection, table, op):
                         staged.tables.append(op.stage)
-            work = pickle.dumps(plan.ops, pickle.HIGHEST_PROTOCOL)
+            work = pickle.dumps(draft.ops, pickle.HIGHEST_PROTOCOL)
             if len(work) >= LEAST_BYTES and session.work.is_there(connection):
                 staged.stored, staged.size = session.work.put(connection, work), len(work)
             else:

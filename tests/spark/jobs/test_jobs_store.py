@@ -259,9 +259,9 @@ def test_a_rebuild_from_a_spool_reads_changesets_in_the_order_of_their_origin(
         rebuild(settings_of(tmp_path, history=False), until_ordinal=until, replace=True)
         assert content(url) == {("orders", 1): {"id": 1, "total": total}}
         assert fence_of(tmp_path) == [(5 if until is None else until,)]
-    # What waits for a missing one is left to the job replicate.
     fill(tmp_path / "spool", [six._replace(headers=_numbered(six.headers, 7))])
-    rebuild(settings_of(tmp_path, history=False), replace=True)
+    with pytest.raises(PipelineError, match=r"changeset 6 of shop is missing .*set the option"):
+        rebuild(settings_of(tmp_path, history=False), replace=True)
     assert fence_of(tmp_path) == [(5,)]
     rebuild(settings_of(tmp_path, history=False, source='gap = "skip"'), replace=True)
     assert content(url) == {("orders", 1): {"id": 1, "total": 6}}
@@ -341,9 +341,11 @@ def test_what_lacks_a_part_takes_no_other_changes_with_it(tmp_path: Path) -> Non
     fill(tmp_path / "spool", [*parts[1:], *rest])
     url = emptied(f"sqlite:///{tmp_path}/copy.sqlite")
     more = '[apply]\non-problem = "dead-letter"'
-    done = rebuild(settings_of(tmp_path, history=False, more=more))
+    with pytest.raises(PipelineError, match=r"changeset 0 of shop0, of which \d of \d parts are"):
+        rebuild(settings_of(tmp_path, history=False, more=more))
+    done = rebuild(settings_of(tmp_path, history=False, more=more, source='gap = "skip"'))
     assert content(url) == {("orders", number): {"id": number} for number in range(1, 7)}
-    assert (done.rows, done.dead_letters) == ({"orders": 6}, 1)
+    assert (done.rows, done.dead_letters) == ({"orders": 6}, 0)
 
 
 def test_values_that_a_target_can_not_hold_are_dead_letters(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_values_that_only_postgresql_has_arrive_in_equal_columns(
     )
     made = pipeline()
     (part, *_) = made.stage(rows, made.begin(), size=count)
-    assert (part.failures, part.problems, part.lacking) == ([], [], {})
+    assert (part.problems, part.lacking) == ([], {})
     made.run(rows)
     shown = ", ".join(f"{name}::text" for name in values)
     ((found),) = target.rows(f"SELECT {shown} FROM t WHERE id = 0")

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -23,11 +25,13 @@ from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SinkUnavailableError, SqlSink
 from stompkit.replication.sql import SchemaError
 from stompkit.replication.sql.schema import _HOLDERS
+from stompkit.spark.fence import within
 from stompkit.spark.states import Choice
-from stompkit.spark.targets import Committed, Job, Staged, open_target
+from stompkit.spark.targets import Committed, Job, RejectedChangeError, Staged, open_target
 from stompkit.spark.targets import Target as AnyTarget
 from stompkit.spark.targets.base import StagingLostError
 from stompkit.spark.targets.database.postgres import LEAST_ROWS
+from stompkit.spark.targets.planning.draft import MissingTableError
 from tests.effort import drawn
 from tests.replication.sinks.sql_targets import (
     Target,
@@ -44,6 +48,11 @@ __all__ = ["database_url", "mariadb", "postgresql", "target"]
 
 JOB = Job(pipeline="p", spool="s")
 MANY = LEAST_ROWS + 10
+
+
+def _reread(rows: Sequence[dict[str, Any]], part: Staged) -> list[pa.RecordBatch]:
+    """Return the changes of a part once more."""
+    return [within(batch_of(rows), part.ranges)]
 
 
 class Pipeline:
@@ -90,9 +99,17 @@ class Pipeline:
             problems = [each for part in parts for each in part.problems]
             if problems and not job.dead_letters:
                 raise ApplyError(str(problems[0]))
-            if not is_renamed and not any(part.failures for part in parts):
+            if not is_renamed:
+                again = replace(job, reread=partial(_reread, rows))
                 try:
-                    done = self.target.commit(parts, job)
+                    done = self.target.commit(parts, again)
+                except RejectedChangeError:
+                    self.target.discard(parts)
+                    raise
+                except MissingTableError as error:
+                    self.target.discard(parts)
+                    self.target.evolve(error.lacking)
+                    continue
                 except ApplyError:
                     self.target.discard(parts)
                 else:

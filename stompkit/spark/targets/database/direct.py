@@ -2,41 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import msgspec
 import pyarrow as pa
 from sqlalchemy import Connection
 
 from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.replication.sql import RejectedRowError, StaleRowError
 from stompkit.spark.states import Problem, Step, TableRules
-from stompkit.spark.targets.base import Committed, Job, Lacking
+from stompkit.spark.targets.base import Committed, Job
 from stompkit.spark.targets.database.ages import Ages
 from stompkit.spark.targets.database.history import HISTORY_COLUMNS, History
 from stompkit.spark.targets.database.tally import Tally
 from stompkit.spark.targets.planning.collapse import Collapse
+from stompkit.spark.targets.planning.draft import MissingTableError, problems_of
 from stompkit.spark.targets.planning.plan import Plan
 from stompkit.spark.targets.planning.widen import made_anew, narrow, other_kinds, statement_of, told
 
 if TYPE_CHECKING:
     from stompkit.spark.targets.database.session import Session
 
-__all__ = ["MissingTableError", "apply", "problems_of"]
+__all__ = ["apply", "unless_wider"]
 
 Rules = Callable[[str, str], TableRules]
-
-
-class MissingTableError(Exception):
-    """The target lacks columns or tables; no change is applied."""
-
-    def __init__(self, lacking: Lacking) -> None:
-        """Store the missing columns."""
-        super().__init__(lacking)
-        self.lacking = lacking
 
 
 def apply(
@@ -62,7 +52,7 @@ def apply(
     for step, plan in plan_all(connection, session, collapse, job):
         if plan.problems:
             problems = problems_of(step, plan.problems[0].reason, plan.problems)
-            tally.refuse(_unless_wider(connection, session, step, problems))
+            tally.refuse(unless_wider(connection, session, step, problems))
             continue
         try:
             alone = session.database.savepoint(connection) if job.dead_letters else nullcontext()
@@ -77,7 +67,7 @@ def apply(
             raise SinkUnavailableError(f"the tables have become others: {stale}") from None
         except RejectedRowError as rejected:
             problems = problems_of(step, str(rejected))
-            tally.refuse(_unless_wider(connection, session, step, problems))
+            tally.refuse(unless_wider(connection, session, step, problems))
         else:
             tally.count(plan)
     if ages is not None:
@@ -86,7 +76,7 @@ def apply(
     return tally.done(connection, session)
 
 
-def _unless_wider(
+def unless_wider(
     connection: Connection, session: Session, step: Step, problems: Sequence[Problem]
 ) -> Sequence[Problem]:
     """Return the remaining problems with advice; raises MissingTableError for narrow columns."""
@@ -109,30 +99,6 @@ def _unless_wider(
     then = "open the target with evolve=True" if can_evolve else "name it in `except_column_list`"
     hint = f". To go on, {way}; or {then}" if way else ""
     return [problem._replace(reason=problem.reason + hint) for problem in problems]
-
-
-def problems_of(step: Step, reason: str, own: Iterable[Problem] = ()) -> list[Problem]:
-    """Return a problem for each row of a rejected step; ``own`` are the known problems."""
-    if not step.states:
-        return [_problem_of(step, reason)]
-    known = {problem.place: problem for problem in own}
-    return [
-        known.get(state.place) or _problem_of(replace(step, states=[state]), reason)
-        for state in step.states
-    ]
-
-
-def _problem_of(step: Step, reason: str) -> Problem:
-    operations = {"rows": "write", "move": "update", "insert": "write", "update_one": "update"}
-    operation = operations.get(step.kind, step.kind.removesuffix("_one"))
-    name = ".".join(filter(None, step.table))
-    if not step.states:
-        return Problem((0, 0, 0), operation, name, "", reason)
-    state = step.states[0]
-    if state.columns is None:
-        operation = "delete"
-    key = msgspec.json.encode(state.key).decode() if state.key else ""
-    return Problem(state.place, operation, name, key, reason)
 
 
 def plan_all(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from stompkit.replication.sinks import ApplyError
 from stompkit.spark.targets.planning.plan import Op
@@ -14,6 +14,8 @@ __all__ = ["Key", "RowChangeset", "moved_keys", "refused"]
 #: The values of a row's key.
 Key = tuple[Any, ...]
 Row = dict[str, Any]
+#: Kinds of operations that files support.
+_KINDS: Final = frozenset({"truncate", "insert", "delete", "upsert", "merge", "move"})
 
 
 @dataclass(slots=True)
@@ -82,10 +84,7 @@ class RowChangeset:
                 at = [op.key.index(name) for name in names]
                 self._do(op, rows, at)
             case _:
-                raise ApplyError(
-                    f"a row of the table {self._table!r} is told without a key, and cannot be found"
-                    " in files. To go on, name the key in `keys`"
-                )
+                raise _refused(self._table)
 
     def _do(self, op: Op, rows: Sequence[tuple[Any, ...]], at: Sequence[int]) -> None:
         size = len(op.key)
@@ -189,7 +188,12 @@ class RowChangeset:
 def refused(ops: Iterable[Op]) -> Iterator[ApplyError]:
     """Yield the errors of operations that files do not support."""
     for op in ops:
-        try:
-            RowChangeset(".".join(filter(None, op.table))).do(op)
-        except ApplyError as problem:
-            yield problem
+        if op.kind not in _KINDS:
+            yield _refused(".".join(filter(None, op.table)))
+
+
+def _refused(table: str) -> ApplyError:
+    return ApplyError(
+        f"a row of the table {table!r} is told without a key, and cannot be found in files. To go"
+        " on, name the key in `keys`"
+    )

@@ -12,9 +12,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from stompkit.replication.sinks import ApplyError
-from stompkit.replication.sql import Catalog, SchemaError, TargetTable
+from stompkit.replication.sql import Catalog, SchemaError
 from stompkit.spark.fence import Fence, beyond, moved, ranges_of
-from stompkit.spark.states import Problem, Step, TableRules
+from stompkit.spark.states import Problem, TableRules
 from stompkit.spark.targets.base import (
     MOST_BYTES,
     Committed,
@@ -25,25 +25,22 @@ from stompkit.spark.targets.base import (
     chunks,
     letters_of,
 )
-from stompkit.spark.targets.database.direct import problems_of
-from stompkit.spark.targets.database.session import Session
 from stompkit.spark.targets.database.tally import Tally
 from stompkit.spark.targets.files.arrow import BACKEND, arrow_type, field_of
 from stompkit.spark.targets.files.dead_letters import DEAD_LETTERS
 from stompkit.spark.targets.files.held import (
     Held,
     Source,
-    check_renames,
     new_columns,
     sources_of,
     without,
 )
+from stompkit.spark.targets.files.planner import FilePlanner
 from stompkit.spark.targets.files.rewriting import TableRewriting, by_table
-from stompkit.spark.targets.files.row_changeset import refused
 from stompkit.spark.targets.files.staged_work import LEAST_BYTES, StagedFiles
 from stompkit.spark.targets.planning.collapse import Collapse
-from stompkit.spark.targets.planning.plan import Op, Plan
-from stompkit.spark.targets.planning.widen import made_anew, other_kinds
+from stompkit.spark.targets.planning.draft import Draft
+from stompkit.spark.targets.planning.plan import Op
 
 __all__ = ["FileTarget"]
 
@@ -230,32 +227,20 @@ class FileTarget(ABC):
             collapse = Collapse(job.choice, self._rules, alone=True)
             for batch in new:
                 collapse.add(without(batch, ahead))
+            planner = self._planner()
             steps = collapse.steps()
-            lacking = Session.lacking(self._plan(steps, collapse))
+            lacking = planner.lacking(planner.plan(steps, collapse))
             if lacking:
                 return lacking
             tally.refuse(collapse.problems)
             ops: list[Op] = []
             for step in steps:
-                plan = self._plan([step])
-                reasons = [problem.reason for problem in plan.problems]
-                reasons = reasons or [str(problem) for problem in refused(plan.ops)]
-                if reasons:
-                    tally.refuse(self._with_advice(step, reasons[0], plan.problems))
-                else:
-                    ops += plan.ops
+                plan = planner.plan([step], None)
+                problems = planner.problems(step, plan)
+                tally.refuse(problems)
+                ops += [] if problems else plan.ops
             ends = job.moved([ranges_of(batches)[0]])
             return self._write([ops], tally.problems, ends, job)
-
-    def _with_advice(self, step: Step, reason: str, own: Sequence[Problem]) -> list[Problem]:
-        """Return the problems of a step, with advice about columns that reject values."""
-        problems = problems_of(step, reason, own)
-        held = self._held(*step.table)
-        columns = [] if held is None else other_kinds(held.table, step.states, BACKEND)
-        if not columns:
-            return problems
-        hint = f". To go on, {made_anew(columns)}; or name it in `except_column_list`"
-        return [each._replace(reason=each.reason + hint) for each in problems]
 
     def _write(
         self, groups: Iterable[Sequence[Op]], problems: Sequence[Problem], ends: Fence, job: Job
@@ -318,19 +303,11 @@ class FileTarget(ABC):
         if not in_order or staged.fenced == rows:
             return staged
         ahead = self._ahead(sources_of(new), job)
-        collapse = Collapse(job.choice, self._rules)
-        for batch in new:
-            collapse.add(without(batch, ahead))
-        staged.is_renamed = bool(collapse.renamed)
-        if staged.is_renamed:
-            return staged
-        plan = self._plan(collapse.steps(), collapse)
-        staged.changes = collapse.changes
-        staged.problems = collapse.problems
-        staged.failures = plan.problems
-        staged.lacking = Session.lacking(plan)
-        if not staged.failures and not staged.lacking:
-            work = pickle.dumps((plan.ops, ahead), pickle.HIGHEST_PROTOCOL)
+        draft = Draft(self._planner(), job, self._rules)
+        draft.add([without(batch, ahead) for batch in new])
+        draft.fill(staged)
+        if not draft.is_over:
+            work = pickle.dumps((draft.ops, ahead), pickle.HIGHEST_PROTOCOL)
             if len(work) >= LEAST_BYTES:
                 staged.stored, staged.size = self._staged().put(work), len(work)
             else:
@@ -339,22 +316,10 @@ class FileTarget(ABC):
 
     # Used by both.
 
-    def _plan(self, steps: Iterable[Step], collapse: Collapse | None = None) -> Plan:
-        """Return the plan of steps; with ``collapse`` also the declared columns of tables."""
-        plan = Plan(self._table, BACKEND)
-        for step in steps:
-            plan.add(step)
-        for source, columns in (collapse.schemas if collapse is not None else {}).items():
-            if self._is_wanted(self._table(*source), columns):
-                plan.schemas[source] = columns
-        if collapse is not None:
-            check_renames(collapse, self._held)
-        return plan
-
-    def _is_wanted(self, table: TargetTable | None, columns: Mapping[str, NewColumn]) -> bool:
-        if table is None:
-            return self._settings["create"] and bool(columns)
-        return self._settings["evolve"] and any(table.column(name) is None for name in columns)
+    def _planner(self) -> FilePlanner:
+        return FilePlanner(
+            self._held, create=self._settings["create"], evolve=self._settings["evolve"]
+        )
 
     @staticmethod
     def _rules(_schema: str, _table: str) -> TableRules:
@@ -367,10 +332,6 @@ class FileTarget(ABC):
             held = self._held(*source)
             made[source] = dict(self._ahead_of(held, job)) if held is not None else {}
         return made
-
-    def _table(self, schema: str, table: str) -> TargetTable | None:
-        held = self._held(schema, table)
-        return None if held is None else held.table
 
     def _held(self, schema: str, table: str) -> Held | None:
         name = self._name(schema, table)

@@ -1,0 +1,146 @@
+"""Planning of changes by a task, without those that the target rejects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import msgspec
+import pyarrow as pa
+
+from stompkit.spark.states import Place, Problem, Step, TableRules
+from stompkit.spark.targets.base import Job, Lacking, NewColumn, Staged
+from stompkit.spark.targets.planning.collapse import Collapse
+from stompkit.spark.targets.planning.evolve import merged
+from stompkit.spark.targets.planning.isolate import isolate
+from stompkit.spark.targets.planning.plan import Op, Plan
+
+__all__ = ["Draft", "MissingTableError", "Planner", "problems_of"]
+
+Rules = Callable[[str, str], TableRules]
+
+
+class MissingTableError(Exception):
+    """The target lacks columns or tables; no change is applied."""
+
+    def __init__(self, lacking: Lacking) -> None:
+        """Store the missing columns."""
+        super().__init__(lacking)
+        self.lacking = lacking
+
+
+class Planner(Protocol):
+    """Plans steps for one kind of target."""
+
+    def plan(self, steps: Iterable[Step], collapse: Collapse | None) -> Plan:
+        """Return the plan of steps; with ``collapse`` also the declared columns of tables."""
+
+    def lacking(self, plan: Plan) -> Lacking:
+        """Return the columns that the target lacks."""
+
+    def suspects(self, plan: Plan) -> Collection[Place] | None:
+        """Return the positions of rejected changes, as far as known; None if there are none."""
+
+    def problems(self, step: Step, plan: Plan) -> Sequence[Problem]:
+        """Return the problems of a step with advice; raises :class:`MissingTableError`."""
+
+
+class Draft:
+    """The operations that a task plans for some changes."""
+
+    def __init__(self, planner: Planner, job: Job, rules: Rules) -> None:
+        """Start without operations."""
+        self._planner = planner
+        self._job = job
+        self._rules = rules
+        self.ops: list[Op] = []
+        self.problems: list[Problem] = []
+        self.lacking: dict[tuple[str, str], dict[str, NewColumn]] = {}
+        #: Number of changes of selected tables.
+        self.changes = 0
+        self.is_renamed = False
+
+    @property
+    def is_over(self) -> bool:
+        """True if the operations cannot be committed."""
+        has_failed = bool(self.problems) and not self._job.dead_letters
+        return self.is_renamed or bool(self.lacking) or has_failed
+
+    def attempt(self, batches: Sequence[pa.RecordBatch]) -> Collection[Place] | None:
+        """Plan changes together; return the suspects if the target rejects some."""
+        if self.is_over:
+            return None
+        collapse = Collapse(self._job.choice, self._rules)
+        for batch in batches:
+            collapse.add(batch)
+        if collapse.renamed:
+            self.is_renamed = True
+            return None
+        plan = self._planner.plan(collapse.steps(), collapse)
+        self.lacking = merged([self.lacking, self._planner.lacking(plan)])
+        if self.lacking:
+            return None
+        suspects = self._planner.suspects(plan)
+        if suspects is None:
+            self.ops += plan.ops
+            self.problems += collapse.problems
+            self.changes += collapse.changes
+        return suspects
+
+    def add(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Plan changes, without those that the target rejects."""
+        isolate(batches, self.attempt, self._alone)
+
+    def _alone(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Plan changes one by one."""
+        if self.is_over:
+            return
+        collapse = Collapse(self._job.choice, self._rules, alone=True)
+        for batch in batches:
+            collapse.add(batch)
+        self.problems += collapse.problems
+        self.changes += collapse.changes
+        for step in collapse.steps():
+            plan = self._planner.plan([step], None)
+            lacking = self._planner.lacking(plan)
+            if not lacking:
+                try:
+                    problems = self._planner.problems(step, plan)
+                except MissingTableError as error:
+                    lacking = error.lacking
+                else:
+                    self.problems += problems
+                    self.ops += [] if problems else plan.ops
+            self.lacking = merged([self.lacking, lacking])
+
+    def fill(self, staged: Staged) -> None:
+        """Store the result, except for the operations."""
+        staged.is_renamed = self.is_renamed
+        staged.changes = self.changes
+        staged.problems = sorted(self.problems, key=lambda problem: problem.place)
+        staged.lacking = self.lacking
+
+
+def problems_of(step: Step, reason: str, own: Iterable[Problem] = ()) -> list[Problem]:
+    """Return a problem for each row of a rejected step; ``own`` are the known problems."""
+    if not step.states:
+        return [_problem_of(step, reason)]
+    known = {problem.place: problem for problem in own}
+    return [
+        known.get(state.place) or _problem_of(replace(step, states=[state]), reason)
+        for state in step.states
+    ]
+
+
+def _problem_of(step: Step, reason: str) -> Problem:
+    operations = {"rows": "write", "move": "update", "insert": "write", "update_one": "update"}
+    operation = operations.get(step.kind, step.kind.removesuffix("_one"))
+    name = ".".join(filter(None, step.table))
+    if not step.states:
+        return Problem((0, 0, 0), operation, name, "", reason)
+    state = step.states[0]
+    if state.columns is None:
+        operation = "delete"
+    key = msgspec.json.encode(state.key).decode() if state.key else ""
+    return Problem(state.place, operation, name, key, reason)

@@ -16,6 +16,7 @@ import lmdb
 from stompkit._common.files import sync_path
 from stompkit.server.interfaces import StoreError, StoreFullError
 from stompkit.server.stores.record import NUMBER
+from stompkit.server.stores.reserve import Reserve
 from stompkit.server.stores.versions import upgrade
 
 __all__ = ["DATA_FILE", "DIRECTORY", "Databases", "Environment", "Transaction"]
@@ -90,6 +91,7 @@ class Environment:
         self._is_extended = False
         #: True if the disk may contain what LMDB has rolled back in the system's memory only.
         self._is_in_doubt = False
+        self._reserve = Reserve(self.path / DATA_FILE, max_octets)
         #: The LMDB handles; None if it must be reopened before the next use.
         self._loaded: _Loaded | None = None
 
@@ -111,6 +113,9 @@ class Environment:
             try:
                 if not self._read_only and not self._synchronous:
                     self.sync()
+                if self._loaded is not None and not self._is_in_doubt:
+                    with self.errors():
+                        self._reserve.release(self._loaded.env)
             finally:
                 self._is_open = False
                 self._unload()
@@ -163,6 +168,11 @@ class Environment:
             pages: int = env.info()["last_pgno"] + 1
             octets: int = self._max_octets - pages * env.stat()["psize"]
         return octets
+
+    def has_reserve(self) -> bool:
+        """Return True if the disk has space for operations that free space; see ``Reserve``."""
+        with self.errors():
+            return self._reserve.is_kept(*self._use())
 
     def sync(self) -> None:
         """Flush everything written to the disk."""
@@ -284,6 +294,13 @@ class Environment:
             raise StoreError(
                 f"the store {self.path} has something that cannot be ({error}): check it"
             ) from error
+
+    def lacks_reserve(self) -> StoreFullError:
+        """Return the error for a message that would take space kept for removals."""
+        return StoreFullError(
+            f"there is no room for the store {self.path}: the rest of the disk is kept for"
+            " acknowledgements"
+        )
 
     def _lacks_room(self, error: lmdb.Error | OSError) -> bool:
         """Return True if an operation failed because the disk is full."""

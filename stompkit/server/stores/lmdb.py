@@ -23,6 +23,7 @@ from stompkit.server.stores.lmdb_batch import apply_operations, no_lane
 from stompkit.server.stores.lmdb_reading import read_messages
 from stompkit.server.stores.log import ChangeLog, note_number, pack_changes
 from stompkit.server.stores.record import NUMBER, unpack_lane, unpack_record
+from stompkit.server.stores.reserve import PART_OCTETS, PART_OPERATIONS
 
 __all__ = ["LmdbStore"]
 
@@ -79,6 +80,8 @@ class LmdbStore:
         self._is_torn = False
         #: True if the database has space for everything that the log may receive.
         self._is_roomy = False
+        #: True if the disk has space for operations that free space.
+        self._has_reserve = False
         #: Lanes known to exist.
         self._seen: set[int] = set()
 
@@ -106,7 +109,8 @@ class LmdbStore:
         if self._synchronous:
             # Changes applied without a sync must be durable before the log continues.
             environment.sync()
-            self._is_roomy = environment.room() >= _ROOM
+        self._look_for_room()
+        if self._synchronous:
             try:
                 changes.open()
             except OSError as error:
@@ -219,13 +223,39 @@ class LmdbStore:
         except StoreFullError:
             # These changes are already confirmed and must be kept, whatever the limit.
             with self._environment.extended():
-                self._write(())
+                self._write_in_parts()
         except StoreError as error:
             if not isinstance(error.__cause__, (struct.error, ValueError)):
                 raise
             # A damaged operation would block all others for ever.
             self._held = [each for each in self._held if self._is_possible(each)]
             self._write(())
+
+    def _write_in_parts(self) -> None:
+        """Move the content of the log to the database, in small parts if the disk is full.
+
+        The reserve has enough pages for small transactions, and each frees others. The log keeps
+        everything until the last part is written, since applying a part again changes nothing.
+        """
+        try:
+            self._write(())
+        except StoreFullError:
+            while len(self._held) > PART_OPERATIONS:
+                number = self._part()
+                with self._environment.transaction(write=True) as (txn, databases):
+                    apply_operations(txn, databases, self._held[:number])
+                self._held = self._held[number:]
+            self._write(())
+
+    def _part(self) -> int:
+        """Return the number of operations of the log that are moved together."""
+        octets = 0
+        for number, operation in enumerate(self._held[:PART_OPERATIONS]):
+            if isinstance(operation, Put):
+                octets += len(operation.lines) + len(operation.body)
+            if octets > PART_OCTETS and number:
+                return number
+        return PART_OPERATIONS
 
     def _is_possible(self, operation: Operation) -> bool:
         """Return True if an operation can be applied, or would succeed with more space.
@@ -290,7 +320,6 @@ class LmdbStore:
                 self._write(operations)
             else:
                 raise
-        self._may_have_freed = True
 
     def _commit_twice(self) -> None:
         """Commit two nearly empty transactions.
@@ -306,6 +335,10 @@ class LmdbStore:
     def _write(self, operations: Sequence[Operation]) -> None:
         """Apply the content of the log, and operations, in one transaction."""
         changes = self._changes
+        if not self._has_reserve and _has_put(operations):
+            self._has_reserve = self._environment.has_reserve()
+            if not self._has_reserve:
+                raise self._environment.lacks_reserve()
         has_record = bool(self._held) or self._is_torn
         with self._environment.transaction(write=True) as (txn, databases):
             apply_operations(
@@ -313,15 +346,22 @@ class LmdbStore:
             )
             if has_record:
                 note_number(txn, databases, self._number)
+        self._may_have_freed = True
         if has_record and changes is not None:
             self._held = []
             self._is_torn = False
             changes.restart()
-        if self._synchronous:
-            self._is_roomy = self._environment.room() >= _ROOM
+        self._look_for_room()
         for operation in operations:
             if isinstance(operation, DropLane):
                 self._seen.discard(operation.lane)
+
+    def _look_for_room(self) -> None:
+        """Look if further messages may be accepted, now and in the log."""
+        environment = self._environment
+        self._has_reserve = environment.has_reserve()
+        if self._synchronous:
+            self._is_roomy = self._has_reserve and environment.room() >= _ROOM
 
     def read(
         self, lane: int, after: int, max_messages: int, max_octets: int

@@ -329,7 +329,9 @@ def test_a_connection_that_was_lost_is_made_again_when_it_can_be(line: Line) -> 
 
 
 @pytest.mark.parametrize("word", [b"stompkit_messages", b"UPDATE stompkit_meta"])
-@pytest.mark.parametrize("cut", Cut)
+# After Cut.WITHIN the server keeps the transaction open until it notices; the store in PostgreSQL
+# ends such sessions (test_postgresql).
+@pytest.mark.parametrize("cut", [Cut.BEFORE, Cut.AFTER])
 def test_a_batch_whose_connection_is_lost_is_not_done(line: Line, word: bytes, cut: Cut) -> None:
     line.proxy.cut_at(word, cut)
     with pytest.raises(StoreError, match="cannot be used"):

@@ -19,7 +19,7 @@ ROOT = Path(stompkit.__file__).parents[1]
 DOCS = ROOT / "docs"
 COMMAND = [sys.executable, "-m", "stompkit"]
 CASES = [
-    (["re"], {"receive", "retry", "replica", "replicate", "recover"}),
+    (["re"], {"receive", "resume", "retry", "replica", "replicate", "recover"}),
     (["store", ""], {"check", "compact", "export", "import"}),
     (["store", "co"], {"compact"}),
     (["receive", "/queue/a", "--ack", ""], {"auto", "client", "client-individual"}),

@@ -86,7 +86,7 @@ class DeltaTarget(FileTarget):
             raise ValueError(f"{url!r} has to be like delta:///FOLDER or delta+s3://BUCKET/PATH")
         if found := _UNUSABLE.search(place):
             raise ValueError(
-                f"{url!r} contains {found[0]!r}, which paths of Delta tables can't have"
+                f"{url!r} contains {found[0]!r}, which paths of Delta tables cannot have"
             )
         self._root: Final = (f"{scheme}://{place}" if scheme else place).rstrip("/")
         self._is_swept = False

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from typing import TypedDict, TypeVar
 
 from twisted.internet.defer import Deferred
 
+from stompkit.frames import Frame
 from stompkit.server.admin import parameters, results
 from stompkit.server.admin.context import Context
 from stompkit.server.admin.errors import AdminError, refuse
@@ -14,6 +16,7 @@ from stompkit.server.admin.roles import Operator
 from stompkit.server.domain.destinations import Destination
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.fanout import Fanout
+from stompkit.server.domain.messages import Message
 from stompkit.server.domain.names import DEAD_LETTERS, Kind
 from stompkit.server.domain.queues.durables import DurableQueue
 from stompkit.server.domain.queues.queue import Queue
@@ -27,6 +30,7 @@ from stompkit.server.domain.queues.upkeep import (
     put_back,
 )
 from stompkit.server.domain.topics import Topic
+from stompkit.server.interfaces import StoreError
 from stompkit.server.log import operator_events
 from stompkit.server.selectors import Selector, SelectorError
 
@@ -37,6 +41,7 @@ __all__ = [
     "delete_messages",
     "move",
     "pause",
+    "publish",
     "purge",
     "resume",
     "retry",
@@ -168,6 +173,54 @@ def _sweep(
 
     Sweep(queue, selection, act, report).start()
     return done
+
+
+def publish(
+    context: Context, body: parameters.Publish, operator: Operator
+) -> Deferred[results.Published]:
+    """Send a message; answered when the store has it."""
+    broker, host = context.broker, context.host(body.host)
+    # Of repeated headers the first counts. A stored message has the header "destination".
+    given = dict(reversed(body.headers)) | {"destination": body.destination}
+    frame = Frame("SEND", given, _body_of(body))
+    try:
+        kind = host.check_name(body.destination)
+        if kind in (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC):
+            refuse(409, "temporary", "a temporary destination belongs to its connection")
+        now = context.reactor.seconds()
+        # Version 1.0 has no escape sequences: the headers are as they are.
+        message = Message.from_send(frame, body.destination, broker.new_message(), "1.0", now)
+        broker.scheduler.commit_queue.cut()
+        host.send(message)
+    except RefusedError as refused:
+        broker.flush()
+        raise AdminError(409, refused.code, refused.message) from None
+    done: Deferred[results.Published] = Deferred()
+
+    def stored(error: StoreError | None) -> None:
+        if error is not None:
+            done.errback(AdminError(503, "store-failed", f"the store has failed: {error}"))
+            return
+        operator_events.message_published(
+            host=host.name, destination=body.destination, peer=operator.peer
+        )
+        done.callback(results.Published(id=message.id))
+
+    if not broker.scheduler.commit_queue.cut_for(stored):
+        stored(None)
+    broker.flush()
+    return done
+
+
+def _body_of(body: parameters.Publish) -> bytes:
+    if body.body_base64 is None:
+        return body.body.encode()
+    if body.body:
+        refuse(400, "bad-body", "body and body_base64 exclude each other")
+    try:
+        return base64.b64decode(body.body_base64, validate=True)
+    except ValueError:
+        refuse(400, "bad-body", "body_base64 is not base64")
 
 
 def pause(context: Context, body: parameters.Named, operator: Operator) -> results.Paused:

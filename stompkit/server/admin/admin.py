@@ -17,7 +17,8 @@ from stompkit.server.admin.statistics import Statistics
 from stompkit.server.domain.broker import Broker
 from stompkit.server.listen.endpoints import endpoint_of
 from stompkit.server.log import process_events
-from stompkit.server.settings.admin_checks import read_token
+from stompkit.server.process.assembly import Access
+from stompkit.server.settings.admin_checks import token_in
 from stompkit.server.settings.process import Settings
 
 __all__ = ["Admin"]
@@ -32,19 +33,24 @@ class Admin:
         settings: Settings,
         trouble: Callable[[], str | None],
         reactor: IReactorTime,
+        access: Callable[[], Access] | None = None,
     ) -> None:
         """Create the interface without listening; ``trouble`` returns why the broker is not ready.
 
-        Raises OSError or ValueError if the token cannot be read.
+        ``access`` returns the access control of clients that is in force. Raises OSError or
+        ValueError if a token cannot be read.
         """
         own = settings.admin
-        token = None if own.token_file is None else read_token(own.token_file)
+        token, read_token = (
+            None if path is None else token_in(path)
+            for path in (own.token_file, own.read_token_file)
+        )
         self._reactor = reactor
         self._endpoints = own.endpoints
         self._statistics = Statistics(broker, reactor, own.max_followed)
-        context = Context(broker, settings, self._statistics, trouble, reactor)
+        context = Context(broker, settings, self._statistics, trouble, reactor, access)
         self._streams = Streams(context, own)
-        guard = Guard(token, own.hosts, context.login_limiter, reactor.seconds)
+        guard = Guard(token, own.hosts, context.login_limiter, reactor.seconds, read_token)
         front = Front(context, guard, self._streams)
         self._site = AdminSite(front, own, reactor)
         self.ports: list[IListeningPort] = []

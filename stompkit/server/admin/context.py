@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from twisted.internet.interfaces import IReactorTime
 
+from stompkit.server.admin.arrivals import Arrivals
 from stompkit.server.admin.errors import AdminError
 from stompkit.server.admin.statistics import Statistics
 from stompkit.server.domain.broker import Broker
@@ -15,6 +16,7 @@ from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.domain.session.base import BrokerSession, sessions_of
 from stompkit.server.login.limited_authenticator import LimitedAuthenticator
 from stompkit.server.login.login_limiter import LoginLimiter, Outcome
+from stompkit.server.process.assembly import Access
 from stompkit.server.settings.process import Settings
 
 __all__ = ["Context"]
@@ -30,18 +32,28 @@ class Context:
         statistics: Statistics,
         trouble: Callable[[], str | None],
         reactor: IReactorTime,
+        access: Callable[[], Access] | None = None,
     ) -> None:
-        """Keep the broker, its settings and its statistics."""
+        """Keep the broker, its settings and its statistics.
+
+        ``access`` returns the access control that is in force; by default, there is none.
+        """
         self.broker = broker
         self.settings = settings
         self.statistics = statistics
         self.trouble = trouble
         self.reactor = reactor
+        self.access = access or (lambda: Access(None, None))
+        self.arrivals = Arrivals()
+        statistics.watchers.append(self._sample)
         self.started = reactor.seconds()
         #: Limits the rate of wrong tokens.
         self.login_limiter = LoginLimiter(settings.auth.throttle)
         #: Queues that are being purged or moved.
         self.busy: set[Queue] = set()
+
+    def _sample(self) -> None:
+        self.arrivals.sample(self.broker.last_message, self.reactor.seconds())
 
     def logins(self) -> dict[str, dict[Outcome, int]]:
         """Return the outcomes of logins, for clients and for the admin interface."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from hmac import compare_digest
 from typing import Final
 
 from stompkit.server.admin.errors import AdminError, refuse
 from stompkit.server.admin.request import HttpRequest
+from stompkit.server.admin.roles import Role
 from stompkit.server.listen.origins import host_of, origin_of
 from stompkit.server.login.login_limiter import LoginLimiter, Outcome, Verdict
 from stompkit.server.settings.endpoint_checks import is_loopback
@@ -41,12 +43,16 @@ class Guard:
         hosts: Sequence[str],
         login_limiter: LoginLimiter,
         now: Callable[[], float],
+        read_token: bytes | None = None,
     ) -> None:
         """Use the token, if there is one, and the allowed host names.
 
-        ``login_limiter`` limits the rate of wrong tokens, ``now`` returns the current time.
+        ``read_token`` is the token of readers, who may change nothing. ``login_limiter`` limits the
+        rate of wrong tokens, ``now`` returns the current time.
         """
         self._token = token
+        # A reader's token that cannot be guessed, if there is none.
+        self._read_token = secrets.token_bytes() if read_token is None else read_token
         self._login_limiter = login_limiter
         self._now = now
         self._hosts = {each.lower().rstrip(".") for each in hosts}
@@ -67,10 +73,10 @@ class Guard:
                 "it is not called by this name: add it to hosts in [admin], if it should be",
             )
 
-    def check_token(self, request: HttpRequest) -> None:
-        """Refuse a request without the right token."""
+    def check_token(self, request: HttpRequest) -> Role:
+        """Return the role of the sender; refuse a request without the right token."""
         if self._token is None:
-            return
+            return Role.OPERATOR
         header = request.getHeader(b"authorization") or b""
         kind, _, token = header.partition(b" ")
         peer = getattr(request.getClientAddress(), "host", "")
@@ -83,15 +89,19 @@ class Guard:
             login_limiter.refused()
             raise _unauthorised(min(login_limiter.wait_s(attempt, now), _MOST_DELAY_S))
         login_limiter.begin(attempt)
-        # Both are always compared, so that timing reveals nothing.
-        is_right = compare_digest(token.strip(), self._token)
-        is_right = is_right and kind.lower() == b"bearer"
+        # All are always compared, so that timing reveals nothing.
+        is_operator = compare_digest(token.strip(), self._token)
+        is_reader = compare_digest(token.strip(), self._read_token)
+        is_right = (is_operator or is_reader) and kind.lower() == b"bearer"
         login_limiter.end(attempt, Outcome.RIGHT if is_right else Outcome.WRONG, now)
         if not is_right:
             raise _unauthorised()
+        return Role.OPERATOR if is_operator else Role.READER
 
-    def check_change(self, request: HttpRequest) -> None:
-        """Refuse a change that a page of another site could trigger in a browser."""
+    def check_change(self, request: HttpRequest, role: Role) -> None:
+        """Refuse a change by a reader, or one that a page of another site could trigger."""
+        if role is not Role.OPERATOR:
+            refuse(403, "read-only", "this token may read, and change nothing")
         content_type = _header(request, b"content-type").partition(";")[0]
         if content_type.strip().lower() != "application/json":
             refuse(415, "wrong-content-type", "it takes content-type: application/json")

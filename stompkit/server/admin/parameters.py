@@ -17,6 +17,7 @@ __all__ = [
     "Move",
     "Named",
     "Nothing",
+    "Publish",
     "Retry",
     "SubscriptionsQuery",
 ]
@@ -28,6 +29,8 @@ PageSize = Annotated[int, Meta(ge=1, le=1_000)]
 PeekSize = Annotated[int, Meta(ge=1, le=100)]
 BodySize = Annotated[int, Meta(ge=0, le=1024 * 1024)]
 Most = Annotated[int, Meta(ge=1, le=1_000_000_000_000)]
+HeaderName = Annotated[str, Meta(min_length=1, max_length=1024)]
+HeaderValue = Annotated[str, Meta(max_length=16_384)]
 Ids = Annotated[list[Name], Meta(min_length=1, max_length=10_000)]
 SortKey = Literal[
     "name", "kind", "ready", "in_flight", "delayed", "octets", "consumers", "in", "out"
@@ -111,6 +114,16 @@ class Move(Struct, kw_only=True, forbid_unknown_fields=True):
     limit: Most | None = None
     ids: Ids | None = None
     selector: Name | None = None
+
+
+class Publish(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A message to send, with a body as text or as base64."""
+
+    destination: Name
+    host: HostName = ""
+    headers: Annotated[list[tuple[HeaderName, HeaderValue]], Meta(max_length=100)] = []
+    body: str = ""
+    body_base64: str | None = None
 
 
 class Retry(Struct, kw_only=True, forbid_unknown_fields=True):

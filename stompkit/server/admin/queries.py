@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
-from stompkit.server.admin import parameters, results
+from stompkit.server.admin import access, parameters, results
 from stompkit.server.admin.context import Context
 from stompkit.server.admin.errors import AdminError
+from stompkit.server.admin.roles import Operator
 from stompkit.server.admin.statistics import PERIOD_S, in_flight
 from stompkit.server.admin.views import (
     connection_detail,
@@ -30,12 +31,14 @@ from stompkit.server.domain.session.base import sessions_of
 from stompkit.server.interfaces import StoreError
 
 __all__ = [
+    "get_access",
     "get_connection",
     "get_connections",
     "get_destination",
     "get_destinations",
     "get_durables",
     "get_history",
+    "get_me",
     "get_messages",
     "get_overview",
     "get_subscriptions",
@@ -53,6 +56,16 @@ _KEYS: Final[dict[str, Callable[[Any], Any]]] = {
     "octets": lambda each: getattr(each, "octets", 0),
     "consumers": lambda each: each.consumers,
 }
+
+
+def get_me(context: Context, _: parameters.Nothing, operator: Operator) -> access.Me:
+    """The role of the sender of this request."""
+    return access.Me(role=operator.role.value)
+
+
+def get_access(context: Context, _: parameters.Nothing) -> access.AccessShape:
+    """Login, users and rights of clients; no passcodes."""
+    return access.access_shape(context)
 
 
 def get_overview(context: Context, _: parameters.Nothing) -> results.Overview:
@@ -117,7 +130,7 @@ def get_messages(
         last = None if seen.is_last else seen[-1]
         answer.callback(
             results.MessageList(
-                messages=[message_shape(each, query.max_body_octets) for each in seen],
+                messages=[message_shape(context, each, query.max_body_octets) for each in seen],
                 next=None if last is None else f"{last.sub_queue}.{last.place}",
             )
         )

@@ -22,7 +22,7 @@ from stompkit.server.admin.events import EventsQuery, Streams
 from stompkit.server.admin.guard import HEADERS, Guard
 from stompkit.server.admin.openapi import document
 from stompkit.server.admin.request import HttpRequest
-from stompkit.server.admin.roles import Operator
+from stompkit.server.admin.roles import Operator, Role
 from stompkit.server.admin.routes import ROUTES, Route
 from stompkit.server.log import operator_events
 
@@ -103,7 +103,7 @@ class Front(Resource):
         if path in ("/health", "/ready", "/openapi.json"):
             _check_method(request, ("GET", "HEAD"))
             return self._own[path](request)
-        self._guard.check_token(request)
+        role = self._guard.check_token(request)
         if path in self._own:
             _check_method(request, ("GET", "HEAD"))
             return self._own[path](request)
@@ -115,13 +115,15 @@ class Front(Resource):
         if route is None:
             request.setHeader("allow", ", ".join(routes))
             refuse(405, "wrong-method", f"it takes {', '.join(routes)}")
-        return self._call(request, route)
+        return self._call(request, route, role)
 
-    def _call(self, request: HttpRequest, route: Route) -> bytes | int:
+    def _call(self, request: HttpRequest, route: Route, role: Role) -> bytes | int:
+        operator = Operator(role, address_text(request.getClientAddress()))
         if route.method == "POST":
-            self._guard.check_change(request)
-            operator = Operator(address_text(request.getClientAddress()))
+            self._guard.check_change(request, role)
             answer = route.call(self._context, _decoded(request, route.takes), operator)
+        elif route.is_personal:
+            answer = route.call(self._context, _queried(request, route.takes), operator)
         else:
             answer = route.call(self._context, _queried(request, route.takes))
         if not isinstance(answer, Deferred):

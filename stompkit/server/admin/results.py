@@ -28,6 +28,7 @@ __all__ = [
     "Moved",
     "Overview",
     "Paused",
+    "Published",
     "Purged",
     "Rates",
     "RatesHistory",
@@ -211,6 +212,8 @@ class MessageShape(Struct, kw_only=True):
     """A message where it stands; a body that is no UTF-8 is in ``body_base64``.
 
     ``deliveries`` is how often it has been delivered; ``expires`` and ``due`` are times.
+    ``received`` is the time of its arrival, to about a second; it is null if the message is older
+    than the process of the broker.
     """
 
     id: str
@@ -223,6 +226,7 @@ class MessageShape(Struct, kw_only=True):
     deliveries: int
     expires: str | None
     due: str | None
+    received: str | None
     state: Literal["ready", "in-flight", "delayed"]
 
 
@@ -329,6 +333,12 @@ class DeletedMessages(Struct, kw_only=True):
     """Number of messages that were deleted."""
 
     deleted: int
+
+
+class Published(Struct, kw_only=True):
+    """Id of the published message."""
+
+    id: str
 
 
 class Paused(Struct, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
-from stompkit.server.admin import actions, parameters, queries, results
+from stompkit.server.admin import access, actions, parameters, queries, results
 
 __all__ = ["ROUTES", "Route"]
 
@@ -15,7 +15,8 @@ __all__ = ["ROUTES", "Route"]
 class Route(NamedTuple):
     """One operation: GET reads its parameters from the query, POST from a JSON body.
 
-    ``call`` gets the context and the parameters; for POST also the operator.
+    ``call`` gets the context and the parameters; for POST, and if ``is_personal``, also the
+    operator.
 
     ``statuses`` are its error statuses, besides those of every operation.
     """
@@ -26,6 +27,7 @@ class Route(NamedTuple):
     gives: type[Struct]
     call: Callable[..., Any]
     statuses: tuple[int, ...] = ()
+    is_personal: bool = False
 
     @property
     def summary(self) -> str:
@@ -46,6 +48,8 @@ def _post(
 
 
 _ALL: Final = (
+    Route("GET", "/api/v1/me", parameters.Nothing, access.Me, queries.get_me, is_personal=True),
+    _get("access", parameters.Nothing, access.AccessShape, queries.get_access),
     _get("overview", parameters.Nothing, results.Overview, queries.get_overview),
     _get("history", parameters.Nothing, results.RatesHistory, queries.get_history),
     _get(
@@ -105,6 +109,7 @@ _ALL: Final = (
     _post("pause", parameters.Named, results.Paused, actions.pause, 404, 409),
     _post("resume", parameters.Named, results.Paused, actions.resume, 404, 409),
     _post("delete", parameters.Named, results.Deleted, actions.delete, 404, 409),
+    _post("publish", parameters.Publish, results.Published, actions.publish, 404, 409, 503),
     _post("close", parameters.Close, results.Closed, actions.close, 404),
     _post("durables/delete", parameters.Named, results.Deleted, actions.delete_durable, 404, 409),
 )

@@ -203,7 +203,7 @@ def _history(followed: Followed) -> results.History:
 # Messages.
 
 
-def message_shape(seen: Seen, max_body_octets: int) -> results.MessageShape:
+def message_shape(context: Context, seen: Seen, max_body_octets: int) -> results.MessageShape:
     """Return a message with the beginning of its body."""
     message = seen.message
     body = message.body[:max_body_octets]
@@ -225,8 +225,15 @@ def message_shape(seen: Seen, max_body_octets: int) -> results.MessageShape:
         deliveries=seen.deliveries,
         expires=time_text(message.expires) if message.expires else None,
         due=time_text(message.due) if message.due else None,
+        received=_received(context, message.id),
         state=seen.state,
     )
+
+
+def _received(context: Context, message_id: str) -> str | None:
+    number = context.broker.message_number(message_id)
+    found = None if number is None else context.arrivals.time_of(number)
+    return None if found is None else time_text(found)
 
 
 # Clients.

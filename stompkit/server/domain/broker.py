@@ -262,6 +262,17 @@ class Broker(BrokerBase):
         return f"{self._boot}-{self._last_message}"
 
     @property
+    def last_message(self) -> int:
+        """The number of the newest message."""
+        return self._last_message
+
+    def message_number(self, message_id: str) -> int | None:
+        """Return the number in the id of a message; None if another process has assigned it."""
+        boot, _, number = message_id.rpartition("-")
+        is_own = boot == self._boot and number.isascii() and number.isdecimal()
+        return int(number) if is_own and len(number) < 20 else None
+
+    @property
     def last_subscription(self) -> int:
         """The number of the newest subscription."""
         return self._last_subscription

@@ -12,6 +12,7 @@ __all__ = [
     "destination_deleted",
     "durable_deleted",
     "letters_retried",
+    "message_published",
     "messages_deleted",
     "messages_moved",
     "messages_purged",
@@ -48,6 +49,11 @@ def messages_moved(*, host: str, destination: str, target: str, count: int, peer
 @log_event("info", "{count} dead letters of {destination!a} were retried[ by {peer}]")
 def letters_retried(*, host: str, destination: str, count: int, peer: str = "") -> None:
     """An operator has returned dead letters to their original queues."""
+
+
+@log_event("info", "a message to {destination!a} was published[ by {peer}]")
+def message_published(*, host: str, destination: str, peer: str = "") -> None:
+    """An operator has sent a message."""
 
 
 @log_event("info", "{destination!a} was deleted[ by {peer}]")

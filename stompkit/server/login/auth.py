@@ -28,6 +28,7 @@ __all__ = [
     "CantCheckNow",
     "CredAuthenticator",
     "GroupSource",
+    "UserSource",
     "certificate_user",
     "checkers_from",
     "is_name",
@@ -48,6 +49,14 @@ class GroupSource(Protocol):
 
     def groups_of(self, user: str) -> Iterable[str]:
         """Return the groups of a user; empty for an unknown user."""
+
+
+@runtime_checkable
+class UserSource(Protocol):
+    """A checker that can list its users."""
+
+    def user_names(self) -> Iterable[str]:
+        """Return the names of all users."""
 
 
 class CredAuthenticator:
@@ -83,6 +92,14 @@ class CredAuthenticator:
                 self._anonymous = True
             else:
                 raise ValueError(f"{type(checker).__name__} checks neither passcodes nor anonymity")
+
+    def known_users(self) -> dict[str, frozenset[str]]:
+        """Return the users in the checkers' files, and in the groups, each with its groups."""
+        names = {name for members in self._groups.values() for name in members}
+        for checker in self._checkers:
+            if isinstance(checker, UserSource):
+                names.update(checker.user_names())
+        return {name: self._user(name).groups for name in names}
 
     def authenticate(self, credentials: Credentials, answer: Callable[[User | None], None]) -> None:
         """Find the user; see :class:`~stompkit.server.interfaces.Authenticator`."""

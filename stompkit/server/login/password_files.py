@@ -157,6 +157,10 @@ class HashedPasswordFile:
         """Return the user's name, or fail with UnauthorizedLogin."""
         return Deferred.fromCoroutine(self._check(credentials.username, credentials.password))
 
+    def user_names(self) -> list[str]:
+        """Return the names of all users."""
+        return [name.decode() for name in self._file.get().entries]
+
     def groups_of(self, user: str) -> frozenset[str]:
         """Return the groups of a user according to the file."""
         entry = self._file.get().entries.get(user.encode())
@@ -207,6 +211,10 @@ class _ClearPasswordFile:
 
     def __init__(self, path: Path, read: Callable[[Path], Mapping[bytes, bytes]]) -> None:
         self._file = Watched([path], lambda: read(path))
+
+    def user_names(self) -> list[str]:
+        """Return the names of all users."""
+        return [name.decode() for name in self._file.get()]
 
     def requestAvatarId(self, credentials: IUsernameHashedPassword) -> Deferred[bytes | tuple[()]]:
         """Return the user's name, or fail with UnauthorizedLogin."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias, cast
 
@@ -15,7 +15,7 @@ from stompkit.server.listen.factory import BrokerFactory
 from stompkit.server.login.auth import CredAuthenticator, checkers_from
 from stompkit.server.login.limited_authenticator import Decider, LimitedAuthenticator
 from stompkit.server.login.login_limiter import LoginLimiter
-from stompkit.server.login.rights import RightsAuthoriser
+from stompkit.server.login.rights import Rights, RightsAuthoriser
 from stompkit.server.settings.process import AuthSettings, Settings, StoreSettings
 from stompkit.server.stores.environment import DATA_FILE, DIRECTORY
 from stompkit.server.stores.lmdb import LmdbStore
@@ -39,6 +39,10 @@ class Access(NamedTuple):
     authenticator: Authenticator | None
     authoriser: Authoriser | None
     closers: tuple[Callable[[], Deferred[None]], ...] = ()
+    #: The settings of both, and a function that returns the known users with their groups.
+    auth: AuthSettings = AuthSettings()
+    rights: tuple[Rights, ...] = ()
+    users: Callable[[], Mapping[str, frozenset[str]]] = dict
 
     async def close(self) -> None:
         """Close connections to external services."""
@@ -60,13 +64,19 @@ def access(settings: Settings, clock: Clock) -> Access:
 
     if auth.http is None:
         decider = _authenticator(auth)
-        return Access(None if decider is None else throttled(decider), rights)
+        return Access(
+            None if decider is None else throttled(decider),
+            rights,
+            auth=auth,
+            rights=settings.rights,
+            users=dict if decider is None else decider.known_users,
+        )
     from stompkit.server.login.http_authoriser import HttpAuthenticator, HttpAuthoriser
 
     authenticator = HttpAuthenticator(auth.http)
     authoriser = HttpAuthoriser(auth.http, otherwise=rights)
     closers = (authenticator.close, authoriser.close)
-    return Access(throttled(authenticator), authoriser, closers)
+    return Access(throttled(authenticator), authoriser, closers, auth, settings.rights)
 
 
 def _authenticator(auth: AuthSettings) -> CredAuthenticator | None:

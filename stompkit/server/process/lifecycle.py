@@ -100,7 +100,7 @@ class Lifecycle:
         from stompkit.server.admin import Admin
 
         broker, settings = self.factory.broker, self.settings
-        return Admin(broker, settings, lambda: self.trouble, self._reactor)
+        return Admin(broker, settings, lambda: self.trouble, self._reactor, lambda: self.access)
 
     @property
     def trouble(self) -> str | None:

@@ -204,8 +204,10 @@ def _secret_files(settings: Settings, file: Path) -> Iterator[tuple[str, Path]]:
             yield "[auth] checkers", Path(rest)
     if settings.auth.http is not None and settings.auth.http.token_file is not None:
         yield "[auth.http] token_file", Path(settings.auth.http.token_file)
-    if settings.admin.token_file is not None:
-        yield "[admin] token_file", Path(settings.admin.token_file)
+    for name in ("token_file", "read_token_file"):
+        path = getattr(settings.admin, name)
+        if path is not None:
+            yield f"[admin] {name}", Path(path)
     for place, description in _endpoints(settings):
         _, arguments = arguments_of(description.removeprefix(PROXIED))
         for name in _KEYS:

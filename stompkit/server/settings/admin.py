@@ -17,7 +17,7 @@ Count = Annotated[int, Meta(ge=1)]
 class AdminSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A console, an API and metrics over HTTP for operators of the broker.
 
-    Everybody who logs in may do everything. It is off unless it has endpoints.
+    It is off unless it has endpoints. Without ``read_token_file``, all users may do everything.
     docs/reference/admin.rst describes it.
     """
 
@@ -29,6 +29,9 @@ class AdminSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     token_file: str | None = None
     """A file with a token of 16 characters or more, which has to come with every request as
     ``Authorization: Bearer``; ``/health`` and ``/ready`` go without."""
+    read_token_file: str | None = None
+    """A file with another token, for users who may read everything and change nothing, and for
+    programs such as Prometheus. It needs ``token_file``."""
     hosts: tuple[str, ...] = ()
     """Names by which browsers may ask for it without a token, besides those of loopback: of a
     proxy in front, say. Any other is refused, since it could be that of somebody else's page."""

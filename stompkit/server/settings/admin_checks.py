@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from stompkit.server.settings.admin import AdminSettings
     from stompkit.server.settings.toml import Document
 
-__all__ = ["check_admin", "read_token"]
+__all__ = ["check_admin", "token_in"]
 
 _SHORTEST_TOKEN: Final = 16
 _COLON: Final = re.compile(r"(?<!\\):")
@@ -32,16 +32,34 @@ def check_admin(admin: AdminSettings, document: Document) -> None:
                 f"item {number}: {description} can be reached from elsewhere, and whoever gets in"
                 " may do everything: set token_file, or add :interface=127.0.0.1",
             )
-    if admin.token_file is not None:
-        try:
-            read_token(admin.token_file)
-        except OSError as error:
-            document.add(("admin", "token_file"), f"{error.filename}: {error.strerror}")
-        except ValueError as error:
-            document.add(("admin", "token_file"), str(error))
+    tokens = [
+        _checked_token(document, name, path)
+        for name, path in (
+            ("token_file", admin.token_file),
+            ("read_token_file", admin.read_token_file),
+        )
+        if path is not None
+    ]
+    if admin.read_token_file is not None and admin.token_file is None:
+        document.add(
+            ("admin", "read_token_file"),
+            "has no effect without token_file: without that, everybody may change everything",
+        )
+    elif len(tokens) > 1 and tokens[0] is not None and tokens[0] == tokens[1]:
+        document.add(("admin", "read_token_file"), "must not have the token of token_file")
 
 
-def read_token(path: str) -> bytes:
+def _checked_token(document: Document, name: str, path: str) -> bytes | None:
+    try:
+        return token_in(path)
+    except OSError as error:
+        document.add(("admin", name), f"{error.filename}: {error.strerror}")
+    except ValueError as error:
+        document.add(("admin", name), str(error))
+    return None
+
+
+def token_in(path: str) -> bytes:
     """Return the token in a file; raises OSError, or ValueError for one that is easy to guess."""
     try:
         token = Path(path).read_text(encoding="ascii").strip()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from stompkit.server.admin.routes import ROUTES
 from stompkit.server.settings.reading import SettingsError, parse_settings
 from stompkit.testing import LaunchConfig, launch
 from stompkit.testing.client import BrokerSaidError
@@ -18,6 +19,7 @@ from tests.server.processes import LOOPBACK, TWIST, announced, processes
 JSON = {"content-type": "application/json"}
 TOKEN = "a-token-of-many-characters"
 BODY = b'{"name": "/queue/none"}'
+CHANGES = sorted(path for path, routes in ROUTES.items() if "POST" in routes)
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "[::ffff:0:0]"])
@@ -66,6 +68,20 @@ def test_names_of_loopback(ask: Asker, host: str) -> None:
 def test_forms_of_other_pages_are_refused(ask: Asker, said: str) -> None:
     answer = ask.request("POST", "/api/v1/purge", BODY, {"content-type": said})
     assert (answer.status, answer.code) == (415, "wrong-content-type")
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_no_change_can_come_from_a_page_of_another_site(ask: Asker, path: str) -> None:
+    """A form has no JSON, and a script of another page has another origin."""
+    for said in ("text/plain", "application/x-www-form-urlencoded"):
+        answer = ask.request("POST", path, BODY, {"content-type": said})
+        assert (answer.status, answer.code) == (415, "wrong-content-type")
+    answer = ask.request("POST", path, BODY, {**JSON, "origin": "http://evil.example"})
+    assert (answer.status, answer.code) == (403, "wrong-origin")
+    answer = ask.request("POST", path, BODY, {**JSON, "host": "evil.example"})
+    assert (answer.status, answer.code) == (421, "wrong-host")
+    # Nor can an image or a link, which send GET.
+    assert ask.request("GET", path).status == 405
 
 
 @pytest.mark.parametrize("name", ["host", "origin", "content-type"])

@@ -124,7 +124,7 @@ endpoints = ["tcp:0:interface=127.0.0.1"]
     *("proxy-header-invalid", "settings-reloaded", "setting-invalid", "settings-invalid"),
     *("restart-needed", "queue-paused", "queue-resumed", "messages-purged", "messages-deleted"),
     *("messages-moved", "letters-retried", "destination-deleted", "durable-deleted"),
-    "connection-closed",
+    *("connection-closed", "message-published"),
 )
 def test_a_process_from_start_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: LogLines
@@ -178,7 +178,7 @@ def check_process(lines: LogLines, plain: dict[str, Any]) -> None:
         [event] = lines.events(name)
         assert re.fullmatch(r"127\.0\.0\.1:\d+", event["peer"]), "whose browser it was"
     [moved] = lines.events("messages-moved")
-    assert (moved["destination"], moved["target"], moved["count"]) == ("/queue/a", "/queue/b", 2)
+    assert (moved["destination"], moved["target"], moved["count"]) == ("/queue/a", "/queue/b", 3)
     frames = [each for each in lines.events("frame") if each["command"] == "SEND"]
     assert json.loads(frames[-1]["headers"])["destination"] == frames[-1]["destination"]
 
@@ -204,6 +204,7 @@ def operate(where: dict[str, Any], ask: Asker) -> None:
     [durable] = ask.get("durables")["durables"]
     first = ask.get("messages", name="/queue/a")["messages"][0]["id"]
     for path, fields in (
+        ("publish", {"destination": "/queue/a", "body": "x"}),
         ("pause", {"name": "/queue/a"}),
         ("resume", {"name": "/queue/a"}),
         ("delete-messages", {"name": "/queue/a", "ids": [first]}),

@@ -153,9 +153,14 @@ class VirtualHost(Routing):
                 continue
             policy = home.policy
             nack = policy.nack
-            if nack == "discard" and reason == "rejected":
-                self._discard(entry)
-                dropped.append(entry)
+            if reason == "rejected":
+                if nack == "discard":
+                    self._discard(entry)
+                    dropped.append(entry)
+                    continue
+            elif not self._keeps_dead_letters(home):
+                # No client has refused it, so it must not be dropped.
+                back[home].append(entry)
                 continue
             is_moved = False
             if nack == "dead-letter" or not requeue:

@@ -220,6 +220,25 @@ def test_it_is_never_a_reason_to_drop_a_message(broker_with: MakeBroker) -> None
     assert stored(broker, QUEUE) == [b"x"]
 
 
+@pytest.mark.parametrize("name", ["/dlq/a", "/temp-queue/a", "/queue/a"])
+@pytest.mark.parametrize("nack", ["requeue-then-dead-letter", "dead-letter"])
+def test_a_message_without_dead_letters_is_delivered_again_and_again(
+    broker_with: MakeBroker, name: str, nack: str
+) -> None:
+    dead_letters = not name.startswith("/queue/")
+    broker = broker_with(ack_timeout_s=10.0, nack=nack, dead_letters=dead_letters)
+    client = broker.client()
+    client.subscribe(name, ack="client")
+    client.publish(name, b"x")
+    for _ in range(20):
+        assert client.bodies() == [b"x"]
+        broker.clock.advance(10.0)
+    # A client that refuses it decides.
+    client.send("NACK", id=take_one(client).headers["ack"], requeue="false")
+    broker.clock.advance(10.0)
+    assert client.bodies() == []
+
+
 def test_each_queue_has_its_own_time(broker_with: MakeBroker) -> None:
     tables = (
         DestinationConfig(name="/queue/short", ack_timeout_s=1.0),

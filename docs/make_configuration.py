@@ -49,6 +49,9 @@ are logged. Otherwise changes apply as follows:
 * ``[store]``, ``[[listen]]``, ``hosts`` and ``storage`` need a restart. The log names those that
   have changed.
 
+A broker without a configuration file ignores SIGHUP, and logs this. In the foreground of a terminal
+it stops instead, because the terminal sends the signal when it is closed.
+
 Standby broker
 --------------
 

@@ -345,7 +345,5 @@ def makeService(
     except (ValueError, OSError) as error:
         raise SystemExit(f"stompkit: {error}") from None
     log, daemon = options["log"], options["daemon"]
-    reloader = None
-    if options["config"] is not None:
-        reloader = Reloader(lifecycle, options["config"], options["overrides"], log)
+    reloader = Reloader(lifecycle, options["config"], options["overrides"], log)
     return BrokerService(lifecycle, log, reloader, daemon)

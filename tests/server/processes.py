@@ -49,10 +49,12 @@ class Process:
         *,
         path: str = "",
         descriptors: Sequence[int] = (),
+        stdin: int = subprocess.DEVNULL,
     ) -> None:
         """Start the command; ``path`` is the first entry of the module search path.
 
-        The process inherits ``descriptors``.
+        The process inherits ``descriptors``. ``stdin`` is its standard input, by default not the
+        terminal of the tests.
         """
         self._log = directory / f"log.{len(list(directory.iterdir()))}"
         paths = [path, str(Path(stompkit.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
@@ -62,6 +64,7 @@ class Process:
                 command,
                 cwd=directory,
                 env=environment,
+                stdin=stdin,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 pass_fds=descriptors,

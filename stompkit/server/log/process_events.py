@@ -14,6 +14,7 @@ __all__ = [
     "listening",
     "log_file_failed",
     "messages_in_memory",
+    "no_settings_file",
     "not_compiled",
     "notify_failed",
     "notify_socket_invalid",
@@ -85,6 +86,11 @@ def fatal(*, reason: str) -> None:
 @log_event("info", "{path} was reloaded")
 def settings_reloaded(*, path: str) -> None:
     """The settings of a file are in force after SIGHUP."""
+
+
+@log_event("info", "SIGHUP has no effect: the broker has no configuration file")
+def no_settings_file() -> None:
+    """A broker without ``--config`` got SIGHUP, and continues."""
 
 
 @log_event("error", "{problem}")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
-from twisted.internet.interfaces import IReactorFromThreads
+from twisted.internet.error import ReactorNotRunning
+from twisted.internet.interfaces import IReactorCore, IReactorFromThreads
 
 from stompkit.server.log import process_events
 from stompkit.server.log.observer import LogSwitch
@@ -19,6 +22,8 @@ from stompkit.server.settings.reading import SettingsError, read_settings
 
 __all__ = ["Reloader"]
 
+_STANDARD_INPUT: Final = 0
+
 
 class Reloader:
     """Reloads the settings of a broker, and applies those that can change."""
@@ -26,11 +31,11 @@ class Reloader:
     def __init__(
         self,
         lifecycle: Lifecycle,
-        path: Path,
+        path: Path | None,
         overrides: Mapping[str, Any],
         log: LogSwitch,
     ) -> None:
-        """Keep the broker, its settings file, and the overrides of the command line."""
+        """Keep the broker, its settings file if any, and the overrides of the command line."""
         self._lifecycle = lifecycle
         self._path = path
         self._overrides = overrides
@@ -40,13 +45,16 @@ class Reloader:
         self._is_installed = False
 
     def install(self) -> None:
-        """Reload at each SIGHUP, which would otherwise end the process."""
+        """Reload at each SIGHUP, which would otherwise end the process at once."""
         if threading.current_thread() is not threading.main_thread():
             # Only the main thread can handle signals; a program that embeds a broker does so
             # itself.
             return
         from twisted.internet import reactor
 
+        if self._path is None and signal.getsignal(signal.SIGHUP) != signal.SIG_DFL:
+            # The program that embeds the broker handles it, or ``nohup`` ignores it.
+            return
         from_thread = cast("IReactorFromThreads", reactor).callFromThread
         self._before = signal.signal(signal.SIGHUP, lambda *_: from_thread(self.reload))
         self._is_installed = True
@@ -58,8 +66,19 @@ class Reloader:
             signal.signal(signal.SIGHUP, self._before)
 
     def reload(self) -> None:
-        """Reload the file; if it has errors, nothing changes and each error is logged."""
+        """Reload the file; if it has errors, nothing changes and each error is logged.
+
+        Without a file, a broker in a terminal stops, since the terminal was closed; any other
+        continues.
+        """
         lifecycle = self._lifecycle
+        if self._path is None and os.isatty(_STANDARD_INPUT):
+            from twisted.internet import reactor
+
+            # It may be stopping already.
+            with suppress(ReactorNotRunning):
+                cast("IReactorCore", reactor).stop()
+            return
         if not lifecycle.is_listening:
             # A broker that stands by, or stops, is not ready before or after.
             self._read()
@@ -71,22 +90,25 @@ class Reloader:
 
     def _read(self) -> bool:
         """Reload the settings; return True if they were valid and have been applied."""
-        old = self._settings
+        old, path = self._settings, self._path
         lifecycle = self._lifecycle
+        if path is None:
+            process_events.no_settings_file()
+            return True
         try:
-            new = read_settings(self._path, self._overrides)
+            new = read_settings(path, self._overrides)
             is_other = _access(new) != _access(old)
             decided_by = access(new, lifecycle.clock) if is_other else None
         except SettingsError as error:
             for problem in error.problems:
                 process_events.setting_invalid(problem=problem)
-            process_events.settings_invalid(path=str(self._path))
+            process_events.settings_invalid(path=str(path))
             return False
         except (ValueError, OSError) as error:
-            process_events.settings_invalid(path=str(self._path), error=str(error))
+            process_events.settings_invalid(path=str(path), error=str(error))
             return False
         for what in _lasting(old, new):
-            process_events.restart_needed(path=str(self._path), setting=what)
+            process_events.restart_needed(path=str(path), setting=what)
         self._settings = new
         lifecycle.factory.broker.reload(new.config)
         if decided_by is not None:
@@ -95,7 +117,7 @@ class Reloader:
         lifecycle.log_frames(wanted=new.log.frames)
         if new.log.format is not None:
             self._log.format = new.log.format
-        process_events.settings_reloaded(path=str(self._path))
+        process_events.settings_reloaded(path=str(path))
         return True
 
 

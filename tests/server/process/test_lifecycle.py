@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import resource
 import signal
@@ -422,6 +423,32 @@ def test_a_file_that_is_gone_changes_nothing(brokers: Brokers) -> None:
     assert f"{brokers.file}: cannot be read: No such file or directory" in process.log
     with Client(where) as client:
         assert client.send("/queue/a").startswith(b"RECEIPT\n")
+
+
+@both
+def test_sighup_without_a_file_changes_nothing(start: Start, command: list[str]) -> None:
+    process = start(command, "--endpoint", LOOPBACK)
+    process.wait_for("listening on")
+    process.popen.send_signal(signal.SIGHUP)
+    process.wait_for("SIGHUP has no effect")
+    assert process.popen.poll() is None
+
+
+@both
+def test_a_broker_in_a_terminal_that_is_closed_stops_normally(
+    tmp_path: Path, command: list[str]
+) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        arguments = ["stompkit", "--endpoint", LOOPBACK, "--data", str(tmp_path / "data")]
+        process = Process([*command, *arguments], tmp_path, stdin=theirs)
+        process.wait_for("listening on")
+        process.popen.send_signal(signal.SIGHUP)
+        assert process.ended() == 0
+        assert "Traceback" not in process.log
+    finally:
+        os.close(ours)
+        os.close(theirs)
 
 
 def test_what_takes_a_restart_is_named(brokers: Brokers, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from typing import Final
 
 from stompkit.frames import Frame
 from stompkit.server.domain.commits.commit_queue import CommitQueue
@@ -33,6 +34,7 @@ from stompkit.server.interfaces import (
     Timer,
     User,
 )
+from stompkit.server.log import store_events
 from stompkit.server.log.once_log import OnceLog
 from stompkit.server.log.rate_limited_log import RateLimitedLog
 from stompkit.server.login.addresses import counted_as
@@ -46,6 +48,10 @@ from stompkit.server.stores.records import (
 )
 
 __all__ = ["Broker"]
+
+
+#: Maximum number of characters of the names of virtual hosts in a log line.
+_MOST_NAMED: Final = 500
 
 
 class Broker(BrokerBase):
@@ -141,6 +147,15 @@ class Broker(BrokerBase):
             # Lanes of a host that is no longer configured stay in the store.
             if name in self.hosts:
                 self.hosts[name].restore(queues[name], records[name], makers[name])
+        unreachable = [
+            name
+            for name in sorted({*queues, *records} - self.hosts.keys())
+            if records[name]
+            or any(lane.messages for each in queues[name].values() for lane in each)
+        ]
+        if unreachable:
+            names = ", ".join(ascii(name) if name else "the default host" for name in unreachable)
+            store_events.hosts_not_configured(hosts=names[:_MOST_NAMED])
         self.flush()
 
     def reload(self, config: BrokerConfig) -> None:

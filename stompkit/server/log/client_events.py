@@ -16,6 +16,7 @@ __all__ = [
     "proxy_headers_late",
     "proxy_untrusted",
     "refusals_omitted",
+    "repetition_ignored",
     "slots_in_transaction",
     "slow_reader",
     "tls_failed",
@@ -92,6 +93,15 @@ def level_not_readable(*, host: str, destination: str) -> None:
 )
 def no_local_ignored(*, host: str, destination: str) -> None:
     """A client requests a feature of other brokers; logged once for each destination."""
+
+
+@log_event(
+    "warning",
+    "{destination!a}: a client uses AMQ_SCHEDULED_PERIOD, _REPEAT or _CRON, which this broker does"
+    " not support: it delivers the message once, after its delay if it has one",
+)
+def repetition_ignored(*, host: str, destination: str) -> None:
+    """A client requests repeated deliveries; logged once for each destination."""
 
 
 @log_event(

@@ -48,6 +48,7 @@ FIELDS: Final = {
     "headers": "headers of a frame, as a JSON object in a string",
     "holder": "process that holds a lock",
     "host": "virtual host; absent for the default one",
+    "hosts": "names of virtual hosts, separated by commas",
     "logger": "name of the library's logger",
     "path": "file or socket",
     "peer": "address of the client or operator, as ``HOST:PORT`` or ``unix``",

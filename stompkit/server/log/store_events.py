@@ -7,6 +7,7 @@ from twisted.python.failure import Failure
 from stompkit.server.log.event import log_event
 
 __all__ = [
+    "hosts_not_configured",
     "store_call_failed",
     "store_change_dropped",
     "store_close_failed",
@@ -20,6 +21,15 @@ __all__ = [
     "store_sync_failed",
     "store_without_sync",
 ]
+
+
+@log_event(
+    "warning",
+    "the store has messages or durable subscriptions of {hosts}, which [broker] hosts does not"
+    " have: they are kept, but clients cannot reach them",
+)
+def hosts_not_configured(*, hosts: str) -> None:
+    """Virtual hosts were renamed or removed, or introduced for a store without them."""
 
 
 @log_event("error", "the store has failed: {error}")

@@ -57,6 +57,7 @@ from stompkit.server.settings.process import Settings
 from stompkit.server.settings.reading import parse_settings
 from stompkit.server.stores import LmdbStore
 from stompkit.server.stores.environment import Environment
+from stompkit.server.stores.memory import MemoryStore
 from stompkit.server.stores.record import NUMBER
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from stompkit.testing.memory._transport import MemoryTransport
@@ -272,6 +273,18 @@ def test_a_standby(tmp_path: Path, lines: LogLines) -> None:
     assert str(first.popen.pid) in waiting["holder"]
 
 
+@logs("no-settings-file")
+def test_a_signal_to_reload_without_a_file(tmp_path: Path, lines: LogLines) -> None:
+    options = ["--endpoint", LOOPBACK, "--log-format", "json"]
+    with processes(tmp_path) as start:
+        process = start(TWIST, *options)
+        process.wait_for('"listening"')
+        process.popen.send_signal(signal.SIGHUP)
+        process.wait_for('"no-settings-file"')
+        process.terminate()
+        lines.add(process.log)
+
+
 @logs("log-file-failed")
 def test_a_log_file_that_cannot_be_opened_again(tmp_path: Path, lines: LogLines) -> None:
     file, settings = tmp_path / "the.log", tmp_path / "settings.toml"
@@ -427,7 +440,7 @@ FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 from twisted.logger import globalLogPublisher
-from stompkit.server.interfaces import CreateLane, Put, StoreFullError
+from stompkit.server.interfaces import CreateLane, Put
 from stompkit.server.log.observer import LogObserver, LogSwitch
 from stompkit.server.stores import LmdbStore
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -435,20 +448,10 @@ globalLogPublisher.addObserver(LogObserver(sys.stdout, LogSwitch("json")))
 store = LmdbStore(Path(sys.argv[1]))
 store.open()
 store.apply([CreateLane(1, "/queue/a", 4)])
-data = Path(sys.argv[1]) / "messages.lmdb" / "data.mdb"
-place = 0
-def put():
-    global place
-    place += 1
-    store.apply([Put(1, place, 1000, 0, 0, "id", b"", b"x" * 1000)])
-while data.stat().st_size < 1_100_000:
-    put()
-resource.setrlimit(resource.RLIMIT_FSIZE, (data.stat().st_size, resource.RLIM_INFINITY))
-try:
-    while True:
-        put()
-except StoreFullError:
-    store.close()
+store.apply([Put(1, 1, 1000, 0, 0, "id", b"", b"x" * 1000)])
+# Not even the space reserved for this can be used.
+resource.setrlimit(resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY))
+store.close()
 """
 
 
@@ -485,6 +488,23 @@ def test_warnings_about_destinations(lines: LogLines) -> None:
     limited.client().subscribe("/topic/news.>")
     [slow] = lines.events("slow-reader")
     assert slow["destination"] == "/topic/slow"
+
+
+@logs("repetition-ignored")
+def test_a_message_that_would_be_repeated() -> None:
+    client = MemoryBroker().client()
+    client.send("SEND", {"destination": "/queue/a", "AMQ_SCHEDULED_PERIOD": "1000"}, b"x")
+
+
+@logs("hosts-not-configured")
+def test_a_virtual_host_that_is_gone(lines: LogLines) -> None:
+    store = MemoryStore()
+    broker = MemoryBroker(BrokerConfig(hosts=("one", "two")), store=store)
+    publish(broker.client(host="two"), "/queue/a")
+    broker.broker.close()
+    MemoryBroker(BrokerConfig(hosts=("one",)), store=store, clock=broker.clock)
+    [event] = lines.events("hosts-not-configured")
+    assert event["hosts"] == "'two'"
 
 
 @logs("slots-in-transaction")

@@ -30,6 +30,9 @@ from stompkit.server.log import client_events
 __all__ = ["HANDLERS"]
 
 
+#: Headers of ActiveMQ that request repeated deliveries.
+_REPETITIONS: Final = frozenset(f"AMQ_SCHEDULED_{each}" for each in ("PERIOD", "REPEAT", "CRON"))
+
 # CONNECT.
 
 
@@ -124,6 +127,9 @@ def _send(connection: ClientSession, frame: Frame, name: str, body: bytes | None
     )
     if host.is_gone(name):
         return
+    if not frame.headers.keys().isdisjoint(_REPETITIONS):
+        host.check_name(name)
+        broker.traps.warn(client_events.repetition_ignored, host.name, name)
     transaction = _transaction(connection, frame)
     if transaction is None:
         choice = host.choice(message) if host.durables else None

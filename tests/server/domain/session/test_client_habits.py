@@ -500,6 +500,20 @@ def test_no_local_is_logged(header: str, logged: list[str]) -> None:
     assert "no-local" in line
 
 
+@pytest.mark.parametrize("name", ["PERIOD", "REPEAT", "CRON"])
+def test_a_repetition_is_logged_and_delivered_once(name: str, logged: list[str]) -> None:
+    broker = MemoryBroker()
+    client = broker.client()
+    client.subscribe(QUEUE)
+    for _ in range(2):
+        client.send("SEND", {"destination": QUEUE, f"AMQ_SCHEDULED_{name}": "5"}, b"x")
+    broker.clock.advance(100.0)
+    assert client.bodies() == [b"x", b"x"]
+    [line] = logged
+    assert line.startswith("'/queue/a': ")
+    assert "_CRON" in line
+
+
 def test_a_transaction_that_frees_no_slot_is_logged(logged: list[str]) -> None:
     broker = MemoryBroker(BrokerConfig(flow="one-in-flight"))
     client = broker.client()

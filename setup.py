@@ -22,7 +22,7 @@ SUFFIXES = {".py", ".ini", ".toml", ".md", ".mjs", ".pl", ".rb"}
 COMPILED_PACKAGES = ("stompkit/server/domain",)
 COMPILED_MODULES = {
     "stompkit/frames": "_checks _decoder _encoder _escapes _frame _head _head_template _numbers",
-    "stompkit/server/stores": "lmdb lmdb_batch lmdb_reading log record",
+    "stompkit/server/stores": "lmdb lmdb_batch log record",
 }
 #: The environment that builds a wheel has neither Twisted nor plug-ins of mypy.
 MYPY = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]

@@ -19,8 +19,7 @@ from stompkit.server.interfaces import (
 )
 from stompkit.server.log import store_events
 from stompkit.server.stores.environment import Databases, Environment, Transaction
-from stompkit.server.stores.lmdb_batch import apply_operations, no_lane
-from stompkit.server.stores.lmdb_reading import read_messages
+from stompkit.server.stores.lmdb_batch import apply_operations, no_lane, read_messages
 from stompkit.server.stores.log import ChangeLog, note_number, pack_changes
 from stompkit.server.stores.record import NUMBER, unpack_lane, unpack_record
 from stompkit.server.stores.reserve import PART_OCTETS, PART_OPERATIONS

@@ -51,6 +51,8 @@ _REFUSED: Final = {
 }
 #: Parts of a path that the package deltalake decodes or rejects.
 _UNUSABLE: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\[\]\\\x00-\x1f]")
+#: First writer version whose tables list their features.
+_LISTS_FEATURES: Final = 7
 _FEATURES: Final = frozenset({"timestampNtz", "appendOnly", "invariants", "changeDataFeed"})
 
 
@@ -157,6 +159,9 @@ class DeltaTarget(FileTarget):
         ]
         with _errors():
             self._make(name, Schema(fields))
+            made = self._delta(name)
+            assert made is not None
+            _add_invariants(made)
 
     def _add_columns(self, held: Held, columns: Sequence[pa.Field]) -> None:
         with _errors():
@@ -166,6 +171,7 @@ class DeltaTarget(FileTarget):
                     allow_protocol_versions_increase=True,
                 )
             held.more.alter.add_columns(Schema.from_arrow(pa.schema(columns)).fields)
+            _add_invariants(held.more)
 
     def _exclusive(self) -> AbstractContextManager[object]:
         # Delta itself detects concurrent commits.
@@ -186,6 +192,10 @@ class DeltaTarget(FileTarget):
     ) -> bool:
         try:
             with _errors(CommitFailedError):
+                if any([_add_invariants(each.held.more) for each in tables]):
+                    # The tables have other versions now: their changes are staged again.
+                    self._found.clear()
+                    return False
                 self._bury(job, letters, ends)
                 for each in tables:
                     self._commit_table(each, job, ends)
@@ -283,6 +293,25 @@ def _fence(delta: DeltaTable, pipeline: str, spool: str, what: str) -> dict[int,
 
 def _furthest(one: Fence, other: Fence) -> Fence:
     return {each: max(one.get(each, -1), other.get(each, -1)) for each in {*one, *other}}
+
+
+def _add_invariants(delta: DeltaTable) -> bool:
+    """Add the feature ``invariants`` to a table that requires it; return True if it was missing.
+
+    Columns without NULL are invariants. Tables of version 7 list their features, and deltalake
+    omits this one. Spark's Delta refuses such a table.
+    """
+    protocol = delta.protocol()
+    if (
+        protocol.min_writer_version < _LISTS_FEATURES
+        or "invariants" in (protocol.writer_features or ())
+        or all(each.nullable for each in delta.schema().fields)
+    ):
+        return False
+    delta.alter.add_feature(
+        deltalake.TableFeatures.Invariants, allow_protocol_versions_increase=True
+    )
+    return True
 
 
 def _supported(name: str, delta: DeltaTable) -> list[Field]:

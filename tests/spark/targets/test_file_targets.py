@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -371,6 +372,36 @@ def test_delta_tables_of_others_are_written_to(tmp_path: Path) -> None:
     assert place.table() == [(1, "x", None), (2, "z", None), (3, None, 1)]
     with pytest.raises(ApplyError, match="does not fit into int32"):
         made.run(rows_of(write(2**31), first=2))
+
+
+def test_delta_tables_list_the_features_that_they_have(tmp_path: Path) -> None:
+    """Spark's Delta refuses others; earlier versions have made such tables."""
+    place = Place("delta", tmp_path / "place")
+    when = datetime(2026, 11, 22, 10)
+
+    def features(table: str) -> set[str]:
+        found = deltalake.DeltaTable(str(place.folder / table)).protocol()
+        return set(found.writer_features or ())
+
+    field = deltalake.Field(
+        "id", "timestamp_ntz", nullable=False, metadata={"stompkit.key": "true"}
+    )
+    (place.folder / "old").mkdir(parents=True)
+    deltalake.DeltaTable.create(str(place.folder / "old"), deltalake.Schema([field]))
+    assert features("old") == {"timestampNtz"}
+    made = place.pipeline()
+    with closing(made.target):
+        written = [
+            change("write", {"id": when}, "old", after={"id": when}),
+            change("write", {"id": when}, "new", after={"id": when}),
+            change("write", {"id": 1}, "later", after={"id": 1}),
+        ]
+        made.run(rows_of(*written))
+        assert features("later") == set()
+        made.run(rows_of(change("write", {"id": 1}, "later", after={"id": 1, "at": when}), first=3))
+    for table in ("old", "new", "later"):
+        assert features(table) == {"timestampNtz", "invariants"}
+        assert len(place.rows(table)) == 1
 
 
 def test_delta_files_are_found_whatever_others_round_in_their_statistics(tmp_path: Path) -> None:

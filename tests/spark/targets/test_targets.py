@@ -113,8 +113,10 @@ class Pipeline:
                 except ApplyError:
                     self.target.discard(parts)
                 else:
-                    assert done is not None
-                    return done
+                    if done is not None:
+                        return done
+                    self.target.discard(parts)
+                    continue
             applied = self.target.apply([batch_of(rows)], job)
             if isinstance(applied, Committed):
                 return applied

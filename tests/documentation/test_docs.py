@@ -164,6 +164,7 @@ def etc(tmp_path_factory: pytest.TempPathFactory) -> Path:
     authority.server().rename(folder / "broker-with-key.pem")
     (folder / "users").write_text("alice:" + hash_passcode("secret") + ":ops\n")
     (folder / "admin-token").write_text("0123456789abcdef0123456789abcdef\n")
+    (folder / "admin-reader").write_text("fedcba9876543210fedcba9876543210\n")
     (folder / "users.ini").write_text("[auth]\nalice = secret\n")
     return folder
 

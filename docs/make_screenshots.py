@@ -33,6 +33,22 @@ _SETTINGS: Final = """
 max_deliveries = 1
 [store]
 path = {data}
+[auth]
+checkers = ["memory:shop:shop", "memory:billing:billing"]
+anonymous = true
+[auth.groups]
+services = ["shop", "billing"]
+[[rights]]
+destination = ">"
+allow = ["create", "read", "write"]
+groups = ["services"]
+[[rights]]
+destination = ">"
+allow = ["create", "read", "write"]
+[[rights]]
+destination = "/queue/reports.>"
+allow = ["admin"]
+users = ["billing"]
 """
 #: Names, messages sent per second, and seconds that a consumer needs for one; 0 for no consumer.
 _QUEUES: Final = [
@@ -56,6 +72,8 @@ _PICTURES: Final = [
     ("destinations-phone", "destinations", "dark", _PHONE, ""),
     ("destination-dark", "destinations?name=/queue/orders.eu", "dark", _DESK, ""),
     ("dead-letters", "dead-letters?name=/dlq/mail.outgoing", "light", _DESK, ".messages summary"),
+    ("connection", "connections", "light", _DESK, "td.address a"),
+    ("access", "access", "dark", _DESK, ""),
     ("frames", "frames", "light", _DESK, ""),
 ]
 _LIMIT_BYTES: Final = 150 * 1024
@@ -154,7 +172,14 @@ class Shop:
             endpoint = self._broker.endpoint
             # The broker ends first.
             with suppress(ClientFailureError, OSError):
-                with StompClient.connect(endpoint["host"], endpoint["port"]) as client:
+                user = random.choice(["shop", "billing"])
+                with StompClient.connect(
+                    endpoint["host"],
+                    endpoint["port"],
+                    login=user,
+                    passcode=user,
+                    headers={"client-id": f"{user}-{len(self._threads)}"},
+                ) as client:
                     work(client, *about)
 
         self._threads.append(Thread(target=run, daemon=True))

@@ -23,7 +23,10 @@ from tests.server.processes import (
 
 __all__ = ["VIEWS", "Console", "Operated", "operated"]
 
-VIEWS: Final = ("overview", "destinations", "dead-letters", "connections", "durables", "frames")
+VIEWS: Final = (
+    *("overview", "destinations", "dead-letters", "connections", "durables", "frames"),
+    "access",
+)
 
 
 class Operated:

@@ -54,10 +54,10 @@ def test_queue_is_purged_by_clicks(console: Console) -> None:
     console.open("destinations")
     console.click("td.name a", "/queue/clicked")
     console.click(".pane button", "Purge")
-    console.wait_text("3 messages will be gone", "dialog")
+    console.wait_text("3 messages will be deleted", "dialog")
     console.click("dialog button", "Purge")
     console.wait_text("3 messages purged from /queue/clicked", "#notices")
-    console.wait_text("It is not there", ".pane")
+    console.wait_text("It does not exist", ".pane")
     assert console.broker.ready("/queue/clicked") == 0
 
 
@@ -302,7 +302,7 @@ def test_arrow_keys_go_from_row_to_row_and_from_tab_to_tab(console: Console) -> 
         console.browser.press(key)
         assert console.focused() == f"/queue/arrow.{name}"
     console.browser.ask("document.querySelector('[aria-selected=true]').focus()")
-    steps = {"ArrowRight": "dead-letters", "End": "frames", "Home": "overview"}
+    steps = {"ArrowRight": "dead-letters", "End": "access", "Home": "overview"}
     for key, view in steps.items():
         console.browser.press(key)
         console.wait(f"document.querySelector('main').className === 'view-{view}'")
@@ -313,7 +313,7 @@ def test_connection_is_closed(console: Console) -> None:
     with console.broker.client() as client:
         client.ask(b"SUBSCRIBE\nid:1\ndestination:/queue/closed\nreceipt:s\n\n\0")
         found = console.broker.get("connections")["connections"]
-        peer = max(found, key=lambda each: str(each["connected"]))["peer"]
+        peer = max(found, key=lambda each: str(each["connected"]))["address"]
         console.open("connections")
         console.wait_text(peer, "tbody")
         console.browser.press("/")

@@ -54,7 +54,7 @@ def test_token_is_kept_for_the_tab_alone(console: Console) -> None:
 def test_wrong_token_is_told(console: Console) -> None:
     console.browser.write("no such token at all")
     console.browser.press("Enter")
-    console.wait_text("does not take this token", "#login [role=alert]")
+    console.wait_text("does not accept this token", "#login [role=alert]")
     assert console.focused() == "token"
     assert console.browser.ask("sessionStorage.length") == 0
 

@@ -70,7 +70,7 @@ def arrive(console: Console, place: str, width: int = 1280) -> None:
     if "name=" in place:
         console.click(".messages summary")
         console.wait("document.querySelector('.messages pre')")
-    elif place not in ("frames", "durables"):
+    elif place not in ("frames", "durables", "access"):
         console.wait("document.querySelectorAll('main tbody tr').length > 0")
 
 
@@ -85,13 +85,37 @@ def test_nothing_has_to_be_scrolled_sideways(place: str, width: int, console: Co
     assert console.browser.ask(beyond) == []
 
 
-def test_question_fits_on_a_phone(console: Console) -> None:
+@pytest.mark.parametrize("action", ["Move", "Publish"])
+def test_question_fits_on_a_phone(action: str, console: Console) -> None:
     arrive(console, "destinations?name=/queue/plain", 360)
-    console.click(".pane button", "Move")
+    console.click(".pane button", action)
     console.wait("document.querySelector('dialog[open]')")
     box = console.browser.ask("document.querySelector('dialog').getBoundingClientRect().toJSON()")
     assert box["left"] >= 0
     assert box["right"] <= 360
+    console.browser.press("Escape")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_details_of_a_connection_fit_and_can_be_read(
+    scheme: str, width: int, console: Console
+) -> None:
+    console.browser.emulate(color_scheme=scheme, reduced_motion=True)
+    arrive(console, "connections", width)
+    console.click("td.address a")
+    console.wait("document.querySelector('.pane tbody tr')")
+    assert console.browser.ask("document.documentElement.scrollWidth") == width
+    assert console.browser.ask(TOO_PALE) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_form_of_a_message_can_be_read(scheme: str, console: Console) -> None:
+    console.browser.emulate(color_scheme=scheme, reduced_motion=True)
+    arrive(console, "destinations?name=/queue/plain")
+    console.click(".pane button", "Publish")
+    console.wait("document.querySelector('dialog[open]')")
+    assert console.browser.ask(TOO_PALE) == []
     console.browser.press("Escape")
 
 

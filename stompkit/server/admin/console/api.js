@@ -2,10 +2,10 @@
 
 const KEY = "stompkit.token";
 
-/** Tells `login`, where a token is missing or was refused. */
+/** Dispatches `login` when a token is missing or was refused. */
 export const access = new EventTarget();
 
-/** What the broker has refused, or why it could not be asked: `code`, and `status` or 0. */
+/** An error of the broker, with its `code` and `status`; the status is 0 if it did not answer. */
 export class ApiError extends Error {
   constructor(message, code, status) {
     super(message);
@@ -13,6 +13,10 @@ export class ApiError extends Error {
     this.status = status;
   }
 }
+
+/** The sender of requests: a reader may change nothing, as the broker checks itself. */
+export const me = { role: "operator" };
+export const mayChange = () => me.role === "operator";
 
 export const token = () => sessionStorage.getItem(KEY) ?? "";
 
@@ -26,12 +30,12 @@ export function authorised(headers = {}) {
   return token() ? { ...headers, authorization: `Bearer ${token()}` } : headers;
 }
 
-/** Ask for something; what is empty in the query is left out. */
+/** Send a GET request; empty parameters are omitted. */
 export function get(path, query = {}, signal = undefined) {
   return ask(`api/v1/${path}${search(query)}`, { headers: authorised(), signal });
 }
 
-/** Have something done. */
+/** Send a POST request. */
 export function post(path, body) {
   return ask(`api/v1/${path}`, {
     method: "POST",
@@ -45,7 +49,7 @@ export function search(query) {
   return given.length ? `?${new URLSearchParams(given)}` : "";
 }
 
-/** Raise what an answer that is no success says. */
+/** Raise the error in an answer. */
 export async function refused(response) {
   const said = await response.json().catch(() => ({}));
   const { code = `http-${response.status}`, message = `the broker answers ${response.status}` } =
@@ -60,7 +64,7 @@ async function ask(url, options) {
     response = await fetch(url, { cache: "no-store", credentials: "omit", ...options });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError("the broker cannot be reached", "unreachable", 0);
+    throw new ApiError("the broker does not answer", "unreachable", 0);
   }
   if (!response.ok) await refused(response);
   return response.json();

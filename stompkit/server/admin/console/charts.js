@@ -13,6 +13,34 @@ function ceiling(value) {
   return [1, 2, 3, 4, 6, 8, 10].map((step) => step * power).find((step) => step >= value);
 }
 
+/** So many values are needed before a peak among them can be cut off, and so much above the others it has to be. */
+const FEW = 20;
+const SPIKE = 3;
+const USUAL = 0.95;
+
+/**
+ * The top of the scale: the highest value, or that of the usual ones where a short spike would flatten them.
+ * A spike is at most one value in twenty, and at least three times as high as the others.
+ */
+export function scale(values) {
+  const busy = values.filter((value) => value > 0).sort((a, b) => a - b);
+  const peak = busy.at(-1) ?? 0;
+  const usual = busy[Math.ceil(busy.length * USUAL) - 1] ?? 0;
+  const isSpiky = busy.length >= FEW && peak > SPIKE * usual;
+  return { peak, top: isSpiky ? usual * 1.25 : peak, isSpiky };
+}
+
+/** The parts of a line that are above the top, as a path along it. */
+function cutOff(values, places, top) {
+  const step = WIDTH / Math.max(1, places - 1);
+  const start = WIDTH - step * (values.length - 1);
+  return values
+    .map((value, index) => [value, start + index * step])
+    .filter(([value]) => value > top)
+    .map(([, x]) => `M${Math.max(0, x - step / 2).toFixed(2)},0H${Math.min(WIDTH, x + step / 2).toFixed(2)}`)
+    .join("");
+}
+
 /** The points of a line; the newest value is at the right, `places` values fill the width. */
 function line(values, places, top) {
   const step = WIDTH / Math.max(1, places - 1);
@@ -40,7 +68,7 @@ export function sparkline(places = 60, kind = "first") {
     element,
     draw(values) {
       // Less than one a second is shown as little, not blown up.
-      const points = line(values, places, Math.max(1, ...values) * 1.08);
+      const points = line(values, places, Math.max(1, scale(values).top) * 1.08);
       path.setAttribute("points", points.join(" "));
       area.setAttribute("points", closed(points));
     },
@@ -55,7 +83,8 @@ function closed(points) {
 
 /**
  * A chart of one or more `series` ({label, kind}) over so many seconds: `draw(lists, interval_s)`.
- * What the pointer is over is told in the legend.
+ * The legend has the values under the pointer. A short spike is cut off at the top, where a line marks
+ * it, and a button shows it whole.
  */
 export function chart(title, series, { span_s = 300, write = brief } = {}) {
   let places = span_s;
@@ -68,7 +97,14 @@ export function chart(title, series, { span_s = 300, write = brief } = {}) {
     svg("line", { class: "grid", x1: 0, x2: WIDTH, y1: y, y2: y }),
   );
   const mark = svg("line", { class: "mark", y1: 0, y2: HEIGHT, visibility: "hidden" });
-  const picture = canvas({}, grid, area, lines, mark);
+  const spikes = svg("path", { class: "spikes" });
+  const picture = canvas({}, grid, area, lines, spikes, mark);
+  let isWhole = false;
+  const peak = h("button", { type: "button", class: "small peak", hidden: true, "aria-pressed": "false" });
+  peak.addEventListener("click", () => {
+    isWhole = !isWhole;
+    redraw();
+  });
   const values = series.map(() => h("b", {}));
   const when = h("span", { class: "quiet" });
   const legend = series.map(({ label, kind }, index) =>
@@ -78,7 +114,7 @@ export function chart(title, series, { span_s = 300, write = brief } = {}) {
   const element = h(
     "figure",
     { class: "chart" },
-    h("figcaption", {}, h("span", { class: "title" }, title), legend, when),
+    h("figcaption", {}, h("span", { class: "title" }, title), legend, when, peak),
     plot,
   );
   let lists = series.map(() => []);
@@ -110,15 +146,25 @@ export function chart(title, series, { span_s = 300, write = brief } = {}) {
       places = Math.max(2, Math.round(span_s / interval_s));
       lists = given.map((list) => list.slice(-places));
       interval = interval_s;
-      const highest = ceiling(Math.max(...lists.flat(), 0));
-      lists.forEach((list, index) => {
-        const points = line(list, places, highest);
-        lines[index].setAttribute("points", points.join(" "));
-        if (!index) area.setAttribute("points", closed(points));
-      });
-      say(top, write(highest));
       say(left, `${duration(span_s)} ago`);
-      tell();
+      redraw();
     },
   };
+
+  function redraw() {
+    const found = scale(lists.flat());
+    const highest = ceiling(isWhole ? found.peak : found.top);
+    lists.forEach((list, index) => {
+      const points = line(list, places, highest);
+      lines[index].setAttribute("points", points.join(" "));
+      if (!index) area.setAttribute("points", closed(points));
+    });
+    spikes.setAttribute("d", lists.map((list) => cutOff(list, places, highest)).join(""));
+    peak.hidden = !found.isSpiky;
+    peak.setAttribute("aria-pressed", isWhole);
+    say(peak, isWhole ? "Usual values" : `Peak ${write(found.peak)}`);
+    peak.title = isWhole ? "Scale the chart to the usual values" : "Scale the chart to the peak, which is cut off";
+    say(top, write(highest));
+    tell();
+  }
 }

@@ -48,6 +48,15 @@ export function duration(seconds) {
     .join(" ");
 }
 
+/** How long ago something was, in one unit: 3 min. */
+export function ago(seconds) {
+  return seconds < 1 ? "1 s" : duration(Math.floor(seconds)).split(" ").slice(0, 2).join(" ");
+}
+
+/** The name of a protocol: STOMP 1.2, or beanstalk. */
+export const protocol = (version) =>
+  version == null ? "none" : /^1\.\d$/.test(version) ? `STOMP ${version}` : version;
+
 /** Words for a number of things: 1 message, 2 messages. */
 export const things = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 

@@ -18,6 +18,15 @@ live.state = "connecting";
 live.overview = null;
 live.history = [];
 
+let arrived = 0;
+
+/** The time of the broker's clock in milliseconds, which may differ from the browser's; null if unknown. */
+export function brokerTime() {
+  if (!live.overview) return null;
+  const { started, uptime_s: uptime } = live.overview;
+  return Date.parse(started) + uptime * 1000 + (arrived ? performance.now() - arrived : 0);
+}
+
 let filter = null;
 let running = null;
 let failures = 0;
@@ -132,6 +141,7 @@ function deliver(type, data) {
   tell("live");
   if (type === "overview") {
     live.overview = detail;
+    arrived = performance.now();
     live.history.push(detail.rates);
     if (live.history.length > KEPT) live.history.shift();
   }

@@ -1,14 +1,15 @@
 // The console: which view is shown, the login, the keys, and whether the broker is there.
 
-import { access, get, remember, token } from "./api.js";
+import { mount as accessView } from "./access.js";
+import { access, get, mayChange, me, remember, token } from "./api.js";
 import { connections, durables } from "./connections.js";
 import { fill, h, say } from "./dom.js";
 import { mount as frames } from "./frames.js";
 import { follow, followWhileSeen, leave, live } from "./live.js";
-import { complaint } from "./notices.js";
+import { complaint, open, recovered } from "./notices.js";
 import { mount as overview } from "./overview.js";
 import { deadLetters, destinations } from "./queues.js";
-import { here } from "./routes.js";
+import { here, to } from "./routes.js";
 
 const VIEWS = [
   ["overview", "Overview", overview],
@@ -17,6 +18,7 @@ const VIEWS = [
   ["connections", "Connections", connections],
   ["durables", "Durable", durables],
   ["frames", "Frames", frames],
+  ["access", "Access", accessView],
 ];
 const STATES = {
   connecting: "Connecting",
@@ -56,21 +58,30 @@ find("tabs").addEventListener("keydown", (event) => {
 
 function show() {
   const { view, params } = here();
-  const index = Math.max(0, VIEWS.findIndex(([name]) => name === view));
-  const [, label, mount] = VIEWS[index];
+  const index = VIEWS.findIndex(([name]) => name === view);
+  const [name, label, mount] = VIEWS[index] ?? ["unknown", "No such page", unknown];
   tabs.forEach((tab, place) => {
     tab.setAttribute("aria-selected", place === index);
-    tab.tabIndex = place === index ? 0 : -1;
+    tab.tabIndex = place === Math.max(0, index) ? 0 : -1;
   });
-  tabs[index].scrollIntoView({ block: "nearest", inline: "nearest" });
-  root.setAttribute("aria-labelledby", tabs[index].id);
+  tabs[index]?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  root.setAttribute("aria-labelledby", tabs[index]?.id ?? "no-such-page");
   document.title = `${params.get("name") ?? label} – stompkit`;
   if (!mounted.signal.aborted && shown.view === view && shown.navigate?.(params)) return;
   mounted.abort();
   mounted = new AbortController();
-  root.className = `view-${VIEWS[index][0]}`;
+  root.className = `view-${name}`;
   fill(root);
   shown = { view, ...mount(root, params, mounted.signal) };
+}
+
+function unknown(root) {
+  fill(
+    root,
+    h("h1", { id: "no-such-page" }, "No such page"),
+    h("p", {}, "The console has no page ", h("code", {}, location.hash.slice(0, 100)), "."),
+    h("p", {}, h("a", { href: to("overview") }, "Go to the overview")),
+  );
 }
 
 function login() {
@@ -78,7 +89,7 @@ function login() {
   mounted.abort();
   tabs.forEach((tab) => tab.setAttribute("aria-disabled", "true"));
   if (root.querySelector("#login")) return;
-  const wrong = token() ? "The broker does not take this token." : "";
+  const wrong = token() ? "The broker does not accept this token." : "";
   remember("");
   find("sign-out").hidden = true;
   const input = h("input", { id: "token", name: "token", type: "password", autocomplete: "current-password", required: true, "aria-describedby": "token-hint token-wrong" });
@@ -88,7 +99,7 @@ function login() {
     h("h1", {}, "Sign in"),
     h("label", { for: "token" }, "Token"),
     input,
-    h("small", { id: "token-hint", class: "quiet" }, "What is in the file that token_file of [admin] names. It is kept until this tab is closed."),
+    h("small", { id: "token-hint", class: "quiet" }, "The content of the file in token_file or read_token_file of [admin]. It is kept until this tab is closed."),
     h("p", { id: "token-wrong", class: "wrong", role: "alert" }, wrong),
     h("button", { type: "submit", class: "primary" }, "Sign in"),
   );
@@ -105,6 +116,7 @@ function login() {
 
 async function begin() {
   try {
+    Object.assign(me, await get("me"));
     const overview = await get("overview");
     say(find("version"), overview.version);
     live.overview ??= overview;
@@ -114,6 +126,7 @@ async function begin() {
   }
   tabs.forEach((tab) => tab.removeAttribute("aria-disabled"));
   find("sign-out").hidden = !token();
+  find("role").hidden = mayChange();
   follow(null);
   show();
 }
@@ -124,6 +137,7 @@ function tellState() {
   say(element, STATES[live.state]);
   document.body.classList.toggle("stale", live.state === "lost");
   find("try-now").hidden = live.state !== "lost";
+  if (live.state === "live") recovered();
 }
 
 function keys(event) {
@@ -139,7 +153,7 @@ function keys(event) {
     event.target.blur();
   } else if (event.key === "?" && !isTyping) {
     explain();
-  } else if (/^[1-6]$/.test(event.key) && !isTyping && !root.querySelector("#login")) {
+  } else if (/^[1-7]$/.test(event.key) && !isTyping && !root.querySelector("#login")) {
     location.hash = tabs[event.key - 1].hash;
     tabs[event.key - 1].focus();
   }
@@ -147,23 +161,19 @@ function keys(event) {
 
 function explain() {
   const lines = [
-    ["1 to 6", "go to a view"],
-    ["← →", "from view to view, on the tabs"],
-    ["/", "to the filter"],
-    ["↑ ↓ Home End", "from row to row, in a table"],
-    ["Enter", "open what has the focus"],
-    ["Esc", "close a question or a destination"],
+    ["1 to 7", "go to a view"],
+    ["← →", "previous or next view, on the tabs"],
+    ["/", "go to the filter"],
+    ["↑ ↓ Home End", "go to a row, in a table"],
+    ["Enter", "open the focused item"],
+    ["Esc", "close a dialog or a detail"],
   ];
-  const dialog = h(
-    "dialog",
-    { "aria-labelledby": "keys-title" },
+  const content = [
     h("h2", { id: "keys-title" }, "Keys"),
     h("dl", { class: "keys" }, lines.map(([key, does]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, does)))),
     h("form", { method: "dialog", class: "buttons" }, h("button", { type: "submit" }, "Close")),
-  );
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
+  ];
+  open(content, "keys-title");
 }
 
 window.addEventListener("hashchange", () => {

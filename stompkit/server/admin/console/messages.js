@@ -1,17 +1,18 @@
 // A look at the messages of a queue, which takes none away, and what can be done with some of them.
 
-import { get, post } from "./api.js";
+import { get, mayChange, post } from "./api.js";
 import { button, fill, h, say } from "./dom.js";
-import { count, moment, octets, things } from "./format.js";
+import { ago, count, moment, octets, things } from "./format.js";
+import { brokerTime, live } from "./live.js";
 import { ask, attempt } from "./notices.js";
 
 const PAGE = 20;
 const BODY_OCTETS = 16_384;
 const PREVIEW = 120;
 
-/** What became of dead letters that were to be tried again. */
+/** The result of a retry. */
 export const sentBack = ({ retried, left }) =>
-  `${things(retried, "message")} sent back${left ? `, ${count(left)} left: where from is full, gone, or not known` : ""}`;
+  `${things(retried, "message")} sent back${left ? `; ${count(left)} stay, since their queue is full or not known` : ""}`;
 
 export function messages({ name, host, kind }, { after, signal }) {
   const list = h("ul", { class: "messages" });
@@ -29,14 +30,15 @@ export function messages({ name, host, kind }, { after, signal }) {
   };
   const retry = button("Retry", act("retry", { name }, sentBack), { class: "primary", "data-do": "Retry" });
   const remove = button("Delete…", async () => {
-    const text = "They will be gone for ever.";
+    const text = "They are deleted permanently.";
     const title = `Delete ${things(chosen().length, "message")} of ${name}?`;
     if (await ask(title, { text, yes: "Delete", danger: true })) {
       await act("delete-messages", { name }, ({ deleted }) => `${things(deleted, "message")} deleted`)();
     }
   }, { class: "danger", "data-do": "Delete" });
   const reload = button("Reload", () => load(), { class: "small" });
-  fill(tools, h("label", { class: "choice" }, all, " all"), kind === "dlq" && retry, remove, reload);
+  const choosing = mayChange() && [h("label", { class: "choice" }, all, " all"), kind === "dlq" && retry, remove];
+  fill(tools, choosing, reload);
 
   const choice = () => {
     const some = chosen().length;
@@ -90,6 +92,7 @@ function shown(message) {
   const body = message.body ?? "";
   const first = message.body == null ? "binary" : body.slice(0, PREVIEW).replace(/\s+/g, " ");
   const marks = [
+    age(message),
     message.state !== "ready" && message.state,
     message.deliveries > 0 && `delivered ${things(message.deliveries, "time")}`,
     message.due && `due ${moment(message.due)}`,
@@ -105,11 +108,20 @@ function shown(message) {
     if (opened.open && opened.children.length === 1) opened.append(whole(message));
   });
   const label = `Choose message ${message.id}`;
-  return h("li", {}, h("input", { type: "checkbox", value: message.id, "aria-label": label }), opened);
+  return h("li", {}, mayChange() && h("input", { type: "checkbox", value: message.id, "aria-label": label }), opened);
+}
+
+/** The age of a message; of one that is older than the broker's process, the least that it can be. */
+function age(message) {
+  const now = brokerTime();
+  if (now == null) return null;
+  if (message.received) return `${ago((now - Date.parse(message.received)) / 1000)} old`;
+  return `over ${ago(live.overview.uptime_s)} old`;
 }
 
 function whole(message) {
-  const rows = [["message-id", message.id], ...message.headers.filter(([name]) => name !== "message-id")];
+  const received = message.received ? [["received", moment(message.received)]] : [];
+  const rows = [["message-id", message.id], ...received, ...message.headers.filter(([name]) => name !== "message-id")];
   const table = h("table", { class: "headers", "aria-label": "Headers" },
     rows.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, value))));
   const kept = message.body == null ? atob(message.body_base64 ?? "").length : null;

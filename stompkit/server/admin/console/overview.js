@@ -72,7 +72,7 @@ export function mount(root, params, signal) {
 
 const store = ({ kind, octets: size, failure }) =>
   kind === "none"
-    ? [["Store", "none: all is in memory"]]
+    ? [["Store", "none: messages are in memory"]]
     : [["Store", kind], ["Store size", octets(size)], ["Store state", failure ? "failed" : "works"]];
 const titled = (title, list) => h("section", { class: "card" }, h("h2", {}, title), list.element);
 const history = (name) => live.history.map((rates) => rates[name]);
@@ -103,7 +103,7 @@ function listed(title, view, query, empty) {
     {
       id: "name",
       label: "Name",
-      draw: (cell, row) => link(cell, row.name, to(view, { name: row.name, host: row.host })),
+      draw: (cell, row) => link(cell, row.name, to(view, { name: row.name, host: row.host }), { class: "long" }),
     },
     { id: "ready", label: "Ready", kind: "number", text: (row) => count(row.ready) },
     { id: "rate", label: "In/s", kind: "number", text: (row) => rate(row.rates?.in) },

@@ -1,12 +1,13 @@
-// One destination: what it does, how it is set, who reads it, what is in it, what to do with it.
+// One destination: its rates, its policy, its consumers, its messages, and actions.
 
-import { get, post } from "./api.js";
+import { get, mayChange, post } from "./api.js";
 import { chart } from "./charts.js";
 import { atMostEvery, button, facts, field, fill, h, say } from "./dom.js";
 import { count, octets, rate, things } from "./format.js";
 import { live } from "./live.js";
 import { messages, sentBack } from "./messages.js";
 import { ask, attempt, notice } from "./notices.js";
+import { publishButton } from "./publish.js";
 import { to } from "./routes.js";
 import { link, table } from "./table.js";
 
@@ -14,9 +15,16 @@ const REFRESH_MS = 2_000;
 
 /** Whether messages wait in what is of this kind. */
 const holds = (kind) => !["topic", "temp-topic", "fanout"].includes(kind);
+/** Whether an operator may send to it: what is temporary belongs to a client, and durables to a topic. */
+const accepts = (kind) => !["temp-queue", "temp-topic", "durable"].includes(kind);
+/** Names above this length are cut, and shown whole on demand. */
+const LONG_NAME = 80;
 
 export function pane({ name, host }, { close, changed, signal }) {
-  const title = h("h2", { id: "pane-title", tabindex: -1 }, name);
+  const title = h("h2", { id: "pane-title", tabindex: -1, class: "long", title: name }, name);
+  const whole = name.length > LONG_NAME
+    ? h("details", {}, h("summary", {}, "Whole name"), h("code", {}, name))
+    : null;
   const badge = h("span", { class: "badge", hidden: true }, "paused");
   const depth = chart("Ready", [{ label: "messages", kind: "third" }]);
   const flow = chart("A second", [
@@ -33,6 +41,7 @@ export function pane({ name, host }, { close, changed, signal }) {
     "section",
     { class: "pane card", "aria-labelledby": "pane-title" },
     h("div", { class: "heading" }, title, badge, button("Close", close, { class: "small", "aria-keyshortcuts": "Escape" })),
+    whole,
     actions,
     inside,
   );
@@ -55,7 +64,7 @@ export function pane({ name, host }, { close, changed, signal }) {
   };
   const forget = () => {
     const hadFocus = element.contains(document.activeElement) && document.activeElement !== title;
-    fill(inside, h("p", { class: "empty" }, "It is not there: it has neither messages nor consumers."));
+    fill(inside, h("p", { class: "empty" }, "It does not exist: it has neither messages nor consumers."));
     fill(actions);
     badge.hidden = true;
     known = null;
@@ -115,11 +124,12 @@ export function pane({ name, host }, { close, changed, signal }) {
   const offer = (now) => {
     const focused = document.activeElement?.dataset?.action;
     const action = (id, label, does, more = {}) => button(label, does, { "data-action": id, ...more });
-    fill(actions, [
+    fill(actions, mayChange() && [
+      accepts(now.kind) && publishButton({ name, host }, after),
       now.kind === "dlq" && action("retry", "Retry all", retry, { class: "primary" }),
       now.is_paused
         ? action("pause", "Resume", act("resume", {}, () => `${name} delivers again`))
-        : action("pause", "Pause", act("pause", {}, () => `${name} is paused: nothing is delivered`)),
+        : action("pause", "Pause", act("pause", {}, () => `${name} is paused and delivers nothing`)),
       holds(now.kind) && action("move", "Move…", move),
       holds(now.kind) && action("purge", "Purge…", purge, { class: "danger" }),
       action("delete", "Delete…", remove, { class: "danger" }),
@@ -128,7 +138,7 @@ export function pane({ name, host }, { close, changed, signal }) {
   };
 
   const purge = async () => {
-    const text = `${things(known.ready + known.delayed, "message")} will be gone for ever; those in flight stay with their consumers.`;
+    const text = `${things(known.ready + known.delayed, "message")} will be deleted permanently. Messages in flight stay with their consumers.`;
     if (!(await ask(`Purge ${name}?`, { text, yes: "Purge", danger: true }))) return;
     await act("purge", {}, ({ purged }) => `${things(purged, "message")} purged from ${name}`)();
   };
@@ -139,18 +149,18 @@ export function pane({ name, host }, { close, changed, signal }) {
       field("At most", h("input", { name: "limit", type: "number", min: 1, placeholder: "all" })),
       field("Selector", h("input", { name: "selector", autocomplete: "off", spellcheck: "false", placeholder: "none, such as: kind = 'invoice'" })),
     ];
-    const text = "Messages that wait are moved in their order; those in flight stay.";
+    const text = "Waiting messages are moved in their order. Messages in flight stay.";
     const answer = await ask(`Move messages of ${name}`, { text, fields, yes: "Move" });
     if (!answer) return;
     const body = { host, from: name, to: answer.to.trim() };
     if (answer.limit) body.limit = Number(answer.limit);
     if (answer.selector.trim()) body.selector = answer.selector.trim();
     const said = ({ moved, reason }) =>
-      `${things(moved, "message")} moved to ${body.to}${reason ? `, not more: ${reason}` : ""}`;
+      `${things(moved, "message")} moved to ${body.to}${reason ? `; the others stay: ${reason}` : ""}`;
     if (await attempt(() => post("move", body), said)) await after();
   };
   const remove = async () => {
-    const text = `It goes with ${things(known.ready + known.delayed, "message")}. Clients that name it again make it anew, where they may.`;
+    const text = `Its ${things(known.ready + known.delayed, "message")} are deleted, too. The next client that names it creates it again, if it has the right to.`;
     if (!(await ask(`Delete ${name}?`, { text, yes: "Delete", danger: true }))) return;
     if (!(await attempt(() => post("delete", { host, name })))) return;
     notice(`${name} is deleted`);
@@ -189,5 +199,5 @@ function consumers() {
     { id: "prefetch", label: "Prefetch", kind: "number", text: (row) => count(row.prefetch) },
     { id: "in-flight", label: "In flight", kind: "number", text: (row) => count(row.in_flight) },
     { id: "selector", label: "Selector", text: (row) => row.selector || "none" },
-  ], { key: (row) => JSON.stringify([row.connection, row.id]), empty: "Nobody reads it." });
+  ], { key: (row) => JSON.stringify([row.connection, row.id]), empty: "No consumers." });
 }

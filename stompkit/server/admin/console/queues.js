@@ -1,12 +1,13 @@
-// Destinations, and dead letters, which are destinations, too: a list, and beside it one of them.
+// Destinations and dead-letter queues: a list, and one of them beside it.
 
-import { get } from "./api.js";
+import { get, mayChange } from "./api.js";
 import { sparkline } from "./charts.js";
 import { afterPause, atMostEvery, field, fill, h } from "./dom.js";
 import { count, octets, rate } from "./format.js";
 import { live } from "./live.js";
 import { attempt } from "./notices.js";
 import { pane } from "./pane.js";
+import { publishButton } from "./publish.js";
 import { note, to } from "./routes.js";
 import { link, pages, table } from "./table.js";
 
@@ -20,7 +21,8 @@ export const destinations = (root, params, signal) =>
   list(root, params, signal, {
     view: "destinations",
     title: "Destinations",
-    empty: "No destination is called so. One is made by the first SEND or SUBSCRIBE that names it.",
+    empty: "No destination matches. The first SEND or SUBSCRIBE that names a destination creates it.",
+    canPublish: true,
     sort: "name",
   });
 
@@ -29,7 +31,7 @@ export const deadLetters = (root, params, signal) =>
     view: "dead-letters",
     title: "Dead letters",
     kind: "dlq",
-    empty: "No dead letters: nothing was refused too often.",
+    empty: "No dead letters.",
     sort: "ready",
   });
 
@@ -72,7 +74,12 @@ function list(root, params, signal, about) {
   const element = h(
     "section",
     { class: "list", "aria-label": about.title },
-    h("h1", {}, about.title),
+    h(
+      "div",
+      { class: "heading" },
+      h("h1", {}, about.title),
+      about.canPublish && mayChange() && publishButton({}, () => load()),
+    ),
     h("div", { class: "filters" }, filters(about, at, change)),
     h("div", { class: "card" }, rows.element, turning.element),
   );
@@ -181,7 +188,7 @@ function columns(about, courses, address) {
       sort: { by: "name", first: "asc" },
       draw(cell, row) {
         const { name, host } = row;
-        link(cell, name, to(about.view, address({ name, host })));
+        link(cell, name, to(about.view, address({ name, host })), { class: "long" });
         const words = [host && `host ${host}`, row.is_paused && "paused"].filter(Boolean).join(", ");
         let badge = cell.querySelector(".badge");
         if (!words) badge?.remove();

@@ -1,8 +1,8 @@
-// Where in the console one is: #/VIEW?PARAMETERS, so that it can be marked and sent to somebody.
+// The address of a view, #/VIEW?PARAMETERS, which can be bookmarked and shared.
 
 /** The view and the parameters of an address. */
 export function here() {
-  const [, view = "", query = ""] = /^#\/([a-z-]*)\??(.*)$/s.exec(location.hash) ?? [];
+  const [, view = "", query = ""] = /^#\/?([^?]*)\??(.*)$/s.exec(location.hash) ?? [];
   return { view: view || "overview", params: new URLSearchParams(query) };
 }
 

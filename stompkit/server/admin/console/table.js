@@ -2,12 +2,15 @@
 
 import { fill, h, say } from "./dom.js";
 
+/** Texts above this length have a tooltip, since they may be cut. */
+const LONG = 40;
+
 /**
  * A table with `columns`: {id, label, kind?, sort?, text?(row), draw?(cell, row)}.
  *
  * `sort` says by which name the broker sorts by it, and which order comes first. `draw` gets the
- * same cell again when its row has changed. The roles are said, since a narrow window shows rows
- * as cards, which browsers don't take for rows. Arrows up and down go from row to row.
+ * same cell again when its row has changed. The roles are explicit, since a narrow window shows rows
+ * as cards, which browsers do not treat as rows. Arrows up and down go from row to row.
  */
 export function table(label, columns, { key, empty, sorted = null, mark = null }) {
   const order = { by: "", is: "asc" };
@@ -114,9 +117,19 @@ function made(columns) {
 function draw({ element, cells }, columns, row, mark) {
   columns.forEach((column, index) => {
     if (column.draw) column.draw(cells[index], row);
-    else say(cells[index], column.text(row));
+    else write(cells[index], column.text(row), column.kind?.includes("number"));
   });
   if (mark) element.className = mark(row);
+}
+
+/** Set the text of a cell; a long one is cut to two lines, and whole in the tooltip. */
+function write(cell, text, isNumber) {
+  if (isNumber) return say(cell, text);
+  if (!cell.firstChild) cell.append(h("span", { class: "long" }));
+  const span = cell.firstChild;
+  say(span, text);
+  if (text.length > LONG) span.title = text;
+  else span.removeAttribute("title");
 }
 
 /** Buttons to the pages of a list: `show(offset, shown, total)`; `turn(offset)` is called. */
@@ -139,11 +152,13 @@ export function pages(size, turn) {
   };
 }
 
-/** The text of a cell as a link; the same element each time. */
+/** The text of a cell as a link; the same element each time. A long text is also its tooltip. */
 export function link(cell, text, href, attributes = {}) {
   let element = cell.querySelector("a");
   if (!element) fill(cell, (element = h("a", attributes)));
   say(element, text);
+  if (text.length > LONG) element.title = text;
+  else element.removeAttribute("title");
   if (element.getAttribute("href") !== href) element.setAttribute("href", href);
   return element;
 }

@@ -177,3 +177,30 @@ def test_tasks_read_the_spool_themselves_where_they_are_told_ranges_of_it(
     gone = "operation = 'delete' OR get_json_object(after, '$.b') IS NULL"
     apply_changes(ranges.load(), target.url, pipeline="other", apply_as_deletes=gone)
     assert target.table() == [row for row in wanted if row[0] != 4]
+
+
+@pytest.mark.parametrize("is_read_by_tasks", [True, False])
+@pytest.mark.parametrize("target", ["sqlite"], indirect=True)
+def test_changes_that_the_database_refuses_are_read_once_more(
+    spark: SparkSession, target: Target, tmp_path: Path, *, is_read_by_tasks: bool
+) -> None:
+    target.execute("CREATE TABLE t (id INT NOT NULL PRIMARY KEY, b INT UNIQUE)")
+    changes = [change("write", {"id": n}, after={"id": n, "b": n}) for n in range(600)]
+    changes[450] = change("write", {"id": 450}, after={"id": 450, "b": 7})
+    if is_read_by_tasks:
+        records = []
+        for number, each in enumerate(changes):
+            made = make_changeset("o", number + 1, [each], Source(kind="test"), id=f"{number}")
+            records.append(Record(0, "/queue/q", "", made.id, "", (), encode(made)))
+        with SpoolWriter(tmp_path / "spool") as writer:
+            writer.append(records[:300])
+            writer.append(records[300:])
+        source = spark.read.format("stomp").options(spool=str(tmp_path / "spool"))
+        df = source.options(payload="ranges", minPartitions="2").load()
+    else:
+        df = frame(spark, [row_of(each, ordinal) for ordinal, each in enumerate(changes)])
+    with pytest.raises(ApplyError, match=r"message 450 .*\{\"id\":450\}.*UNIQUE"):
+        apply_changes(df, target.url, pipeline="p")
+    done = apply_changes(df, target.url, pipeline="p", on_problem="dead-letter")
+    assert (done.written, done.dead_letters) == (599, 1)
+    assert target.rows("SELECT count(*), count(DISTINCT b) FROM t") == [(599, 599)]

@@ -68,7 +68,8 @@ def changes(count: int, wrong: object) -> list[pa.RecordBatch]:
         "problem": [None] * count,
     }
     schema = pa.schema([CHANGES.arrow.field(name) for name in (*APPLIED, "problem")])
-    return pa.Table.from_pydict(columns, schema).to_batches(max_chunksize=_BATCH)
+    made: list[pa.RecordBatch] = pa.Table.from_pydict(columns, schema).to_batches(_BATCH)
+    return made
 
 
 def measured(folder: Path, batches: Sequence[pa.RecordBatch]) -> float:

@@ -15,6 +15,10 @@ from stompkit.spark.targets.database.pipeline_tables import PipelineTables
 __all__ = ["Tables"]
 
 
+#: Schemes of targets that are no databases.
+_FILES: Final = ("delta", "parquet")
+
+
 class Tables:
     """The tables of one database."""
 
@@ -25,6 +29,13 @@ class Tables:
         setting that contains the URL. Raises PipelineError for a URL that is not one of a
         database.
         """
+        kind = url.partition(":")[0].partition("+")[0]
+        if kind in _FILES:
+            raise PipelineError(
+                f"{place}: this job needs a database, and {kind}:// has tables in files. Name"
+                " a database with --target; or, to write the files again, remove them and the"
+                " job's checkpoint, and run replicate"
+            )
         try:
             self.database: Final = Database(url, "deferred")
         except ValueError as error:

@@ -299,6 +299,12 @@ def test_a_source_without_tables_is_a_mistake(shop: Shop) -> None:
         shop.verdicts()
 
 
+@pytest.mark.parametrize("url", ["delta:///copy", "delta+s3://bucket/copy", "parquet:///copy"])
+def test_targets_in_files_are_refused_with_what_to_do(shop: Shop, url: str) -> None:
+    with pytest.raises(PipelineError, match=r"^the target: this job needs a database.* --target"):
+        shop.verdicts(url=url)
+
+
 def test_tables_without_a_key_are_compared_row_by_row(shop: Shop) -> None:
     shop.everywhere("CREATE TABLE log (id INT, line TEXT)")
     rows = [{"id": n // 3, "line": "x"} for n in range(9)]

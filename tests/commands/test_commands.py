@@ -472,7 +472,7 @@ def test_run_hands_arguments_on_to_the_broker(tmp_path: Path) -> None:
     run_process(
         "run", "--broker-argument=--log-frames", "--log", log, "--", sys.executable, "-c", TALK
     )
-    assert "< CONNECT {'accept-version': '1.2'" in log.read_text()
+    assert '< CONNECT {"accept-version": "1.2"' in log.read_text()
 
 
 def test_run_keeps_the_frames_without_passcodes(tmp_path: Path) -> None:

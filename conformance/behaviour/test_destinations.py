@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from stompkit.conformance import FailedError, Peer, Target, trial
+from stompkit.conformance import FailedError, Peer, Target, UnsupportedError, trial
 from stompkit.conformance.extensions import (
     BROWSING,
     LOW,
@@ -11,9 +11,12 @@ from stompkit.conformance.extensions import (
     delayed,
     new_name,
 )
+from stompkit.conformance.scenarios import bodies, fill, numbered
 
 SECTION = "SEND; not in STOMP: queues and topics"
 DELAY_MS = 700
+#: More messages than a page or a window of usual servers has.
+BACKLOG = 1_500
 
 
 def bodies_until(peer: Peer, last: bytes) -> list[bytes]:
@@ -58,6 +61,27 @@ def test_topic_to_nobody(target: Target, peer: Peer) -> None:
     peer.send("SEND", {"destination": topic}, b"late")
     early = bodies_until(peer, b"late")
     assert not early, f"a later subscriber got {early}"
+
+
+@trial(
+    "behaviour/destination/backlog",
+    "A subscriber of a queue gets all messages that wait there, however many, in their order.",
+    level="SHOULD",
+    section=SECTION,
+)
+def test_backlog(target: Target, peer: Peer) -> None:
+    """Send 1,500 messages to a queue and subscribe; all arrive, in order."""
+    sent = numbered(BACKLOG)
+    try:
+        queue = fill(target, len(sent))
+    except FailedError as error:
+        raise UnsupportedError(
+            f"the target does not take {len(sent):,} messages: {error}"
+        ) from None
+    target.subscribe(peer, queue)
+    arrived = bodies(peer.gather_messages(len(sent)))
+    assert len(arrived) == len(sent), f"of {len(sent):,} messages {len(arrived):,} arrived"
+    assert arrived == sent, "the messages arrived in another order"
 
 
 @trial(

@@ -16,6 +16,7 @@ from stompkit.conformance import (
     tried_again,
 )
 from stompkit.conformance.requirements import statements
+from stompkit.conformance.scenarios import takes
 from stompkit.frames import parse_heart_beat
 
 SECTION = "Heart-beating"
@@ -27,6 +28,8 @@ NOISE_S = 0.3
 #: How late most beats may be: a stall makes one or two late, a wrong interval all.
 USUAL = 1.25
 SHORT_S = 0.05
+#: More than the buffers between a server and a client that does not read.
+LARGE_BYTES = 8 * 1024 * 1024
 
 
 def connected_with(
@@ -118,6 +121,32 @@ def test_beats_come_to_a_busy_client(target: Target) -> None:
         peer.collect(seconds / 5)
     assert_alive(target, peer, "the client only sent messages")
     assert_in_time(target, peer, seconds, since)
+
+
+@trial(
+    "behaviour/heartbeat/between-frames",
+    "Heart-beats come between frames, and never inside one that takes long to send.",
+    level="FACT",
+    section=SECTION,
+    rests_on=statements("bnf/frame", "message/body"),
+)
+def test_beats_come_between_frames(target: Target) -> None:
+    """Ask for beats and let a large message wait for four intervals; it arrives unchanged."""
+    peer, _, seconds = connected_with(target, 0, 500)
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    body = b"0123456789abcdef" * (LARGE_BYTES // 16)
+    try:
+        is_taken = takes(target.connect(), "SEND", {"destination": queue}, body)
+    except FailedError:
+        is_taken = False  # a target may be slow
+    if not is_taken:
+        raise UnsupportedError(f"the target does not take a body of {LARGE_BYTES:,} octets")
+    # The peer reads nothing meanwhile: the target can send no more than the buffers hold.
+    time.sleep(4 * seconds)
+    got = peer.expect("MESSAGE").body
+    is_same = got == body
+    assert is_same, f"of {len(body):,} octets there came {len(got):,}, or others"
 
 
 @trial(

@@ -71,6 +71,46 @@ def test_blanks_inside_values(target: Target, peer: Peer) -> None:
     assert_same(passed_on(target, peer, sent, "blanks in values"), sent)
 
 
+@trial(
+    "behaviour/header/values",
+    "Values arrive character by character, whatever they look like.",
+    level="MUST",
+    section=PASSED_THROUGH,
+    versions=SINCE_1_1,
+    covers=USER_HEADERS,
+)
+def test_values_that_look_like_something(target: Target, peer: Peer) -> None:
+    """Send numbers, words, quotes, percent signs, accents and markup; all arrive unchanged."""
+    sent = {
+        "zeros": "007",
+        "decimals": "1.50",
+        "exponent": "1e3",
+        "words": "True null None",
+        "capitals": "MiXed",
+        "quotes": '"quoted"',
+        "percent": "100%41%20",
+        "plus": "a+b",
+        "accent": "e\u0301",
+        "markup": "<&amp;>",
+    }
+    assert_same(passed_on(target, peer, sent, "such values"), sent)
+
+
+@trial(
+    "behaviour/header/names",
+    "Names of user headers arrive as they were sent, with all their signs.",
+    level="MUST",
+    section=PASSED_THROUGH,
+    versions=SINCE_1_1,
+    covers=USER_HEADERS,
+)
+def test_names_that_look_like_something(target: Target, peer: Peer) -> None:
+    """Send names with dots, dashes, digits, dollars and underscores; all arrive unchanged."""
+    names = ("a.b", "a-b_c", "1st", "$cost", "_own", "__proto__", "constructor", "x=y")
+    sent = {name: f"value of {name}" for name in names}
+    assert_same(passed_on(target, peer, sent, "such names"), sent)
+
+
 def assert_more_and_more(target: Target, peer: Peer, sent: dict[str, dict[str, str]]) -> None:
     """Send headers, the fewest or shortest first, by what they are; each arrives as it was.
 
@@ -212,6 +252,49 @@ def test_line_ends_in_bodies(target: Target, peer: Peer) -> None:
 
 
 @trial(
+    "behaviour/body/values",
+    "A body is what was sent, though a language may take it for nothing or for a sign.",
+    level="MUST",
+    section="Server Frames / MESSAGE",
+    versions=("1.0", *SINCE_1_1),
+    covers=("1.0/message/body-is-content", "1.1/message/body", "1.2/message/body"),
+)
+def test_bodies_that_look_like_something(target: Target, peer: Peer) -> None:
+    """Send 0, false, quotes, an accent and a byte order mark; each arrives as it was sent."""
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    texts = ("0", "false", '""', "null", "%00", "e\u0301", "\ufefftext")
+    for body in map(str.encode, texts):
+        peer.send("SEND", {"destination": queue}, body)
+        got = peer.expect("MESSAGE").body
+        assert got == body, f"the body {body!r} arrived as {got!r}"
+
+
+@trial(
+    "behaviour/body/sizes",
+    "A body arrives whole, or the frame is refused.",
+    level="MUST",
+    section="Server Frames / MESSAGE",
+    versions=("1.0", *SINCE_1_1),
+    covers=("1.0/message/body-is-content", "1.1/message/body", "1.2/message/body"),
+)
+def test_bodies_of_usual_limits(target: Target, peer: Peer) -> None:
+    """Send bodies at the limits of usual buffers, of up to 256 KiB; each arrives, or is refused."""
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    for power in (12, 13, 16, 18):
+        for size in (2**power - 1, 2**power, 2**power + 1):
+            body = (b"0123456789abcdefg" * (size // 17 + 1))[:size]
+            if not takes(peer, "SEND", {"destination": queue}, body):
+                if power == 12:
+                    raise UnsupportedError(f"the target refuses a body of {size:,} octets")
+                target.note(f"the target refuses a body of {size:,} octets")
+                return
+            got = peer.expect("MESSAGE").body
+            assert got == body, f"of {size:,} octets there came {len(got):,}, or others"
+
+
+@trial(
     "behaviour/body/empty",
     "A message without a body is a message.",
     level="MUST",
@@ -227,6 +310,27 @@ def test_empty_bodies(target: Target, peer: Peer) -> None:
         peer.send("SEND", {"destination": queue}, body)
     first, second = peer.expect_messages(2)
     assert (first.body, second.body) == (b"", b"x"), f"there came {[first.body, second.body]}"
+
+
+@trial(
+    "behaviour/subscribe/letter-case",
+    "Ids that differ by capitals only are two ids, and MESSAGE has the one of its subscription.",
+    level="MUST",
+    section="SUBSCRIBE / SUBSCRIBE id Header",
+    versions=SINCE_1_1,
+    covers=("1.1/message/subscription", "1.2/message/subscription"),
+    rests_on=statements("message/subscription", "subscribe/id-unique"),
+)
+def test_capitals_in_ids(target: Target, peer: Peer) -> None:
+    """Subscribe to two queues with the ids Sub and sUB; each message has its own, unchanged."""
+    queues = {"Sub": target.queue(), "sUB": target.queue()}
+    for id, queue in queues.items():
+        target.subscribe(peer, queue, id=id)
+    for id, queue in queues.items():
+        peer.call("SEND", {"destination": queue}, id.encode())
+    for message in peer.expect_messages(2):
+        id = message.headers.get("subscription", "none")
+        assert id == message.body.decode(), f"MESSAGE for {message.body!r} has subscription {id!r}"
 
 
 @trial(

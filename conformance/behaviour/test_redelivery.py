@@ -111,6 +111,30 @@ def test_redelivery_to_who_waits(target: Target, peer: Peer) -> None:
 
 
 @trial(
+    "behaviour/redelivery/content",
+    "A message that comes again has the body and the user headers that it had before.",
+    level="FACT",
+    section=SECTION,
+    versions=SINCE_1_1,
+    rests_on=statements("message/user-headers", "message/body"),
+)
+def test_redelivered_content(target: Target, peer: Peer) -> None:
+    """Receive a message with user headers, cut the connection and receive it again, unchanged."""
+    sent = {"one": "1", "two": "two: \\ 2", "content-type": "text/x-stompkit"}
+    queue, [first] = receive(target, peer, 1, headers=sent)
+    peer.reset()
+    again = target.connect()
+    target.subscribe(again, queue, ack="client-individual")
+    found = again.gather_messages(1)
+    if not found:
+        raise UnsupportedError("the target redelivers nothing")
+    assert found[0].body == first.body, f"the body came again as {found[0].body!r}"
+    had = {name: first.headers[name] for name in sent if name in first.headers}
+    changed = [name for name, value in had.items() if found[0].headers.get(name) != value]
+    assert not changed, f"the header {changed[0]} was lost or changed when the message came again"
+
+
+@trial(
     "behaviour/redelivery/marks",
     "How a redelivered message looks is left open.",
     level="MAY",

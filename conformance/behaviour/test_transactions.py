@@ -64,6 +64,25 @@ def test_transactions_end_one_by_one(target: Target, peer: Peer) -> None:
 
 
 @trial(
+    "behaviour/transaction/letter-case",
+    "Transactions whose names differ by capitals only are two transactions.",
+    level="FACT",
+    section=SECTION,
+    rests_on=statements("begin/id-binds", "begin/id-binds-frames"),
+)
+def test_capitals_in_names_of_transactions(target: Target, peer: Peer) -> None:
+    """SEND in the transactions Tx and tX and COMMIT the one; only its message arrives."""
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    begin(peer, "Tx", "tX")
+    for name in ("Tx", "tX"):
+        send(peer, queue, name, name.encode())
+    peer.call("COMMIT", {"transaction": "tX"})
+    arrived = bodies([*peer.expect_messages(1), *peer.collect(target.quiet_s)])
+    assert arrived == [b"tX"], f"arrived: {arrived}"
+
+
+@trial(
     "behaviour/transaction/order",
     "COMMIT sends the messages of a transaction in the order in which they were added.",
     level="SHOULD",

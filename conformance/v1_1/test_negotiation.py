@@ -190,7 +190,7 @@ def test_no_accept_version(target: Target) -> None:
 )
 def test_highest_common_version(target: Target) -> None:
     """Offer lists of versions; the target chooses the highest that it has of each."""
-    for offered in ("1.0,1.1", "1.0,1.1,1.2", "1.0,1.1,2.0", "1.0,9.9"):
+    for offered in ("1.0,1.1", "1.0,1.1,1.2", "1.0,1.1,2.0", "1.0,9.9", "1.0,1.10,1.20"):
         common = [version for version in target.versions if version in offered.split(",")]
         if common:
             connected = connect_as(target, offered).expect("CONNECTED")

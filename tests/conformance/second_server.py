@@ -11,11 +11,13 @@ import asyncio
 import itertools
 import re
 import threading
+import unicodedata
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Protocol, cast
+from urllib.parse import unquote_to_bytes
 
 Headers = dict[bytes, bytes]
 
@@ -23,7 +25,36 @@ Headers = dict[bytes, bytes]
 DEVIATIONS: Final = frozenset(
     {
         "acknowledges by UNSUBSCRIBE",
+        "acknowledges messages of other connections",
         "acknowledges outside of transactions",
+        "beats by CR LF on 1.1",
+        "beats inside frames",
+        "combines accents in values",
+        "cuts bodies at 64 KiB",
+        "decodes percent signs in values",
+        "delivers at most a hundred waiting messages",
+        "delivers to one subscription of a connection",
+        "drops byte order marks",
+        "drops names that start with underscores",
+        "drops quotes around values",
+        "escapes on 1.0",
+        "ignores the case of subscription ids",
+        "ignores the case of transactions",
+        "keeps messages of topics for later subscribers",
+        "keeps the destination of an id that is used again",
+        "lowers values",
+        "normalises numbers in values",
+        "redelivers without user headers",
+        "refuses an unknown version among others",
+        "replaces signs in names",
+        "sends each receipt twice",
+        "splits headers at the last colon on 1.0",
+        "strips line feeds at the start of bodies",
+        "takes 1.10 for 1.1",
+        "takes only line ends for signs of life",
+        "takes the body 0 for none",
+        "unescapes CONNECT",
+        "unescapes twice",
         "beats only to clients that speak",
         "beats though nobody asks",
         "expects beats sooner than agreed",
@@ -98,6 +129,8 @@ _MOST_HEADERS, _LONGEST_LINE, _LONGEST_BODY = 1_000, 65_536, 16 * 1024 * 1024
 _BEAT_S = 0.2
 #: Time in seconds that the client has to close after the end of the server's stream.
 _LINGER_S = 10.0
+#: Number of bytes after which one of the switches inserts a heart-beat.
+_PIECE = 60_000
 
 
 class Refusal(Exception):
@@ -170,7 +203,10 @@ class Client(asyncio.Protocol):
         self.subscriptions: dict[bytes, Subscription] = {}
         self.transactions: dict[bytes, list[Callable[[], None]]] = {}
         self.timers: list[Handle] = []
+        #: First destination of each id, for one of the switches.
+        self.former: Headers = {}
         self.last_heard = 0.0
+        self.is_beating = False
 
     # Reading frames.
 
@@ -189,7 +225,8 @@ class Client(asyncio.Protocol):
 
     def data_received(self, octets: bytes) -> None:
         """Handle the complete frames."""
-        self.last_heard = self.server.loop.time()
+        if octets.strip(b"\n") == b"" or not self.has("takes only line ends for signs of life"):
+            self.last_heard = self.server.loop.time()
         if self.is_over:
             return
         self.buffer += octets
@@ -250,10 +287,16 @@ class Client(asyncio.Protocol):
         is_escaped = self.version and command not in (b"CONNECT", b"STOMP")
         for line in lines:
             name, colon, value = line.partition(b":")
+            if self.has("splits headers at the last colon on 1.0") and self.version == b"1.0":
+                name, colon, value = line.rpartition(b":")
             if not colon or not name:
                 raise Refusal("a header line without a name or a colon")
             if is_escaped:
                 name, value = self.unescape(name), self.unescape(value)
+                if self.has("unescapes twice"):
+                    value = self.unescape(value) if re.search(rb"\\[\\cn]", value) else value
+            elif self.has("unescapes CONNECT") and command == b"CONNECT":
+                value = re.sub(rb"\\.?", self.known, value)
             if self.has("lowers header names"):
                 name = name.lower()
             if self.has("trims values"):
@@ -284,6 +327,14 @@ class Client(asyncio.Protocol):
 
         return re.sub(rb"\\.?", one, text, flags=re.DOTALL)
 
+    @staticmethod
+    def known(found: re.Match[bytes]) -> bytes:
+        """Return what an escape sequence of 1.2 stands for; refuse any other."""
+        plain = {sequence: octet for octet, sequence in _ESCAPES[b"1.2"].items()}
+        if found[0] not in plain:
+            raise Refusal("an escape sequence that is not defined")
+        return plain[found[0]]
+
     # Writing frames.
 
     def say(self, command: bytes, headers: list[tuple[bytes, bytes]], body: bytes = b"") -> None:
@@ -295,11 +346,16 @@ class Client(asyncio.Protocol):
             if command != b"CONNECTED":
                 name, value = self.escape(name), self.escape(value)
             lines.append(name + b":" + value)
-        self.transport.write(b"\n".join([*lines, b"", body]) + b"\0\n")
+        octets = b"\n".join([*lines, b"", body]) + b"\0\n"
+        if self.is_beating and len(octets) > _PIECE and self.has("beats inside frames"):
+            octets = octets[:_PIECE] + b"\n" + octets[_PIECE:]
+        self.transport.write(octets)
 
     def escape(self, text: bytes) -> bytes:
         """Escape a text by the rules of the version."""
         table = _ESCAPES[self.version or b"1.0"]
+        if self.version == b"1.0" and self.has("escapes on 1.0"):
+            table = _ESCAPES[b"1.1"]
         pieces = (table.get(bytes([octet]), bytes([octet])) for octet in text)
         return b"".join(pieces) if table else text.replace(b"\n", b" ")
 
@@ -351,7 +407,8 @@ class Client(asyncio.Protocol):
         if (receipt := headers.get(b"receipt")) is not None:
             if self.has("lowers receipts"):
                 receipt = receipt.lower()
-            self.say(b"RECEIPT", [(b"receipt-id", receipt)])
+            for _ in range(2 if self.has("sends each receipt twice") else 1):
+                self.say(b"RECEIPT", [(b"receipt-id", receipt)])
 
     def connect(self, command: bytes, headers: Headers) -> None:
         """Start the session."""
@@ -361,6 +418,10 @@ class Client(asyncio.Protocol):
             raise Refusal("client-id is not known here")
         offered = headers.get(b"accept-version", b"1.0").replace(b" ", b"").split(b",")
         common = [each for each in offered if each in _VERSIONS]
+        if self.has("takes 1.10 for 1.1"):
+            common = [each[:3] for each in offered if each[:3] in _VERSIONS]
+        if len(common) < len(offered) and self.has("refuses an unknown version among others"):
+            common = []
         if not common:
             raise Refusal("this server has the versions 1.0, 1.1, 1.2")
         if not self.has("takes the last version offered"):
@@ -389,10 +450,12 @@ class Client(asyncio.Protocol):
         """Send heart-beats periodically."""
         if self.is_over:
             return
+        self.is_beating = True
         self.timers.append(self.server.loop.call_later(seconds, self.beat, seconds))
         is_silent = self.last_heard + 2 * seconds < self.server.loop.time()
         if not is_silent or not self.has("beats only to clients that speak"):
-            self.transport.write(b"\n")
+            is_long = self.version == b"1.1" and self.has("beats by CR LF on 1.1")
+            self.transport.write(b"\r\n" if is_long else b"\n")
 
     def listen(self, seconds: float) -> None:
         """Close if the client falls silent."""
@@ -425,6 +488,8 @@ class Client(asyncio.Protocol):
 
     def transaction(self, name: bytes) -> list[Callable[[], None]]:
         """Return the actions of a transaction."""
+        if self.has("ignores the case of transactions"):
+            name = name.lower()
         if name not in self.transactions:
             raise Refusal("no such transaction")
         return self.transactions[name]
@@ -434,6 +499,14 @@ class Client(asyncio.Protocol):
         destination = self.need(headers, b"destination")
         if self.has("strips line feeds at the end of bodies"):
             body = body.rstrip(b"\n")
+        if self.has("strips line feeds at the start of bodies"):
+            body = body.lstrip(b"\n")
+        if self.has("cuts bodies at 64 KiB"):
+            body = body[:65_536]
+        if self.has("drops byte order marks"):
+            body = body.removeprefix(b"\xef\xbb\xbf")
+        if self.has("takes the body 0 for none") and body == b"0":
+            body = b""
         if self.has("changes CR LF in bodies"):
             body = body.replace(b"\r\n", b"\n")
         if self.has("damages bodies that are not UTF-8"):
@@ -454,8 +527,28 @@ class Client(asyncio.Protocol):
             kept = {n: v for n, v in kept.items() if v}
         if self.has("drops the content-type"):
             kept.pop(b"content-type", None)
+        if self.has("drops names that start with underscores"):
+            kept = {n: v for n, v in kept.items() if not n.startswith(b"_")}
+        if self.has("replaces signs in names"):
+            own = (b"content-type",)
+            kept = {n if n in own else re.sub(rb"\W", b"_", n): v for n, v in kept.items()}
+        kept = {name: self.changed(value) for name, value in kept.items()}
         message = Message(destination, kept, body)
         self.do(headers, lambda: self.server.publish(message))
+
+    def changed(self, value: bytes) -> bytes:
+        """Return a value of a user header as some switches change it."""
+        if self.has("normalises numbers in values") and re.fullmatch(rb"[0-9]+(\.[0-9]+)?", value):
+            return b"%g" % float(value)
+        if self.has("decodes percent signs in values"):
+            return unquote_to_bytes(value)
+        if self.has("drops quotes around values"):
+            return re.sub(rb'^"(.*)"$', rb"\1", value)
+        if self.has("combines accents in values"):
+            return unicodedata.normalize("NFC", value.decode()).encode()
+        if self.has("lowers values"):
+            return value.lower()
+        return value
 
     def subscribe(self, headers: Headers, body: bytes) -> None:
         """Create a subscription."""
@@ -471,10 +564,16 @@ class Client(asyncio.Protocol):
             id = destination
         if not id:
             raise Refusal("the header id is missing")
+        if self.has("ignores the case of subscription ids"):
+            id = id.lower()
         if id in self.subscriptions:
             raise Refusal("there is a subscription with this id")
         subscription = Subscription(self, id, destination, mode)
         self.subscriptions[id] = subscription
+        if self.has("keeps the destination of an id that is used again"):
+            former = self.former.setdefault(id, destination)
+            if former != destination:
+                self.server.add(Subscription(self, id, former, mode))
         self.server.add(subscription)
 
     def unsubscribe(self, headers: Headers, body: bytes) -> None:
@@ -482,6 +581,8 @@ class Client(asyncio.Protocol):
         id = headers.get(b"id")
         if id is None and self.version == b"1.0":
             id = self.need(headers, b"destination")
+        if id is not None and self.has("ignores the case of subscription ids"):
+            id = id.lower()
         if id is None or id not in self.subscriptions:
             raise Refusal("no such subscription")
         ended = [self.subscriptions[id]]
@@ -498,11 +599,12 @@ class Client(asyncio.Protocol):
         """Settle a message, or all messages up to it."""
         id = self.need(headers, b"id" if self.version == b"1.2" else b"message-id")
         name = self.need(headers, b"subscription") if self.version == b"1.1" else None
-        holding = [
-            each
-            for each in self.subscriptions.values()
-            if id in each.pending and name in (None, each.id)
-        ]
+        own = list(self.subscriptions.values())
+        if self.has("acknowledges messages of other connections"):
+            own = [each for client in self.server.clients for each in client.subscriptions.values()]
+        if name is not None and self.has("ignores the case of subscription ids"):
+            name = name.lower()
+        holding = [each for each in own if id in each.pending and name in (None, each.id)]
         if not holding:
             raise Refusal("no such message")
         holder = holding[0]
@@ -525,6 +627,9 @@ class Client(asyncio.Protocol):
     def begin(self, headers: Headers, body: bytes) -> None:
         """Begin a transaction."""
         name = self.need(headers, b"transaction")
+        if self.has("ignores the case of transactions"):
+            self.transactions.setdefault(name.lower(), [])
+            return
         is_known = name in self.transactions and not self.has("takes BEGIN twice")
         if is_known or self.is_taken(name):
             raise Refusal("there is such a transaction")
@@ -532,15 +637,21 @@ class Client(asyncio.Protocol):
 
     def commit(self, headers: Headers, body: bytes) -> None:
         """Run the actions of a transaction."""
-        actions = self.transaction(self.need(headers, b"transaction"))
-        del self.transactions[headers[b"transaction"]]
+        actions = self.ended(self.need(headers, b"transaction"))
         for action in reversed(actions) if self.has("commits in reverse order") else actions:
             action()
 
+    def ended(self, name: bytes) -> list[Callable[[], None]]:
+        """Return the actions of a transaction, which ends."""
+        actions = self.transaction(name)
+        self.transactions = {
+            n: each for n, each in self.transactions.items() if each is not actions
+        }
+        return actions
+
     def abort(self, headers: Headers, body: bytes) -> None:
         """Drop the actions of a transaction."""
-        actions = self.transaction(self.need(headers, b"transaction"))
-        del self.transactions[headers[b"transaction"]]
+        actions = self.ended(self.need(headers, b"transaction"))
         if self.has("sends the last message of what is aborted"):
             for action in actions[-1:]:
                 action()
@@ -589,8 +700,14 @@ class Server:
     def publish(self, message: Message) -> None:
         """Deliver a message, or put it into a queue."""
         if message.destination.startswith(b"/topic/"):
+            served: list[Client] = []
             for subscription in self.subscribers.get(message.destination, ()):
-                self.deliver(subscription, message)
+                is_one = self.has("delivers to one subscription of a connection")
+                if not is_one or subscription.client not in served:
+                    self.deliver(subscription, message)
+                served.append(subscription.client)
+            if not served and self.has("keeps messages of topics for later subscribers"):
+                self.queues.setdefault(message.destination, deque()).append(message)
             return
         self.queues.setdefault(message.destination, deque()).append(message)
         self.feed(message.destination)
@@ -621,6 +738,10 @@ class Server:
     def add(self, subscription: Subscription) -> None:
         """Add a subscription, and start delivery."""
         self.subscribers.setdefault(subscription.destination, deque()).append(subscription)
+        waiting = self.queues.get(subscription.destination)
+        if waiting and self.has("delivers at most a hundred waiting messages"):
+            while len(waiting) > 100:
+                waiting.pop()
         self.feed(subscription.destination)
 
     def remove(self, subscription: Subscription) -> None:
@@ -629,6 +750,8 @@ class Server:
         self.subscribers[here].remove(subscription)
         if not here.startswith(b"/topic/"):
             back = list(subscription.pending.values())
+            if self.has("redelivers without user headers"):
+                back = [Message(each.destination, {}, each.body) for each in back]
             if self.has("gives messages back in reverse order"):
                 back.reverse()
             self.queues.setdefault(here, deque()).extendleft(reversed(back))

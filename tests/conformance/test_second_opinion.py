@@ -33,6 +33,7 @@ FOUND: dict[str, tuple[str, ...]] = {
         "behaviour/1.?/redelivery/after-unsubscribe",
         "behaviour/ack/cumulative-reused-id",
     ),
+    "acknowledges messages of other connections": ("behaviour/1.[12]/ack/foreign",),
     "acknowledges outside of transactions": (
         "1.0/ack/transaction-makes-ack-transactional",
         "1.?/ack/transaction-part-of",
@@ -49,6 +50,8 @@ FOUND: dict[str, tuple[str, ...]] = {
         "behaviour/heartbeat/long-idle",
         "behaviour/heartbeat/while-receiving",
     ),
+    "beats by CR LF on 1.1": ("1.1/heartbeat/sender-in-time",),
+    "beats inside frames": ("behaviour/heartbeat/between-frames",),
     "beats only to clients that speak": ("behaviour/heartbeat/long-idle",),
     "beats though nobody asks": (
         "1.?/heartbeat/error-margin",
@@ -59,6 +62,7 @@ FOUND: dict[str, tuple[str, ...]] = {
         "1.2/overview/crlf-lines",
         "behaviour/1.?/body/line-ends",
     ),
+    "combines accents in values": ("behaviour/1.?/header/values",),
     "commits in reverse order": (
         "behaviour/transaction/interleaved",
         "behaviour/transaction/order",
@@ -74,6 +78,11 @@ FOUND: dict[str, tuple[str, ...]] = {
         "1.0/message/content-length-octets",
         "1.0/send/content-length-is-byte-count",
         "1.?/content-length/is-octet-count",
+        "behaviour/1.?/body/values",
+    ),
+    "cuts bodies at 64 KiB": (
+        "behaviour/1.?/body/sizes",
+        "behaviour/heartbeat/between-frames",
     ),
     "cuts values at 255": (
         "1.?/receipt/arbitrary-value",
@@ -86,6 +95,13 @@ FOUND: dict[str, tuple[str, ...]] = {
         "1.?/send/body-is-message",
         "behaviour/1.?/body/line-ends",
     ),
+    "decodes percent signs in values": ("behaviour/1.?/header/values",),
+    "delivers at most a hundred waiting messages": ("behaviour/destination/backlog",),
+    "delivers to one subscription of a connection": (
+        "1.0/subscribe/subscription-header-should",
+        "1.?/message/subscription",
+    ),
+    "drops byte order marks": ("behaviour/1.?/body/values",),
     "drops empty bodies": (
         "1.0/bnf/body-optional",
         "1.0/message/content-length-octets",
@@ -93,10 +109,12 @@ FOUND: dict[str, tuple[str, ...]] = {
     ),
     "drops empty values": ("1.?/bnf/empty-value",),
     "drops long values": ("behaviour/1.?/header/long-value",),
+    "drops names that start with underscores": ("behaviour/1.?/header/names",),
     "drops names with blanks": (
         "1.?/encoding/never-trim-pad",
         "1.?/utf8/must-support",
     ),
+    "drops quotes around values": ("behaviour/1.?/header/values",),
     "drops the content-type": (
         "1.?/encoding/utf8-headers",
         "1.?/message/content-type-should",
@@ -125,6 +143,10 @@ FOUND: dict[str, tuple[str, ...]] = {
         "1.?/send/unprocessable-error",
         "1.?/subscribe/failure-error",
     ),
+    "escapes on 1.0": (
+        "1.0/bnf/header-value-may-hold-colon",
+        "1.0/bnf/no-escaping",
+    ),
     "expects beats sooner than agreed": (
         "1.?/heartbeat/error-margin",
         "behaviour/heartbeat/slower-side-decides",
@@ -149,6 +171,10 @@ FOUND: dict[str, tuple[str, ...]] = {
         "behaviour/transaction/name-again",
         "behaviour/transaction/order",
     ),
+    "ignores the case of subscription ids": ("behaviour/1.?/subscribe/letter-case",),
+    "ignores the case of transactions": ("behaviour/transaction/letter-case",),
+    "keeps messages of topics for later subscribers": ("behaviour/destination/topic-to-nobody",),
+    "keeps the destination of an id that is used again": ("behaviour/ack/cumulative-reused-id",),
     "keeps undefined escapes": (
         "1.?/encoding/undefined-escape-fatal",
         "robustness/1.1/malformed/line-ends",
@@ -165,14 +191,47 @@ FOUND: dict[str, tuple[str, ...]] = {
         "1.2/overview/crlf-lines",
         "1.?/receipt/arbitrary-value",
     ),
+    "lowers values": (
+        "1.2/repeated/first-wins-server",
+        "behaviour/1.?/header/values",
+    ),
+    "normalises numbers in values": (
+        "behaviour/1.?/header/long-value",
+        "behaviour/1.?/header/values",
+    ),
     "numbers messages by destination": (
         "1.2/ack-mode/cumulative-per-subscription",
         "1.2/message/ack-header",
         "1.?/message/message-id-unique",
     ),
+    "redelivers without user headers": ("behaviour/1.?/redelivery/content",),
+    "refuses an unknown version among others": ("1.?/negotiation/highest-common",),
+    "replaces signs in names": (
+        "1.?/encoding/escape-outside-connect",
+        "1.?/encoding/never-trim-pad",
+        "1.?/encoding/utf8-headers",
+        "1.2/headers/user-headers-part-of-message",
+        "1.?/send/user-headers-pass-through",
+        "1.?/utf8/must-support",
+        "behaviour/1.?/header/blanks-inside",
+        "behaviour/1.1/header/carriage-return",
+        "behaviour/1.?/header/letter-case",
+        "behaviour/1.?/header/long-value",
+        "behaviour/1.?/header/many",
+        "behaviour/1.?/header/names",
+    ),
     "replaces tabs in values": (
         "behaviour/1.?/header/blanks-inside",
         "behaviour/1.?/receipt/unusual-ids",
+    ),
+    "sends each receipt twice": (
+        "1.0/receipt/server-sends-receipt",
+        "1.?/encoding/decode-colon",
+        "1.?/encoding/never-trim-pad",
+        "1.?/heartbeat/sender-in-time",
+        "1.?/receipt/server-acknowledges",
+        "1.2/repeated/first-wins-server",
+        "behaviour/receipt/pipelined",
     ),
     "sends the last message of what is aborted": (
         "1.0/ack/transaction-makes-ack-transactional",
@@ -188,8 +247,10 @@ FOUND: dict[str, tuple[str, ...]] = {
         "behaviour/transaction/move-undone",
         "behaviour/transaction/name-again",
     ),
+    "splits headers at the last colon on 1.0": ("1.0/bnf/header-value-may-hold-colon",),
     "stays after DISCONNECT": ("1.0/disconnect/graceful",),
     "strips line feeds at the end of bodies": ("behaviour/1.?/body/line-ends",),
+    "strips line feeds at the start of bodies": ("behaviour/1.?/body/line-ends",),
     "swaps the numbers of heart-beat": (
         "1.?/heartbeat/error-margin",
         "1.?/heartbeat/missing-is-0-0",
@@ -198,6 +259,7 @@ FOUND: dict[str, tuple[str, ...]] = {
         "behaviour/heartbeat/while-receiving",
         "robustness/closing/half-open",
     ),
+    "takes 1.10 for 1.1": ("1.?/negotiation/highest-common",),
     "takes CR LF on 1.1": ("behaviour/1.1/header/carriage-return",),
     "takes client for client-individual": (
         "1.?/ack-mode/client-cumulative",
@@ -211,11 +273,32 @@ FOUND: dict[str, tuple[str, ...]] = {
         "behaviour/1.?/redelivery/rest-after-reset",
     ),
     "takes commands in lower case": ("1.?/frame/case-sensitive",),
+    "takes only line ends for signs of life": (
+        "1.?/heartbeat/any-data-counts",
+        "1.?/heartbeat/error-margin",
+        "behaviour/heartbeat/both-ways",
+        "behaviour/heartbeat/slower-side-decides",
+        "robustness/closing/half-open",
+    ),
+    "takes the body 0 for none": (
+        "1.?/disconnect/receipt-covers-previous",
+        "behaviour/destination/topic-to-all",
+        "behaviour/destination/two-subscriptions",
+        "behaviour/persistence/receipted",
+        "behaviour/transaction/name-again",
+        "behaviour/transaction/order",
+        "behaviour/1.?/body/values",
+    ),
     "takes the last of repeated headers": ("1.2/repeated/first-wins-server",),
     "takes the lowest version": ("1.?/negotiation/highest-common",),
     "trims values": (
         "1.?/encoding/never-trim-pad",
         "behaviour/1.1/header/carriage-return",
+        "behaviour/1.?/receipt/unusual-ids",
+    ),
+    "unescapes CONNECT": ("1.?/encoding/no-escape-in-connect",),
+    "unescapes twice": (
+        "1.?/encoding/decode-backslash",
         "behaviour/1.?/receipt/unusual-ids",
     ),
 }

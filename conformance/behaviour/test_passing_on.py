@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from stompkit.conformance import FailedError, Peer, Target, UnsupportedError, raw_value, trial
 from stompkit.conformance.requirements import statements
-from stompkit.conformance.scenarios import SINCE_1_1, takes
+from stompkit.conformance.scenarios import SINCE_1_1, assert_same_body, takes
 from stompkit.frames import Frame
 
 PASSED_THROUGH = "Client Frames / SEND"
@@ -290,8 +290,7 @@ def test_bodies_of_usual_limits(target: Target, peer: Peer) -> None:
                     raise UnsupportedError(f"the target refuses a body of {size:,} octets")
                 target.note(f"the target refuses a body of {size:,} octets")
                 return
-            got = peer.expect("MESSAGE").body
-            assert got == body, f"of {size:,} octets there came {len(got):,}, or others"
+            assert_same_body(peer.expect("MESSAGE").body, body)
 
 
 @trial(

@@ -15,6 +15,7 @@ __all__ = [
     "SINCE_1_1",
     "AckMode",
     "answer",
+    "assert_same_body",
     "begin",
     "bodies",
     "expect_long_receipt",
@@ -55,6 +56,13 @@ def numbered(number: int) -> list[bytes]:
 def bodies(frames: Iterable[Frame]) -> list[bytes]:
     """Return the bodies of the MESSAGE frames among these."""
     return [frame.body for frame in frames if frame.command == "MESSAGE"]
+
+
+def assert_same_body(received: bytes, sent: bytes) -> None:
+    """Raise AssertionError unless a long body is the sent one; the error only has the lengths."""
+    is_same = received == sent  # pytest would print both
+    told = f"arrived as {len(received):,} octets" if len(received) != len(sent) else "was changed"
+    assert is_same, f"a body of {len(sent):,} octets {told}"
 
 
 def receipts(frames: Iterable[Frame]) -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable
-from typing import TypedDict, TypeVar
+from typing import Final, TypedDict, TypeVar
 
 from twisted.internet.defer import Deferred
 
-from stompkit.frames import Frame
+from stompkit.frames import Frame, FrameDecoder, Limits, ProtocolError, encode
 from stompkit.server.admin import parameters, results
 from stompkit.server.admin.context import Context
 from stompkit.server.admin.errors import AdminError, refuse
@@ -48,6 +49,10 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
+#: Version of published frames: it can express all headers.
+_VERSION: Final = "1.2"
+#: Characters that a line of text does not have; some versions cannot express them in a header.
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 def purge(context: Context, body: parameters.Named, operator: Operator) -> Deferred[results.Purged]:
@@ -180,16 +185,13 @@ def publish(
 ) -> Deferred[results.Published]:
     """Send a message; answered when the store has it."""
     broker, host = context.broker, context.host(body.host)
-    # Of repeated headers the first counts. A stored message has the header "destination".
-    given = dict(reversed(body.headers)) | {"destination": body.destination}
-    frame = Frame("SEND", given, _body_of(body))
+    frame = _frame_of(body, broker.config.limits)
     try:
         kind = host.check_name(body.destination)
         if kind in (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC):
             refuse(409, "temporary", "a temporary destination belongs to its connection")
         now = context.reactor.seconds()
-        # Version 1.0 has no escape sequences: the headers are as they are.
-        message = Message.from_send(frame, body.destination, broker.new_message(), "1.0", now)
+        message = Message.from_send(frame, body.destination, broker.new_message(), _VERSION, now)
         broker.scheduler.commit_queue.cut()
         host.send(message)
     except RefusedError as refused:
@@ -210,6 +212,22 @@ def publish(
         stored(None)
     broker.flush()
     return done
+
+
+def _frame_of(body: parameters.Publish, limits: Limits) -> Frame:
+    """Return the frame as from a client, so that it meets all rules and limits for clients.
+
+    Otherwise a message could have a NUL in a header, or a wrong ``content-length``. Its consumers
+    could not read what follows it.
+    """
+    # Of repeated headers the first counts.
+    given = dict(reversed(body.headers)) | {"destination": body.destination}
+    decoder = FrameDecoder(_VERSION, limits=limits)
+    try:
+        [frame] = decoder.feed(encode(Frame("SEND", given, _body_of(body)), _VERSION))
+    except ProtocolError as error:
+        raise AdminError(400, "bad-message", f"the message is not valid: {error}") from None
+    return frame
 
 
 def _body_of(body: parameters.Publish) -> bytes:
@@ -277,9 +295,9 @@ def delete_durable(context: Context, body: parameters.Named, operator: Operator)
 def close(context: Context, body: parameters.Close, operator: Operator) -> results.Closed:
     """Close a connection, with an ERROR that says why."""
     connection = context.connection(body.connection)
-    why = f": {body.reason}" if body.reason else ""
-    text = "closed by an operator" + why.encode("ascii", "replace").decode()
-    context.broker.disconnect(connection, text.replace("\n", " "), "closed-by-operator")
+    reason = _CONTROLS.sub(" ", body.reason or "").strip()
+    text = f"closed by an operator: {reason}" if reason else "closed by an operator"
+    context.broker.disconnect(connection, text, "closed-by-operator")
     context.broker.flush()
     operator_events.connection_closed(
         connection=connection.id,

@@ -152,6 +152,7 @@ def get_connections(context: Context, query: parameters.ConnectionsQuery) -> res
         or query.contains in (each.client_id or "")
         or query.contains in each.user.name
         or query.contains in each.id
+        or query.contains in each.host.name
     ]
     found.sort(key=lambda each: (each.connected_at, each.id))
     page = found[query.offset : query.offset + query.limit]

@@ -224,6 +224,15 @@ def test_close(broker: RunningBroker, connect: Connect, ask: Asker) -> None:
     assert raised.value.frame.headers["stompkit-code"] == "closed-by-operator"
 
 
+def test_the_reason_of_a_close_is_one_line(connect: Connect, ask: Asker) -> None:
+    client = connect()
+    [connection] = ask.get("connections")["connections"]
+    ask.post("close", connection=connection["id"], reason="\0Störung\r\nin\tOslo\n")
+    with pytest.raises(BrokerSaidError) as raised:
+        client.receive()
+    assert raised.value.frame.headers["message"] == "closed by an operator: Störung in Oslo"
+
+
 def test_what_can_not_be_done(broker: RunningBroker, connect: Connect, ask: Asker) -> None:
     fill(broker, 1)
     client = connect()

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.browser import Chromium
+from tests.ports import free_ports
 from tests.server.admin.consoles import VIEWS, Console, Operated, operated
-from tests.server.processes import Client
+from tests.server.processes import LOOPBACK, TWIST, Client, Process, announced, processes
 
 OPERATOR = "the-token-of-an-operator"
 READER = "the-token-of-a-reader"
@@ -139,6 +140,47 @@ def test_users_and_rights_are_shown(console: Console) -> None:
         console.browser.press("/")
         console.browser.write("secret")
         console.wait("document.querySelectorAll('main tbody tr').length === 1")
+
+
+def test_a_role_that_has_changed_is_shown_when_the_broker_is_back(
+    browser: Chromium, tmp_path: Path
+) -> None:
+    tokens = [tmp_path / "one", tmp_path / "two"]
+    with free_ports() as [port], processes(tmp_path) as start:
+        announce = tmp_path / "announce"
+
+        def started(operator: str, reader: str) -> Process:
+            for file, token in zip(tokens, (operator, reader), strict=True):
+                file.write_text(token)
+            announce.unlink(missing_ok=True)
+            settings = tmp_path / "settings.toml"
+            settings.write_text(
+                f'[admin]\nendpoints = ["tcp:{port}:interface=127.0.0.1"]\n'
+                f"token_file = {json.dumps(str(tokens[0]))}\n"
+                f"read_token_file = {json.dumps(str(tokens[1]))}\n"
+            )
+            options = ["--endpoint", LOOPBACK, "--announce", str(announce)]
+            process = start(TWIST, "--config", str(settings), *options)
+            announced(process, announce)
+            return process
+
+        process = started(OPERATOR, READER)
+        console = Console(browser, Operated(process, announce, OPERATOR))
+        browser.open(console.broker.url, "/destinations")
+        console.wait("document.activeElement.id === 'token'")
+        sign_in(console, OPERATOR)
+        console.wait("document.querySelector('main [data-action=publish]')")
+        console.click("main button", "Publish")
+        browser.ask("document.querySelector('dialog [name=destination]').value = '/queue/a'")
+        process.kill()
+        console.wait_text("Connection lost", "#state")
+        console.click("dialog button", "Publish")
+        console.wait_text("It may have published the message", "dialog [role=alert]")
+        browser.press("Escape")
+        started(READER, OPERATOR)
+        console.click("#try-now")
+        console.wait("document.getElementById('role').checkVisibility()")
+        console.wait("!document.querySelector('main [data-action=publish]')")
 
 
 def test_signing_in_again_changes_the_role(console: Console, tmp_path: Path) -> None:

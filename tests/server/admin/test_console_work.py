@@ -82,6 +82,9 @@ def test_what_was_typed_is_kept_until_the_broker_has_accepted_it(console: Consol
     console.browser.ask("document.querySelector('dialog [name=headers]').value = ''")
     console.click("dialog button", "Publish")
     console.wait_text("is unknown", "dialog [role=alert]")
+    console.browser.ask("document.querySelector('dialog [name=headers]').value = 'a: x\\0y'")
+    console.click("dialog button", "Publish")
+    console.wait_text("The message is not valid", "dialog [role=alert]")
     assert console.browser.ask("document.querySelector('dialog [name=body]').value") == "precious"
     console.browser.press("Escape")
     console.wait("!document.querySelector('dialog')")

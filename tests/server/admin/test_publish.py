@@ -6,13 +6,18 @@ import base64
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from stompkit.frames import VERSIONS, Version
 from stompkit.server.admin.arrivals import Arrivals
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from stompkit.testing.client import StompClient
 from stompkit.testing.launching.polling import wait_until
+from tests.effort import drawn
 from tests.server.admin.asking import DEADLINE_S, Asker
 
 QUEUE = "/queue/published"
@@ -73,6 +78,11 @@ def test_expiry_and_delay_are_those_of_clients(ask: Asker) -> None:
         ({"destination": QUEUE, "host": "none"}, 404, "no-such-host"),
         ({"destination": QUEUE, "headers": [["delay", "soon"]]}, 409, "bad-header"),
         ({"destination": QUEUE, "headers": [["", "x"]]}, 400, "bad-body"),
+        ({"destination": QUEUE, "headers": [["a", "x\0y"]]}, 400, "bad-message"),
+        ({"destination": QUEUE, "headers": [["a\0b", "x"]]}, 400, "bad-message"),
+        ({"destination": QUEUE, "headers": [["content-length", "9"]]}, 400, "bad-message"),
+        ({"destination": QUEUE, "headers": [["content-length", "none"]]}, 400, "bad-message"),
+        ({"destination": QUEUE + "\0"}, 400, "bad-body"),
         ({"destination": QUEUE, "headers": [["a", "b"]] * 101}, 400, "bad-body"),
         ({"destination": QUEUE, "body_base64": "*"}, 400, "bad-body"),
         ({"destination": QUEUE, "body": "x", "body_base64": "eA=="}, 400, "bad-body"),
@@ -85,6 +95,50 @@ def test_what_cannot_be_sent_is_refused(
     answer = ask.post("publish", **fields)
     assert (answer.status, answer.code) == (status, code), answer
     assert ask.destination(QUEUE) is None
+
+
+@given(
+    headers=st.lists(st.tuples(st.text(min_size=1, max_size=8), st.text(max_size=8)), max_size=4),
+    version=st.sampled_from(VERSIONS),
+)
+@settings(
+    max_examples=drawn(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_no_header_harms_the_frames_that_follow(
+    headers: list[tuple[str, str]], version: Version, broker: RunningBroker, ask: Asker
+) -> None:
+    """Whatever is published, a consumer of any version can read it and the next message."""
+    queue = f"/queue/harmless/{uuid4()}"
+    with broker.client(version) as client:
+        client.subscribe(queue, receipt=True)
+        answer = ask.post("publish", destination=queue, headers=headers, body="first")
+        assert answer.status == 200 or answer.code in ("bad-message", "bad-header"), answer
+        last = ask.post("publish", destination=queue, body="last")
+        assert last.status == 200, last
+        bodies = [client.receive(DEADLINE_S).body for _ in range(1 + (answer.status == 200))]
+        assert bodies == [b"first", b"last"][-len(bodies) :]
+
+
+@pytest.mark.parametrize(
+    ("limits", "fields"),
+    [
+        ("max_body_bytes = 3", {"body": "four"}),
+        ("max_headers = 4", {"headers": [[f"h{each}", "x"] for each in range(5)]}),
+        ("max_header_line_bytes = 100", {"headers": [["a", "x" * 100]]}),
+    ],
+)
+def test_the_limits_are_those_for_clients(
+    limits: str, fields: dict[str, object], tmp_path: Path
+) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(f"[broker.limits]\n{limits}")
+    with launch(LaunchConfig(admin=True, arguments=("--config", str(file)))) as broker:
+        ask = Asker(broker.admin_url)
+        assert ask.post("publish", destination=QUEUE, body="x").status == 200
+        answer = ask.post("publish", destination=QUEUE, **fields)
+        assert (answer.status, answer.code) == (400, "bad-message"), answer
 
 
 def test_a_full_queue_refuses(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ export class ApiError extends Error {
   }
 }
 
-/** The sender of requests: a reader may change nothing, as the broker checks itself. */
-export const me = { role: "operator" };
+/** The sender of requests, whose role is null until it is known: only an operator may change anything, as the broker checks itself. */
+export const me = { role: null };
 export const mayChange = () => me.role === "operator";
 
 export const token = () => sessionStorage.getItem(KEY) ?? "";

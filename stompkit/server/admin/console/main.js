@@ -114,9 +114,24 @@ function login() {
   input.focus();
 }
 
+/** Ask for the role, and show it; true if it is another one. */
+async function learnRole() {
+  const before = me.role;
+  Object.assign(me, await get("me"));
+  find("role").hidden = mayChange();
+  return me.role !== before;
+}
+
+/** Show the view again if the role has changed, such as with a broker that was restarted. */
+async function checkRole() {
+  if (!(await learnRole().catch(() => false)) || root.querySelector("#login")) return;
+  mounted.abort();
+  show();
+}
+
 async function begin() {
   try {
-    Object.assign(me, await get("me"));
+    await learnRole();
     const overview = await get("overview");
     say(find("version"), overview.version);
     live.overview ??= overview;
@@ -126,7 +141,6 @@ async function begin() {
   }
   tabs.forEach((tab) => tab.removeAttribute("aria-disabled"));
   find("sign-out").hidden = !token();
-  find("role").hidden = mayChange();
   follow(null);
   show();
 }
@@ -166,6 +180,7 @@ function explain() {
     ["/", "go to the filter"],
     ["↑ ↓ Home End", "go to a row, in a table"],
     ["Enter", "open the focused item"],
+    ["Ctrl Enter", "publish, in the form"],
     ["Esc", "close a dialog or a detail"],
   ];
   const content = [
@@ -185,6 +200,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   root.focus();
 });
 live.addEventListener("state", tellState);
+live.addEventListener("open", checkRole);
 live.addEventListener("overview", () => say(find("version"), live.overview.version));
 access.addEventListener("login", login);
 followWhileSeen();

@@ -36,7 +36,8 @@ function show(text, role, kind, isOutage = false) {
   if (kind === "done") setTimeout(() => element.remove(), SHOWN_MS);
 }
 
-const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+/** A text that begins with a capital letter. */
+export const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** Do something and say the result; true if it was done. */
 export async function attempt(action, said = null) {
@@ -56,7 +57,8 @@ export function open(content, labelledBy, closed = () => {}) {
   const dialog = h("dialog", { "aria-labelledby": labelledBy }, content);
   dialog.addEventListener("close", () => {
     dialog.remove();
-    if (before?.isConnected) before.focus();
+    // A login may have taken the place of the view.
+    (before?.isConnected ? before : document.getElementById("token"))?.focus();
     closed(dialog.returnValue);
   });
   document.body.append(dialog);

@@ -192,7 +192,7 @@ function consumers() {
     {
       id: "connection",
       label: "Connection",
-      draw: (cell, row) => link(cell, String(row.connection), to("connections", { contains: row.connection })),
+      draw: (cell, row) => link(cell, String(row.connection), to("connections", { id: row.connection })),
     },
     { id: "subscription", label: "Subscription", text: (row) => row.id ?? "none" },
     { id: "ack", label: "Ack", text: (row) => row.ack },

@@ -2,7 +2,7 @@
 
 import { post } from "./api.js";
 import { button, field, h, say } from "./dom.js";
-import { notice, open } from "./notices.js";
+import { notice, open, sentence } from "./notices.js";
 
 /** A button that opens the form; `name` and `host` are the destination, if there is one. */
 export function publishButton({ name = "", host = "" } = {}, published = () => {}) {
@@ -49,7 +49,7 @@ function publish({ name, host }, published) {
       notice(`A message to ${to} is published`);
       published();
     } catch (error) {
-      say(wrong, error.message);
+      say(wrong, said(error));
     } finally {
       isSending = false;
     }
@@ -62,6 +62,13 @@ function publish({ name, host }, published) {
   });
   const dialog = open(form, "publish-title");
   (name ? body : destination).focus();
+}
+
+/** What to tell about an error, after which the text is still in the form. */
+function said(error) {
+  if (error.status === 401) return "You are signed out. Copy the message, close this form and sign in again.";
+  if (error.status === 0) return "The broker does not answer. It may have published the message.";
+  return sentence(error.message);
 }
 
 /** The headers in a text of lines; raises an error that names the wrong line. */

@@ -60,8 +60,9 @@ def hosts_of(
 
     An address is ``host:port``, with an IPv6 literal in brackets, ``stomp://host:port``, a
     description of a Twisted client endpoint such as ``tls:broker.example:61614``, or an endpoint.
-    ``stomps://host:port?ca=DIRECTORY`` is STOMP over TLS; the optional directory contains CA
-    certificates. A URL may name several hosts, separated by commas; the default port is 61613.
+    ``stomps://host:port?ca=PATH`` is STOMP over TLS; the optional path is a file with CA
+    certificates, or a directory of such ``.pem`` files. A URL may name several hosts, separated by
+    commas; the default port is 61613.
     ``timeout_s`` is the timeout in seconds of a TCP connection. Raises ``ValueError`` for any other
     string, and if there is no address.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +16,8 @@ from twisted.internet.interfaces import (
 )
 from zope.interface import implementer
 
+from stompkit._common.certificates import authorities
+
 if TYPE_CHECKING:
     from twisted.internet.ssl import Certificate, PrivateCertificate
 
@@ -29,7 +30,7 @@ _LAST_PORT: Final = 65_535
 def tls_endpoint(
     description: str, reactor: IReactorTime, timeout_s: float
 ) -> IStreamClientEndpoint:
-    """Return the endpoint of a Twisted description, such as ``tls:HOST:PORT:trustRoots=DIR``.
+    """Return the endpoint of a Twisted description, such as ``tls:HOST:PORT:trustRoots=PATH``.
 
     Twisted's own endpoint delays writes until the next iteration of the process's global reactor.
     With another reactor the client would wait for ever, since the global reactor never runs.
@@ -49,7 +50,7 @@ def tls_endpoint(
         roots = given.get("trustRoots")
         trust: Any = None
         if roots is not None:
-            trust = trustRootFromCertificates(_authorities(Path(roots)))  # type: ignore[no-untyped-call]  # Twisted's
+            trust = trustRootFromCertificates(_authorities(roots))  # type: ignore[no-untyped-call]  # Twisted's
         own = _own(given.get("certificate"), given.get("privateKey"))
     except OSError as error:
         raise ValueError(f"{error.filename}: {error.strerror}") from error
@@ -81,19 +82,11 @@ def _arguments(description: str) -> dict[str, str]:
     return found
 
 
-def _authorities(folder: Path) -> list[Certificate]:
-    """Return the certificates in the ``.pem`` files of a directory; other files are ignored."""
-    from OpenSSL.crypto import Error
+def _authorities(where: str) -> list[Certificate]:
+    """Return the certificates in a file, or in the ``.pem`` files of a directory."""
     from twisted.internet.ssl import Certificate
 
-    found: list[Certificate] = []
-    for path in sorted(folder.iterdir()):
-        if path.suffix.lower() == ".pem":
-            with suppress(Error, OSError):
-                found.append(Certificate.loadPEM(path.read_bytes()))
-    if not found:
-        raise ValueError(f"{folder} has no certificates in files that end with .pem")
-    return found
+    return [Certificate.loadPEM(each) for each in authorities(where)]
 
 
 def _own(certificate: str | None, key: str | None) -> PrivateCertificate | None:

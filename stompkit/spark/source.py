@@ -11,7 +11,7 @@ present at the broker.
 ``destinations``                        one or more, separated by commas; also ``destination``
 ``login``, ``passcode``                 of the brokers
 ``virtualHost``
-``tls``, ``tlsCa``                      STOMP over TLS; folder of CA certificates
+``tls``, ``tlsCa``                      STOMP over TLS; file or folder of CA certificates
 ``selector``, ``durable``, ``ack``      of the subscriptions: see the receiver of the spool
 ``receipts``                            ``false`` for brokers without receipts
 ``headers``                             additional headers of SUBSCRIBE, a JSON object

@@ -356,7 +356,7 @@ async def test_it_gives_up_when_it_is_told_to(log: Log) -> None:
 
 
 @on_a_loop
-async def test_tls_by_authorities_in_a_directory_or_by_a_context(tmp_path: Path, log: Log) -> None:
+async def test_tls_by_authorities_at_a_path_or_by_a_context(tmp_path: Path, log: Log) -> None:
     authority = Authority(tmp_path)
     (tmp_path / "other").mkdir()
     Authority(tmp_path / "other", "other")
@@ -371,6 +371,7 @@ async def test_tls_by_authorities_in_a_directory_or_by_a_context(tmp_path: Path,
         trusting = ssl.create_default_context(cafile=authority.file)
         for url, context in (
             (f"stomps://{host}:{port}?ca={tmp_path}", None),
+            (f"stomps://{host}:{port}?ca={authority.file}", None),
             (f"stomps://{host}:{port}", trusting),
         ):
             async with Client(url, tls=context) as client:

@@ -361,7 +361,7 @@ def test_a_store_can_be_checked_and_compacted(start: Start, tmp_path: Path, data
     assert run("store", "check", data) == f"{data}: OK\n"
     told = json.loads(run("store", "check", "--json", data))
     assert told == {"file": str(data), "is_ok": True, "problems": []}
-    assert "octets before" in run("store", "compact", data)
+    assert "bytes before" in run("store", "compact", data)
     told = json.loads(run("store", "compact", data, "--json"))
     assert told["octets_before"] >= told["octets_after"] > 0
     assert run("store", "check", data) == f"{data}: OK\n"

@@ -94,10 +94,12 @@ def test_a_wrong_passcode_is_told_and_never_shown(
     process = start(TWIST, *arguments, "--announce", str(announce))
     [where] = announced(process, announce)
     host = f"{where['host']}:{where['port']}"
-    assert "(not-authenticated)" in run("ping", host, status=1)
+    told = run("ping", host, status=1)
+    assert "(not-authenticated). No login was sent: write stomp://LOGIN@HOST:PORT" in told
     monkeypatch.setenv("STOMPKIT_PASSCODE", "tahini")
     told = run("ping", f"stomp://joe@{host}", status=1)
     assert "(not-authenticated)" in told
+    assert "No login" not in told
     assert "tahini" not in told
     monkeypatch.setenv("STOMPKIT_PASSCODE", "sesame")
     run("ping", f"stomp://joe@{host}")
@@ -111,8 +113,13 @@ def test_a_wrong_passcode_is_told_and_never_shown(
 def test_a_broker_with_tls_is_asked_by_it(tmp_path: Path) -> None:
     with secured(tmp_path) as broker:
         host = f"{broker.host}:{broker.port}"
-        run("ping", f"stomps://{host}?ca={broker.authorities}", "--round-trip")
-        assert "certificate verify failed" in run("ping", f"stomps://{host}", status=1)
+        for ca in (broker.authorities, next(Path(broker.authorities).glob("*.pem"))):
+            run("ping", f"stomps://{host}?ca={ca}", "--round-trip")
+        told = run("ping", f"stomps://{host}", status=1)
+        assert "its certificate is not trusted" in told
+        assert "with ?ca=FILE behind the address" in told
+        told = run("ping", f"stomps://{host}?ca={tmp_path / 'none.pem'}", status=2)
+        assert "none.pem: No such file or directory" in told
         assert "stompkit ping: " in run("ping", f"stomp://{host}", status=1)
 
 

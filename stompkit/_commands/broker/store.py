@@ -145,7 +145,7 @@ def _compact(options: argparse.Namespace) -> int:
         result = {"file": options.directory, "octets_before": before, "octets_after": after}
         print(json_line(result))
     else:
-        print(f"{options.directory}: {before:,} octets before, {after:,} after")
+        print(f"{options.directory}: {before:,} bytes before, {after:,} bytes after")
     return 0
 
 

@@ -111,7 +111,7 @@ def _line(destination: str, message: dict[str, Any]) -> str:
 
 
 def _shown(message: dict[str, Any], style: Style) -> str:
-    facts = [message["state"], amount(message["body_octets"], "octet")]
+    facts = [message["state"], amount(message["body_octets"], "byte")]
     if message["deliveries"]:
         facts.append(f"delivered {message['deliveries']} times")
     facts += [f"{name} {message[name]}" for name in ("due", "expires") if message[name]]

@@ -16,6 +16,7 @@ from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 from stompkit._commands.shared.broker_options import BrokerUsageError
+from stompkit._common.certificates import distrust
 from stompkit._common.text import shown
 
 __all__ = ["ADMIN_HELP", "Admin", "AdminError", "add_admin_options", "confirmed", "on_admin"]
@@ -32,7 +33,8 @@ ADMIN_HELP: Final = """\
 --admin is for stompkit brokers with an admin interface: `stompkit serve --admin
 tcp:15613:interface=127.0.0.1`, or [admin] in the configuration file. The address is HOST:PORT,
 http://HOST:PORT, https://HOST:PORT or unix:PATH. If the interface requires a token, it is the first
-line of --token-file, or $STOMPKIT_ADMIN_TOKEN.
+line of --token-file, or the value of STOMPKIT_ADMIN_TOKEN. For https with a private authority, set
+SSL_CERT_FILE to the certificate of that authority.
 """
 
 
@@ -44,7 +46,8 @@ def add_admin_options(parser: argparse.ArgumentParser) -> None:
         "--token-file",
         type=Path,
         metavar="FILE",
-        help="file whose first line is the access token (default: $STOMPKIT_ADMIN_TOKEN)",
+        help="file whose first line is the access token (default: the token in"
+        " $STOMPKIT_ADMIN_TOKEN)",
     )
 
 
@@ -148,6 +151,9 @@ class Admin:
             yield response
         except TimeoutError:
             raise AdminError(f"the broker at {self.label} does not answer in time") from None
+        except ssl.SSLCertVerificationError as error:
+            problem = distrust(error, "in the environment variable SSL_CERT_FILE")
+            raise AdminError(f"the admin interface at {self.label}: {problem}") from None
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, BrokenPipeError):  # perhaps of our own output
                 raise
@@ -172,7 +178,12 @@ class Admin:
         except (ValueError, KeyError, TypeError):
             code, message = "", f"{response.status} {response.reason}"
         if response.status == http.HTTPStatus.UNAUTHORIZED:
-            message += ": give the token with --token-file, or set STOMPKIT_ADMIN_TOKEN"
+            message = (
+                "the admin interface needs a token: give a file with --token-file, or the token in"
+                " STOMPKIT_ADMIN_TOKEN"
+                if self._token is None
+                else "the admin interface does not accept this token: see token_file in [admin]"
+            )
         return AdminError(shown(message), code)
 
 
@@ -228,7 +239,7 @@ def _connections(url: str) -> Callable[[float], http.client.HTTPConnection]:
     if parts.scheme not in ("http", "https") or not host or not is_whole:
         raise BrokerUsageError(
             f"{shown(url)} is not the address of an admin interface: write HOST:PORT,"
-            " http://HOST:PORT or unix:PATH"
+            " http://HOST:PORT, https://HOST:PORT or unix:PATH"
         )
     name: str = host
     if parts.scheme == "https":

@@ -12,10 +12,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from stompkit._common.arguments import Parser
+from stompkit._common.certificates import client_context, distrust
 from stompkit._common.secrets import resolve
 from stompkit.client.blocking import BrokerUrl
 from stompkit.frames import Frame, ProtocolError, Role, Session
@@ -29,7 +29,7 @@ given destination, which must have no other consumer.
 
   stompkit ping
   stompkit ping mq.example:61613 --round-trip
-  stompkit ping stomps://monitor@mq.example:61614?ca=/etc/stompkit/authorities
+  stompkit ping stomps://monitor@mq.example:61614?ca=/etc/stompkit/ca.pem
   stompkit ping --wait 30 && ./program
 
 Of several hosts, HOST:PORT,HOST:PORT, one has to answer. env:NAME takes the target from an
@@ -70,6 +70,8 @@ def main(arguments: list[str]) -> int:
         own.error("TARGET and --mq are the same: give one of them")
     try:
         url = _url(options.target or options.mq or os.environ.get(_VARIABLE) or _TARGET)
+        if url.tls:
+            client_context(url.ca)  # reports a wrong path at once
     except (ValueError, OSError) as error:
         own.error(str(error))
     deadline = time.monotonic() + options.wait
@@ -174,6 +176,8 @@ def _ask(host: str, url: BrokerUrl, options: argparse.Namespace) -> _Answer:
             destination = options.round_trip
             round_trip_s = None if destination is None else _round_trip(peer, destination)
             peer.request("DISCONNECT", {})
+    except ssl.SSLCertVerificationError as error:
+        raise _UnwellError(distrust(error, "with ?ca=FILE behind the address")) from error
     except (OSError, ProtocolError) as error:
         raise _UnwellError(_reason(error)) from error
     server = connected.headers.get("server", "")
@@ -210,9 +214,11 @@ class _Peer:
         self._deadline = deadline
         self._frames: list[Frame] = []
         self._count = 0
+        self._has_login = False
 
     def connect(self, headers: dict[str, str]) -> None:
         """Send CONNECT."""
+        self._has_login = "login" in headers
         self._write(self.session.connect(headers, time.monotonic()))
 
     def send(self, frame: Frame) -> None:
@@ -237,7 +243,12 @@ class _Peer:
         if frame.command == "ERROR":
             code = frame.headers.get("stompkit-code")
             words = frame.headers.get("message") or frame.body.decode(errors="replace")
-            raise _UnwellError(f"ERROR: {words[:500]}" + (f" ({code})" if code else ""))
+            remedy = ""
+            if code == "not-authenticated" and not self._has_login:
+                remedy = (
+                    ". No login was sent: write stomp://LOGIN@HOST:PORT, and set STOMPKIT_PASSCODE"
+                )
+            raise _UnwellError(f"ERROR: {words[:500]}" + (f" ({code})" if code else "") + remedy)
         raise _UnwellError(f"{frame.command} in place of {commands[0]}")
 
     def _receive(self) -> Frame:
@@ -269,14 +280,5 @@ def _connected(name: str, port: int, url: BrokerUrl, deadline: float) -> Iterato
         if not url.tls:
             yield _Peer(plain, deadline)
             return
-        with _trust(url.ca).wrap_socket(plain, server_hostname=name) as encrypted:
+        with client_context(url.ca).wrap_socket(plain, server_hostname=name) as encrypted:
             yield _Peer(encrypted, deadline)
-
-
-def _trust(directory: str) -> ssl.SSLContext:
-    if not directory:
-        return ssl.create_default_context()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    for path in sorted(Path(directory).glob("*.pem")):
-        context.load_verify_locations(path)
-    return context

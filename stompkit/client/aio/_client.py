@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 
 from stompkit import client as twisted_client
+from stompkit._common.certificates import client_context
 from stompkit.client import AckMode, BufferLimits, ReconnectPolicy, ReplyStyle
 from stompkit.client import _messages as messages
 from stompkit.client._hosts import Host, Place, label_of, places_of
@@ -23,7 +24,7 @@ from stompkit.client._settings import (
     DEFAULT_REPLY_DESTINATION,
     DEFAULT_TOLERANCE,
 )
-from stompkit.client.aio._loop import Endpoint, LoopClock, context_of, future_of, log_to_logging
+from stompkit.client.aio._loop import Endpoint, LoopClock, future_of, log_to_logging
 from stompkit.client.aio._subscription import Handler, Message, Subscription, when_awaited
 from stompkit.client.aio._transaction import Transaction
 from stompkit.frames import (
@@ -71,9 +72,9 @@ class Client:
         """Create a client for the running event loop; :meth:`connect` connects it.
 
         ``hosts`` are ``HOST:PORT``, ``stomp://HOST:PORT`` or, for TLS, ``stomps://HOST:PORT``, with
-        ``?ca=DIRECTORY`` for a directory of CA certificates. ``tls`` is a TLS context with these CA
-        certificates, and with a client certificate if the broker requires one. The hooks may return
-        an awaitable. The other arguments are those of :class:`stompkit.client.Client`.
+        ``?ca=PATH`` for a file or directory of CA certificates. ``tls`` is a TLS context with these
+        CA certificates, and with a client certificate if the broker requires one. The hooks may
+        return an awaitable. The other arguments are those of :class:`stompkit.client.Client`.
 
         Raises ``ValueError`` for a host that cannot be parsed, and ``RuntimeError`` if no event
         loop is running.
@@ -276,6 +277,6 @@ def _places(address: str) -> list[Place]:
 def _host(place: Place, loop: asyncio.AbstractEventLoop, tls: ssl.SSLContext | None) -> Host:
     context = None
     if place.is_tls:
-        context = context_of(place.authorities) if tls is None or place.authorities else tls
+        context = client_context(place.authorities) if tls is None or place.authorities else tls
     endpoint = Endpoint(loop, place, context)
     return Host(cast("IStreamClientEndpoint", endpoint), place.host, label_of(place))

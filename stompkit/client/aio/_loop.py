@@ -7,7 +7,6 @@ import socket
 import ssl
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from twisted.internet.defer import Deferred
@@ -31,7 +30,7 @@ from zope.interface import implementer
 
 from stompkit.client._hosts import Place
 
-__all__ = ["Endpoint", "LoopClock", "context_of", "future_of", "log_to_logging"]
+__all__ = ["Endpoint", "LoopClock", "future_of", "log_to_logging"]
 
 _T = TypeVar("_T")
 
@@ -188,35 +187,6 @@ class _Stream(asyncio.Protocol):
 
     def fileno(self) -> int:
         return int(self._socket.fileno())
-
-
-def context_of(authorities: str) -> ssl.SSLContext:
-    """Return a TLS context that trusts the CAs in a directory, or those of the system.
-
-    CA certificates are in files of the directory that end with ``.pem``; other files are ignored.
-    Raises ``ValueError`` if there is none, and for a directory that cannot be read.
-    """
-    if not authorities:
-        return ssl.create_default_context()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    try:
-        files = sorted(Path(authorities).iterdir())
-        for path in files:
-            if path.suffix.lower() == ".pem":
-                _load(context, path)
-    except OSError as error:
-        raise ValueError(f"{error.filename or authorities}: {error.strerror}") from error
-    if not context.cert_store_stats()["x509"]:
-        raise ValueError(f"{authorities} has no certificates in files that end with .pem")
-    return context
-
-
-def _load(context: ssl.SSLContext, path: Path) -> None:
-    try:
-        context.load_verify_locations(path)
-    except ssl.SSLError:
-        # Something else, such as a key.
-        return
 
 
 class _Future(asyncio.Future[_T]):

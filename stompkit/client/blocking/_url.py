@@ -32,7 +32,7 @@ class BrokerUrl:
     def parse(cls, url: str) -> Self:
         """Parse ``stomp://login:passcode@a:61613,b:61613/topic/x?vhost=/``.
 
-        ``stomps`` is STOMP over TLS; ``?ca=DIRECTORY`` names a directory of CA certificates. The
+        ``stomps`` is STOMP over TLS; ``?ca=PATH`` names a file or directory of CA certificates. The
         path is the destination, including its slash; login, passcode and destination are
         percent-encoded. Raises ``ValueError``; the message quotes no part of the URL that may be a
         passcode.

@@ -261,7 +261,14 @@ def _checker(kinds: Mapping[str, _Kind], description: str) -> ICredentialsChecke
             checker.users = {user.encode(): word.encode() for user, word in texts.items()}
         return checker
     except OSError as error:
-        raise ValueError(f"authentication by {name}: {error.filename}: {error.strerror}") from None
+        cure = (
+            f": create it with `stompkit passwd {error.filename} USER`"
+            if name == "stompkit" and isinstance(error, FileNotFoundError)
+            else ""
+        )
+        raise ValueError(
+            f"authentication by {name}: {error.filename}: {error.strerror}{cure}"
+        ) from None
     except InvalidAuthArgumentString:
         raise ValueError(
             f"authentication by {name} needs other arguments: {kind.argStringFormat}"

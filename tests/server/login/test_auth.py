@@ -376,7 +376,11 @@ def test_descriptions_make_checkers_in_their_order(tmp_path: Path) -> None:
         ("", "no kind '' of authentication"),
         ("file:nowhere", "authentication by file: nowhere: No such file"),
         ("ini:nowhere", "authentication by ini: nowhere: No such file"),
-        ("stompkit:nowhere", "authentication by stompkit: nowhere: No such file"),
+        (
+            "stompkit:nowhere",
+            "authentication by stompkit: nowhere: No such file or directory: create it with"
+            " `stompkit passwd nowhere USER`",
+        ),
         ("stompkit", "authentication by stompkit: it needs the path of a file"),
         ("memory:alice:open sesame:bob", "authentication by memory needs other arguments"),
     ],

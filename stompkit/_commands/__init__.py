@@ -53,6 +53,8 @@ COMMANDS: Final = {
     "resume": _Entry("queues.resume", "resume the deliveries of paused queues"),
     "drain": _Entry("queues.drain", "wait until consumers have emptied queues"),
     "delete": _Entry("queues.delete", "delete an unused destination and its messages"),
+    "durables": _Entry("queues.durables", "list durable subscriptions and their owners"),
+    "hand-over": _Entry("queues.hand_over", "give a durable subscription to another user"),
     "connections": _Entry("queues.connections", "list the clients of a broker"),
     "close": _Entry("queues.close", "close the connection of a client"),
     "replica": _Entry(

@@ -109,8 +109,11 @@ class Admin:
 
     def post(self, path: str, /, **body: Any) -> dict[str, Any]:
         """Send a POST request; raises :class:`AdminError`."""
-        given = {name: value for name, value in body.items() if value is not None}
-        with self._response("POST", path, given, _ANSWER_S) as response:
+        return self.send(path, {name: value for name, value in body.items() if value is not None})
+
+    def send(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Send a POST request with exactly this body; raises :class:`AdminError`."""
+        with self._response("POST", path, body, _ANSWER_S) as response:
             return self._document(response)
 
     def events(self, path: str, /, **query: str | int | None) -> Iterator[tuple[str, Any]]:

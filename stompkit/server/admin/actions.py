@@ -17,6 +17,7 @@ from stompkit.server.admin.roles import Operator
 from stompkit.server.domain.destinations import Destination
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.fanout import Fanout
+from stompkit.server.domain.hosts.virtual_host import VirtualHost
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.names import DEAD_LETTERS, Kind
 from stompkit.server.domain.queues.durables import DurableQueue
@@ -33,6 +34,7 @@ from stompkit.server.domain.queues.upkeep import (
 from stompkit.server.domain.topics import Topic
 from stompkit.server.interfaces import StoreError
 from stompkit.server.log import operator_events
+from stompkit.server.login.auth import is_name
 from stompkit.server.selectors import Selector, SelectorError
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "delete",
     "delete_durable",
     "delete_messages",
+    "hand_over",
     "move",
     "pause",
     "publish",
@@ -192,26 +195,17 @@ def publish(
             refuse(409, "temporary", "a temporary destination belongs to its connection")
         now = context.reactor.seconds()
         message = Message.from_send(frame, body.destination, broker.new_message(), _VERSION, now)
-        broker.scheduler.commit_queue.cut()
-        host.send(message)
+
+        def answer() -> results.Published:
+            operator_events.message_published(
+                host=host.name, destination=body.destination, peer=operator.peer
+            )
+            return results.Published(id=message.id)
+
+        return _stored(context, lambda: host.send(message), answer)
     except RefusedError as refused:
         broker.flush()
         raise AdminError(409, refused.code, refused.message) from None
-    done: Deferred[results.Published] = Deferred()
-
-    def stored(error: StoreError | None) -> None:
-        if error is not None:
-            done.errback(AdminError(503, "store-failed", f"the store has failed: {error}"))
-            return
-        operator_events.message_published(
-            host=host.name, destination=body.destination, peer=operator.peer
-        )
-        done.callback(results.Published(id=message.id))
-
-    if not broker.scheduler.commit_queue.cut_for(stored):
-        stored(None)
-    broker.flush()
-    return done
 
 
 def _frame_of(body: parameters.Publish, limits: Limits) -> Frame:
@@ -281,15 +275,60 @@ def delete(context: Context, body: parameters.Named, operator: Operator) -> resu
 def delete_durable(context: Context, body: parameters.Named, operator: Operator) -> results.Deleted:
     """Remove a durable subscription that nobody uses, with what it has collected."""
     host = context.host(body.host)
-    queue = host.durable_named(body.name)
-    if queue is None:
-        refuse(404, "no-such-durable", f"there is no durable subscription {body.name[:100]!a}")
+    queue = _durable(host, body.name)
     if queue.subscriptions or queue.unsettled or queue in context.busy:
         refuse(409, "in-use", "the durable subscription is being used")
     host.remove_durable(queue)
     context.broker.flush()
     operator_events.durable_deleted(**_named(queue), peer=operator.peer)
     return results.Deleted(deleted=True)
+
+
+def hand_over(
+    context: Context, body: parameters.HandOver, operator: Operator
+) -> Deferred[results.HandedOver]:
+    """Give a durable subscription that nobody uses to another user; answered when it is stored."""
+    if body.user is not None and not is_name(body.user):
+        refuse(400, "bad-user", "user is not a valid name: printable, and at most 320 bytes")
+    host = context.host(body.host)
+    queue = _durable(host, body.name)
+    if queue.subscriptions:
+        refuse(409, "in-use", "the durable subscription is being used: close its connections first")
+
+    def answer() -> results.HandedOver:
+        operator_events.durable_handed_over(
+            **_named(queue), user=body.user or "", peer=operator.peer
+        )
+        return results.HandedOver(owner=body.user)
+
+    return _stored(context, lambda: host.hand_over(queue, body.user), answer)
+
+
+def _durable(host: VirtualHost, name: str) -> DurableQueue:
+    queue = host.durable_named(name)
+    if queue is None:
+        refuse(404, "no-such-durable", f"there is no durable subscription {name[:100]!a}")
+    return queue
+
+
+def _stored(context: Context, work: Callable[[], object], answer: Callable[[], _T]) -> Deferred[_T]:
+    """Do some work, and answer when the store has it; it may raise RefusedError."""
+    broker = context.broker
+    done: Deferred[_T] = Deferred()
+
+    def stored(error: StoreError | None) -> None:
+        if error is not None:
+            done.errback(AdminError(503, "store-failed", f"the store has failed: {error}"))
+            return
+        done.callback(answer())
+
+    commit_queue = broker.scheduler.commit_queue
+    commit_queue.cut()
+    work()
+    if not commit_queue.cut_for(stored):
+        stored(None)
+    broker.flush()
+    return done
 
 
 def close(context: Context, body: parameters.Close, operator: Operator) -> results.Closed:

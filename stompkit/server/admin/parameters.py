@@ -12,6 +12,7 @@ __all__ = [
     "ConnectionsQuery",
     "DestinationQuery",
     "DestinationsQuery",
+    "HandOver",
     "MessageIds",
     "MessagesQuery",
     "Move",
@@ -141,6 +142,14 @@ class MessageIds(Struct, kw_only=True, forbid_unknown_fields=True):
 
     name: Name
     ids: Ids
+    host: HostName = ""
+
+
+class HandOver(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A durable subscription and its new owner; null leaves it to its next user."""
+
+    name: Name
+    user: Name | None
     host: HostName = ""
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "DestinationTotals",
     "DurableList",
     "DurableShape",
+    "HandedOver",
     "Health",
     "History",
     "MessageList",
@@ -290,12 +291,17 @@ class SubscriptionList(Struct, kw_only=True):
 
 
 class DurableShape(Struct, kw_only=True):
-    """A durable subscription; ``name`` is that of the queue in which it collects."""
+    """A durable subscription; ``name`` is that of the queue in which it collects.
+
+    ``owner`` is the user to whom it belongs; it is null until a user with a name uses it.
+    """
 
     host: str
     name: str
     destination: str
     client_id: str
+    selector: str | None
+    owner: str | None
     ready: int
     is_connected: bool
 
@@ -351,6 +357,12 @@ class Deleted(Struct, kw_only=True):
     """It is gone."""
 
     deleted: bool
+
+
+class HandedOver(Struct, kw_only=True):
+    """Owner of the durable subscription; null if it is left to its next user."""
+
+    owner: str | None
 
 
 class Closed(Struct, kw_only=True):

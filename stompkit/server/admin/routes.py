@@ -111,6 +111,15 @@ _ALL: Final = (
     _post("delete", parameters.Named, results.Deleted, actions.delete, 404, 409),
     _post("publish", parameters.Publish, results.Published, actions.publish, 404, 409, 503),
     _post("close", parameters.Close, results.Closed, actions.close, 404),
+    _post(
+        "durables/hand-over",
+        parameters.HandOver,
+        results.HandedOver,
+        actions.hand_over,
+        404,
+        409,
+        503,
+    ),
     _post("durables/delete", parameters.Named, results.Deleted, actions.delete_durable, 404, 409),
 )
 

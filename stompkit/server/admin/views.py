@@ -310,6 +310,8 @@ def durable_shape(queue: DurableQueue) -> results.DurableShape:
         name=text_of(queue.name),
         destination=text_of(queue.record.topic),
         client_id=text_of(client_id),
+        selector=text_of(queue.record.selector) or None,
+        owner=None if queue.record.owner is None else text_of(queue.record.owner),
         ready=queue.ready,
         is_connected=bool(queue.subscriptions),
     )

@@ -11,6 +11,7 @@ __all__ = [
     "connection_closed",
     "destination_deleted",
     "durable_deleted",
+    "durable_handed_over",
     "letters_retried",
     "message_published",
     "messages_deleted",
@@ -64,6 +65,13 @@ def destination_deleted(*, host: str, destination: str, peer: str = "") -> None:
 @log_event("info", "the durable subscription {destination!a} was deleted[ by {peer}]")
 def durable_deleted(*, host: str, destination: str, peer: str = "") -> None:
     """An operator has deleted a durable subscription and its messages."""
+
+
+@log_event(
+    "info", "the durable subscription {destination!a} was handed over[ to {user!a}][ by {peer}]"
+)
+def durable_handed_over(*, host: str, destination: str, user: str, peer: str = "") -> None:
+    """An operator has given a durable subscription to a user; empty is its next user."""
 
 
 @log_event("info", "connection {connection} of {client} was closed[ by {peer}]")

@@ -202,11 +202,14 @@ def test_durable_subscriptions(broker: RunningBroker, connect: Connect, ask: Ask
             "name": name,
             "destination": "/topic/t",
             "client_id": "me",
+            "selector": None,
+            "owner": None,
             "ready": 0,
             "is_connected": True,
         }
     ]
     assert ask.post("durables/delete", name=name).code == "in-use"
+    assert ask.post("durables/hand-over", name=name, user="ann").code == "in-use"
     client.disconnect()
     ask.wait_for(name, consumers=0)
     assert ask.post("durables/delete", name=name).json == {"deleted": True}

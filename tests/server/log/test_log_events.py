@@ -125,7 +125,7 @@ endpoints = ["tcp:0:interface=127.0.0.1"]
     *("proxy-header-invalid", "settings-reloaded", "setting-invalid", "settings-invalid"),
     *("restart-needed", "queue-paused", "queue-resumed", "messages-purged", "messages-deleted"),
     *("messages-moved", "letters-retried", "destination-deleted", "durable-deleted"),
-    *("connection-closed", "message-published"),
+    *("connection-closed", "message-published", "durable-handed-over"),
 )
 def test_a_process_from_start_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: LogLines
@@ -216,6 +216,7 @@ def operate(where: dict[str, Any], ask: Asker) -> None:
     ):
         assert ask.post(path, **cast("dict[str, Any]", fields)).status in (200, 404), path
     ask.wait_for(durable["name"], consumers=0)
+    assert ask.post("durables/hand-over", name=durable["name"], user="ann").status == 200
     assert ask.post("durables/delete", name=durable["name"]).status == 200
     with Client(where):
         [connection] = ask.get("connections")["connections"]

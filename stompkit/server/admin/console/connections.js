@@ -66,6 +66,7 @@ export function durables(root, params, signal) {
     },
     word("destination", "Destination", (row) => row.destination),
     word("client", "Client id", (row) => row.client_id || "none"),
+    word("owner", "Owner", (row) => row.owner ?? "none"),
     word("host", "Host", (row) => row.host || "default"),
     { id: "ready", label: "Ready", kind: "number", sort: { by: "ready", first: "desc" }, value: (row) => row.ready, text: (row) => count(row.ready) },
     word("connected", "Consumer", (row) => (row.is_connected ? "connected" : "away")),
@@ -84,7 +85,7 @@ export function durables(root, params, signal) {
     empty: "No durable subscriptions.",
     load: async () => (await get("durables", {}, signal)).durables,
     key: (row) => JSON.stringify([row.host, row.name]),
-    words: (row) => `${row.name} ${row.destination} ${row.client_id ?? ""} ${row.host}`,
+    words: (row) => `${row.name} ${row.destination} ${row.client_id ?? ""} ${row.owner ?? ""} ${row.host}`,
   });
 }
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import forking
 from tests.effort import IS_CAMPAIGN
 
 # A busy machine makes no test fail.
@@ -24,6 +25,12 @@ if IS_CAMPAIGN:
 # that, and tests send SIGINT to them.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# ``nohup`` makes all processes ignore SIGHUP. With a handler pytest still ignores it, and processes
+# that tests start do not.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
+
+forking.install()
 
 pytest_plugins = ["pytester", "tests.browser"]
 #: Separate projects, which tests run.

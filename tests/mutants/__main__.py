@@ -10,12 +10,13 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.mutants.choosing import Chooser, TestMap, covering, measured_files, seconds_of
 from tests.mutants.confirming import Lane
 from tests.mutants.drawing import draw, sources_of, sources_of_commit
-from tests.mutants.mutant import SET, MutantSet
+from tests.mutants.mutant import SET, Mutant, MutantSet
 from tests.mutants.results import FOUND, Results, comparison, summary
 from tests.mutants.running import Runner, Settings, in_groups
 from tests.mutants.sessions import end_all
@@ -38,6 +39,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     command.set_defaults(call=_draw)
     command = commands.add_parser("map", help="find out which test files execute each mutant")
     add = command.add_argument
+    _add_set(command)
     add("--coverage", type=Path, required=True, help="data of coverage.py, combined")
     add("--tree", type=Path, required=True, help="the folder that was measured")
     add("--times", type=Path, help="a JUnit report of the same run")
@@ -54,13 +56,21 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     command.set_defaults(call=_confirm)
     command = commands.add_parser("report", help="print results as tables")
     add = command.add_argument
+    _add_set(command)
     add("results", type=Path, nargs="+", help="one file; or that before and that after")
     command.set_defaults(call=_report)
     return parser.parse_args(arguments)
 
 
+def _add_set(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--set", type=Path, default=SET, help="what `draw` has written (default: %(default)s)"
+    )
+
+
 def _add_running(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
+    _add_set(command)
     add("--tree", type=Path, required=True, help="a clone; its last commit is tested")
     add("--python", type=Path, default=Path(sys.executable), help="(default: %(default)s)")
     add("--map", type=Path, help="what `map` has written; without, test files are guessed")
@@ -101,7 +111,7 @@ def _draw(options: argparse.Namespace) -> int:
 
 
 def _map(options: argparse.Namespace) -> int:
-    mutants = MutantSet.read().mutants
+    mutants = MutantSet.read(options.set).mutants
     files = covering(mutants, options.coverage, options.tree, sources_of(options.tree))
     seconds = seconds_of(options.times) if options.times else {}
     measured = measured_files(options.coverage)
@@ -139,7 +149,7 @@ def _chooser(options: argparse.Namespace, tree: Path) -> Chooser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    mutants = MutantSet.read().mutants
+    mutants = MutantSet.read(options.set).mutants
     results = Results(options.out)
     runner = _runner(options, results)
     chooser = _chooser(options, runner.copy.folder)
@@ -160,7 +170,7 @@ def _is_to_do(results: Results, number: int, options: argparse.Namespace) -> boo
 
 def _confirm(options: argparse.Namespace) -> int:
     before, after = Results(options.results), Results(options.out)
-    mutants = MutantSet.read().mutants
+    mutants = MutantSet.read(options.set).mutants
     runner = _runner(options, after)
     tests = runner.collect(shlex.split(options.lane))
     print(f"{len(tests)} tests are in the lane", flush=True)
@@ -169,20 +179,20 @@ def _confirm(options: argparse.Namespace) -> int:
     known = {mutant.id: before.outcomes[mutant.id].test for mutant in found}
     wanted = [mutant for mutant in found if _is_to_do(after, mutant.id, options)]
     runner.run(wanted, lane.plan, found_by=known)
-    return _compared(before, after)
+    return _compared(before, after, mutants)
 
 
 def _report(options: argparse.Namespace) -> int:
     files = [Results(path) for path in options.results]
+    mutants = MutantSet.read(options.set).mutants
     if len(files) > 1:
-        return _compared(files[0], files[1])
-    print("\n".join(summary(files[0], MutantSet.read().mutants)))
+        return _compared(files[0], files[1], mutants)
+    print("\n".join(summary(files[0], mutants)))
     return 0
 
 
-def _compared(before: Results, after: Results) -> int:
+def _compared(before: Results, after: Results, mutants: Sequence[Mutant]) -> int:
     """Print the results for the mutants found before; return 1 if some are not found any more."""
-    mutants = MutantSet.read().mutants
     print("\n".join(comparison(before, after, mutants)))
     lost = [
         mutant for mutant in mutants if before.is_found(mutant.id) and not after.is_found(mutant.id)

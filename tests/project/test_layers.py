@@ -6,9 +6,11 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -117,57 +119,111 @@ MODULES = sorted(
 )
 
 
+#: Folders with modules.
+FOLDERS = sorted({module.rpartition("/")[0] for module in MODULES})
+
+
+class Docstring(NamedTuple):
+    """A docstring of a module, class, function or attribute."""
+
+    line: int
+    text: str
+
+
+@dataclass
+class Facts:
+    """What a module has, as far as these tests look at it."""
+
+    lines: int
+    imports: set[str]
+    """Absolute names of imported modules."""
+    members: set[str]
+    """The same; where a name of a package is imported, with that name."""
+    docstrings: list[Docstring]
+    errors: dict[str, bool]
+    """Classes, and whether the base of each is an exception by its name; warnings are none."""
+
+
 @cache
-def imports(module: str) -> set[str]:
-    """Return the absolute names of all modules that a module imports."""
-    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
-    names: set[str] = set()
-    for node in ast.walk(tree):
+def facts(module: str) -> Facts:
+    """Return the facts about a module: its tree is large, and is not kept."""
+    text = (PACKAGE / module).read_text(encoding="utf-8")
+    found = Facts(len(text.splitlines()), set(), set(), [], {})
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
+            found.imports.update(alias.name for alias in node.names)
+            found.members.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}: relative import"
-            names.add(node.module or "")
-    return names
+            found.imports.add(node.module or "")
+            found.members.update(f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ClassDef):
+            bases = [ast.unparse(base).split(".")[-1] for base in node.bases]
+            found.errors[node.name] = any(
+                base == "Exception" or base.endswith("Error") for base in bases
+            )
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            found.docstrings += _docstrings(node.body)
+    return found
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_point_downwards(module: str) -> None:
-    own = module.partition("/")[0]
-    more = (layers for path, layers in EXCEPTIONS.items() if module.startswith(path))
-    allowed = BELOW[own].union({own, GROUND}, *more)
-    for name in imports(module):
-        if name.startswith("stompkit."):
-            layer = name.split(".")[1]
-            assert layer in allowed, f"{module} imports {name}, which is not below it"
+def _docstrings(body: Iterable[ast.stmt]) -> Iterator[Docstring]:
+    for node in body:
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            text = node.value.value
+            if isinstance(text, str) and text.strip():
+                yield Docstring(node.lineno, text)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_of_other_layers_name_public_modules(module: str) -> None:
-    own = module.partition("/")[0]
-    for name in imports(module):
-        parts = name.split(".")
-        if parts[0] == "stompkit" and len(parts) > 1 and parts[1] != own:
-            # Shared private modules are for all layers, but not for users.
-            shared = ("__main__", "_common", GROUND)
-            private = [part for part in parts if part.startswith("_") and part not in shared]
-            assert not private, f"{module} imports {name}"
-            assert name in FACES.get(parts[1], {name}), f"{module} imports {name}"
+def modules(folder: str) -> Iterator[tuple[str, Facts]]:
+    """Yield the modules of a folder, without those of its folders, and facts about each."""
+    for module in MODULES:
+        if module.rpartition("/")[0] == folder:
+            yield module, facts(module)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_private_modules_are_imported_in_their_own_package_only(module: str) -> None:
-    own = _name(module)
-    package = own if module.endswith("__init__.py") else own.rpartition(".")[0]
-    for name in _imported(module):
-        owner = re.split(r"\._(?!_)", name)[0]
-        assert owner == name or f"{package}.".startswith(f"{owner}."), f"{module} imports {name}"
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_imports_point_downwards(folder: str) -> None:
+    own = folder.partition("/")[0]
+    for module, found in modules(folder):
+        more = (layers for path, layers in EXCEPTIONS.items() if module.startswith(path))
+        allowed = BELOW[own].union({own, GROUND}, *more)
+        for name in found.imports:
+            if name.startswith("stompkit."):
+                layer = name.split(".")[1]
+                assert layer in allowed, f"{module} imports {name}, which is not below it"
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("_commands/")])
-def test_nobody_imports_from_a_command(module: str) -> None:
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_imports_of_other_layers_name_public_modules(folder: str) -> None:
+    own = folder.partition("/")[0]
+    # Shared private modules are for all layers, but not for users.
+    shared = ("__main__", "_common", GROUND)
+    for module, found in modules(folder):
+        for name in found.imports:
+            parts = name.split(".")
+            if parts[0] == "stompkit" and len(parts) > 1 and parts[1] != own:
+                private = [part for part in parts if part.startswith("_") and part not in shared]
+                assert not private, f"{module} imports {name}"
+                assert name in FACES.get(parts[1], {name}), f"{module} imports {name}"
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_private_modules_are_imported_in_their_own_package_only(folder: str) -> None:
+    package = _name(f"{folder}/__init__.py")
+    for module, _ in modules(folder):
+        for name in _imported(module):
+            owner = re.split(r"\._(?!_)", name)[0]
+            assert owner == name or f"{package}.".startswith(f"{owner}."), (
+                f"{module} imports {name}"
+            )
+
+
+def test_nobody_imports_from_a_command() -> None:
     commands = {command_of(name).main.__module__ for name in COMMANDS}
-    assert not imports(module) & commands
+    for module in MODULES:
+        if module.startswith("_commands/"):
+            assert not facts(module).imports & commands, module
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
@@ -191,20 +247,20 @@ def _name(module: str) -> str:
     return "stompkit." + module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-@cache
+NAMES = frozenset(map(_name, MODULES))
+
+
 def _imported(module: str) -> set[str]:
     """Return the other modules that a module imports; names of a package are its modules."""
-    known = {_name(each) for each in MODULES}
-    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
-    found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            for alias in node.names:
-                inner = f"{node.module}.{alias.name}"
-                found.add(inner if inner in known else node.module)
-        elif isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-    return (found & known) - {_name(module)}
+    found = facts(module)
+    inner = found.members & NAMES
+    packages = {name for name in found.imports if _has_more(name, found.members - inner)}
+    return (inner | (packages & NAMES)) - {_name(module)}
+
+
+def _has_more(package: str, members: set[str]) -> bool:
+    """Return True if a module imports more of a package than modules of it, or itself."""
+    return any(each == package or each.rpartition(".")[0] == package for each in members)
 
 
 @pytest.mark.parametrize(
@@ -221,27 +277,29 @@ def test_no_folder_has_too_many_modules(folder: str) -> None:
         assert len(names) <= MOST_MODULES, each
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_no_module_is_too_long(module: str) -> None:
-    assert len((PACKAGE / module).read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_module_is_too_long(folder: str) -> None:
+    too_long = {
+        module: found.lines for module, found in modules(folder) if found.lines > MOST_LINES
+    }
+    assert too_long == {}
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("frames/")])
-def test_frames_imports_only_the_standard_library(module: str) -> None:
-    for name in imports(module):
-        top = name.partition(".")[0]
-        assert top == "stompkit" or top in sys.stdlib_module_names, f"{module} imports {name}"
+def test_frames_imports_only_the_standard_library() -> None:
+    for module in MODULES:
+        if module.startswith("frames/"):
+            tops = {name.partition(".")[0] for name in facts(module).imports}
+            assert tops - {"stompkit"} <= sys.stdlib_module_names, module
 
 
-@pytest.mark.parametrize(
-    "module",
-    [name for name in MODULES if name.startswith("testing/") and not name.startswith(ON_TWISTED)],
-)
-def test_what_pytest_imports_of_the_harness_needs_no_twisted(module: str) -> None:
-    for name in imports(module):
-        assert name.partition(".")[0] not in ("twisted", "zope"), f"{module} imports {name}"
-        if name != ONLY_WHERE_GIVEN.get(module):
-            assert not name.startswith("stompkit.testing.server"), f"{module} imports {name}"
+def test_what_pytest_imports_of_the_harness_needs_no_twisted() -> None:
+    for module in MODULES:
+        if not module.startswith("testing/") or module.startswith(ON_TWISTED):
+            continue
+        for name in facts(module).imports:
+            assert name.partition(".")[0] not in ("twisted", "zope"), f"{module} imports {name}"
+            if name != ONLY_WHERE_GIVEN.get(module):
+                assert not name.startswith("stompkit.testing.server"), f"{module} imports {name}"
 
 
 @pytest.mark.parametrize("layer", [layer for layer in BELOW if not layer.startswith("_")])
@@ -275,46 +333,37 @@ print("twisted.internet.reactor" in sys.modules)"""
     assert run.stdout == "False\n"
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_docstrings_open_with_a_verb_or_a_noun(module: str) -> None:
-    opened = [(line, text.split()[0].strip(".,:;")) for line, text in _docstrings(module)]
-    assert [(line, word) for line, word in opened if word in RIDDLES] == []
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_no_sentence_of_a_docstring_is_long(module: str) -> None:
-    found = [
-        (line, sentence)
-        for line, text in _docstrings(module)
-        for sentence in _sentences(text)
-        if len(re.findall(r"\S*\w\S*", sentence)) > MOST_WORDS
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_docstrings_open_with_a_verb_or_a_noun(folder: str) -> None:
+    opened = [
+        (module, line, text.split()[0].strip(".,:;"))
+        for module, found in modules(folder)
+        for line, text in found.docstrings
     ]
-    assert found == []
+    assert [each for each in opened if each[-1] in RIDDLES] == []
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_exceptions_end_in_error(module: str) -> None:
-    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
-    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    assert [node.name for node in classes if _is_error(node) != node.name.endswith("Error")] == []
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_sentence_of_a_docstring_is_long(folder: str) -> None:
+    sentences = [
+        (module, line, sentence)
+        for module, found in modules(folder)
+        for line, text in found.docstrings
+        for sentence in _sentences(text)
+    ]
+    words = re.compile(r"\S*\w\S*")
+    assert [each for each in sentences if len(words.findall(each[-1])) > MOST_WORDS] == []
 
 
-def _is_error(node: ast.ClassDef) -> bool:
-    """Return True for a class whose base is an exception by its name; warnings are none."""
-    bases = [ast.unparse(base).split(".")[-1] for base in node.bases]
-    return any(base == "Exception" or base.endswith("Error") for base in bases)
-
-
-def _docstrings(module: str) -> Iterator[tuple[int, str]]:
-    """Yield the line and the text of all docstrings, those of attributes among them."""
-    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
-    for parent in ast.walk(tree):
-        if isinstance(parent, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            for node in parent.body:
-                if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-                    text = node.value.value
-                    if isinstance(text, str) and text.strip():
-                        yield node.lineno, text
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_exceptions_end_in_error(folder: str) -> None:
+    wrong = [
+        (module, name)
+        for module, found in modules(folder)
+        for name, is_error in found.errors.items()
+        if is_error != name.endswith("Error")
+    ]
+    assert wrong == []
 
 
 def _sentences(text: str) -> Iterator[str]:

@@ -41,6 +41,10 @@ _AROUND: Final = (
     "tests/server/stores/test_store_commands",
     "tests/server/websocket/test_websocket_port",
 )
+#: Tests in these folders run commands, which are forked in the quick lane.
+_COMMANDS: Final = ("tests/commands/", "tests/server/process/")
+#: Commands start as users start them.
+_STARTED: Final = {"STOMPKIT_NO_FORK": "1"}
 #: Compilers take half the time without optimisation; the code does the same.
 _NOT_OPTIMISED: Final = {"STOMPKIT_COMPILE_LEVEL": "0"}
 #: Hypothesis draws fewer examples in the quick lane than in the matrix lane.
@@ -75,8 +79,8 @@ def _quick(times: Times, options: Sequence[str]) -> Iterator[Part]:
 def matrix(times: Times, options: Sequence[str]) -> Iterator[Part]:
     """Yield the parts of other brokers and versions, long kills and campaigns, one for each file.
 
-    Then those that the quick lane runs on compiled modules only, and properties with all of their
-    examples.
+    Then those that the quick lane runs on compiled modules only, those of commands that it forks,
+    and properties with all of their examples.
     """
     for each in suite_files(times, f"{_MATRIX} "):
         if _is_marked(ROOT / each.path):
@@ -87,6 +91,10 @@ def matrix(times: Times, options: Sequence[str]) -> Iterator[Part]:
     python = [each for each in files if _is_compiled(each) and not _is_codec(each)]
     for folder, part in divide(python):
         yield _tests(f"{_MATRIX} {folder} as Python", f"not pure and not {_MATRIX}", part, options)
+    commands = [each for each in files if each.path.startswith(_COMMANDS)]
+    for folder, part in divide(commands):
+        name = f"{_MATRIX} {folder} started"
+        yield replace(_tests(name, f"not {_MATRIX}", part, options), environment=_STARTED)
     others = {each.path for each in files} - {each.path for each in python}
     drawing = [each for each in suite_files(times, "properties ") if each.path in others]
     for folder, part in divide(each for each in drawing if _has_properties(each)):

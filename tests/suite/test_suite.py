@@ -57,6 +57,12 @@ def test_what_runs_compiled_runs_as_python_in_the_matrix() -> None:
     assert dict(files_of(parts)) == dict.fromkeys(wanted, 1)
 
 
+def test_commands_that_are_forked_are_started_in_the_matrix() -> None:
+    parts = [each for each in lanes.matrix({}, []) if each.name.endswith("started")]
+    assert {"tests/commands/test_mistakes.py"} <= set(files_of(parts))
+    assert all(each.environment == {"STOMPKIT_NO_FORK": "1"} for each in parts)
+
+
 def test_properties_have_all_their_examples_in_the_matrix() -> None:
     parts = [each for each in lanes.matrix({}, []) if "--hypothesis-profile=few" in each.command]
     assert not parts

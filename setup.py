@@ -21,7 +21,10 @@ SUFFIXES = {".py", ".ini", ".toml", ".md", ".mjs", ".pl", ".rb"}
 #: derive from or replace, and tables and flags, which gain nothing.
 COMPILED_PACKAGES = ("stompkit/server/domain",)
 COMPILED_MODULES = {
-    "stompkit/frames": "_checks _decoder _encoder _escapes _frame _head _head_template _numbers",
+    "stompkit/frames": (
+        "_checks _decoder _encoder _escapes _frame _head _head_reader _head_template _known_heads"
+        " _numbers _shape"
+    ),
     "stompkit/server/stores": "lmdb lmdb_batch log record",
 }
 #: The environment that builds a wheel has neither Twisted nor plug-ins of mypy.

@@ -21,6 +21,7 @@ from stompkit.frames._grammar import (
 from stompkit.frames._heartbeat import HeartBeat, HeartBeatOffer, parse_heart_beat
 from stompkit.frames._numbers import parse_number
 from stompkit.frames._session import Session
+from stompkit.frames._shape import Shape
 from stompkit.frames._states import TRANSITIONS, State
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "RemoteProtocolError",
     "Role",
     "Session",
+    "Shape",
     "State",
     "Tolerance",
     "Version",

@@ -9,7 +9,7 @@ from stompkit.frames._commands import COMMANDS
 from stompkit.frames._errors import RemoteProtocolError, refusal
 from stompkit.frames._frame import Frame
 from stompkit.frames._grammar import AFTER_LOGIN, BEFORE_LOGIN, Limits, Tolerance, Version
-from stompkit.frames._head import Head, parse_head, receipt_in
+from stompkit.frames._head import receipt_in
 from stompkit.frames._numbers import parse_number
 
 __all__ = ["BODYLESS", "Checks", "check_nul", "first_unusual", "no_blank_line"]
@@ -66,16 +66,6 @@ class Checks:
         #: A line, command or header, up to this size cannot break a limit.
         self.small_line = min(limits.max_command_bytes, limits.max_header_line_bytes)
 
-    def parsed(self, head: bytes) -> Head:
-        """Parse a complete head; a broken limit is reported before any other error."""
-        if len(head) > self.small_head:
-            self.check_head(head)
-        try:
-            return parse_head(head, self.version, self.tolerance)
-        except RemoteProtocolError:
-            self.check_head(head)
-            raise
-
     def check_head(self, head: bytes) -> None:
         """Refuse a complete head that breaks a limit."""
         broken = self.broken_limit(head.split(b"\n", self.limits.max_headers + 1), 0)
@@ -119,49 +109,49 @@ class Checks:
             receipt=receipt,
         )
 
-    def declared(self, headers: dict[str, str]) -> int:
+    def declared(self, frame: Frame) -> int:
         """Return the length of the body in bytes, as given by content-length."""
-        value = headers["content-length"]
+        value = frame.get("content-length") or ""
         if not (value.isascii() and value.isdigit()):
             raise refusal(
                 f"content-length {value[:40]!a} is not a number of octets",
                 "bad-content-length",
-                receipt=headers.get("receipt"),
+                receipt=frame.get("receipt"),
             )
         length = parse_number(value, _MOST_DIGITS)
         if length is None or length > self.limits.max_body_bytes:
-            raise self.too_large(headers.get("receipt"))
+            raise self.too_large(frame.get("receipt"))
         return length
 
-    def ignores_length(self, command: str, headers: dict[str, str]) -> bool:
+    def ignores_length(self, frame: Frame) -> bool:
         """Return True if content-length is ignored because this command cannot have a body.
 
         Some clients copy the header from a MESSAGE into their ACK. Waiting for that many bytes
         would consume the frames that follow. A frame that must not have a body is therefore refused
         at once.
         """
-        if command not in BODYLESS:
+        if frame.command not in BODYLESS:
             return False
         if self.version == "1.0" or self.tolerance & Tolerance.BODY:
             return True
-        if parse_number(headers["content-length"], _MOST_DIGITS):
-            raise self._body_not_allowed(command, headers)
+        if parse_number(frame.get("content-length") or "", _MOST_DIGITS):
+            raise self._body_not_allowed(frame)
         return False  # zero, or invalid and refused elsewhere
 
-    def dropped_body(self, command: str, headers: dict[str, str]) -> bytes:
+    def dropped_body(self, frame: Frame) -> bytes:
         """Ignore, or refuse, the body of a frame that may not have one."""
         if self.version == "1.0" or self.tolerance & Tolerance.BODY:
             return b""  # 1.0, "SUBSCRIBE": the body is ignored
-        raise self._body_not_allowed(command, headers)
+        raise self._body_not_allowed(frame)
 
     @staticmethod
-    def _body_not_allowed(command: str, headers: dict[str, str]) -> RemoteProtocolError:
-        declared = headers.get("content-length", "")[:40]
+    def _body_not_allowed(frame: Frame) -> RemoteProtocolError:
+        declared = (frame.get("content-length") or "")[:40]
         says = f", and its content-length is {declared!a}" if declared else ""
         return refusal(
-            f"a {command} frame must not have a body{says}",
+            f"a {frame.command} frame must not have a body{says}",
             "body-not-allowed",
-            receipt=headers.get("receipt"),
+            receipt=frame.get("receipt"),
         )
 
     def gap_missing(self, data: bytes, start: int, nul: int) -> tuple[int, int]:
@@ -207,8 +197,7 @@ def first_unusual(frames: list[Frame], start: int, usual: dict[str, tuple[str, .
         names = usual.get(frame.command)
         if names is None:
             return index
-        headers = frame.headers
         for name in names:
-            if name not in headers:
+            if frame.get(name) is None:
                 return index
     return len(frames)

@@ -8,13 +8,12 @@ from stompkit.frames._checks import BODYLESS, Checks, check_nul, no_blank_line
 from stompkit.frames._errors import RemoteProtocolError, refusal
 from stompkit.frames._frame import Frame
 from stompkit.frames._grammar import Limits, Tolerance, Version
-from stompkit.frames._head import parse_head, receipt_in
-from stompkit.frames._head_template import HeadTemplate, likeness
+from stompkit.frames._head import receipt_in
+from stompkit.frames._head_template import HeadTemplate
+from stompkit.frames._known_heads import KnownHeads
 
 __all__ = ["FrameDecoder"]
 
-#: After this many consecutive cache misses, only every Nth head is cached.
-_FUTILE: Final = 32
 _NUL: Final = 0
 _LF: Final = 10
 _CR: Final = 13
@@ -40,10 +39,9 @@ class FrameDecoder:
         "_checks",
         "_error",
         "_frame",
-        "_known",
+        "_heads",
         "_line_start",
         "_lines",
-        "_misses",
         "_need",
         "_pending",
         "_receipt",
@@ -64,10 +62,7 @@ class FrameDecoder:
         #: Line ends seen between frames so far: heart-beats, mostly.
         self.eols = 0
         self._checks = Checks(version, limits, tolerance)
-        #: Templates of the heads of complete frames, by their first byte: most peers repeat
-        #: themselves.
-        self._known: dict[int, HeadTemplate] = {}
-        self._misses = 0  # heads since the last cache hit
+        self._heads = KnownHeads(self._checks)
         self._forget_progress()
 
     def _forget_progress(self) -> None:
@@ -93,7 +88,7 @@ class FrameDecoder:
     def negotiated(self, version: Version, limits: Limits | None = None) -> None:
         """End the handshake; later bytes are read by the rules of ``version``."""
         self._checks = Checks(version, limits, self._checks.tolerance)
-        self._known.clear()
+        self._heads = KnownHeads(self._checks)
         self._forget_progress()
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -143,9 +138,9 @@ class FrameDecoder:
     def _decode(self, data: bytes, frames: list[Frame]) -> int:
         """Append the complete frames in ``data``, and return the number of bytes used."""
         checks = self._checks
-        version, tolerance, small_head = checks.version, checks.tolerance, checks.small_head
+        heads, version = self._heads, checks.version
         max_body, max_frame = checks.max_body, checks.max_frame
-        has_cr = checks.crlf and b"\r" in data
+        has_cr = checks.crlf and data.find(b"\r") >= 0
         find = data.find
         size = len(data)
         start = 0
@@ -161,7 +156,7 @@ class FrameDecoder:
                     return start
                 start += skipped
                 continue
-            like = self._known.get(octet)
+            like = heads.templates.get(octet)
             if like is not None:
                 end = self._take_alike(data, start, like, frames)
                 if end:
@@ -176,40 +171,32 @@ class FrameDecoder:
                 gap, body_start = _earlier_gap(data, start, nul, gap)
             if gap < 0:
                 gap, body_start = checks.gap_missing(data, start, nul)
-            if gap - start > small_head:
-                checks.check_head(data[start:gap])
             head = data[start:gap]
-            try:
-                command, headers, repeated = parse_head(head, version, tolerance)
-            except RemoteProtocolError:
-                # Report a broken limit first, as for a head that arrives slowly.
-                checks.check_head(head)
-                raise
+            frame = heads.read(head)
             end = nul
             length = -1
-            declared = headers.get("content-length")
+            declared = frame.get("content-length")
             if declared is not None:
                 length = nul - body_start
-                if declared != str(length) and not checks.ignores_length(command, headers):
-                    length = checks.declared(headers)
+                if declared != str(length) and not checks.ignores_length(frame):
+                    length = checks.declared(frame)
                 end = body_start + length
                 if end != nul:
                     if body_start == gap + 1:
                         raise no_blank_line(head)
                     if end - start > max_frame:
-                        raise checks.too_large(headers.get("receipt"))
+                        raise checks.too_large(frame.get("receipt"))
                     if end >= size:
                         return start
-                    check_nul(data[end], headers.get("receipt"))
+                    check_nul(data[end], frame.get("receipt"))
             if end - body_start > max_body or end - start > max_frame:
-                raise checks.too_large(headers.get("receipt"))
-            body = data[body_start:end]
-            if body and command in BODYLESS:
-                body = checks.dropped_body(command, headers)
-            model = None
-            if version is not None and body_start == gap + 2 and not repeated:
-                model = self._note(command, headers, head, length, version)
-            frames.append(Frame(command, headers, body, repeated, head, model))
+                raise checks.too_large(frame.get("receipt"))
+            frame.body = data[body_start:end]
+            if end > body_start and frame.command in BODYLESS:
+                frame.body = checks.dropped_body(frame)
+            if version is not None and body_start == gap + 2 and not frame.repeated:
+                heads.note(frame, length, version)
+            frames.append(frame)
             start = end + 1
             if version is None:
                 break
@@ -239,25 +226,12 @@ class FrameDecoder:
         if like.varies:
             head = data[start : body_start - 2]
             headers[like.varies] = like.value
-        frames.append(Frame(like.command, headers, data[body_start:end], (), head, like.head))
-        self._misses = 0
+        frame = Frame(
+            like.command, headers, data[body_start:end], (), head, like.head, like.is_plain
+        )
+        frames.append(frame)
+        like.misses = 0
         return end + 1
-
-    def _note(
-        self, command: str, headers: dict[str, str], head: bytes, length: int, version: Version
-    ) -> bytes | None:
-        """Cache a head as the template for later heads with the same first byte."""
-        if len(head) > self._checks.small_head:
-            return None
-        self._misses += 1
-        if self._misses > _FUTILE and self._misses % _FUTILE:
-            # No two heads of this peer match.
-            return None
-        like = likeness(command, headers, head, length, version)
-        if like is None:
-            return None
-        self._known[head[0]] = like
-        return head
 
     def _skip(self, data: bytes, start: int) -> int:
         """Return the number of bytes to skip at ``start``, where no frame begins.
@@ -303,12 +277,11 @@ class FrameDecoder:
             self._check_partial_head()
             return False
         head = bytes(pending[:gap])
-        command, headers, repeated = checks.parsed(head)
-        self._frame = Frame(command, headers, b"", repeated, head)
+        frame = self._frame = self._heads.read(head)
         self._body_start = self._searched = body_start
-        self._receipt = headers.get("receipt")
-        if "content-length" in headers and not checks.ignores_length(command, headers):
-            end = body_start + checks.declared(headers)
+        self._receipt = frame.get("receipt")
+        if frame.get("content-length") is not None and not checks.ignores_length(frame):
+            end = body_start + checks.declared(frame)
             if end > checks.limits.max_frame_bytes:
                 raise checks.too_large(self._receipt)
             self._need = end + 1
@@ -359,7 +332,7 @@ class FrameDecoder:
             frame.body = bytes(pending[self._body_start : self._need - 1])
             rest = bytes(pending[self._need :])
         if frame.body and frame.command in BODYLESS:
-            frame.body = self._checks.dropped_body(frame.command, frame.headers)
+            frame.body = self._checks.dropped_body(frame)
         frames.append(frame)
         return rest
 

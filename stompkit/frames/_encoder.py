@@ -50,8 +50,9 @@ def encode(
         or "" in headers
     ):
         text = "\n".join(_careful_lines(frame, version))
-    if body or "content-length" in headers:
-        text = _with_length(text, frame, tolerance)
+    declared = headers.get("content-length")
+    if body or declared is not None:
+        text = _with_length(text, frame, declared, tolerance)
     if text:
         text += "\n"
     try:
@@ -68,11 +69,10 @@ def _check_repeated(frame: Frame) -> None:
             raise LocalProtocolError(f"header {name!a} is repeated, but it is not in headers")
 
 
-def _with_length(text: str, frame: Frame, tolerance: Tolerance) -> str:
+def _with_length(text: str, frame: Frame, declared: str | None, tolerance: Tolerance) -> str:
     size = len(frame.body)
     if size and frame.command not in _WITH_BODY and not tolerance & Tolerance.BODY:
         raise LocalProtocolError(f"a {frame.command} frame must not have a body")
-    declared = frame.headers.get("content-length")
     if declared is None:
         line = f"content-length:{size}"
         return f"{text}\n{line}" if text else line

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import final
+
+from stompkit.frames._shape import Shape
 
 __all__ = ["Frame"]
 
@@ -30,9 +32,29 @@ class Frame:
     ``model`` is one object shared by frames of a connection with equal heads: the head of the first
     of them. The value of ``receipt``, or the delivery that ACK and NACK name, may differ. The
     decoder does not find all such frames.
+
+    ``shape`` is one object shared by frames of a connection with the same command and header names
+    in the same order. The decoder finds it only for a part of them; otherwise it is ``None``.
+
+    ``is_exact`` is true if the decoder found that the header lines of ``head`` are those that
+    :func:`encode` writes for ``headers`` in STOMP 1.2. They can then be sent again. With
+    ``is_plain`` they are the same in all versions, since they have no escape sequences.
+
+    A decoded frame may create the mapping ``headers`` on first use. :meth:`get` does not need it.
     """
 
-    __slots__ = ("body", "command", "head", "headers", "model", "repeated")
+    __slots__ = (
+        "_headers",
+        "_lines",
+        "body",
+        "command",
+        "head",
+        "is_exact",
+        "is_plain",
+        "model",
+        "repeated",
+        "shape",
+    )
 
     def __init__(
         self,
@@ -42,21 +64,78 @@ class Frame:
         repeated: tuple[tuple[str, str], ...] = (),
         head: bytes | None = None,
         model: bytes | None = None,
+        is_plain: bool = False,  # noqa: FBT001, FBT002 (only a decoder passes it)
+        shape: Shape | None = None,
+        lines: list[str] | None = None,
     ) -> None:
         """Create a frame; ``headers`` is copied, so that it can be changed afterwards.
 
-        A decoder also passes ``head`` and ``model``, and an unshared dict, which is not copied.
+        ``head`` and the arguments after it are for a decoder, whose dict is not copied. It may pass
+        the lines of the head in place of ``headers`` if it passes their ``shape``.
         """
         self.command = command
-        self.headers: dict[str, str]
-        if head is not None and isinstance(headers, dict):
-            self.headers = headers
+        self._headers: dict[str, str] | None
+        if head is not None and (headers is None or isinstance(headers, dict)):
+            self._headers = headers
         else:
-            self.headers = {} if headers is None else dict(headers)
+            self._headers = {} if headers is None else dict(headers)
         self.body = body
         self.repeated = repeated
         self.head = head
         self.model = model
+        self.shape = shape
+        self._lines = lines
+        self.is_exact = is_plain or shape is not None
+        self.is_plain = is_plain
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The valid value of each header by its name, in the order of appearance."""
+        headers = self._headers
+        if headers is None:
+            headers = self._headers = self._parsed()
+        return headers
+
+    @headers.setter
+    def headers(self, headers: dict[str, str]) -> None:
+        self._headers = headers
+
+    def _parsed(self) -> dict[str, str]:
+        shape, lines = self.shape, self._lines
+        if shape is None or lines is None:
+            return {}
+        return {name: lines[place][len(name) + 1 :] for name, place in shape.places.items()}
+
+    def get(self, name: str) -> str | None:
+        """Return the valid value of a header; None without it."""
+        headers = self._headers
+        if headers is not None:
+            return headers.get(name)
+        shape, lines = self.shape, self._lines
+        if shape is None or lines is None:
+            return None
+        place = shape.places.get(name, 0)
+        return lines[place][len(name) + 1 :] if place else None
+
+    def header_lines(self, without: Container[str] = ()) -> bytes:
+        """Return the header lines of an exact head, each with its line feed.
+
+        The lines of the headers named in *without* are left out. Raises ValueError if the head is
+        not exact.
+        """
+        head = self.head
+        if head is None or not self.is_exact:
+            raise ValueError("the header lines of this frame are not known: encode it")
+        if not without:
+            rest = head[len(self.command) + 1 :]
+            return rest + b"\n" if rest else b""
+        shape, lines = self.shape, self._lines
+        if shape is None or lines is None:
+            lines = head.decode().split("\n")
+            shape = Shape(self.command, [line[: line.index(":")] for line in lines[1:]])
+        kept = [lines[place] for name, place in shape.places.items() if name not in without]
+        kept.append("")
+        return "\n".join(kept).encode()
 
     @property
     def text(self) -> str:

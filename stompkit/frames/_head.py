@@ -11,8 +11,10 @@ from stompkit.frames._grammar import UNESCAPED_COMMANDS, Tolerance, Version
 
 __all__ = ["Head", "parse_head"]
 
-#: A command, its headers, and the later entries of repeated headers.
-Head = tuple[str, dict[str, str], tuple[tuple[str, str], ...]]
+#: Headers by name, and the later entries of repeated ones.
+_Headers = tuple[dict[str, str], tuple[tuple[str, str], ...]]
+#: A command, its headers, and True if the encoder writes the same lines for them in all versions.
+Head = tuple[str, dict[str, str], tuple[tuple[str, str], ...], bool]
 
 _NONE: Final = Tolerance.NONE
 _RAW_COLON: Final = Tolerance.RAW_COLON
@@ -27,37 +29,45 @@ def parse_head(head: bytes, version: Version | None, tolerance: Tolerance) -> He
     :class:`RemoteProtocolError` for whatever the version's grammar does not allow and
     ``tolerance`` does not let pass.
     """
+    # True while nothing prevents that the lines are sent again in all versions.
+    is_sendable = version != "1.0"
     try:
         text = head.decode()
     except UnicodeDecodeError as error:
         text = _decode_anyway(head, tolerance, error)
+        is_sendable = False
     if "\r" in text:
         text = _without_cr(text, version, tolerance)
+        is_sendable = False
     lines = text.split("\n")
     command = lines[0]
     if command not in COMMANDS:
         raise _unknown_command(command, head)
     del lines[0]
     headers: dict[str, str] = {}
-    try:
-        for line in lines:
-            name, value = line.split(":", 1)
-            headers[name] = value
-    except ValueError:
-        raise _no_colon(lines, head) from None
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon:
+            raise _no_colon(lines, head)
+        headers[name] = value
     plain = command in UNESCAPED_COMMANDS or version == "1.0" or version is None
     if not plain:
         if "\\" in text:
-            return command, *_escaped(lines, version or "1.2", tolerance, head)
-        if text.count(":") != len(lines) and not tolerance & _RAW_COLON:
-            raise _raw_colon(lines, head)
+            headers, repeated = _escaped(lines, version or "1.2", tolerance, head)
+            return command, headers, repeated, False
+        if text.count(":") != len(lines):
+            if not tolerance & _RAW_COLON:
+                raise _raw_colon(lines, head)
+            is_sendable = False
     if "" in headers:
         raise _empty_name(head)
     if plain and tolerance & Tolerance.PADDING and _is_1_0(command, headers, version):
-        return command, *_unpadded(lines, head)
+        headers, repeated = _unpadded(lines, head)
+        return command, headers, repeated, False
     if len(headers) != len(lines):
-        return command, *_first_wins([_pair(line) for line in lines])
-    return command, headers, ()
+        headers, repeated = _first_wins([_pair(line) for line in lines])
+        return command, headers, repeated, False
+    return command, headers, (), is_sendable and not plain
 
 
 def _pair(line: str) -> tuple[str, str]:
@@ -72,7 +82,7 @@ def _is_1_0(command: str, headers: dict[str, str], version: Version | None) -> b
     return version == "1.0"
 
 
-def _unpadded(lines: list[str], head: bytes) -> tuple[dict[str, str], tuple[tuple[str, str], ...]]:
+def _unpadded(lines: list[str], head: bytes) -> _Headers:
     pairs = []
     for line in lines:
         name, value = _pair(line)
@@ -83,7 +93,7 @@ def _unpadded(lines: list[str], head: bytes) -> tuple[dict[str, str], tuple[tupl
     return _first_wins(pairs)
 
 
-def _first_wins(pairs: list[tuple[str, str]]) -> tuple[dict[str, str], tuple[tuple[str, str], ...]]:
+def _first_wins(pairs: list[tuple[str, str]]) -> _Headers:
     headers: dict[str, str] = {}
     later = []
     for name, value in pairs:
@@ -94,9 +104,7 @@ def _first_wins(pairs: list[tuple[str, str]]) -> tuple[dict[str, str], tuple[tup
     return headers, tuple(later)
 
 
-def _escaped(
-    lines: list[str], version: Version, tolerance: Tolerance, head: bytes
-) -> tuple[dict[str, str], tuple[tuple[str, str], ...]]:
+def _escaped(lines: list[str], version: Version, tolerance: Tolerance, head: bytes) -> _Headers:
     """Return the headers when at least one contains a backslash."""
     keep = bool(tolerance & Tolerance.UNKNOWN_ESCAPE)
     pairs = []

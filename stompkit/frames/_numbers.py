@@ -11,9 +11,10 @@ def parse_number(text: str, most_digits: int) -> int | None:
     Leading zeros do not count. A number with more than ``most_digits`` other digits also gives
     ``None``, so that the length of the text does not determine the run time.
     """
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isdigit() and text.isascii()):
         return None
-    digits = text.lstrip("0")
-    if len(digits) > most_digits:
-        return None
-    return int(digits or "0")
+    if len(text) > most_digits:
+        text = text.lstrip("0")
+        if len(text) > most_digits:
+            return None
+    return int(text or "0")

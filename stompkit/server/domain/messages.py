@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Container
 from typing import Final
 
 from stompkit.frames import Frame, Version, escape, parse_number, unescape
 from stompkit.server.domain.names import DEAD_LETTERS
-from stompkit.server.domain.session.headers import number
+from stompkit.server.domain.session.headers import as_number
 from stompkit.server.interfaces import StoredMessage
 
-__all__ = ["CLAIM", "RECORD", "Message", "header_line"]
+__all__ = ["CLAIM", "RECORD", "Message", "header_line", "requests_repetition"]
 
 #: Headers in which the broker records the history of a dead letter; no client can send them.
 RECORD: Final = frozenset(
@@ -40,10 +41,10 @@ _NOT_PASSED_ON: Final = RECORD | {
     "redelivered",
     "delivery-count",
 }
-#: Header that marks the end of browsing, which only the broker may send.
-_END_OF_BROWSING: Final = ("browser", "end")
-#: Headers of SEND that are not passed on unchanged.
-_LOOKED_AT: Final = _NOT_PASSED_ON | {_REASON, _END_OF_BROWSING[0]}
+#: Header whose value ``end`` marks the end of browsing, which only the broker may send.
+_BROWSER: Final = "browser"
+#: Headers of SEND of which the value determines what is passed on.
+_DEPENDENT: Final = frozenset({_REASON, _BROWSER})
 
 #: Headers of SEND that control the due time, the expiry and the priority of a message.
 _OF_TIME_AND_RANK: Final = frozenset(
@@ -57,6 +58,8 @@ _OF_TIME_AND_RANK: Final = frozenset(
         "JMSXGroupID",
     }
 )
+#: Headers of ActiveMQ that request repeated deliveries.
+_REPETITIONS: Final = frozenset(f"AMQ_SCHEDULED_{each}" for each in ("PERIOD", "REPEAT", "CRON"))
 _USUAL_PRIORITY: Final = 4
 _HIGHEST_PRIORITY: Final = 9
 _MOST_DIGITS: Final = 15
@@ -80,7 +83,7 @@ def header_line(name: str, value: str, version: Version) -> bytes:
 class _Known:
     """Cached result for a head, reused for messages whose frames match it.
 
-    Most senders repeat their headers; the decoder marks such frames with the same model.
+    Many senders repeat their headers; the decoder marks such frames with the same model.
     """
 
     __slots__ = ("headers", "lines", "model", "octets")
@@ -96,6 +99,45 @@ class _Known:
 _last: Final = _Known()
 
 
+class _Plan:
+    """Actions that the header names of a SEND frame require."""
+
+    __slots__ = ("dropped", "is_repeated", "is_special", "kept", "timed")
+
+    def __init__(self, names: Collection[str]) -> None:
+        """Look at the names once; most connections repeat them in each frame."""
+        #: Names of headers that are not passed on.
+        self.dropped = _NOT_PASSED_ON.intersection(names)
+        #: Number of the others.
+        self.kept = len(names) - len(self.dropped)
+        #: Names of headers that control time, priority or group.
+        self.timed = _OF_TIME_AND_RANK.intersection(names)
+        #: True if there are headers that request repeated deliveries.
+        self.is_repeated = not _REPETITIONS.isdisjoint(names)
+        #: True if what is passed on depends on values, too.
+        self.is_special = not _DEPENDENT.isdisjoint(names)
+
+
+def _plan(frame: Frame) -> _Plan:
+    """Return the plan for the names of a frame, which frames of one shape share."""
+    shape = frame.shape
+    if shape is None:
+        return _Plan(frame.headers)
+    plan = shape.note
+    if not isinstance(plan, _Plan):
+        plan = shape.note = _Plan(shape.places)
+    return plan
+
+
+def requests_repetition(frame: Frame) -> bool:
+    """Return True if a SEND frame has headers that request repeated deliveries."""
+    if frame.model is _last.model:
+        return False  # such a head is not cached
+    if frame.shape is None:
+        return not _REPETITIONS.isdisjoint(frame.headers)
+    return _plan(frame).is_repeated
+
+
 class Message:
     """An immutable message: headers and body as sent to a destination.
 
@@ -105,6 +147,7 @@ class Message:
     """
 
     __slots__ = (
+        "_headers",
         "_is_plain",
         "_lines",
         "_tail",
@@ -114,7 +157,6 @@ class Message:
         "due",
         "expires",
         "group",
-        "headers",
         "id",
         "priority",
         "size",
@@ -124,12 +166,12 @@ class Message:
         self,
         message_id: str,
         destination: str,
-        headers: dict[str, str],
+        headers: dict[str, str] | None,
         lines: bytes | None,
         body: bytes,
         size: int,
     ) -> None:
-        """Create a message from its headers, and from their 1.2 header lines if known.
+        """Create a message from its headers, from their header lines for 1.2, or from both.
 
         ``size`` is the number of bytes that count against the limits of a queue.
         """
@@ -142,8 +184,7 @@ class Message:
         self.priority = _USUAL_PRIORITY
         #: Messages of one group go to one consumer; empty for none.
         self.group = ""
-        #: Headers passed on to subscribers.
-        self.headers = headers
+        self._headers = headers
         self._lines = lines
         #: The tail built last, its version, and whether all versions share it.
         self._tail: bytes | None = None
@@ -166,38 +207,50 @@ class Message:
             message = Message(message_id, destination, known.headers, known.lines, body, size)
             message._is_plain = True
             return message
-        headers = frame.headers
-        lines = None if version == "1.0" else _lines_as_sent(frame)
-        has_length = "content-length" in headers
-        timed = not headers.keys().isdisjoint(_OF_TIME_AND_RANK)
-        if not headers.keys().isdisjoint(_LOOKED_AT):
-            if lines is not None:
-                each = zip(headers.items(), lines.splitlines(keepends=True), strict=True)
-                lines = b"".join([line for header, line in each if _is_passed_on(header)])
-            headers = dict(filter(_is_passed_on, headers.items()))
-            if _REASON in headers and destination.startswith(DEAD_LETTERS):
-                headers[CLAIM] = "sender"
-                if lines is not None:
-                    lines += header_line(CLAIM, "sender", "1.2")
-        if body and "content-length" not in headers:
-            length = str(len(body))
-            # The frame's own headers stay unchanged: a blocked frame is processed once more.
-            headers = {**headers, "content-length": length}
-            if lines is not None:
-                lines += f"content-length:{length}\n".encode()
-        octets = _octets(headers)
-        message = Message(message_id, destination, headers, lines, body, octets + len(body))
-        message._is_plain = lines is not None
-        if timed:
-            message._read_time_and_rank(now)
-        elif has_length and lines is not None and frame.model is not None:
-            known.model, known.headers, known.lines, known.octets = (
-                frame.model,
-                headers,
-                lines,
-                octets,
-            )
+        plan = _plan(frame)
+        if frame.is_exact and not plan.is_special:
+            message = Message._spliced(frame, plan, destination, message_id)
+        else:
+            message = Message._rebuilt(frame, destination, message_id)
+        if plan.timed:
+            message._read_time_and_rank(frame, plan.timed, now)
+        elif frame.model is not None and message._is_plain and not plan.is_repeated:
+            declared = frame.get("content-length")
+            if declared is not None:
+                known.model = frame.model
+                known.headers, known.lines = message.headers, message.lines
+                known.octets = message.size - len(body)
         return message
+
+    @staticmethod
+    def _spliced(frame: Frame, plan: _Plan, destination: str, message_id: str) -> Message:
+        """Create a message from the header lines that arrived."""
+        body, count = frame.body, plan.kept
+        lines = frame.header_lines(plan.dropped)
+        if body and frame.get("content-length") is None:
+            lines += b"content-length:%d\n" % len(body)
+            count += 1
+        if frame.is_plain and lines.isascii():
+            # Each line has a colon and a line feed.
+            size = len(lines) - 2 * count + len(body)
+            message = Message(message_id, destination, None, lines, body, size)
+            message._is_plain = True
+            return message
+        headers = _passed_on(frame)
+        _add_length(headers, body)
+        size = _octets(headers) + len(body)
+        message = Message(message_id, destination, headers, lines, body, size)
+        message._is_plain = frame.is_plain
+        return message
+
+    @staticmethod
+    def _rebuilt(frame: Frame, destination: str, message_id: str) -> Message:
+        """Create a message from headers, whose lines are encoded when they are needed."""
+        headers, body = _passed_on(frame), frame.body
+        if _REASON in headers and destination.startswith(DEAD_LETTERS):
+            headers[CLAIM] = "sender"
+        _add_length(headers, body)
+        return Message(message_id, destination, headers, None, body, _octets(headers) + len(body))
 
     @staticmethod
     def from_store(stored: StoredMessage) -> Message:
@@ -207,37 +260,47 @@ class Message:
         message = Message(stored.id, name, headers, lines, stored.body, stored.size)
         message.expires = stored.expires_ms / 1000
         message.due = stored.due_ms / 1000
-        message._read_rank()
+        message._read_rank(headers)
         return message
 
     def with_headers(self, headers: dict[str, str]) -> Message:
         """Return a copy with other headers, and with neither an expiry nor a delay."""
         name, size = headers["destination"], _octets(headers) + len(self.body)
         copy = Message(self.id, name, headers, None, self.body, size)
-        copy._read_rank()
+        copy._read_rank(headers)
         return copy
 
-    def _read_time_and_rank(self, now: float) -> None:
-        headers = self.headers
-        if "expires" in headers:
-            self.expires = _milliseconds(headers, "expires") / 1000
-        elif "expiration" in headers:
-            self.expires = now + _milliseconds(headers, "expiration") / 1000
-        if "AMQ_SCHEDULED_DELAY" in headers:
-            self.due = now + _milliseconds(headers, "AMQ_SCHEDULED_DELAY") / 1000
-        elif "delay" in headers:
-            self.due = now + _milliseconds(headers, "delay") / 1000
-        elif "AMQ_SCHEDULED_TIME" in headers:
-            self.due = _milliseconds(headers, "AMQ_SCHEDULED_TIME") / 1000
+    def _read_time_and_rank(self, frame: Frame, names: Container[str], now: float) -> None:
+        """Read the headers of which the names are given."""
+        if "expires" in names:
+            self.expires = _seconds(frame, "expires")
+        elif "expiration" in names:
+            self.expires = now + _seconds(frame, "expiration")
+        if "AMQ_SCHEDULED_DELAY" in names:
+            self.due = now + _seconds(frame, "AMQ_SCHEDULED_DELAY")
+        elif "delay" in names:
+            self.due = now + _seconds(frame, "delay")
+        elif "AMQ_SCHEDULED_TIME" in names:
+            self.due = _seconds(frame, "AMQ_SCHEDULED_TIME")
         if self.due <= now:
             self.due = 0.0
-        self._read_rank()
+        if "priority" in names:
+            self.priority = _priority(frame.get("priority") or "")
+        if "JMSXGroupID" in names:
+            self.group = frame.get("JMSXGroupID") or ""
 
-    def _read_rank(self) -> None:
-        headers = self.headers
+    def _read_rank(self, headers: dict[str, str]) -> None:
         if "priority" in headers:
             self.priority = _priority(headers["priority"])
         self.group = headers.get("JMSXGroupID", "")
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers passed on to subscribers."""
+        headers = self._headers
+        if headers is None:
+            headers = self._headers = _parsed(self.lines)
+        return headers
 
     @property
     def lines(self) -> bytes:
@@ -280,7 +343,7 @@ class Message:
             return tail
         lines = self.lines
         # Without escapes all versions have the same bytes.
-        self._is_plain = self._is_plain or b"\\" not in lines
+        self._is_plain = self._is_plain or lines.find(b"\\") < 0
         self._tail_version = version
         if not self._is_plain and version != "1.2":
             lines = b"".join([header_line(k, v, version) for k, v in self.headers.items()])
@@ -288,8 +351,18 @@ class Message:
         return tail
 
 
-def _is_passed_on(header: tuple[str, str]) -> bool:
-    return header[0] not in _NOT_PASSED_ON and header != _END_OF_BROWSING
+def _passed_on(frame: Frame) -> dict[str, str]:
+    """Return the headers of a SEND frame that are passed on."""
+    return {
+        name: value
+        for name, value in frame.headers.items()
+        if name not in _NOT_PASSED_ON and not (name == _BROWSER and value == "end")
+    }
+
+
+def _add_length(headers: dict[str, str], body: bytes) -> None:
+    if body and "content-length" not in headers:
+        headers["content-length"] = str(len(body))
 
 
 def _octets(headers: dict[str, str]) -> int:
@@ -298,16 +371,6 @@ def _octets(headers: dict[str, str]) -> int:
     for name, value in headers.items():
         octets += len(name) + len(value)
     return octets
-
-
-def _lines_as_sent(frame: Frame) -> bytes | None:
-    """Return the received header lines if none contains an escape; they can be sent unchanged."""
-    if frame.head is None or frame.repeated:
-        return None
-    _, _, lines = frame.head.partition(b"\n")
-    if b"\\" in lines or b"\r" in lines or lines.count(b":") != lines.count(b"\n") + 1:
-        return None
-    return lines + b"\n"
 
 
 def _parsed(lines: bytes) -> dict[str, str]:
@@ -320,8 +383,9 @@ def _parsed(lines: bytes) -> dict[str, str]:
     return headers
 
 
-def _milliseconds(headers: dict[str, str], name: str) -> int:
-    return number(headers, name, "milliseconds", _MOST_DIGITS)
+def _seconds(frame: Frame, name: str) -> float:
+    """Return a header with milliseconds, in seconds."""
+    return as_number(name, frame.get(name) or "", "milliseconds", _MOST_DIGITS) / 1000
 
 
 def _priority(value: str) -> int:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from itertools import cycle
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stompkit.frames import VERSIONS, Tolerance, Version, escape
@@ -172,6 +175,73 @@ def test_messages_sent_at_once_arrive_with_their_own_headers(
         for each in consumer.take("MESSAGE")
     ]
     assert found == wanted
+
+
+_NAMES = st.sampled_from(
+    [
+        "x", "y-2", "content-type", "priority", "type", "receipt", "message-id", "subscription",
+        "ack", "redelivered", "delivery-count", "browser", "dead-letter-reason", "a:b",
+        "stompkit-dead-letter-claim", "stompkit-dead-letter-source", "reply-to", "expires",
+    ]
+)  # fmt: skip
+_VALUES = st.sampled_from(
+    ["", "1", "end", "a b", "\\", "12:30:00", "\r", "ü\n", "/queue/b", "\\c:"]
+)
+_APPLICATION = st.dictionaries(_NAMES, _VALUES, max_size=6).map(
+    lambda headers: {**headers, **({"expires": "9999999999999"} if "expires" in headers else {})}
+)
+_DESTINATIONS = st.sampled_from([DESTINATION, "/topic/a"])
+
+
+def _send_frame(
+    version: Version, headers: dict[str, str], body: bytes, *, is_counted: bool
+) -> bytes:
+    """Return a SEND frame with these headers; 1.0 gets those that it can express."""
+    headers = headers | ({"content-length": str(len(body))} if is_counted else {})
+    if version == "1.0":
+        lines = [
+            f"{name}:{value}\n"
+            for name, value in headers.items()
+            if ":" not in name and "\n" not in value and "\r" not in value
+        ]
+    else:
+        lines = [f"{escape(k, version)}:{escape(v, version)}\n" for k, v in headers.items()]
+    return b"SEND\n" + "".join(lines).encode() + b"\n" + body + b"\0"
+
+
+@pytest.mark.parametrize("sender", VERSIONS)
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(_DESTINATIONS, _APPLICATION, st.sampled_from([b"", b"12"]), st.booleans()),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_earlier_messages_of_a_sender_change_no_byte(
+    sender: Version, sent: list[tuple[str, dict[str, str], bytes, bool]]
+) -> None:
+    """One connection for all messages has the same effect as one connection for each message."""
+    frames = [b"SEND\ndestination:/queue/none\nx:%d\n\n\0" % number for number in range(12)]
+    # Shapes of heads are kept when they arrive for the first time, and found later.
+    frames += 3 * [
+        _send_frame(sender, {"destination": name, **headers}, body, is_counted=is_counted)
+        for name, headers, body, is_counted in sent
+    ]
+    got = []
+    for is_one in (True, False):
+        broker = MemoryBroker()
+        readers = [broker.client(version) for version in VERSIONS for _ in range(2)]
+        for reader in readers[::2]:
+            reader.subscribe(DESTINATION, id="q", ack="client")
+        for reader in readers[1::2]:
+            reader.subscribe("/topic/a", id="t", ack="client")
+        producers = [broker.client(sender) for _ in range(1 if is_one else len(frames))]
+        for producer, frame in zip(cycle(producers), frames, strict=False):
+            producer.write(frame)
+        # Ids of messages and sessions begin differently for each broker.
+        got.append([re.sub(rb"\b[0-9a-f]{8}-", b"", each.octets) for each in readers])
+    assert got[0] == got[1]
 
 
 def test_nothing_is_made_up_for_a_message_without_a_body() -> None:

@@ -143,7 +143,7 @@ class ClientSession(BrokerSession):
 
     def _handled(self, frame: Frame) -> None:
         """Reply to a frame, once its effect is stored."""
-        receipt = frame.headers.get("receipt")
+        receipt = frame.get("receipt")
         if receipt is not None and frame.command in _NO_RECEIPT:
             receipt = None
         if self._leaving is not None:

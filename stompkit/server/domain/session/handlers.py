@@ -12,7 +12,7 @@ from stompkit.server.domain.deliveries import MessageReference
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.hosts.choices import Choice
 from stompkit.server.domain.hosts.sliced import Prepared
-from stompkit.server.domain.messages import Message
+from stompkit.server.domain.messages import Message, requests_repetition
 from stompkit.server.domain.resolving import TEMPORARY, resolve, with_right
 from stompkit.server.domain.session.acks import PendingAcks
 from stompkit.server.domain.session.client_session import ClientSession
@@ -28,10 +28,6 @@ from stompkit.server.interfaces import Action, Credentials, User
 from stompkit.server.log import client_events
 
 __all__ = ["HANDLERS"]
-
-
-#: Headers of ActiveMQ that request repeated deliveries.
-_REPETITIONS: Final = frozenset(f"AMQ_SCHEDULED_{each}" for each in ("PERIOD", "REPEAT", "CRON"))
 
 # CONNECT.
 
@@ -100,11 +96,11 @@ def _accept(connection: ClientSession, frame: Frame, user: User) -> None:
 
 def on_send(connection: ClientSession, frame: Frame) -> None:
     """Put a message into its destination, or into a transaction."""
-    headers = frame.headers
-    name = headers["destination"]
+    name = frame.get("destination")
+    assert name is not None  # the session has checked that the frame names one
     if connection.broker.config.dialect != "stompkit" or name.startswith(TEMPORARY):
-        name = resolve(connection, name, headers)
-    if "reply-to" in headers:
+        name = resolve(connection, name, frame.headers)
+    if frame.get("reply-to") is not None:
         frame = with_reply_to(connection, frame)
     if connection.broker.authoriser is None:
         _send(connection, frame, name, None)
@@ -127,7 +123,7 @@ def _send(connection: ClientSession, frame: Frame, name: str, body: bytes | None
     )
     if host.is_gone(name):
         return
-    if not frame.headers.keys().isdisjoint(_REPETITIONS):
+    if requests_repetition(frame):
         host.check_name(name)
         broker.traps.warn(client_events.repetition_ignored, host.name, name)
     transaction = _transaction(connection, frame)
@@ -348,7 +344,7 @@ def on_abort(connection: ClientSession, frame: Frame) -> None:
 
 
 def _transaction(connection: ClientSession, frame: Frame) -> Transaction | None:
-    name = frame.headers.get("transaction")
+    name = frame.get("transaction")
     if name is None:
         return None
     transaction = connection.transactions.get(name)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from stompkit.frames import parse_number
 from stompkit.server.domain.errors import RefusedError
 
-__all__ = ["flag", "number"]
+__all__ = ["as_number", "flag", "number"]
 
 
 def flag(headers: Mapping[str, str], name: str) -> bool:
@@ -29,7 +29,11 @@ def flag(headers: Mapping[str, str], name: str) -> bool:
 
 def number(headers: Mapping[str, str], name: str, what: str, most_digits: int) -> int:
     """Return a header as a number; ``what`` names it in the RefusedError for other values."""
-    value = headers[name]
+    return as_number(name, headers[name], what, most_digits)
+
+
+def as_number(name: str, value: str, what: str, most_digits: int) -> int:
+    """Return the value of a header as a number, as :func:`number` does."""
     found = parse_number(value, most_digits)
     if found is None:
         raise RefusedError(f"{name} {value[:40]!a} is not a number of {what}", "bad-header")

@@ -294,7 +294,8 @@ def _remove_durable(connection: ClientSession, queue: DurableQueue) -> None:
 
 def with_reply_to(connection: ClientSession, frame: Frame) -> Frame:
     """Return the frame with a reply-to that is valid for all clients."""
-    asked = frame.headers["reply-to"]
+    asked = frame.get("reply-to")
+    assert asked is not None  # the caller has looked for it
     config = connection.broker.config
     name = canonical(asked, {}, config.dialect)
     if not name.startswith(TEMPORARY) or name in TEMPORARY:

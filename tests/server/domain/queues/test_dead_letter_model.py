@@ -354,7 +354,7 @@ def _believes_its_senders(patch: pytest.MonkeyPatch) -> None:
 
 def _takes_older_letters_of_everybody(patch: pytest.MonkeyPatch) -> None:
     """A faulty broker that accepts forged dead letters of older versions from clients."""
-    patch.setattr(_messages, "_LOOKED_AT", _messages._NOT_PASSED_ON)
+    patch.setattr(_messages, "DEAD_LETTERS", "/none/")
 
 
 def _goes_by_the_queue(patch: pytest.MonkeyPatch) -> None:

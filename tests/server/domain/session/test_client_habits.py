@@ -514,6 +514,16 @@ def test_a_repetition_is_logged_and_delivered_once(name: str, logged: list[str])
     assert "_CRON" in line
 
 
+def test_repetitions_are_logged_for_each_destination_of_one_client(logged: list[str]) -> None:
+    """The codec recognises the headers of later messages."""
+    client = MemoryBroker().client()
+    for destination in ("/queue/b", QUEUE):
+        for number in range(20):
+            headers = {"destination": destination, "AMQ_SCHEDULED_REPEAT": str(number)}
+            client.send("SEND", headers)
+    assert [line.partition(":")[0] for line in logged] == ["'/queue/b'", "'/queue/a'"]
+
+
 def test_a_transaction_that_frees_no_slot_is_logged(logged: list[str]) -> None:
     broker = MemoryBroker(BrokerConfig(flow="one-in-flight"))
     client = broker.client()

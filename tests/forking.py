@@ -1,4 +1,4 @@
-"""Fork ``python -m stompkit`` and ``python -m twisted`` from a process that has imported them.
+"""Fork ``stompkit``, ``twist`` and ``twistd`` from a process that has imported their modules.
 
 Imports are nine tenths of the processor time of a short command, and tests run hundreds of them.
 :func:`install` replaces ``subprocess.Popen``, so that all tests profit. The matrix lane starts all
@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,8 +24,9 @@ from typing import Any, Final, NamedTuple, TypedDict, cast
 
 __all__ = ["Request", "install"]
 
-#: Programs that are forked: ``python -m MODULE``.
+#: Programs that are forked: ``python -m MODULE``, and ``python SCRIPT``.
 _MODULES: Final = ("stompkit", "stompkit.conformance", "twisted")
+_SCRIPTS: Final = (str(Path(sysconfig.get_path("scripts"), "twistd")),)
 #: Variables that disable forking: they take effect only when a process starts, or request it.
 _STARTERS: Final = ("COV_CORE_", "COVERAGE_PROCESS_START", "STOMPKIT_NO_FORK")
 #: Variables of Python that take effect without a start.
@@ -37,7 +39,8 @@ _START_S: Final = 60.0
 class Request(TypedDict):
     """A command, as :func:`subprocess.Popen` takes it."""
 
-    module: str
+    program: str
+    """A module, or the path of a script."""
     arguments: list[str]
     directory: str
     environment: dict[str, str]
@@ -177,11 +180,15 @@ def _request(
 ) -> Request | None:
     """Return the request for a command; None if it has to be started."""
     environment = os.environ if env is None else env
-    if not isinstance(args, list | tuple) or len(args) < 3:
+    if not isinstance(args, list | tuple):
         return None
-    python, option, module, *arguments = map(os.fspath, args)
-    if (python, option) != (sys.executable, "-m") or module not in _MODULES:
-        return None
+    match [*map(os.fspath, args)]:
+        case [sys.executable, "-m", program, *arguments] if program in _MODULES:
+            pass
+        case [sys.executable, program, *arguments] if program in _SCRIPTS:
+            pass
+        case _:
+            return None
     differing = {
         name
         for name in environment.keys() | os.environ.keys()
@@ -196,7 +203,7 @@ def _request(
     if not {*path} <= {_ROOT, *_path(os.environ)}:
         return None
     return Request(
-        module=module,
+        program=program,
         arguments=arguments,
         directory=os.fspath(cast("str", cwd)) if cwd else os.getcwd(),
         environment=dict(environment),

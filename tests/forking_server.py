@@ -112,13 +112,15 @@ def _prepare(request: Request, streams: list[int]) -> None:
 
 
 def _run(request: Request) -> None:
-    """Run a module as ``python -m`` does."""
+    """Run a program as Python does."""
     os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    program = request["program"]
+    is_script = os.path.isabs(program)
     sys.path[:] = [each for each in request["path"] if each not in sys.path] + sys.path[1:]
     if not sys.flags.safe_path:
-        sys.path.insert(0, os.getcwd())
+        sys.path.insert(0, os.path.dirname(program) if is_script else os.getcwd())
     is_unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     sys.stdin = open(0, closefd=False)
     for number, name in ((1, "stdout"), (2, "stderr")):
@@ -131,10 +133,13 @@ def _run(request: Request) -> None:
         )
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
-    sys.argv[1:] = request["arguments"]
+    sys.argv[:] = [program, *request["arguments"]]
     status = 0
     try:
-        runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+        if is_script:
+            runpy.run_path(program, run_name="__main__")
+        else:
+            runpy.run_module(program, run_name="__main__", alter_sys=True)
     except SystemExit as error:
         if not isinstance(error.code, int | None):
             raise

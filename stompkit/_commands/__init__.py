@@ -38,7 +38,7 @@ COMMANDS: Final = {
         "broker.show_config", "print all broker settings with their descriptions"
     ),
     "passwd": _Entry("broker.passwd", "add, change or remove users in a password file"),
-    "store": _Entry("broker.store", "check, compact, export or import a message store"),
+    "store": _Entry("broker.store", "back up, check, compact, export or import a message store"),
     "send": _Entry("messages.send", "send messages to a broker and wait for confirmation"),
     "receive": _Entry(
         "messages.receive",

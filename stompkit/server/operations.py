@@ -9,7 +9,7 @@ from stompkit.server.process.start_checks import StartReport, check_start
 from stompkit.server.settings.process import Settings, StoreSettings
 from stompkit.server.settings.reading import SettingsError, parse_settings, read_settings
 from stompkit.server.settings.text import settings_text
-from stompkit.server.stores.maintenance import Progress, compact, export_store, import_store
+from stompkit.server.stores.maintenance import Progress, backup, compact, export_store, import_store
 from stompkit.server.stores.maintenance import check as check_store
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "StartReport",
     "StoreError",
     "StoreSettings",
+    "backup",
     "check_start",
     "check_store",
     "compact",

@@ -20,7 +20,7 @@ DOCS = ROOT / "docs"
 COMMAND = [sys.executable, "-m", "stompkit"]
 CASES = [
     (["re"], {"receive", "resume", "retry", "replica", "replicate", "recover"}),
-    (["store", ""], {"check", "compact", "export", "import"}),
+    (["store", ""], {"backup", "check", "compact", "export", "import"}),
     (["store", "co"], {"compact"}),
     (["receive", "/queue/a", "--ack", ""], {"auto", "client", "client-individual"}),
     (["receive", "/queue/a", "--bro"], {"--browse"}),

@@ -19,6 +19,7 @@ from stompkit.server.operations import (
     MessageStore,
     StoreError,
     StoreSettings,
+    backup,
     check_store,
     compact,
     export_store,
@@ -31,8 +32,9 @@ __all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
 STORE is the broker's data directory (--data, or `path` in the configuration file), or the URL of
-its SQL database (`url`). Stop the broker first; only check works while the broker runs.
+its SQL database (`url`). Backup and check work while the broker runs. Stop it before the others.
 
+  stompkit store backup /var/lib/stompkit /backup/monday    a data directory for a broker
   stompkit store check /var/lib/stompkit
   stompkit store compact /var/lib/stompkit        the only way to make the file smaller
   stompkit store export /var/lib/stompkit backup.jsonl
@@ -40,7 +42,9 @@ its SQL database (`url`). Stop the broker first; only check works while the brok
   stompkit store export /var/lib/stompkit - | gzip > backup.jsonl.gz
 
 An export has one JSON object per line. Every kind of store and every later version can import it.
-Exported messages are not encrypted. Import requires an empty store.
+Backups and exports are not encrypted. Import requires an empty store. A backup has everything that
+the broker has confirmed before the command started. For a store in an SQL database, use the backup
+tools of the database.
 
 exit status: 0 success; 1 failure, or the store has errors, which are printed
 """
@@ -94,7 +98,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = Parser(
         prog="stompkit store",
-        description="Check, compact, export or import the message store of a broker.",
+        description="Back up, check, compact, export or import the message store of a broker.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -110,6 +114,7 @@ def parser() -> argparse.ArgumentParser:
         return command
 
     for command in (
+        add("backup", "copy a store, also while a broker uses it", _backup, "DIRECTORY", "TARGET"),
         add("check", "read a whole store and print all errors", _check, "DIRECTORY"),
         add("compact", "rewrite a store without its unused space", _compact, "DIRECTORY"),
     ):
@@ -121,9 +126,19 @@ def parser() -> argparse.ArgumentParser:
 
 _ARGUMENTS: Final = {
     "DIRECTORY": "the broker's data directory",
+    "TARGET": "the directory to create",
     "STORE": "the broker's data directory, or the URL of its SQL database",
     "FILE": "the export file; - for standard input or output",
 }
+
+
+def _backup(options: argparse.Namespace) -> int:
+    octets = backup(Path(options.directory), Path(options.target))
+    if options.json:
+        print(json_line({"directory": options.target, "bytes": octets}))
+    else:
+        print(f"{options.target}: {amount(octets, 'byte')} written")
+    return 0
 
 
 def _check(options: argparse.Namespace) -> int:

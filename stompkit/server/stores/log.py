@@ -127,12 +127,7 @@ class ChangeLog:
         """
         operations: list[Operation] = []
         with self._environment.errors():
-            number = self._noted()
-            octets = self._octets()
-            # A broker may be using it.
-            while (now := self._noted()) != number:
-                number = now
-                octets = self._octets()
+            number, octets = self._consistent()
             # The log may start with records that the database has. A commit that the disk reported
             # as failed was on the disk when the power was lost.
             at, next_number = 0, min(number + 1, self._first(octets))
@@ -158,6 +153,24 @@ class ChangeLog:
                     )
             later = octets.find(_MAGIC, later + 1)
         return number, operations
+
+    def content(self) -> bytes:
+        """Return the content of the file, with all changes that the database lacks now.
+
+        Raises :class:`StoreError`.
+        """
+        with self._environment.errors():
+            return self._consistent()[1]
+
+    def _consistent(self) -> tuple[int, bytes]:
+        """Return the last record number of the database, and the content that continues it."""
+        number = self._noted()
+        octets = self._octets()
+        # A broker may be using it.
+        while (now := self._noted()) != number:
+            number = now
+            octets = self._octets()
+        return number, octets
 
     def _first(self, octets: bytes) -> int:
         """Return the number of the first record, or the largest integer if there is none."""

@@ -1,20 +1,23 @@
-"""Maintain a store that no broker uses: check, compact, export, import."""
+"""Maintain a store: back up, check, compact, export, import."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import BinaryIO, Final
 
 from stompkit._common.files import FileLock, LockedError, sync_path
 from stompkit.server.interfaces import StoreError
 from stompkit.server.stores.check import check
 from stompkit.server.stores.environment import DATA_FILE, Environment
+from stompkit.server.stores.log import ChangeLog
 from stompkit.server.stores.transfer import Progress, export_store, import_store
 
-__all__ = ["LOCK_FILE", "Progress", "check", "compact", "export_store", "import_store"]
+__all__ = ["LOCK_FILE", "Progress", "backup", "check", "compact", "export_store", "import_store"]
 
 #: The file in the broker's data directory that a running broker locks with ``flock``.
 LOCK_FILE: Final = "lock"
@@ -53,6 +56,49 @@ def compact(directory: Path) -> tuple[int, int]:
         finally:
             new.unlink(missing_ok=True)
     return octets
+
+
+def backup(directory: Path, target: Path) -> int:
+    """Copy the store below a broker's data directory, which a broker may be using.
+
+    ``target`` becomes a data directory with everything that was confirmed before the call. It
+    appears when it is complete and on the disk. Returns its size in bytes. Raises
+    :class:`StoreError`, and leaves no target, if there is no store, the target exists, or there is
+    no space.
+    """
+    if target.exists():
+        raise StoreError(f"{target} exists already: remove it, or choose another name")
+    environment = Environment(directory, read_only=True)
+    environment.open()
+    part: Path | None = None
+    try:
+        part = Path(mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        inner = part / environment.path.name
+        inner.mkdir(mode=0o700)
+        # First the log: the database, which is copied later, has everything that precedes it.
+        log = ChangeLog(environment)
+        octets = _write(inner / log.path.name, lambda file: file.write(log.content()))
+        octets += _write(inner / DATA_FILE, lambda file: environment.copy_to(file.fileno()))
+        for each in (inner, part):
+            sync_path(each)
+        part.rename(target)
+        sync_path(target.parent)
+    except OSError as error:
+        raise StoreError(f"{target} cannot be written: {error.strerror}") from error
+    finally:
+        environment.close()
+        if part is not None:
+            rmtree(part, ignore_errors=True)
+    return octets
+
+
+def _write(path: Path, write: Callable[[BinaryIO], object]) -> int:
+    """Write a file that only its owner can read; returns its size in bytes once it is on disk."""
+    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        write(file)
+        file.flush()
+        os.fsync(file.fileno())
+    return path.stat().st_size
 
 
 @contextmanager

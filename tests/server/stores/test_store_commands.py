@@ -31,7 +31,7 @@ from stompkit.server.interfaces import (
     StoreFullError,
 )
 from stompkit.server.stores import LmdbStore, MemoryStore
-from stompkit.server.stores.maintenance import check, compact, export_store, import_store
+from stompkit.server.stores.maintenance import backup, check, compact, export_store, import_store
 from tests.server.stores.conftest import Place
 
 ODD_TEXT = "caf\udce9 \0 \U0001f600 \\ ' \" \n"
@@ -466,6 +466,58 @@ def thinned(directory: Path) -> tuple[Any, ...]:
     left = contents(store)
     store.close()
     return left
+
+
+# Backups.
+
+
+def test_a_backup_has_everything_and_only_its_owner_reads_it(
+    directory: Path, tmp_path: Path
+) -> None:
+    left = thinned(directory)
+    target = tmp_path / "backup"
+    octets = backup(directory, target)
+    files = [path for path in target.rglob("*") if path.is_file()]
+    assert octets == sum(path.stat().st_size for path in files)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+    assert stat.S_IMODE(target.stat().st_mode) == 0o700
+    assert check(target, ignore) == []
+    store = LmdbStore(target)
+    store.open()
+    assert contents(store) == left
+    store.close()
+    assert [path.name for path in target.parent.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [("there", "exists already: remove it"), ("none/backup", "cannot be written: No such file")],
+)
+def test_a_backup_that_is_refused_leaves_nothing(
+    target: str, words: str, directory: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "there").mkdir()
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(StoreError, match=words):
+        backup(directory, tmp_path / target)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_backup_without_space_leaves_nothing(directory: Path, tmp_path: Path) -> None:
+    before = sorted(tmp_path.iterdir())
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+    try:
+        with pytest.raises(StoreError):
+            backup(directory, tmp_path / "backup")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_without_a_store_there_is_no_backup(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="there is no store in"):
+        backup(tmp_path / "none", tmp_path / "backup")
 
 
 def test_a_compacted_store_is_smaller_and_has_the_same(directory: Path) -> None:

@@ -14,7 +14,7 @@ __all__ = ["HeadReader"]
 
 _COMMANDS: Final = frozenset(COMMANDS) - UNESCAPED_COMMANDS
 #: Maximum number of lines in all shapes of one peer, and of characters in each name. The shapes of
-#: a hostile peer take up to 60 KiB.
+#: a hostile peer take less than 100 KiB.
 _MOST_LINES: Final = 256
 _LONGEST_NAME: Final = 64
 #: After this many consecutive heads without a known shape, only every Nth head is looked up.

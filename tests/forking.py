@@ -130,7 +130,8 @@ class _Popen(subprocess.Popen[Any]):
 
     def _internal_poll(self, *arguments: Any, **options: Any) -> int | None:
         if self._status is None:
-            return cast("int | None", super()._internal_poll(*arguments, **options))  # type: ignore[misc]
+            # No name of this module may be used here: at the end of Python it is empty.
+            return super()._internal_poll(*arguments, **options)  # type: ignore[misc, no-any-return]
         if self.returncode is None and not self.is_over:
             pid, status = self._try_wait(os.WNOHANG)
             if pid:

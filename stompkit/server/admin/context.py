@@ -45,14 +45,15 @@ class Context:
         self.reactor = reactor
         self.access = access or (lambda: Access(None, None))
         self.arrivals = Arrivals()
-        statistics.watchers.append(self._sample)
+        statistics.watchers.append(self.sample)
         self.started = reactor.seconds()
         #: Limits the rate of wrong tokens.
         self.login_limiter = LoginLimiter(settings.auth.throttle)
         #: Queues that are being purged or moved.
         self.busy: set[Queue] = set()
 
-    def _sample(self) -> None:
+    def sample(self) -> None:
+        """Record the time of the newest message: once a second, and before times are looked up."""
         self.arrivals.sample(self.broker.last_message, self.reactor.seconds())
 
     def logins(self) -> dict[str, dict[Outcome, int]]:

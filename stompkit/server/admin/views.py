@@ -232,6 +232,8 @@ def message_shape(context: Context, seen: Seen, max_body_octets: int) -> results
 
 def _received(context: Context, message_id: str) -> str | None:
     number = context.broker.message_number(message_id)
+    # Otherwise a message of this second would seem to be older than the broker.
+    context.sample()
     found = None if number is None else context.arrivals.time_of(number)
     return None if found is None else time_text(found)
 

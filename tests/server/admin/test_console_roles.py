@@ -114,7 +114,9 @@ def test_an_operator_has_all_actions(console: Console) -> None:
 def test_a_forged_page_of_a_reader_changes_nothing(console: Console) -> None:
     """A reader can show the buttons, but the broker refuses."""
     sign_in(console, READER)
-    console.browser.ask("import('/api.js').then(({me}) => { me.role = 'operator'; })")
+    # Each answer of the broker sets the role again.
+    forged = "Object.defineProperty(me, 'role', {get: () => 'operator', set: () => {}})"
+    console.browser.ask(f"import('/api.js').then(({{me}}) => {{ {forged}; }})")
     console.browser.ask("location.hash = '#/destinations?name=/queue/plain'")
     console.click(".pane button", "Pause")
     console.wait_text("This token may read, and change nothing", "#notices")

@@ -228,6 +228,8 @@ def _report(options: argparse.Namespace) -> int:
 #: Extras with the libraries that a job or some targets need.
 _EXTRAS: Final = {
     "pyspark": "spark",
+    "numpy": "spark",
+    "pyarrow": "spark",
     "sqlalchemy": "sql",
     "psycopg": "postgresql",
     "pymysql": "mysql",

@@ -154,10 +154,12 @@ class Database:
     def _settings(self, connection: Connection) -> Iterator[None]:
         """Set the required settings of a session, and restore the old ones afterwards."""
         if self.backend == "mysql":
-            names = "@@sql_mode, @@time_zone, @@foreign_key_checks"
+            names = "@@sql_mode, @@time_zone, @@foreign_key_checks, @@completion_type"
             before = connection.exec_driver_sql(f"SELECT {names}").one()
             checks = 0 if self._foreign_keys == "off" else before[2]
-            self._set_mysql(connection, (_SQL_MODE, "+00:00", checks))
+            # SQLAlchemy quotes names as the server's mode requires.
+            quotes = ",ANSI_QUOTES" if "ANSI_QUOTES" in str(before[0]) else ""
+            self._set_mysql(connection, (_SQL_MODE + quotes, "+00:00", checks, "NO_CHAIN"))
             connection.rollback()
             try:
                 yield
@@ -180,7 +182,9 @@ class Database:
 
     def _set_mysql(self, connection: Connection, values: Any) -> None:
         connection.exec_driver_sql(
-            "SET SESSION sql_mode = %s, time_zone = %s, foreign_key_checks = %s", tuple(values)
+            "SET SESSION sql_mode = %s, time_zone = %s, foreign_key_checks = %s,"
+            " completion_type = %s",
+            tuple(values),
         )
 
     @contextmanager

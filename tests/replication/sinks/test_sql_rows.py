@@ -5,11 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
 
 from stompkit.replication.model.events import RowChange
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SqlSink
-from tests.replication.sinks.sql_targets import Target, change, changeset, database_url, target
+from tests.replication.sinks.sql_targets import (
+    Target,
+    change,
+    changeset,
+    database_url,
+    schema_change,
+    target,
+)
 from tests.servers import mariadb, postgresql
 
 __all__ = ["database_url", "mariadb", "postgresql", "target"]
@@ -353,3 +361,25 @@ def test_columns_that_the_target_generates_are_left_to_it(target: Target) -> Non
     )
     row = change("write", {"id": 1}, after={"id": 1, "a": 1, "b": 77})
     assert applied(target, row) == [(1, 1, 2)]
+
+
+@pytest.mark.parametrize("target", ["mariadb"], indirect=True)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT'",
+        "sql_mode = ''",
+        "completion_type = 'CHAIN'",
+    ],
+)
+def test_settings_of_a_server_do_not_matter(target: Target, settings: str) -> None:
+    engine = create_engine(target.url, connect_args={"init_command": f"SET SESSION {settings}"})
+    name = {"name": "a b", "type": "text"}
+    key = {"name": "id", "type": "int", "key": True}
+    row = {"id": 0, "a b": "c\\'\"%"}
+    sink = SqlSink(engine, create=True)
+    sink.apply([changeset(1, schema_change(key, name), change("write", {"id": 0}, after=row))])
+    sink.apply([changeset(2, change("write", {"id": 1}, after={**row, "id": 1}))])
+    sink.close()
+    engine.dispose()
+    assert target.table() == [(0, "c\\'\"%"), (1, "c\\'\"%")]

@@ -19,6 +19,15 @@ _SWITCHES: Final = ("ssl_disabled", "ssl_verify_cert", "ssl_verify_identity")
 _SWITCH: Final = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 #: Connection timeout in seconds, unless the DSN has one.
 _CONNECT_S: Final = 10
+#: Limits of a session in seconds: long times for writing and for an idle connection, because a slow
+#: target must not end a snapshot.
+_LIMITS: Final = "net_write_timeout = 86400, wait_timeout = 604800"
+#: No limits for statements and idle transactions of MariaDB (true) and of MySQL.
+_OWN_LIMITS: Final = {
+    True: "max_statement_time = 0, idle_transaction_timeout = 0,"
+    " idle_readonly_transaction_timeout = 0",
+    False: "max_execution_time = 0",
+}
 
 
 @dataclass(frozen=True)
@@ -108,6 +117,17 @@ class Dsn:
                 probe.connect(self.unix_socket)
 
     def connect(self, **more: Any) -> Connection[Cursor]:
-        """Open a connection with autocommit; raises the errors of PyMySQL, and OSError."""
+        """Open a connection with autocommit and without limits of time.
+
+        Raises the errors of PyMySQL, and OSError.
+        """
         self.probe()
-        return pymysql.connect(**{**self.settings(), "autocommit": True, **more})
+        connection = pymysql.connect(**{**self.settings(), "autocommit": True, **more})
+        try:
+            own = _OWN_LIMITS["mariadb" in connection.get_server_info().lower()]
+            with connection.cursor() as cursor:
+                cursor.execute(f"SET SESSION {_LIMITS}, {own}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import make_url
 
 from stompkit.replication.sources.mysql import MysqlError, MysqlPublisher, PreflightError
+from stompkit.replication.sources.mysql._dsn import Dsn
 from tests.replication.sources.mysql.reading import Database, Reading
 
 SECRET = "p@ss/w:rd%"
@@ -22,6 +23,16 @@ def test_user_and_password_are_percent_decoded(database: Database) -> None:
     reading = Reading(database, url=url)
     database.run("INSERT INTO t VALUES (1)")
     assert [change.key for change in reading.changes()] == [{"id": 1}]
+
+
+@pytest.mark.mariadb_only
+def test_limits_of_time_for_the_user_do_not_end_a_snapshot(database: Database) -> None:
+    database.add_user("slow", grants="ALL PRIVILEGES")
+    database.run("ALTER USER 'slow'@'localhost' WITH MAX_STATEMENT_TIME 5")
+    with Dsn.parse(database.login("slow")).connect() as connection:
+        cursor = connection.cursor()
+        cursor.execute("SELECT @@max_statement_time, @@idle_transaction_timeout")
+        assert cursor.fetchone() == (0, 0)
 
 
 @pytest.mark.parametrize("scheme", ["mysql", "mariadb", "mysql+pymysql", "mariadb+pymysql"])

@@ -124,8 +124,10 @@ class Dsn:
         self.probe()
         connection = pymysql.connect(**{**self.settings(), "autocommit": True, **more})
         try:
-            own = _OWN_LIMITS["mariadb" in connection.get_server_info().lower()]
             with connection.cursor() as cursor:
+                cursor.execute("SELECT VERSION() LIKE '%MariaDB%'")
+                row = cursor.fetchone()
+                own = _OWN_LIMITS[row is not None and bool(int(row[0]))]
                 cursor.execute(f"SET SESSION {_LIMITS}, {own}")
         except BaseException:
             connection.close()

@@ -15,10 +15,12 @@ from uuid import UUID
 
 from stompkit.replication.model.intervals import clock
 from stompkit.replication.model.values import Interval, Json, Value
+from stompkit.replication.sql.exactness import is_multiple
 from stompkit.replication.sql.forms import (
     INT64,
     MICROSECOND,
     UnstorableValueError,
+    check_digits,
     json_text,
     misfit,
     mysql_document,
@@ -63,6 +65,8 @@ class ColumnConversion:
     #: Maximum number of fractional digits of a number or of seconds, if there is one.
     digits: int | None = None
     has_zone: bool = False
+    #: Last field of an interval of PostgreSQL, such as ``DAY`` or ``MINUTE``, if it is limited.
+    fields: str | None = None
 
     def to_bool(self, value: Value) -> object:
         """Return a boolean; also accepts 0 and 1."""
@@ -104,14 +108,7 @@ class ColumnConversion:
         if self.backend == "sqlite":
             return sqlite_number(number)
         if self.digits is not None and not self.lossy:
-            _, numerals, exponent = number.as_tuple()
-            assert isinstance(exponent, int)
-            beyond = -exponent - self.digits
-            # Trailing zeros can be dropped without loss.
-            if beyond > 0 and any(numerals[-beyond:]):
-                raise UnstorableValueError(
-                    f"{shown(number)} has more than {self.digits} digits behind the point"
-                )
+            check_digits(number, self.digits)
         return value
 
     def to_float(self, value: Value) -> object:
@@ -297,13 +294,23 @@ class ColumnConversion:
                 value = timedelta(microseconds=value)
             except OverflowError:
                 raise UnstorableValueError(f"{value} microseconds are too many") from None
+        if not isinstance(value, (timedelta, Interval)):
+            raise misfit(value, "an interval")
+        if not self.lossy:
+            self._check_interval(value)
         if isinstance(value, Interval):
             return value.in_words
-        if not isinstance(value, timedelta):
-            raise misfit(value, "an interval")
         # The driver would write days, which differ from 24 hours.
         sign = "-" if value < timedelta() else ""
         return f"{sign}{clock(abs(value) // MICROSECOND)}"
+
+    def _check_interval(self, value: timedelta | Interval) -> None:
+        """Raise UnstorableValueError for an interval that PostgreSQL would cut or round."""
+        if isinstance(value, timedelta):
+            value = Interval(microseconds=value // MICROSECOND)
+        self._whole(value, value.microseconds)
+        if self.fields is not None and not is_multiple(value, self.fields):
+            raise UnstorableValueError(f"{value} has smaller units than {self.fields.upper()}")
 
     def to_uuid(self, value: Value) -> object:
         """Return a UUID; also accepts its text or its 16 bytes."""

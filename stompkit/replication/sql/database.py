@@ -157,8 +157,9 @@ class Database:
             names = "@@sql_mode, @@time_zone, @@foreign_key_checks, @@completion_type"
             before = connection.exec_driver_sql(f"SELECT {names}").one()
             checks = 0 if self._foreign_keys == "off" else before[2]
-            # SQLAlchemy quotes names as the server's mode requires.
-            quotes = ",ANSI_QUOTES" if "ANSI_QUOTES" in str(before[0]) else ""
+            # SQLAlchemy quotes names as the server's mode requires, and reads them so.
+            is_ansi = connection.dialect.identifier_preparer.initial_quote == '"'
+            quotes = ",ANSI_QUOTES" if is_ansi else ""
             self._set_mysql(connection, (_SQL_MODE + quotes, "+00:00", checks, "NO_CHAIN"))
             connection.rollback()
             try:

@@ -10,6 +10,8 @@ from uuid import UUID
 from sqlalchemy import types
 from sqlalchemy.dialects import mysql, postgresql
 
+from stompkit.replication.sql.exactness import check_of
+
 __all__ = ["Family", "bare_type", "family_of", "plain_types"]
 
 #: Kind of a column's values, independently of its database.
@@ -81,6 +83,8 @@ _MORE_PLAIN: Final[Mapping[tuple[str, Family], frozenset[type]]] = {
 
 def plain_types(type_: types.TypeEngine[Any], backend: str) -> frozenset[type]:
     """Return the types of values that need no conversion for a column."""
+    if check_of(bare_type(type_), backend) is not None:
+        return frozenset({type(None)})
     family = family_of(type_)
     plain = _PLAIN.get(family, frozenset()) | _MORE_PLAIN.get((backend, family), frozenset())
     return plain | {type(None)}

@@ -18,6 +18,7 @@ __all__ = [
     "INT64",
     "MICROSECOND",
     "UnstorableValueError",
+    "check_digits",
     "json_text",
     "misfit",
     "mysql_document",
@@ -37,6 +38,8 @@ MICROSECOND: Final = timedelta(microseconds=1)
 _MOST_TEXT: Final = 200_000
 #: Numbers in JSON that may exceed double precision: with many digits, or very small.
 _LONG_NUMBER: Final = re.compile(r"[0-9][0-9.]{15,}|[0-9][eE][+-]?[0-9]{3}")
+#: Text of a number, as in JSON. Other text, such as 007, would not be returned as it was.
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 #: Integers that a document of MySQL holds exactly.
 _MYSQL_INTEGERS: Final = range(-(2**63), 2**64)
 #: Maximum number of characters of such an integer.
@@ -65,12 +68,22 @@ def shown(value: Value) -> str:
 
 
 def number_in(value: str) -> Value:
-    """Return the number in a text; the text itself if it is not a number."""
-    try:
-        number = Decimal(value)
-    except InvalidOperation:
+    """Return the number in a text; the text itself if it is not a number, or not only that."""
+    if _NUMBER.fullmatch(value) is None:
         return value
-    return number
+    try:
+        return Decimal(value)
+    except InvalidOperation:
+        # Its exponent is too large.
+        return value
+
+
+def check_digits(number: Decimal, most: int) -> None:
+    """Raise UnstorableValueError for a number with more than *most* digits behind the point."""
+    _, numerals, exponent = number.as_tuple()
+    # Trailing zeros can be dropped without loss.
+    if isinstance(exponent, int) and -exponent > most and any(numerals[exponent + most :]):
+        raise UnstorableValueError(f"{shown(number)} has more than {most} digits behind the point")
 
 
 def whole_number(value: float | Decimal) -> Value:

@@ -32,8 +32,8 @@ _STARTERS: Final = ("COV_CORE_", "COVERAGE_PROCESS_START", "STOMPKIT_NO_FORK")
 #: Variables of Python that take effect without a start.
 _HARMLESS: Final = ("PYTHONPATH", "PYTHONUNBUFFERED")
 _ROOT: Final = str(Path(__file__).resolve().parents[1])
-#: Timeout in seconds for the first fork, including the imports.
-_START_S: Final = 60.0
+#: Interval in seconds between two checks whether the server has ended.
+_CHECK_S: Final = 1.0
 
 
 class Request(TypedDict):
@@ -82,7 +82,10 @@ class _Server:
             socket.send_fds(self._channel, [packet], [*streams, theirs])
         finally:
             os.close(theirs)
-        line = _line(status, time.monotonic() + _START_S)
+        # The first request waits for all imports, which take long on a busy machine.
+        while (line := _line(status, time.monotonic() + _CHECK_S)) is None:
+            if self._process.poll() is not None:
+                break
         if not line:
             os.close(status)
             raise RuntimeError("the process that forks commands has ended")

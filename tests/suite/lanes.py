@@ -93,8 +93,8 @@ def matrix(times: Times, options: Sequence[str]) -> Iterator[Part]:
         yield _tests(f"{_MATRIX} {folder} as Python", f"not pure and not {_MATRIX}", part, options)
     commands = [each for each in files if each.path.startswith(_COMMANDS)]
     for folder, part in divide(commands):
-        name = f"{_MATRIX} {folder} started"
-        yield replace(_tests(name, f"not {_MATRIX}", part, options), environment=_STARTED)
+        started = _tests(f"{_MATRIX} {folder} started", f"not {_MATRIX}", part, options)
+        yield replace(started, environment=_STARTED)
     others = {each.path for each in files} - {each.path for each in python}
     drawing = [each for each in suite_files(times, "properties ") if each.path in others]
     for folder, part in divide(each for each in drawing if _has_properties(each)):

@@ -37,6 +37,7 @@ __all__ = [
     "MariaDb",
     "MySql",
     "PostgreSql",
+    "PostgreSqlReplica",
     "RedisServer",
     "Server",
     "ServerMissing",
@@ -227,8 +228,8 @@ class SqlServer(Server):
         self._execute(f"CREATE DATABASE {name}")
         return name
 
-    def _execute(self, statement: str) -> None:
-        engine = create_engine(self.url(self.name), isolation_level="AUTOCOMMIT")
+    def _execute(self, statement: str, database: str = "") -> None:
+        engine = create_engine(self.url(database or self.name), isolation_level="AUTOCOMMIT")
         try:
             with engine.connect() as connection:
                 connection.execute(text(statement))
@@ -294,6 +295,36 @@ class PostgreSql(SqlServer):
         newest = max(found, key=lambda path: float(path.parts[-3]), default=None)
         # Inside the fetched system, the path is the same without the folder.
         return self._find(name, "postgresql") if newest is None else f"/{newest.relative_to(root)}"
+
+
+class PostgreSqlReplica(PostgreSql):
+    """A replica of a running PostgreSQL server, until it is promoted."""
+
+    name = "replica"
+
+    def __init__(self, primary: PostgreSql) -> None:
+        """Copy the primary server."""
+        self._primary = primary
+        super().__init__(primary._release)
+
+    def _install_command(self) -> Sequence[str]:
+        return [
+            self._program("pg_basebackup"),
+            f"--host={self._primary.directory}",
+            "--username=postgres",
+            f"--pgdata={self.directory / 'data'}",
+            "--write-recovery-conf",
+            "--checkpoint=fast",
+            "--no-sync",
+        ]
+
+    def _ask(self) -> None:
+        """Select a number; it has the databases of the primary server."""
+        self._execute("SELECT 1", "postgres")
+
+    def promote(self) -> None:
+        """Make it a server that accepts writes; returns when it does."""
+        self._execute("SELECT pg_promote()", "postgres")
 
 
 class MariaDb(SqlServer):

@@ -56,6 +56,7 @@ COMMANDS: Final = {
     "durables": _Entry("queues.durables", "list durable subscriptions and their owners"),
     "hand-over": _Entry("queues.hand_over", "give a durable subscription to another user"),
     "connections": _Entry("queues.connections", "list the clients of a broker"),
+    "failover": _Entry("broker.failover", "make another broker of a shared store active"),
     "close": _Entry("queues.close", "close the connection of a client"),
     "replica": _Entry(
         "replica.command", "replicate databases that all accept writes, also offline"

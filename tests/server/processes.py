@@ -89,15 +89,15 @@ class Process:
         self.popen.kill()
         self.ended()
 
-    def wait_until(self, condition: Callable[[], object]) -> None:
+    def wait_until(self, condition: Callable[[], object], within_s: float = DEADLINE_S) -> None:
         """Wait until a condition is true; fail if the process ends before."""
-        happened = wait_until(lambda: condition() or self.popen.poll() is not None, DEADLINE_S)
-        assert happened, f"not within {DEADLINE_S} s:\n{self.log}"
+        happened = wait_until(lambda: condition() or self.popen.poll() is not None, within_s)
+        assert happened, f"not within {within_s} s:\n{self.log}"
         assert condition(), f"the process has ended:\n{self.log}"
 
-    def wait_for(self, text: str, count: int = 1) -> None:
+    def wait_for(self, text: str, count: int = 1, within_s: float = DEADLINE_S) -> None:
         """Wait until the log contains a text *count* times."""
-        self.wait_until(lambda: self.log.count(text) >= count)
+        self.wait_until(lambda: self.log.count(text) >= count, within_s)
 
 
 class Start(Protocol):

@@ -12,8 +12,8 @@ from uuid import uuid4
 
 from sqlalchemy import select
 
+from stompkit._common.lease import Lease
 from stompkit.replica.store import Store, Tx
-from stompkit.replication.sql.lease import Lease
 
 __all__ = ["LeaseLostError", "ReplicaInUseError", "ReplicaLease"]
 

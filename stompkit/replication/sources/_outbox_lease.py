@@ -10,8 +10,8 @@ from uuid import uuid4
 from sqlalchemy import Connection, Engine, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
+from stompkit._common.lease import Lease
 from stompkit.replication.sources.outbox_tables import OutboxTables
-from stompkit.replication.sql.lease import Lease
 
 __all__ = ["OutboxError", "OutboxLease", "OutboxLeaseLostError", "State"]
 

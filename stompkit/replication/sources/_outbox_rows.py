@@ -10,10 +10,10 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, Engine, delete, func, select, update
 
+from stompkit._common.lease import database_clock
 from stompkit.replication.model.events import Changeset, decode
 from stompkit.replication.sources._outbox_lease import OutboxLease, State
 from stompkit.replication.sources.outbox_tables import OutboxTables
-from stompkit.replication.sql.lease import database_clock
 
 __all__ = ["OutboxRows"]
 

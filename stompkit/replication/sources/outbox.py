@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Engine, MetaData, Table, insert, update
 from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.orm import Session
 
+from stompkit._common.lease import database_clock
 from stompkit._common.moved import renamed
 from stompkit._common.tables import create_missing
 from stompkit.replication.model.events import RowChange, Source, encode, make_changeset
@@ -23,7 +24,6 @@ from stompkit.replication.sources.outbox_tables import OutboxTables
 from stompkit.replication.sources.session import UnseenChangeError
 from stompkit.replication.sources.session.recording import Bulk, Recording
 from stompkit.replication.sources.session.watch import SessionFactory, Watch
-from stompkit.replication.sql.lease import database_clock
 
 if TYPE_CHECKING:
     # This library is needed only by programs that use asyncio.

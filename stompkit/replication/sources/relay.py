@@ -22,6 +22,7 @@ from typing import Any, Final
 from sqlalchemy import Engine, case, create_engine, func, inspect, make_url, select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from stompkit._common.lease import database_clock
 from stompkit._common.moved import renamed
 from stompkit._common.retry import Backoff
 from stompkit.replication.model.events import Changeset
@@ -32,7 +33,6 @@ from stompkit.replication.sources._outbox_lease import (
 )
 from stompkit.replication.sources._outbox_rows import OutboxRows
 from stompkit.replication.sources.outbox_tables import OutboxTables
-from stompkit.replication.sql.lease import database_clock
 
 __all__ = ["OutboxError", "OutboxRelay", "Publish", "RelayStatus"]
 

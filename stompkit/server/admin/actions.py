@@ -14,6 +14,7 @@ from stompkit.server.admin import parameters, results
 from stompkit.server.admin.context import Context
 from stompkit.server.admin.errors import AdminError, refuse
 from stompkit.server.admin.roles import Operator
+from stompkit.server.admin.views import lease_shape
 from stompkit.server.domain.destinations import Destination
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.fanout import Fanout
@@ -33,7 +34,7 @@ from stompkit.server.domain.queues.upkeep import (
 )
 from stompkit.server.domain.topics import Topic
 from stompkit.server.interfaces import StoreError
-from stompkit.server.log import operator_events
+from stompkit.server.log import lease_events, operator_events
 from stompkit.server.login.auth import is_name
 from stompkit.server.selectors import Selector, SelectorError
 
@@ -42,6 +43,7 @@ __all__ = [
     "delete",
     "delete_durable",
     "delete_messages",
+    "failover",
     "hand_over",
     "move",
     "pause",
@@ -56,6 +58,9 @@ _T = TypeVar("_T")
 _VERSION: Final = "1.2"
 #: Characters that a line of text does not have; some versions cannot express them in a header.
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+
+#: Maximum number of characters of a list of names in an error.
+_MOST_NAMED: Final = 300
 
 
 def purge(context: Context, body: parameters.Named, operator: Operator) -> Deferred[results.Purged]:
@@ -345,6 +350,36 @@ def close(context: Context, body: parameters.Close, operator: Operator) -> resul
         peer=operator.peer,
     )
     return results.Closed(closed=True)
+
+
+def failover(
+    context: Context, body: parameters.Failover, operator: Operator
+) -> Deferred[results.LeaseShape]:
+    """Ask the active broker to hand over to another one; answered before it does."""
+    found = context.lease()
+    there = {each.name for each in found.brokers if each.seen_s < found.seconds}
+    passive = sorted(there - {found.owner})
+    if not found.owner:
+        refuse(409, "not-active", "no broker is active: there is nothing to hand over")
+    if body.to == found.owner:
+        refuse(409, "already-active", f"the broker {found.owner} is active already")
+    if not passive:
+        refuse(409, "no-such-broker", "no other broker of the store is running: start one first")
+    to = passive[0] if body.to is None else body.to
+    if to not in passive:
+        names = ", ".join(passive)[:_MOST_NAMED]
+        refuse(409, "no-such-broker", f"no passive broker is called {to!a}; there are: {names}")
+    done: Deferred[results.LeaseShape] = Deferred()
+
+    def asked(error: StoreError | None) -> None:
+        if error is not None:
+            done.errback(AdminError(503, "store-failed", str(error)))
+            return
+        lease_events.failover_asked(successor=to, peer=operator.peer)
+        done.callback(lease_shape(found._replace(successor=to)))
+
+    context.activation.ask_to_leave(to, asked)
+    return done
 
 
 class _Named(TypedDict):

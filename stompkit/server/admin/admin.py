@@ -17,6 +17,7 @@ from stompkit.server.admin.statistics import Statistics
 from stompkit.server.domain.broker import Broker
 from stompkit.server.listen.endpoints import endpoint_of
 from stompkit.server.log import process_events
+from stompkit.server.process.activation import Activation
 from stompkit.server.process.assembly import Access
 from stompkit.server.settings.admin_checks import token_in
 from stompkit.server.settings.process import Settings
@@ -34,10 +35,12 @@ class Admin:
         trouble: Callable[[], str | None],
         reactor: IReactorTime,
         access: Callable[[], Access] | None = None,
+        activation: Activation | None = None,
     ) -> None:
         """Create the interface without listening; ``trouble`` returns why the broker is not ready.
 
-        ``access`` returns the access control of clients that is in force. Raises OSError or
+        ``access`` returns the access control of clients that is in force. ``activation`` competes
+        with other brokers of the store. Raises OSError or
         ValueError if a token cannot be read.
         """
         own = settings.admin
@@ -48,7 +51,7 @@ class Admin:
         self._reactor = reactor
         self._endpoints = own.endpoints
         self._statistics = Statistics(broker, reactor, own.max_followed)
-        context = Context(broker, settings, self._statistics, trouble, reactor, access)
+        context = Context(broker, settings, self._statistics, trouble, reactor, access, activation)
         self._streams = Streams(context, own)
         guard = Guard(token, own.hosts, context.login_limiter, reactor.seconds, read_token)
         front = Front(context, guard, self._streams)

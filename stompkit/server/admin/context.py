@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from twisted.internet.interfaces import IReactorTime
 
@@ -16,8 +17,12 @@ from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.domain.session.base import BrokerSession, sessions_of
 from stompkit.server.login.limited_authenticator import LimitedAuthenticator
 from stompkit.server.login.login_limiter import LoginLimiter, Outcome
+from stompkit.server.process.activation import Activation, AlwaysActive
 from stompkit.server.process.assembly import Access
 from stompkit.server.settings.process import Settings
+
+if TYPE_CHECKING:
+    from stompkit.server.lease.keeper import LeaseStatus
 
 __all__ = ["Context"]
 
@@ -33,10 +38,12 @@ class Context:
         trouble: Callable[[], str | None],
         reactor: IReactorTime,
         access: Callable[[], Access] | None = None,
+        activation: Activation | None = None,
     ) -> None:
         """Keep the broker, its settings and its statistics.
 
         ``access`` returns the access control that is in force; by default, there is none.
+        ``activation`` competes with other brokers of the store, if there can be any.
         """
         self.broker = broker
         self.settings = settings
@@ -44,6 +51,7 @@ class Context:
         self.trouble = trouble
         self.reactor = reactor
         self.access = access or (lambda: Access(None, None))
+        self.activation = activation or AlwaysActive()
         self.arrivals = Arrivals()
         statistics.watchers.append(self.sample)
         self.started = reactor.seconds()
@@ -62,6 +70,15 @@ class Context:
         authenticator = self.broker.authenticator
         if isinstance(authenticator, LimitedAuthenticator):
             found["client"] = dict(authenticator.login_limiter.outcomes)
+        return found
+
+    def lease(self) -> LeaseStatus:
+        """Return the state of the lease; raises :class:`AdminError` if there is none."""
+        found = self.activation.lease
+        if found is None:
+            raise AdminError(
+                409, "no-lease", 'this broker shares no store: [high_availability] has no "lease"'
+            )
         return found
 
     def host(self, name: str) -> VirtualHost:

@@ -97,6 +97,7 @@ class _BrokerCollector(Collector):
         yield _gauge(
             "ready", "Whether clients can work with the broker.", context.trouble() is None
         )
+        yield from self._lease()
         yield _gauge("start_time_seconds", "When the broker was started.", context.started)
         yield _gauge("connections", "Clients that are connected.", now.connections)
         yield _gauge("subscriptions", "Subscriptions of all clients.", now.subscriptions)
@@ -112,6 +113,15 @@ class _BrokerCollector(Collector):
         yield self._logins()
         if now.store.octets is not None:
             yield _gauge("store_bytes", "Octets of the store on the disk.", now.store.octets)
+
+    def _lease(self) -> Iterator[Metric]:
+        found = self._context.activation.lease
+        if found is not None:
+            yield _gauge("active", "Whether this broker has the lease.", found.own_epoch > 0)
+            yield _gauge("lease_epoch", "Number of times that the lease was acquired.", found.epoch)
+            yield _gauge(
+                "lease_age_seconds", "Seconds since the lease was read or renewed.", found.age_s
+            )
 
     def _logins(self) -> Metric:
         text = "Logins, and tokens of the admin's HTTP, by what came of them."

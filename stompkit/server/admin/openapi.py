@@ -66,7 +66,7 @@ def _operation(route: Route) -> dict[str, Any]:
         "summary": route.summary,
     }
     if route.method == "POST":
-        statuses += [403, 413, 415]
+        statuses += [403, 413, 415, 503]
         operation["requestBody"] = {"required": True, "content": _json(route.takes)}
     else:
         operation["parameters"] = _parameters(route.takes)
@@ -80,7 +80,7 @@ def _operation(route: Route) -> dict[str, Any]:
 def _refusals(statuses: list[int]) -> dict[str, Any]:
     return {
         str(each): {"description": _WORDS[each], "content": _json(results.Refusal)}
-        for each in sorted(statuses)
+        for each in sorted(set(statuses))
     }
 
 

@@ -12,6 +12,7 @@ __all__ = [
     "ConnectionsQuery",
     "DestinationQuery",
     "DestinationsQuery",
+    "Failover",
     "HandOver",
     "MessageIds",
     "MessagesQuery",
@@ -151,6 +152,12 @@ class HandOver(Struct, kw_only=True, forbid_unknown_fields=True):
     name: Name
     user: Name | None
     host: HostName = ""
+
+
+class Failover(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The broker that is to become active; by default any that is passive."""
+
+    to: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
 
 
 class Close(Struct, kw_only=True, forbid_unknown_fields=True):

@@ -20,6 +20,7 @@ from stompkit.server.admin.views import (
     destination_shape,
     durable_shape,
     kind_of,
+    lease_shape,
     message_shape,
     overview,
     places,
@@ -38,6 +39,7 @@ __all__ = [
     "get_destinations",
     "get_durables",
     "get_history",
+    "get_lease",
     "get_me",
     "get_messages",
     "get_overview",
@@ -71,6 +73,11 @@ def get_access(context: Context, _: parameters.Nothing) -> access.AccessShape:
 def get_overview(context: Context, _: parameters.Nothing) -> results.Overview:
     """The broker at a glance."""
     return overview(context)
+
+
+def get_lease(context: Context, _: parameters.Nothing) -> results.LeaseShape:
+    """The lease of a store that several brokers share."""
+    return lease_shape(context.lease())
 
 
 def get_history(context: Context, _: parameters.Nothing) -> results.RatesHistory:

@@ -121,6 +121,10 @@ class Front(Resource):
         operator = Operator(role, address_text(request.getClientAddress()))
         if route.method == "POST":
             self._guard.check_change(request, role)
+            refusal = self._context.broker.refusal
+            if refusal is not None and not route.is_for_passive:
+                # It would work on a store that others use, or keep a message in memory only.
+                refuse(503, refusal.code, refusal.message)
             answer = route.call(self._context, _decoded(request, route.takes), operator)
         elif route.is_personal:
             answer = route.call(self._context, _queried(request, route.takes), operator)

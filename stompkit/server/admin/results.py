@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 __all__ = [
+    "BrokerShape",
     "Closed",
     "Complaint",
     "ConnectionDetail",
@@ -24,6 +25,7 @@ __all__ = [
     "HandedOver",
     "Health",
     "History",
+    "LeaseShape",
     "MessageList",
     "MessageShape",
     "Moved",
@@ -127,6 +129,33 @@ class Ready(Struct, kw_only=True):
 
     is_ready: bool
     reason: str | None
+
+
+class BrokerShape(Struct, kw_only=True):
+    """A broker that shares the store, and the seconds since it has last reported."""
+
+    name: str
+    role: str
+    seen_s: float
+
+
+class LeaseShape(Struct, kw_only=True):
+    """The lease of the store, as the broker ``name`` saw it ``age_s`` seconds ago.
+
+    ``held_s`` is the time since the owner has changed; the lease expires in ``remaining_s``.
+    """
+
+    name: str
+    is_active: bool
+    epoch: int
+    owner: str | None
+    successor: str | None
+    lease_s: float
+    held_s: float
+    remaining_s: float
+    age_s: float | None
+    failure: str | None
+    brokers: list[BrokerShape]
 
 
 # Destinations.

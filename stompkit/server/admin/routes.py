@@ -18,6 +18,7 @@ class Route(NamedTuple):
     ``call`` gets the context and the parameters; for POST, and if ``is_personal``, also the
     operator.
 
+    A broker that is not active refuses all changes except those with ``is_for_passive``.
     ``statuses`` are its error statuses, besides those of every operation.
     """
 
@@ -28,6 +29,7 @@ class Route(NamedTuple):
     call: Callable[..., Any]
     statuses: tuple[int, ...] = ()
     is_personal: bool = False
+    is_for_passive: bool = False
 
     @property
     def summary(self) -> str:
@@ -51,6 +53,16 @@ _ALL: Final = (
     Route("GET", "/api/v1/me", parameters.Nothing, access.Me, queries.get_me, is_personal=True),
     _get("access", parameters.Nothing, access.AccessShape, queries.get_access),
     _get("overview", parameters.Nothing, results.Overview, queries.get_overview),
+    _get("lease", parameters.Nothing, results.LeaseShape, queries.get_lease, 409),
+    Route(
+        "POST",
+        "/api/v1/failover",
+        parameters.Failover,
+        results.LeaseShape,
+        actions.failover,
+        (409, 503),
+        is_for_passive=True,
+    ),
     _get("history", parameters.Nothing, results.RatesHistory, queries.get_history),
     _get(
         "destinations",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+import math
 import os
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -28,6 +29,9 @@ from stompkit.server.domain.session.base import BrokerSession, sessions_of
 from stompkit.server.domain.session.client_session import ClientSession
 from stompkit.server.stores.environment import DATA_FILE, DIRECTORY
 
+if TYPE_CHECKING:
+    from stompkit.server.lease.keeper import LeaseStatus
+
 __all__ = [
     "connection_detail",
     "connection_shape",
@@ -35,6 +39,7 @@ __all__ = [
     "destination_shape",
     "durable_shape",
     "kind_of",
+    "lease_shape",
     "message_shape",
     "overview",
     "places",
@@ -124,6 +129,23 @@ def _descriptors() -> int | None:
         return len(os.listdir("/proc/self/fd"))
     except OSError:
         return None
+
+
+def lease_shape(found: LeaseStatus) -> results.LeaseShape:
+    """Describe the lease of the store and the brokers that share it."""
+    return results.LeaseShape(
+        name=found.name,
+        is_active=found.own_epoch > 0,
+        epoch=found.epoch,
+        owner=found.owner or None,
+        successor=found.successor or None,
+        lease_s=found.seconds,
+        held_s=found.held_s,
+        remaining_s=found.remaining_s,
+        age_s=found.age_s if math.isfinite(found.age_s) else None,
+        failure=found.failure,
+        brokers=[results.BrokerShape(**each._asdict()) for each in found.brokers],
+    )
 
 
 # Destinations.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from stompkit.frames import Frame
@@ -84,6 +84,8 @@ class Broker(BrokerBase):
         self.frame_log: Callable[[str, str, Frame], None] | None = None
         #: Called in the same way while an operator observes frames.
         self.frame_watch: Callable[[str, str, Frame], None] | None = None
+        #: The error for all who connect while the broker stands by.
+        self.refusal: RefusedError | None = None
         self.connections = set()
         #: Log of refused clients, limited in rate.
         self.refusals = RateLimitedLog(clock)
@@ -129,28 +131,60 @@ class Broker(BrokerBase):
         for failure in failures:
             raise failure
         store.open()
+        self._restore(store.lanes(), store.records())
+
+    def begin(
+        self,
+        store: MessageStore,
+        runner: StoreRunner,
+        lanes: Iterable[LaneState],
+        records: Mapping[str, bytes],
+    ) -> None:
+        """Begin with an open store that has this content, after it was used by others.
+
+        The broker has no clients yet, and forgets everything else.
+        """
+        self.store, self._runner = store, runner
+        self.refusal = None
+        self._start_over()
+        self._restore(lanes, records)
+
+    def stand_by(self, refusal: RefusedError) -> None:
+        """Stop using the store, which others use, without waiting for it.
+
+        Clients get an ERROR with the message and code of *refusal*, now and when they connect.
+        Operations that are not stored yet are discarded. Call this between two cycles.
+        """
+        self.refusal = refusal
+        self.scheduler.guard = None
+        self._forget(refusal.message, refusal.code)
+        self.store = self._runner = None
+        self._start_over()
+        self.flush()
+
+    def _restore(self, lanes: Iterable[LaneState], records: Mapping[str, bytes]) -> None:
+        """Restore the content of the store."""
         queues: dict[str, dict[str, list[LaneState]]] = defaultdict(lambda: defaultdict(list))
-        for lane in store.lanes():
+        for lane in lanes:
             self._last_lane = max(self._last_lane, lane.lane)
             host, _, name = lane.queue.partition("\n")
             queues[host][name].append(lane)
-        records: dict[str, list[DurableRecord]] = defaultdict(list)
+        durables: dict[str, list[DurableRecord]] = defaultdict(list)
         makers: dict[str, dict[str, MakerRecord]] = defaultdict(dict)
-        for key, value in store.records().items():
+        for key, value in records.items():
             if key.startswith(DURABLE_RECORDS):
                 record = unpacked(value, DurableRecord)
-                records[record.host].append(record)
+                durables[record.host].append(record)
             elif key.startswith(MAKER_RECORDS):
                 maker = unpacked(value, MakerRecord)
                 makers[maker.host][maker.name] = maker
-        for name in {*queues, *records, *makers}:
-            # Lanes of a host that is no longer configured stay in the store.
-            if name in self.hosts:
-                self.hosts[name].restore(queues[name], records[name], makers[name])
+        # Lanes of a host that is no longer configured stay in the store.
+        for name in self.hosts.keys() & {*queues, *durables, *makers}:
+            self.hosts[name].restore(queues[name], durables[name], makers[name])
         unreachable = [
             name
-            for name in sorted({*queues, *records} - self.hosts.keys())
-            if records[name]
+            for name in sorted({*queues, *durables} - self.hosts.keys())
+            if durables[name]
             or any(lane.messages for each in queues[name].values() for lane in each)
         ]
         if unreachable:
@@ -187,25 +221,34 @@ class Broker(BrokerBase):
         the store keeps its content, for a broker that opens it. Call this between two cycles, not
         from a callback of the broker.
         """
+        self._forget("the broker was reset", "reset")
+        self._start_over()
+        self.traps.clear()
+        self.flush()
+        self.commit_queue.empty(done or (lambda _: None))
+
+    def _start_over(self) -> None:
+        self.scheduler.commit_queue = self._new_commit_queue()
+        for host in self.hosts.values():
+            host.reset()
+
+    def _forget(self, message: str, code: str) -> None:
+        """Close all clients with an ERROR, and discard all pending work."""
         for connection in list(self.connections):
-            connection.fail("the broker was reset", "reset")
+            connection.fail(message, code)
             connection.lost()
         self.scheduler.cancel_all()
         # Its timer is cancelled, too.
         self.selector_time = SelectorTime(self.scheduler)
         self.settler = Settler(self.scheduler)
         self.commit_queue.abandon()
-        self.scheduler.commit_queue = self._new_commit_queue()
-        for host in self.hosts.values():
-            host.reset()
-        self.traps.clear()
-        self.flush()
-        self.commit_queue.empty(done or (lambda _: None))
 
     # Connections.
 
     def connected(self, connection: ConnectionBase) -> None:
-        """Register a connection; raises :class:`RefusedError` if there are too many."""
+        """Register a connection; raises :class:`RefusedError` if none, or no more, may connect."""
+        if self.refusal is not None:
+            raise RefusedError(self.refusal.message, self.refusal.code)
         config = self.config
         if len(self.connections) >= config.max_connections:
             raise RefusedError(

@@ -63,6 +63,11 @@ class Listeners:
         self._beanstalk: BeanstalkFactory | None = None
         self._is_stopped = False
 
+    @property
+    def is_stopped(self) -> bool:
+        """True once :meth:`stop` was called."""
+        return self._is_stopped
+
     async def listen(self) -> bool:
         """Open all endpoints; return False if stopped meanwhile.
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 # Imported for their events, which are registered when they are defined.
 from stompkit.server.log import (
     client_events,
+    lease_events,
     login_events,
     operator_events,
     process_events,
@@ -22,6 +23,7 @@ GROUPS: Final = {
     "Clients": client_events,
     "Logins": login_events,
     "Message store": store_events,
+    "Lease": lease_events,
     "Operators": operator_events,
 }
 #: Name of the events of libraries.
@@ -44,12 +46,14 @@ FIELDS: Final = {
     "count": "number of messages, requests or clients",
     "destination": "destination",
     "direction": "``<`` from a client, ``>`` to a client",
+    "epoch": "number of the lease, which increases with each takeover",
     "error": "cause, as reported by the operating system or a library",
     "headers": "headers of a frame, as a JSON object in a string",
     "holder": "process that holds a lock",
     "host": "virtual host; absent for the default one",
     "hosts": "names of virtual hosts, separated by commas",
     "logger": "name of the library's logger",
+    "name": "name of this broker in a lease",
     "path": "file or socket",
     "peer": "address of the client or operator, as ``HOST:PORT`` or ``unix``",
     "place": "file and line of an error",
@@ -60,13 +64,14 @@ FIELDS: Final = {
     "setting": "name of a setting",
     "state": "notification for the service manager",
     "store": "database of the store",
+    "successor": "name of the broker that takes over",
     "target": "queue to which messages were moved",
     "traceback": "place of a defect in the source code; several lines",
     "url": "URL of an HTTP service, without credentials",
     "user": "user",
     "value": "value of a database setting",
 }
-_NUMBERS: Final = frozenset({"bytes", "count", "seconds"})
+_NUMBERS: Final = frozenset({"bytes", "count", "epoch", "seconds"})
 
 
 def log_schema() -> dict[str, Any]:

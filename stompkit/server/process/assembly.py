@@ -16,12 +16,14 @@ from stompkit.server.login.auth import CredAuthenticator, checkers_from
 from stompkit.server.login.limited_authenticator import Decider, LimitedAuthenticator
 from stompkit.server.login.login_limiter import LoginLimiter
 from stompkit.server.login.rights import Rights, RightsAuthoriser
+from stompkit.server.process.activation import Activation, AlwaysActive
+from stompkit.server.process.lock_activation import LockActivation
 from stompkit.server.settings.process import AuthSettings, Settings, StoreSettings
 from stompkit.server.stores.environment import DATA_FILE, DIRECTORY
 from stompkit.server.stores.lmdb import LmdbStore
 from stompkit.server.stores.runner import ThreadRunner
 
-__all__ = ["Access", "MakeFactory", "access", "factory", "has_lmdb", "store"]
+__all__ = ["Access", "MakeFactory", "access", "activation", "factory", "has_lmdb", "store"]
 
 #: Switch interval in seconds between threads. A store's thread releases the interpreter in each of
 #: its many short calls. With Python's default of 5 ms it would wait for the busy reactor thread
@@ -107,6 +109,18 @@ def store(settings: StoreSettings) -> MessageStore | None:
     return None
 
 
+def activation(settings: Settings, reactor: IReactorTime) -> Activation:
+    """Return the way in which the broker becomes active; raises ValueError for an invalid URL."""
+    if settings.high_availability.lease is not None:
+        from stompkit.server.process.lease_activation import LeaseActivation
+
+        return LeaseActivation(settings.store, settings.high_availability, reactor)
+    path = settings.store.path
+    if path is None:
+        return AlwaysActive()
+    return LockActivation(Path(path).absolute(), settings.store.lock_timeout_s, reactor)
+
+
 def has_lmdb(directory: Path) -> bool:
     """Return True if a broker's data directory contains a store of the kind ``lmdb``."""
     return (directory / DIRECTORY / DATA_FILE).is_file()
@@ -120,8 +134,10 @@ def factory(
     make: MakeFactory = BrokerFactory,
 ) -> BrokerFactory:
     """Create a broker on ``clock`` that does not listen yet, and whose store is not open."""
-    messages = store(settings.store)
-    if messages is not None:
+    # With a lease, the store is opened by the broker that has it.
+    is_leased = settings.high_availability.lease is not None
+    messages = None if is_leased else store(settings.store)
+    if settings.store.has_store:
         sys.setswitchinterval(_SWITCH_S)
     from_thread = cast("IReactorFromThreads", reactor).callFromThread
     return make(

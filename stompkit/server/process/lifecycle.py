@@ -13,24 +13,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import (
-    IDelayedCall,
-    IReactorCore,
-    IReactorFromThreads,
-    IReactorTime,
-)
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IReactorCore, IReactorTime
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
 from stompkit._pure import slowness
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.interfaces import Clock, StoreError
 from stompkit.server.listen.factory import BrokerFactory
 from stompkit.server.listen.listeners import ListenError, Listeners, addresses
 from stompkit.server.log import process_events
 from stompkit.server.log.observer import log_frame
-from stompkit.server.process.assembly import Access, MakeFactory, access, factory
-from stompkit.server.process.lock import DirectoryLock
+from stompkit.server.process.activation import Opened, StartError
+from stompkit.server.process.assembly import Access, MakeFactory, access, activation, factory
 from stompkit.server.process.notify import Notifier
 from stompkit.server.settings.beanstalk import BeanstalkSettings
 from stompkit.server.settings.process import Settings
@@ -45,14 +41,14 @@ __all__ = ["Lifecycle"]
 _PAUSE_S: Final = 0.02
 #: Time in seconds for the system to report aborted connections.
 _MARGIN_S: Final = 1.0
+#: Time in seconds for clients to take their last frames when the lease is handed over.
+_HAND_OVER_S: Final = 1.0
+#: Code of the ERROR of a broker that is not active.
+_PASSIVE: Final = "not-active"
 #: Number of descriptors that a broker uses besides those of clients.
 _MORE_DESCRIPTORS: Final = 64
 #: Maximum number of descriptors to reserve space for at the start; that takes half a megabyte.
 _MOST_DESCRIPTORS: Final = 65_535
-
-
-class _StartError(Exception):
-    """An error that prevents the start of a broker."""
 
 
 class Lifecycle:
@@ -82,16 +78,20 @@ class Lifecycle:
         self.factory = factory(settings, self.access, self._reactor, clock, make)
         self._announce = announce
         self.notifier = Notifier(self._reactor)
-        path = settings.store.path
-        self._lock = None if path is None else DirectoryLock(Path(path).absolute())
+        self._activation = activation(settings, self._reactor)
         self._is_started = False
         self._is_stopping = False
-        self._lock_timeout: IDelayedCall | None = None
-        self._listeners = Listeners(settings, self.factory, clock, self._reactor)
+        self._listeners_clock = clock
+        self._listeners = self._new_listeners()
+        #: The end of the previous listeners, whose ports the next ones use.
+        self._closing: Deferred[None] = succeed(None)
         self._is_listening = False
         self._admin = self._make_admin()
         #: Called once the broker listens, if set.
         self.when_listening: Callable[[], None] | None = None
+
+    def _new_listeners(self) -> Listeners:
+        return Listeners(self.settings, self.factory, self._listeners_clock, self._reactor)
 
     def _make_admin(self) -> Admin | None:
         if not self.settings.admin.endpoints:
@@ -100,17 +100,22 @@ class Lifecycle:
         from stompkit.server.admin import Admin
 
         broker, settings = self.factory.broker, self.settings
-        return Admin(broker, settings, lambda: self.trouble, self._reactor, lambda: self.access)
+        return Admin(
+            broker,
+            settings,
+            lambda: self.trouble,
+            self._reactor,
+            lambda: self.access,
+            self._activation,
+        )
 
     @property
     def trouble(self) -> str | None:
         """Return why the broker is not ready; ``None`` if it is."""
         if self._is_stopping:
             return "it is shutting down"
-        if not self._is_listening:
-            if self._lock is not None and not self._lock.is_held:
-                return "it stands by: another broker works on its data"
-            return "it does not listen yet"
+        if not self._is_listening or not self._activation.is_active:
+            return self._activation.trouble
         failure = self.factory.broker.commit_queue.failure
         if failure is not None:
             return f"its store has failed: {failure}"
@@ -119,7 +124,7 @@ class Lifecycle:
     @property
     def has_files(self) -> bool:
         """True if it uses files, which must belong to the right user."""
-        return self.settings.store.has_store or self._lock is not None
+        return self.settings.store.has_store or self._activation.has_files
 
     # Start.
 
@@ -133,85 +138,41 @@ class Lifecycle:
             return
         self._is_started = True
         try:
+            self.factory.broker.refusal = RefusedError("this broker is not active", _PASSIVE)
             self._at_once(self._start_admin())
-            if self._may_begin():
-                self._begin()
-        except _StartError as error:
+            self._activation.start(self)
+            self._refuse()
+        except StartError as error:
             self.notifier.status(str(error))
             self._give_back()
             raise SystemExit(f"stompkit: {error}") from error
 
-    def _may_begin(self) -> bool:
-        lock, timeout_s = self._lock, self.settings.store.lock_timeout_s
-        if lock is None:
-            return True
-        try:
-            if lock.try_acquire():
-                return True
-        except OSError as error:
-            if lock.path.parent.is_file():
-                raise _StartError(
-                    f"cannot keep messages in {lock.path.parent}: it is a file. Name a directory"
-                    " with --data or in [store]."
-                ) from error
-            raise _StartError(f"cannot lock {lock.path}: {error.strerror}") from error
-        who = lock.holder()
-        if timeout_s == 0:
-            raise _StartError(f"{lock.path.parent} is in use: {lock.path} is held by {who}")
-        process_events.standing_by(path=str(lock.path), holder=who)
-        self.notifier.status(f"standing by: {lock.path} is held by {who}")
-        from_thread = cast("IReactorFromThreads", self._reactor).callFromThread
-        lock.wait(
-            lambda: from_thread(self._took_over),
-            lambda error: from_thread(self._failed_to_lock, error),
-        )
-        if timeout_s is not None:
-            self._lock_timeout = self._reactor.callLater(timeout_s, self._waited_enough)
-        return False
-
-    def _took_over(self) -> None:
+    def begin(self, opened: Opened | None = None) -> None:
+        """Listen, with an open store or else the own one; later errors end the process."""
         if self._is_stopping:
             return
-        self._stop_waiting()
-        assert self._lock is not None  # the process has waited for it
-        process_events.taking_over(path=str(self._lock.path))
-        try:
-            self._begin()
-        except _StartError as error:
-            self._end_process(error)
-
-    def _failed_to_lock(self, error: OSError) -> None:
-        if not self._is_stopping:
-            self._end_process(f"cannot lock: {error.strerror}")
-
-    def _waited_enough(self) -> None:
-        self._lock_timeout = None
-        assert self._lock is not None  # the process has waited for it
-        self._end_process(
-            f"{self._lock.path} is still held by {self._lock.holder()} after"
-            f" {self.settings.store.lock_timeout_s:g} seconds"
-        )
-
-    def _stop_waiting(self) -> None:
-        if self._lock_timeout is not None:
-            self._lock_timeout.cancel()
-            self._lock_timeout = None
-
-    def _begin(self) -> None:
-        """Open the store and listen; raises immediate errors, and exits on later ones."""
-        store = self.settings.store
-        _make_room_for_descriptors(self.factory.broker.config.max_connections)
+        store, broker = self.settings.store, self.factory.broker
+        _make_room_for_descriptors(broker.config.max_connections)
         slow = slowness()
         if slow is not None:
             process_events.not_compiled(reason=slow)
         if not store.has_store:
             process_events.messages_in_memory()
-        try:
-            self.factory.broker.open()
-        except StoreError as error:
-            raise _StartError(f"cannot open the store: {error}") from error
+        if opened is not None:
+            self._close_ports()
+            broker.begin(*opened)
+            broker.scheduler.guard = self._may_work
+        else:
+            try:
+                broker.open()
+            except StoreError as error:
+                raise StartError(f"cannot open the store: {error}") from error
+            broker.refusal = None
         self.log_frames(wanted=self.settings.log.frames)
         self._at_once(self._listen())
+
+    def _may_work(self) -> bool:
+        return self._activation.is_active
 
     def _at_once(self, work: Coroutine[Deferred[Any], Any, None]) -> None:
         """Raise an immediate error of *work*; a later error ends the process."""
@@ -222,7 +183,7 @@ class Lifecycle:
             assert failure.value is not None
             failures.append(failure.value)
             if not is_at_once:
-                self._end_process(failure.value)
+                self.end(failure.value)
 
         # It completes immediately for all endpoints except systemd's and those of plug-ins.
         Deferred.fromCoroutine(work).addErrback(failed)
@@ -236,14 +197,11 @@ class Lifecycle:
         try:
             await self._admin.start()
         except Exception as error:
-            raise _StartError(f"cannot serve the admin's HTTP: {error}") from error
+            raise StartError(f"cannot serve the admin's HTTP: {error}") from error
 
     async def _listen(self) -> None:
-        try:
-            if not await self._listeners.listen():
-                return
-        except ListenError as error:
-            raise _StartError(str(error)) from error
+        if not await self._open_ports():
+            return
         self._is_listening = True
         if self._announce is not None:
             self._prepare_announcement(_partial(self._announce))
@@ -251,22 +209,31 @@ class Lifecycle:
         # the process in good order.
         self._reactor.callLater(0, self._report_listening)
 
+    async def _open_ports(self) -> bool:
+        """Open the ports for clients; return False if they were closed meanwhile."""
+        listeners = self._listeners
+        await self._closing
+        try:
+            return not listeners.is_stopped and await listeners.listen()
+        except ListenError as error:
+            raise StartError(str(error)) from error
+
     def _prepare_announcement(self, partial: Path) -> None:
         try:
             partial.write_text(json.dumps(self.announcement()) + "\n", encoding="utf-8")
         except OSError as error:
-            raise _StartError(f"cannot write the announce file: {error}") from error
+            raise StartError(f"cannot write the announce file: {error}") from error
 
     def _report_listening(self) -> None:
         """Announce that the broker listens."""
-        if self._is_stopping:
+        if not self.is_listening:
             return
         if self._announce is not None:
             try:
                 # Readers never see a partial file.
                 _partial(self._announce).replace(self._announce)
             except OSError as error:
-                self._end_process(f"cannot write the announce file: {error}")
+                self.end(f"cannot write the announce file: {error}")
                 return
         self.notifier.ready(self.state)
         if self.when_listening is not None:
@@ -307,9 +274,59 @@ class Lifecycle:
             announced["admin"] = addresses(self._admin.ports)
         return announced
 
+    # The right to be active.
+
+    def status(self, text: str) -> None:
+        """Report the current status in one line."""
+        self.notifier.status(text)
+
+    def stand_by(self, reason: str) -> None:
+        """End all sessions at once: another broker may have taken over."""
+        self._close_ports()
+        self.factory.broker.stand_by(RefusedError(f"this broker is not active: {reason}", _PASSIVE))
+        self._refuse()
+
+    def hand_over(self) -> None:
+        """End all sessions, store everything, and release the lease."""
+        Deferred.fromCoroutine(self._hand_over()).addErrback(_log_failure)
+
+    async def _hand_over(self) -> None:
+        broker = self.factory.broker
+        broker.refusal = refused = RefusedError(
+            "this broker is not active: it has handed over to another", _PASSIVE
+        )
+        store = broker.store
+        self._close_ports()
+        await self._disconnect(refused, _HAND_OVER_S)
+        if broker.store is not store or not self._activation.is_active or self._is_stopping:
+            return  # the lease is lost, or the stop releases it
+        broker.close()
+        broker.stand_by(refused)
+        self._activation.leave()
+        self._refuse()
+
+    def _refuse(self) -> None:
+        """Open the ports of a passive broker, to refuse clients, if the settings ask for that."""
+        is_passive = self.factory.broker.refusal is not None and not self._is_stopping
+        if self.settings.high_availability.refuses and is_passive:
+            self._at_once(self._open_refusing_ports())
+
+    async def _open_refusing_ports(self) -> None:
+        await self._open_ports()
+
+    def _close_ports(self) -> None:
+        """Close the ports for clients; the next listeners open them again."""
+        self._is_listening = False
+        if self._announce is not None:
+            self._announce.unlink(missing_ok=True)
+        listeners, self._listeners = self._listeners, self._new_listeners()
+        self._closing = Deferred.fromCoroutine(listeners.stop())
+        self._closing.addErrback(_log_failure)
+
     # Stop.
 
-    def _end_process(self, reason: object) -> None:
+    def end(self, reason: object) -> None:
+        """End the process, with an error."""
         process_events.fatal(reason=str(reason))
         self.notifier.status(str(reason))
         # Neither twist nor twistd can return an exit status for a failure.
@@ -325,12 +342,14 @@ class Lifecycle:
             return
         self._is_stopping = True
         self.notifier.stopping()
-        self._stop_waiting()
         if self._announce is not None:
             self._announce.unlink(missing_ok=True)
             _partial(self._announce).unlink(missing_ok=True)
         await self._listeners.stop()
-        await self._disconnect()
+        config = self.factory.broker.config
+        wait_s = config.drain_timeout_s + config.linger_s + _MARGIN_S
+        refused = RefusedError("the broker is shutting down", "shutting-down")
+        await self._disconnect(refused, wait_s)
         await self.access.close()
         if self._admin is not None:
             await self._admin.stop()
@@ -338,17 +357,15 @@ class Lifecycle:
         self.notifier.close()
 
     def _give_back(self) -> None:
-        """Close the broker and its store, and release the lock."""
-        if self._lock is None or self._lock.is_held:
+        """Close the broker and its store, and release the right to be active."""
+        if self._activation.is_active:
             self.factory.broker.close()
-        if self._lock is not None:
-            self._lock.release()
+        self._activation.stop()
 
-    async def _disconnect(self) -> None:
+    async def _disconnect(self, refused: RefusedError, wait_s: float) -> None:
+        """Close all connections with an ERROR, and wait for their end for a limited time."""
         broker = self.factory.broker
-        self.factory.disconnect_all("the broker is shutting down", "shutting-down")
-        config = broker.config
-        wait_s = config.drain_timeout_s + config.linger_s + _MARGIN_S
+        self.factory.disconnect_all(refused.message, refused.code)
         deadline = self._reactor.seconds() + wait_s
         while broker.connections and self._reactor.seconds() < deadline:
             await deferLater(self._reactor, _PAUSE_S)

@@ -130,6 +130,7 @@ def _lasting(old: Settings, new: Settings) -> Iterator[str]:
     """Yield the changed settings that take effect only after a restart."""
     looks: dict[str, Callable[[Settings], object]] = {
         "[store]": lambda settings: settings.store,
+        "[high_availability]": lambda settings: settings.high_availability,
         "[[listen]]": lambda settings: settings.listening,
         "[[websocket]]": lambda settings: settings.websockets,
         "[beanstalk] endpoints": lambda settings: settings.beanstalk.endpoints,

@@ -11,7 +11,7 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from stompkit._common.addresses import host_port
@@ -20,6 +20,10 @@ from stompkit.server.interfaces import StoreError
 from stompkit.server.listen.endpoints import PROXIED, arguments_of
 from stompkit.server.process.lock import DirectoryLock
 from stompkit.server.settings.process import Settings
+from stompkit.server.stores.sql import is_postgresql
+
+if TYPE_CHECKING:
+    from stompkit.server.stores.postgresql.store import PostgresStore
 
 __all__ = ["StartReport", "check_start"]
 
@@ -92,11 +96,17 @@ def _check_database(settings: Settings, report: StartReport) -> None:
     url = settings.store.url
     if url is None or settings.store.effective_kind != "sqlalchemy":
         return
-    # Imported here since SQLAlchemy is an optional dependency.
+    # Imported here since SQLAlchemy and psycopg are optional dependencies.
     from stompkit.server.stores.database import Database
 
-    database = Database(url, synchronous=True)
-    if database.file is not None:
+    database: Database | PostgresStore
+    if is_postgresql(url):
+        from stompkit.server.stores.postgresql.store import PostgresStore as Store
+
+        database = Store(url)
+    else:
+        database = Database(url, synchronous=True)
+    if isinstance(database, Database) and database.file is not None:
         problem = _unwritable(database.file.absolute().parent)
         if problem is not None:
             report.problems.append(f"[store] url: cannot write {database.file}: {problem}")

@@ -19,6 +19,7 @@ from stompkit.server.settings.admin_checks import check_admin
 from stompkit.server.settings.beanstalk_checks import check_beanstalk
 from stompkit.server.settings.broker import BrokerConfig, DestinationConfig, Policy
 from stompkit.server.settings.endpoint_checks import check_endpoint
+from stompkit.server.settings.high_availability_checks import check_high_availability
 from stompkit.server.settings.toml import Document, Place
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def check(settings: Settings, document: Document) -> None:
     _check_broker(settings.broker, document)
     _check_destinations(settings, document)
     _check_store(settings.store, document)
+    check_high_availability(settings, document)
     _check_storage(settings, document)
     _check_endpoints(settings, document)
     _check_websockets(settings, document)

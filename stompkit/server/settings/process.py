@@ -10,6 +10,7 @@ from stompkit.server.login.rights import Rights
 from stompkit.server.settings.admin import AdminSettings
 from stompkit.server.settings.beanstalk import BeanstalkSettings
 from stompkit.server.settings.broker import BrokerConfig, DestinationConfig
+from stompkit.server.settings.high_availability import HighAvailabilitySettings
 from stompkit.server.settings.http_service import HttpService
 from stompkit.server.settings.login_limiter import ThrottleSettings
 from stompkit.server.settings.websocket import WebSocketListener
@@ -143,6 +144,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     broker: BrokerConfig = field(default_factory=BrokerConfig)
     destinations: tuple[DestinationConfig, ...] = field(default=(), name="destination")
     store: StoreSettings = field(default_factory=StoreSettings)
+    high_availability: HighAvailabilitySettings = field(default_factory=HighAvailabilitySettings)
     endpoints: tuple[Endpoint, ...] = field(default=(), name="listen")
     websockets: tuple[WebSocketListener, ...] = field(default=(), name="websocket")
     auth: AuthSettings = field(default_factory=AuthSettings)

@@ -162,6 +162,13 @@ class ThreadRunner:
             self._thread.join()
             self._thread = None
 
+    def abandon(self) -> None:
+        """Accept no more calls, and end the thread after those requested, without waiting."""
+        self._stopped = True
+        if self._thread is not None:
+            self._calls.put(None)
+            self._thread = None
+
     def _work(self) -> None:
         """Make one call after the other, until stopped.
 

@@ -504,6 +504,39 @@ MISTAKES = {
         "[store]\nlock_timeout_s = 1",
         "line 2: [store] lock_timeout_s: needs path: without it nothing is locked",
     ),
+    "a lease of no database": (
+        '[high_availability]\nlease = "database"\n[store]\nurl = "sqlite:////tmp/x"',
+        'line 2: [high_availability] lease: "database" needs a store in PostgreSQL: set url ='
+        ' "postgresql://..." in [store]',
+    ),
+    "a lease that does not exist": (
+        '[high_availability]\nlease = "etcd"',
+        'line 2: [high_availability] lease: must be "database", not "etcd"',
+    ),
+    "a name without a lease": (
+        '[high_availability]\nname = "a"',
+        'line 2: [high_availability] name: has no effect without lease = "database": add that line',
+    ),
+    "a name that is none": (
+        '[high_availability]\nlease = "database"\nname = "a b"\n[store]\nurl = "postgresql://h/d"',
+        "line 3: [high_availability] name: must be 1 to 100 letters, digits, dots, _ and - of"
+        " ASCII",
+    ),
+    "a lease that is too short": (
+        '[high_availability]\nlease = "database"\nlease_s = 0.5\n[store]\nurl = "postgresql://h/d"',
+        "line 3: [high_availability] lease_s: must be a number from 1 to 3600, not 0.5",
+    ),
+    "a lease beside a lock": (
+        '[high_availability]\nlease = "database"\n[store]\nurl = "postgresql://h/d"\npath = "/d"',
+        'line 5: [store] path: has no effect with lease = "database", which takes the place of the'
+        " lock: leave this line out",
+    ),
+    "a lease with a socket that can be opened once": (
+        '[[listen]]\nendpoint = "systemd:domain=INET:index=0"\n[high_availability]\n'
+        'lease = "database"\n[store]\nurl = "postgresql://h/d"',
+        "line 2: [[listen]] #1 endpoint: a socket of systemd can't be opened again, as lease ="
+        ' "database" requires: use tcp:PORT',
+    ),
     "an endpoint of no kind": (
         '[[listen]]\nendpoint = "nonsense:1"',
         "line 2: [[listen]] #1 endpoint: cannot listen on nonsense:1: there is no kind of"
@@ -738,6 +771,7 @@ def test_what_is_printed_sets_nothing_that_is_the_default() -> None:
             "broker.limits",
             "broker.limits_before_login",
             "store",
+            "high_availability",
             "auth",
             "auth.throttle",
             "log",

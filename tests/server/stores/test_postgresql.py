@@ -105,6 +105,8 @@ def test_urls_of_libpq_and_of_sqlalchemy_are_read(url: str, parameters: dict[str
     assert SECRET not in found.name
     for host in str(parameters["host"]).split(","):
         assert host in found.name
+    for port in str(parameters.get("port", "")).split(","):
+        assert f":{port}:{port}" not in found.name
 
 
 @pytest.mark.parametrize(

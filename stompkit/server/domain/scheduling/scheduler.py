@@ -45,6 +45,9 @@ class Scheduler:
         self.max_uncommitted_bytes = max_uncommitted_bytes
         #: True while a check runs during which nothing may change.
         self.is_checking = False
+        #: Returns False once this broker may not deliver any more, since another one may have taken
+        #: over; ``None`` if there is no other one.
+        self.guard: Callable[[], bool] | None = None
         self._is_flushing = False
         self._timers: set[Timer] = set()
         self._to_pump: dict[DestinationBase, None] = {}
@@ -138,6 +141,8 @@ class Scheduler:
     def flush(self) -> None:
         """End the cycle: deliver, store and write until nothing more can be done now."""
         if self._is_flushing or self.is_checking:
+            return
+        if self.guard is not None and not self.guard():
             return
         self._is_flushing = True
         self.now = self.clock.seconds()

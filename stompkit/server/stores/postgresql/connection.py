@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from secrets import token_hex
 from typing import Any, Final, TypeAlias
 
 import psycopg
 from psycopg import errors as psycopg_errors
+from sqlalchemy import Connection, create_engine
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
 
 from stompkit.server.interfaces import StoreError, StoreFullError
 from stompkit.server.stores.driver_errors import lacks_room, reason
@@ -23,12 +26,15 @@ __all__ = ["AbortedError", "Link", "LostError", "PostgresConnection"]
 #: The connection of the driver.
 Link: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
+#: The dialect of SQLAlchemy; the connections do not come from this URL.
+_DIALECT: Final = "postgresql+psycopg://"
 #: Timeout in seconds of connecting to each host, if the URL sets none.
 _CONNECT_S: Final = 10
-#: Begin of the name under which PostgreSQL lists the sessions, as in ``statements.END_OTHERS``.
-_APPLICATION: Final = "stompkit-store"
 #: Errors of a server that does not accept writes (any more): another host of the URL may.
 _NOT_HERE: Final = (psycopg_errors.ReadOnlySqlTransaction,)
+#: The function of the server that warns if a commit stops waiting for synchronous replicas. The
+#: text of the warning depends on the language.
+_WAIT_FOR_REPLICAS: Final = "SyncRepWaitForLSN"
 
 
 class LostError(StoreError):
@@ -46,17 +52,23 @@ class PostgresConnection:
     """
 
     def __init__(
-        self, url: PostgresUrl, setup: Sequence[str], defaults: dict[str, Any] | None = None
+        self,
+        url: PostgresUrl,
+        setup: Sequence[str],
+        defaults: Mapping[str, Any] | None = None,
+        *,
+        kind: str = "store",
     ) -> None:
         """Describe a connection; ``setup`` are the statements with which each one begins.
 
-        ``defaults`` are parameters of libpq that the URL takes precedence over.
+        ``defaults`` are parameters of libpq that the URL takes precedence over. ``kind`` is a part
+        of the name under which PostgreSQL lists the session: ``stompkit-KIND RANDOM``.
         """
         self._parameters = {
             "connect_timeout": _CONNECT_S,
             **(defaults or {}),
             **url.parameters,
-            "application_name": f"{_APPLICATION} {token_hex(8)}",
+            "application_name": f"stompkit-{kind} {token_hex(8)}",
         }
         self._name = url.name
         self._setup = "; ".join(setup)
@@ -65,6 +77,8 @@ class PostgresConnection:
         #: A second descriptor of the socket, for :meth:`abort`.
         self._socket: socket.socket | None = None
         self._is_aborted = False
+        #: True if a commit has not waited for the replicas that it should be on.
+        self._is_doubtful = False
 
     @property
     def name(self) -> str:
@@ -73,12 +87,23 @@ class PostgresConnection:
 
     def allow(self) -> None:
         """Allow the use of the connection, also after it was aborted."""
-        with self._mutex:
-            self._is_aborted = False
+        self._is_aborted = False
 
-    def connect(self) -> Link:
-        """Return a new connection of the same parameters, in a transaction, for the caller."""
-        return psycopg.connect(**self._parameters)
+    @contextmanager
+    def for_sqlalchemy(self) -> Iterator[Connection]:
+        """Open a transaction of SQLAlchemy over a connection of its own."""
+        engine = create_engine(
+            _DIALECT, creator=lambda: psycopg.connect(**self._parameters), poolclass=NullPool
+        )
+        try:
+            with engine.begin() as connection:
+                yield connection
+        except DBAPIError as error:
+            text = f"the store {self._name} cannot be used: {reason(error.orig)}"
+            kind = StoreFullError if lacks_room(error.orig) else StoreError
+            raise kind(text) from None
+        finally:
+            engine.dispose()
 
     def use(self) -> Link:
         """Return the connection, which is made if necessary."""
@@ -90,6 +115,7 @@ class PostgresConnection:
         with self.errors():
             link = psycopg.connect(**self._parameters, autocommit=True)
             register(link)
+            link.add_notice_handler(self._noticed)
         with self._mutex:
             self._link = link
             # The driver's own descriptor could already belong to something else.
@@ -116,17 +142,24 @@ class PostgresConnection:
 
     def abort(self) -> None:
         """End any call in progress with an error, and refuse all further ones."""
+        self._is_aborted = True
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """End any call in progress with an error; a further call connects again."""
         with self._mutex:
-            self._is_aborted = True
             if self._socket is not None:
-                try:
+                with suppress(OSError):
                     self._socket.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass  # the server was faster
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Translate the driver's errors; LostError if the connection has to be made again."""
+        """Translate the driver's errors; LostError if the connection has to be made again.
+
+        A commit is also lost if somebody has cancelled it while it waited for synchronous replicas:
+        the server reports it as done, with a warning.
+        """
+        self._is_doubtful = False
         try:
             yield
         except psycopg.Error as error:
@@ -143,6 +176,13 @@ class PostgresConnection:
             raise StoreError(text) from None
         except OSError as error:
             raise LostError(f"the store {self._name} cannot be used: {error.strerror}") from None
+        if self._is_doubtful:
+            self.drop()
+            raise LostError(f"a commit of the store {self._name} may not be on its replicas")
+
+    def _noticed(self, notice: psycopg_errors.Diagnostic) -> None:
+        if notice.source_function == _WAIT_FOR_REPLICAS:
+            self._is_doubtful = True
 
     def _check(self) -> None:
         """Raise AbortedError after :meth:`abort`."""

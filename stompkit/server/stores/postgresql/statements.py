@@ -16,6 +16,7 @@ __all__ = [
     "DELETE_RECORDS",
     "DROP_LANES",
     "DROP_MESSAGES",
+    "DURABLE_FENCE",
     "END_LOST",
     "END_OTHERS",
     "FENCE",
@@ -94,12 +95,19 @@ WHERE id = 1 AND epoch = %(epoch)s AND instance = %(instance)s FOR SHARE
 
 #: Replaces the stamp. Fails if it is not one of the known ones, and with it the whole transaction:
 #: an error is the only way to say so without waiting for a result.
-FENCE: Final = """
+_FENCE: Final = """
 WITH fence AS (
     UPDATE stompkit_meta SET stamp = %(stamp)s WHERE id = 1 AND stamp = ANY(%(known)s) RETURNING id
 )
-SELECT 1 / count(*) FROM fence
+SELECT 1 / count(*){more} FROM fence
 """
+FENCE: Final = _FENCE.format(more="")
+#: Also makes the commit durable. The setting of the connection does not suffice: a pooler can give
+#: the server's session to another client, which changes it.
+DURABLE_FENCE: Final = _FENCE.format(
+    more=""", CASE WHEN current_setting('synchronous_commit') = 'off'
+    THEN set_config('synchronous_commit', 'on', true) END"""
+)
 
 # Changes.
 

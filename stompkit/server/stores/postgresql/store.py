@@ -10,9 +10,6 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from psycopg import Error as DriverError
 from psycopg.types.numeric import Int8
-from sqlalchemy import create_engine
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import NullPool
 
 from stompkit._common.retry import Backoff
 from stompkit.server.interfaces import (
@@ -36,8 +33,6 @@ __all__ = ["PostgresStore", "Term"]
 
 _T = TypeVar("_T")
 
-#: The dialect of SQLAlchemy; the connections do not come from this URL.
-_DIALECT: Final = "postgresql+psycopg://"
 #: Attempts of a batch whose connection is lost each time. A batch that makes the server fail must
 #: not be tried for ever.
 _ATTEMPTS: Final = 3
@@ -52,12 +47,14 @@ class Term(NamedTuple):
     """The time for which a broker has the lease of the store.
 
     ``instance`` identifies its process. While the database does not answer, the store keeps trying
-    for ``patience_s`` seconds.
+    for ``patience_s`` seconds. ``lost`` is called with the reason before a :class:`FencedError` is
+    raised.
     """
 
     epoch: int
     instance: str
     patience_s: float
+    lost: Callable[[str], object]
 
 
 class PostgresStore:
@@ -80,14 +77,24 @@ class PostgresStore:
         """
         durability = statements.SYNCHRONOUS if synchronous else statements.NOT_SYNCHRONOUS
         setup = (*statements.SETTINGS, durability, statements.END_LOST)
-        self._connection = PostgresConnection(parsed(url), setup)
+        defaults = {} if term is None else _defaults(term)
+        self._connection = PostgresConnection(parsed(url), setup, defaults)
         self._synchronous = synchronous
+        self._fence = statements.DURABLE_FENCE if synchronous else statements.FENCE
         self._term = term
         self._patience_s = 0.0 if term is None else term.patience_s
         self._stamps: Stamps | None = None
         #: The lanes that are known to exist. Their numbers of messages and bytes are out of date.
         self._lanes: dict[int, LaneState] = {}
         self._aborted = threading.Event()
+
+    def check_connection(self) -> None:
+        """Connect to the server of a closed store, and change nothing."""
+        self._connection.allow()
+        try:
+            self._connection.use()
+        finally:
+            self._connection.drop()
 
     def open(self) -> None:
         """Open or create the store; raises StoreError for an unknown version."""
@@ -98,28 +105,14 @@ class PostgresStore:
         connection.allow()
         self._lanes.clear()
         try:
-            self._prepare()
+            with connection.for_sqlalchemy() as transaction:
+                prepare(transaction, connection.name)
             link = connection.use()
             with connection.errors():
                 self._stamps = self._claim(link)
         except BaseException:
             connection.drop()
             raise
-
-    def _prepare(self) -> None:
-        """Create the tables or check their version, over a connection of its own."""
-        connection = self._connection
-        engine = create_engine(
-            "postgresql+psycopg://", creator=connection.connect, poolclass=NullPool
-        )
-        try:
-            with connection.errors(), engine.begin() as transaction:
-                prepare(transaction, connection.name)
-        except DBAPIError as error:
-            with connection.errors():
-                raise (error.orig or error) from None
-        finally:
-            engine.dispose()
 
     def _claim(self, link: Link) -> Stamps:
         """Return the stamp of the store; with a term, first replace it, which excludes others."""
@@ -292,7 +285,7 @@ class PostgresStore:
         with self._connection.errors():
             try:
                 with link.pipeline(), link.cursor() as cursor:
-                    cursor.execute(statements.FENCE, fence, prepare=True)
+                    cursor.execute(self._fence, fence, prepare=True)
                     for statement, values in batch:
                         cursor.execute(statement, values, prepare=True)
             except DriverError as error:
@@ -320,6 +313,8 @@ class PostgresStore:
         stamps = self._use()
         stamp = stamps.new()
         with link.transaction():
+            if self._synchronous:
+                link.execute(statements.LOCAL_SYNC)
             # Waits for the end of the transaction whose connection was lost.
             [found] = _row(link.execute(statements.LOCKED_STAMP))
             if not stamps.has(found):
@@ -335,7 +330,7 @@ class PostgresStore:
             f"the connection to the store {self._connection.name} was lost during a commit, and"
             " cannot be made again: whether the change was made is not known"
         )
-        raise StoreError(text) if self._term is None else FencedError(text)
+        raise StoreError(text) if self._term is None else self._lost(self._term, text)
 
     @contextmanager
     def _patience(self) -> Iterator[Callable[[], bool]]:
@@ -360,11 +355,24 @@ class PostgresStore:
     def _fenced(self) -> FencedError:
         name = self._connection.name
         if self._term is not None:
-            return FencedError(f"another broker has taken over the store {name}")
+            return self._lost(self._term, f"another broker has taken over the store {name}")
         return FencedError(
             f"somebody else has written to the store {name} since it was opened here: another"
             " broker, or an import. Open it again, with no other broker running"
         )
+
+    def _lost(self, term: Term, reason: str) -> FencedError:
+        term.lost(reason)
+        return FencedError(reason)
+
+
+def _defaults(term: Term) -> dict[str, Any]:
+    """Return parameters of libpq by which it soon notices that a server is gone."""
+    return {
+        "connect_timeout": max(2, int(term.patience_s / 3)),
+        "tcp_user_timeout": int(term.patience_s * 1000 / 2),
+        "target_session_attrs": "read-write",
+    }
 
 
 def _lane(row: Sequence[Any]) -> LaneState:

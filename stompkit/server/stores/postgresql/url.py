@@ -52,7 +52,8 @@ def parsed(url: str) -> PostgresUrl:
         _, parameters = dialect().create_connect_args(found)
     except (ArgumentError, ValueError, TypeError):
         raise ValueError(_INVALID) from None
-    shown = found.set(drivername="postgresql", host=_PLACE, port=None, query={})
+    # The ports are shown with their hosts. URL.set() would keep the port.
+    shown = found.set(drivername="postgresql", host=_PLACE, query={})._replace(port=None)
     parameters = {**parameters, **hosts}
     return PostgresUrl(parameters, shown.render_as_string().replace(_PLACE, _shown(parameters)))
 

@@ -7,7 +7,9 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Double, literal_column
 
-__all__ = ["Lease", "database_clock"]
+__all__ = ["Lease", "database_clock", "steady_s"]
+
+_BOOT_TIME: Final = getattr(time, "CLOCK_BOOTTIME", None)
 
 #: Current time in seconds since 1970, not the start time of the transaction.
 _CLOCKS: Final = {
@@ -16,6 +18,11 @@ _CLOCKS: Final = {
     "mysql": "unix_timestamp(sysdate(6))",
     "mariadb": "unix_timestamp(sysdate(6))",
 }
+
+
+def steady_s() -> float:
+    """Return the seconds of a clock that nobody sets, and that counts while the machine sleeps."""
+    return time.monotonic() if _BOOT_TIME is None else time.clock_gettime(_BOOT_TIME)
 
 
 def database_clock(dialect: str) -> ColumnElement[float]:

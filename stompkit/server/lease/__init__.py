@@ -1,0 +1,1 @@
+"""The lease of a store: of several brokers, the one that has it is active."""

@@ -1,0 +1,47 @@
+"""Check the settings of brokers that share a store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from stompkit.server.stores.sql import is_postgresql
+
+if TYPE_CHECKING:
+    from stompkit.server.settings.process import Settings
+    from stompkit.server.settings.toml import Document
+
+__all__ = ["check_high_availability"]
+
+_TABLE: Final = "high_availability"
+
+
+def check_high_availability(settings: Settings, document: Document) -> None:
+    """Add all problems to the document."""
+    own, store = settings.high_availability, settings.store
+    if own.lease is None:
+        for name in ("name", "lease_s", "passive"):
+            if document.has((_TABLE, name)):
+                document.add(
+                    (_TABLE, name), 'has no effect without lease = "database": add that line'
+                )
+        return
+    if not own.is_named_well:
+        document.add((_TABLE, "name"), "must be 1 to 100 letters, digits, dots, _ and - of ASCII")
+    if store.url is None or store.effective_kind != "sqlalchemy" or not is_postgresql(store.url):
+        document.add(
+            (_TABLE, "lease"),
+            '"database" needs a store in PostgreSQL: set url = "postgresql://..." in [store]',
+        )
+    if document.has(("store", "path")):
+        document.add(
+            ("store", "path"),
+            'has no effect with lease = "database", which takes the place of the lock: leave this'
+            " line out",
+        )
+    for index, each in enumerate(settings.endpoints):
+        if each.endpoint.removeprefix("haproxy:").startswith("systemd:"):
+            document.add(
+                ("listen", index, "endpoint"),
+                'a socket of systemd can\'t be opened again, as lease = "database" requires: use'
+                " tcp:PORT",
+            )

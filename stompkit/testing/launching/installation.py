@@ -5,10 +5,8 @@ from __future__ import annotations
 import shutil
 import socket
 import sys
-import tempfile
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from stompkit.testing.launching.brokers import Launcher
@@ -17,7 +15,7 @@ from stompkit.testing.launching.control import ControlSocket
 from stompkit.testing.launching.errors import BrokerError
 from stompkit.testing.launching.failures import check_port, explained, not_ready, unlistenable
 from stompkit.testing.launching.ports import Ports
-from stompkit.testing.launching.processes.leftovers import remove_at_exit, remove_when_killed
+from stompkit.testing.launching.processes.leftovers import make_folder, remove_at_exit
 from stompkit.testing.launching.processes.process import GuardedProcess, ProcessLog
 from stompkit.testing.launching.readiness import Readiness
 
@@ -52,8 +50,7 @@ class Installation:
         self.announcement: dict[str, Any] = {}
         with explained(config):
             if config.directory is None:
-                self.directory = Path(tempfile.mkdtemp(prefix=_directory_prefix(config.name)))
-                remove_when_killed(self.directory)
+                self.directory = make_folder(_directory_prefix(config.name))
             else:
                 self.directory = config.directory.absolute()
                 self.directory.mkdir(parents=True, exist_ok=True)

@@ -233,3 +233,28 @@ def test_nothing_of_a_real_broker_stays(tmp_path: Path, name: str, end: str) -> 
     assert processes_below(temporary) == []
     ports = map(int, (tmp_path / "ports").read_text().split())
     assert not any(is_taken("127.0.0.1", port) for port in ports)
+
+
+#: Is interrupted at the worst moment: the folder exists, and nobody has its name.
+INTERRUPTED = """
+import pathlib
+from stompkit.testing.launching.processes.leftovers import make_folder
+create = pathlib.Path.mkdir
+def mkdir(self, mode):
+    create(self, mode)
+    raise KeyboardInterrupt
+pathlib.Path.mkdir = mkdir
+make_folder("stompkit-test-")
+"""
+
+
+def test_nothing_stays_where_a_signal_comes_when_the_folder_is_created(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        timeout=LONG_S,
+        check=False,
+    )
+    assert b"KeyboardInterrupt" in ended.stderr
+    assert wait_until(lambda: not list(tmp_path.iterdir()), LONG_S)

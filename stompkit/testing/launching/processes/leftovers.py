@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import fcntl
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-__all__ = ["lock_of", "remove_at_exit", "remove_when_killed", "shared_folder"]
+__all__ = ["lock_of", "make_folder", "remove_at_exit", "remove_when_killed", "shared_folder"]
 
 _SWEEPER: Final = Path(__file__).with_name("sweeper.py")
 
@@ -75,6 +76,21 @@ _SWEEPERS: Final[list[_Sweeper]] = []
 _LOCK: Final = threading.Lock()
 
 
+def make_folder(prefix: str) -> Path:
+    """Create a temporary folder that is removed after this process has ended, however it ends.
+
+    Raises OSError if it cannot be created.
+    """
+    # As long as the name that mkdtemp() makes: the paths of sockets are limited.
+    folder = Path(tempfile.gettempdir(), f"{prefix}{secrets.token_urlsafe(6)}")
+    if folder.exists():
+        raise FileExistsError(f"{folder} exists")
+    # Before it exists: a signal may end this process between any two instructions.
+    remove_when_killed(folder)
+    folder.mkdir(0o700)
+    return folder
+
+
 def remove_when_killed(folder: Path) -> None:
     """Remove a temporary folder when this process has ended without removing it."""
     # If no process or descriptor is available, the folder remains only in that case.
@@ -121,8 +137,7 @@ def lock_of(folder: Path) -> Iterator[int]:
 @contextmanager
 def shared_folder() -> Iterator[Path]:
     """Yield a folder for several brokers, which is removed at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="stompkit-shared-"))
-    remove_when_killed(folder)
+    folder = make_folder("stompkit-shared-")
     try:
         yield folder
     finally:

@@ -10,7 +10,10 @@ from sqlalchemy import Connection, Engine, Index, Table, inspect, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-__all__ = ["create_missing"]
+__all__ = ["ONLY_ON", "create_missing"]
+
+#: Key of ``Index.info`` for the names of the dialects that an index is created on; without it, all.
+ONLY_ON: Final = "stompkit_only_on"
 
 #: PostgreSQL's IF NOT EXISTS fails if another transaction creates the same table. Creators wait for
 #: each other by this key of an advisory lock, which the end of the transaction releases.
@@ -38,7 +41,7 @@ def create_missing(bind: Engine | Connection, tables: Iterable[Table]) -> None:
             connection.execute(_POSTGRESQL_LOCK)
         for table in missing:
             connection.execute(CreateTable(table, if_not_exists=True))
-            for index in sorted(table.indexes, key=lambda each: str(each.name)):
+            for index in _indexes(table, connection):
                 _create_index(connection, index)
 
 
@@ -47,10 +50,18 @@ def _is_missing(connection: Connection, table: Table) -> bool:
     looked = inspect(connection)
     if not looked.has_table(table.name, schema=table.schema):
         return True
-    if not table.indexes:
+    indexes = _indexes(table, connection)
+    if not indexes:
         return False
     found = {each["name"] for each in looked.get_indexes(table.name, schema=table.schema)}
-    return any(index.name not in found for index in table.indexes)
+    return any(index.name not in found for index in indexes)
+
+
+def _indexes(table: Table, connection: Connection) -> list[Index]:
+    """Return the indexes for this dialect, sorted by name."""
+    name = connection.dialect.name
+    wanted = [each for each in table.indexes if name in each.info.get(ONLY_ON, (name,))]
+    return sorted(wanted, key=lambda each: str(each.name))
 
 
 def _create_index(connection: Connection, index: Index) -> None:

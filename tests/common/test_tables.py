@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Column, ForeignKey, Index, Integer, MetaData, Table, inspect, text
 from sqlalchemy.exc import DBAPIError
 
-from stompkit._common.tables import create_missing
+from stompkit._common.tables import ONLY_ON, create_missing
 from tests.replica.stores import ALL_KINDS, database_url, make_engine, server_urls
 from tests.servers import PostgreSql, mariadb, mariadb_type, postgresql
 
@@ -32,6 +32,27 @@ def tables_of(number: int) -> MetaData:
     child = Table(f"child_{number}", metadata, Column("id", Integer, primary_key=True), parent)
     Index(f"of_parent_{number}", child.c.parent, child.c.id)
     return metadata
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_two_indexes_each_dialect_has_its_own(
+    kind: str, database_url: Callable[[str], str]
+) -> None:
+    metadata = MetaData()
+    columns = [Column(name, Integer) for name in "abcdefghij"]
+    table = Table("both", metadata, *columns)
+    engine = make_engine(kind, database_url(kind))
+    own = engine.dialect.name
+    for column in columns:
+        # Of the same name, in an order that differs from run to run.
+        Index(f"both_{column.name}", column, info={ONLY_ON: (own,)})
+        Index(f"both_{column.name}", column, columns[0], columns[1], info={ONLY_ON: ("other",)})
+    create_missing(engine, [table])
+    looked = inspect(engine).get_indexes("both")
+    assert {each["name"]: each["column_names"] for each in looked} == {
+        f"both_{column.name}": [column.name] for column in columns
+    }
+    engine.dispose()
 
 
 @pytest.mark.parametrize("kind", KINDS)

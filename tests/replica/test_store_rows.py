@@ -162,7 +162,7 @@ def test_few_rows_are_found_without_a_look_at_all_others(
                 reader.with_problems(after=row(1).id, limit=5)
             case _:
                 reader.tombstones(after=row(1).id, limit=5)
-    assert [f"rows_{name} (id>?)" in plan for plan in plans] == [True]
+    assert [f"rows_{name} (id>?)" in plan for plan in plans] == [True], plans
 
 
 def test_the_digest_of_a_table_is_that_of_its_live_rows(store: Store) -> None:

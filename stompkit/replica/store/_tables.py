@@ -27,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeEngine
 
-from stompkit._common.tables import create_missing
+from stompkit._common.tables import ONLY_ON, create_missing
 from stompkit.replica.store._records import LONGEST_NAME, LONGEST_ORIGIN
 
 __all__ = ["HAS_CONFLICTS", "HAS_PROBLEM", "IS_TOMBSTONE", "Tables"]
@@ -216,13 +216,20 @@ class Tables:
     def _index_few(self, name: str, column: str, condition: str) -> None:
         """Add an index of the rows that fulfil a condition; it is partial if possible."""
         where = text(condition)
-        partial = Index(
-            f"{self.prefix}rows_{name}", self.rows.c.id, sqlite_where=where, postgresql_where=where
-        )
-        whole = Index(f"{self.prefix}rows_{name}", self.rows.c[column], self.rows.c.id)
         # Each kind of database gets one of the two.
-        partial.ddl_if(callable_=_has_partial)
-        whole.ddl_if(callable_=_has_no_partial)
+        Index(
+            f"{self.prefix}rows_{name}",
+            self.rows.c.id,
+            sqlite_where=where,
+            postgresql_where=where,
+            info={ONLY_ON: ("sqlite", "postgresql")},
+        )
+        Index(
+            f"{self.prefix}rows_{name}",
+            self.rows.c[column],
+            self.rows.c.id,
+            info={ONLY_ON: ("mysql", "mariadb")},
+        )
 
     def create(self, connection: Connection) -> None:
         """Create the missing tables."""
@@ -234,14 +241,6 @@ class Tables:
         if connection.execute(select(self.state.c.id)).one_or_none() is None:
             row = {"id": 1, "generation": 0, "position": 0}
             connection.execute(insert(self.state).values(row))
-
-
-def _has_partial(*_: object, dialect: Dialect, **__: object) -> bool:
-    return dialect.name in ("sqlite", "postgresql")
-
-
-def _has_no_partial(*_: object, dialect: Dialect, **__: object) -> bool:
-    return dialect.name not in ("sqlite", "postgresql")
 
 
 #: Partial indexes: name, column and condition.

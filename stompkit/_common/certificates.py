@@ -45,9 +45,10 @@ def _in_directory(path: Path) -> Iterator[bytes]:
 
 
 def _in_file(path: Path) -> Iterator[bytes]:
+    probe = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     for block in _BLOCK.findall(path.read_bytes()):
         with suppress(ssl.SSLError, ValueError):
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=block.decode())
+            probe.load_verify_locations(cadata=block.decode())
             yield block
 
 

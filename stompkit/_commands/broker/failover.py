@@ -8,13 +8,13 @@ import time
 from typing import Any, Final
 
 from stompkit._commands.shared.admin import (
-    ADMIN_HELP,
     Admin,
     AdminError,
     add_admin_options,
+    admin_parser,
     on_admin,
 )
-from stompkit._common.arguments import Parser
+from stompkit._commands.shared.broker_options import seconds
 from stompkit._common.text import shown
 
 __all__ = ["main", "parser"]
@@ -40,19 +40,14 @@ became active in time; 2 wrong command line
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = Parser(
-        prog="stompkit failover",
-        description="Make another broker of a shared store active.",
-        epilog=_EPILOG.replace("{admin}", ADMIN_HELP),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = admin_parser("failover", "Make another broker of a shared store active.", _EPILOG)
     add = parser.add_argument
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--to", metavar="NAME", help="the broker that is to become active")
     group.add_argument("--show", action="store_true", help="change nothing; print the brokers")
     add(
         "--timeout",
-        type=float,
+        type=seconds,
         default=30.0,
         metavar="SECONDS",
         help="time to wait for the other broker (default: %(default)g)",

@@ -7,15 +7,14 @@ import json
 from typing import Final
 
 from stompkit._commands.shared.admin import (
-    ADMIN_HELP,
     Admin,
     AdminError,
     add_admin_options,
+    admin_parser,
     confirmed,
     on_admin,
 )
 from stompkit._commands.shared.text import amount
-from stompkit._common.arguments import Parser
 from stompkit._common.text import shown
 
 __all__ = ["main", "parser"]
@@ -35,12 +34,7 @@ answered with no; 2 wrong command line, or no terminal to ask on and no --yes
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = Parser(
-        prog="stompkit close",
-        description="Close a connection of a stompkit broker.",
-        epilog=_EPILOG.replace("{admin}", ADMIN_HELP),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = admin_parser("close", "Close a connection of a stompkit broker.", _EPILOG)
     add = parser.add_argument
     add("connection", metavar="ID", help="the id of the connection, as `connections` lists it")
     add("--reason", metavar="TEXT", help="reason that the client receives")

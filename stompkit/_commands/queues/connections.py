@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from stompkit._commands.shared.admin import ADMIN_HELP, Admin, add_admin_options, on_admin
+from stompkit._commands.shared.admin import Admin, add_admin_options, admin_parser, on_admin
 from stompkit._commands.shared.text import aligned
 from stompkit._commands.shared.watching import add_watch_options, watch
-from stompkit._common.arguments import Parser, positive
+from stompkit._common.arguments import positive
 from stompkit._common.style import Style
 from stompkit._common.text import shown
 
@@ -33,12 +33,7 @@ _PAGE: Final = 1000
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = Parser(
-        prog="stompkit connections",
-        description="List the clients of a stompkit broker.",
-        epilog=_EPILOG.replace("{admin}", ADMIN_HELP),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = admin_parser("connections", "List the clients of a stompkit broker.", _EPILOG)
     add = parser.add_argument
     add(
         "--filter",

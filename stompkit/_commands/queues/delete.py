@@ -7,14 +7,13 @@ import json
 from typing import Final
 
 from stompkit._commands.shared.admin import (
-    ADMIN_HELP,
     Admin,
     add_admin_options,
+    admin_parser,
     confirmed,
     on_admin,
 )
 from stompkit._commands.shared.text import amount
-from stompkit._common.arguments import Parser
 from stompkit._common.text import shown
 
 __all__ = ["main", "parser"]
@@ -34,11 +33,8 @@ answered with no; 2 wrong command line, or no terminal to ask on and no --yes
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = Parser(
-        prog="stompkit delete",
-        description="Delete an unused destination of a stompkit broker, with its messages.",
-        epilog=_EPILOG.replace("{admin}", ADMIN_HELP),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = admin_parser(
+        "delete", "Delete an unused destination of a stompkit broker, with its messages.", _EPILOG
     )
     add = parser.add_argument
     add("destination", metavar="DESTINATION", help="the destination, such as /queue/old")

@@ -9,16 +9,15 @@ import time
 from typing import Any, Final
 
 from stompkit._commands.shared.admin import (
-    ADMIN_HELP,
     Admin,
     AdminError,
     add_admin_options,
+    admin_parser,
     on_admin,
 )
 from stompkit._commands.shared.broker_options import seconds
 from stompkit._commands.shared.progress import Progress
 from stompkit._commands.shared.text import amount
-from stompkit._common.arguments import Parser
 from stompkit._common.text import shown
 
 __all__ = ["main", "parser"]
@@ -39,11 +38,8 @@ _POLL_S: Final = 0.5
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = Parser(
-        prog="stompkit drain",
-        description="Wait until the consumers have emptied queues of a stompkit broker.",
-        epilog=_EPILOG.replace("{admin}", ADMIN_HELP),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = admin_parser(
+        "drain", "Wait until the consumers have emptied queues of a stompkit broker.", _EPILOG
     )
     add = parser.add_argument
     add("destinations", nargs="+", metavar="DESTINATION", help="the queue, such as /queue/orders")

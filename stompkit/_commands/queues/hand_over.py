@@ -7,14 +7,13 @@ import json
 from typing import Final
 
 from stompkit._commands.shared.admin import (
-    ADMIN_HELP,
     Admin,
     AdminError,
     add_admin_options,
+    admin_parser,
     confirmed,
     on_admin,
 )
-from stompkit._common.arguments import Parser
 from stompkit._common.text import shown
 
 __all__ = ["main", "parser"]
@@ -36,11 +35,8 @@ answered with no; 2 wrong command line, or no terminal to ask on and no --yes
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = Parser(
-        prog="stompkit hand-over",
-        description="Give a durable subscription of a stompkit broker to another user.",
-        epilog=_EPILOG.replace("{admin}", ADMIN_HELP),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = admin_parser(
+        "hand-over", "Give a durable subscription of a stompkit broker to another user.", _EPILOG
     )
     add = parser.add_argument
     add("durable", metavar="DURABLE", help="its name, as `durables` lists it")

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Final
 
-from stompkit._commands.shared.admin import ADMIN_HELP, Admin, add_admin_options, on_admin
+from stompkit._commands.shared.admin import Admin, add_admin_options, admin_parser, on_admin
 from stompkit._commands.shared.broker_options import (
     BROKER_HELP,
     Broker,
@@ -16,7 +16,7 @@ from stompkit._commands.shared.broker_options import (
     add_quiet_time,
 )
 from stompkit._commands.shared.text import amount
-from stompkit._common.arguments import Parser, positive
+from stompkit._common.arguments import positive
 
 __all__ = ["main", "parser"]
 
@@ -41,11 +41,8 @@ _USAGE: Final = 2
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = Parser(
-        prog="stompkit move",
-        description="Move messages from one queue to another.",
-        epilog=_EPILOG.replace("{admin}", ADMIN_HELP).replace("{broker}", BROKER_HELP),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = admin_parser(
+        "move", "Move messages from one queue to another.", _EPILOG.replace("{broker}", BROKER_HELP)
     )
     add = parser.add_argument
     add("source", metavar="FROM", help="the source queue, such as /queue/a")

@@ -6,8 +6,7 @@ import argparse
 import json
 from typing import Final
 
-from stompkit._commands.shared.admin import ADMIN_HELP, Admin, add_admin_options, on_admin
-from stompkit._common.arguments import Parser
+from stompkit._commands.shared.admin import Admin, add_admin_options, admin_parser, on_admin
 from stompkit._common.text import shown
 
 __all__ = ["pausing", "pausing_parser"]
@@ -27,12 +26,7 @@ exit status: 0 success; 1 the broker refused the request or is unreachable; 2 wr
 
 def pausing_parser(command: str, description: str) -> argparse.ArgumentParser:
     """Return the parser of ``pause`` or ``resume``."""
-    parser = Parser(
-        prog=f"stompkit {command}",
-        description=description,
-        epilog=_EPILOG.replace("{admin}", ADMIN_HELP),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = admin_parser(command, description, _EPILOG)
     add = parser.add_argument
     add("destinations", nargs="+", metavar="DESTINATION", help="the queue, such as /queue/orders")
     add("--vhost", default="", metavar="NAME", help="virtual host")

@@ -7,9 +7,9 @@ import base64
 import sys
 from typing import Any, Final
 
-from stompkit._commands.shared.admin import ADMIN_HELP, Admin, add_admin_options, on_admin
+from stompkit._commands.shared.admin import Admin, add_admin_options, admin_parser, on_admin
 from stompkit._commands.shared.text import amount
-from stompkit._common.arguments import Parser, positive
+from stompkit._common.arguments import positive
 from stompkit._common.style import Style
 from stompkit._common.text import json_line, shown
 
@@ -40,11 +40,8 @@ _SHOWN_BODY: Final = 2000
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = Parser(
-        prog="stompkit peek",
-        description="Show messages of a queue of a stompkit broker without removing them.",
-        epilog=_EPILOG.replace("{admin}", ADMIN_HELP),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = admin_parser(
+        "peek", "Show messages of a queue of a stompkit broker without removing them.", _EPILOG
     )
     add = parser.add_argument
     add("destination", metavar="DESTINATION", help="the queue, such as /queue/orders")

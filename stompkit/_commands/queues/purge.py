@@ -8,9 +8,9 @@ import sys
 from typing import Final
 
 from stompkit._commands.shared.admin import (
-    ADMIN_HELP,
     Admin,
     add_admin_options,
+    admin_parser,
     confirmed,
     on_admin,
 )
@@ -22,7 +22,6 @@ from stompkit._commands.shared.broker_options import (
     add_quiet_time,
 )
 from stompkit._commands.shared.text import amount
-from stompkit._common.arguments import Parser
 from stompkit._common.text import shown
 
 __all__ = ["main", "parser"]
@@ -46,11 +45,8 @@ _USAGE: Final = 2
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = Parser(
-        prog="stompkit purge",
-        description="Delete the messages of a queue.",
-        epilog=_EPILOG.replace("{admin}", ADMIN_HELP).replace("{broker}", BROKER_HELP),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = admin_parser(
+        "purge", "Delete the messages of a queue.", _EPILOG.replace("{broker}", BROKER_HELP)
     )
     add = parser.add_argument
     add("destination", metavar="DESTINATION", help="the queue, such as /queue/old")

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from stompkit._commands.shared.admin import ADMIN_HELP, Admin, add_admin_options, on_admin
+from stompkit._commands.shared.admin import Admin, add_admin_options, admin_parser, on_admin
 from stompkit._commands.shared.text import aligned, size
 from stompkit._commands.shared.watching import add_watch_options, watch
-from stompkit._common.arguments import Parser, positive
+from stompkit._common.arguments import positive
 from stompkit._common.style import Style
 from stompkit._common.text import shown
 
@@ -47,12 +47,7 @@ _SORTS: Final = {
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = Parser(
-        prog="stompkit queues",
-        description="List the queues and topics of a stompkit broker.",
-        epilog=_EPILOG.replace("{admin}", ADMIN_HELP),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = admin_parser("queues", "List the queues and topics of a stompkit broker.", _EPILOG)
     add = parser.add_argument
     add("--filter", metavar="TEXT", help="list only names that contain this text")
     add(

@@ -6,9 +6,9 @@ import argparse
 import json
 from typing import Final
 
-from stompkit._commands.shared.admin import ADMIN_HELP, Admin, add_admin_options, on_admin
+from stompkit._commands.shared.admin import Admin, add_admin_options, admin_parser, on_admin
 from stompkit._commands.shared.text import amount
-from stompkit._common.arguments import Parser, positive
+from stompkit._common.arguments import positive
 
 __all__ = ["main", "parser"]
 
@@ -26,11 +26,8 @@ exit status: 0 success; 1 the broker refused the request or is unreachable; 2 wr
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = Parser(
-        prog="stompkit retry",
-        description="Return dead letters of a stompkit broker to their original queue.",
-        epilog=_EPILOG.replace("{admin}", ADMIN_HELP),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = admin_parser(
+        "retry", "Return dead letters of a stompkit broker to their original queue.", _EPILOG
     )
     add = parser.add_argument
     add("destination", metavar="DESTINATION", help="the dead-letter queue, such as /dlq/orders")

@@ -16,10 +16,11 @@ from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 from stompkit._commands.shared.broker_options import BrokerUsageError
+from stompkit._common.arguments import Parser
 from stompkit._common.certificates import distrust
 from stompkit._common.text import shown
 
-__all__ = ["ADMIN_HELP", "Admin", "AdminError", "add_admin_options", "confirmed", "on_admin"]
+__all__ = ["Admin", "AdminError", "add_admin_options", "admin_parser", "confirmed", "on_admin"]
 
 _USAGE: Final = 2
 #: Timeout of an answer in seconds: purging a long queue takes a while.
@@ -29,13 +30,26 @@ _SILENCE_S: Final = 60.0
 _MOST_BYTES: Final = 256 * 1024 * 1024
 
 #: Text for the end of a command's --help.
-ADMIN_HELP: Final = """\
+_ADMIN_HELP: Final = """\
 --admin is for stompkit brokers with an admin interface: `stompkit serve --admin
 tcp:15613:interface=127.0.0.1`, or [admin] in the configuration file. The address is HOST:PORT,
 http://HOST:PORT, https://HOST:PORT or unix:PATH. If the interface requires a token, it is the first
 line of --token-file, or the value of STOMPKIT_ADMIN_TOKEN. For https with a private authority, set
 SSL_CERT_FILE to the certificate of that authority.
 """
+
+
+def admin_parser(command: str, description: str, epilog: str) -> Parser:
+    """Return the parser of a command, without its arguments.
+
+    In *epilog*, ``{admin}`` stands for the explanation of the options of :func:`add_admin_options`.
+    """
+    return Parser(
+        prog=f"stompkit {command}",
+        description=description,
+        epilog=epilog.replace("{admin}", _ADMIN_HELP),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
 
 def add_admin_options(parser: argparse.ArgumentParser) -> None:

@@ -6,8 +6,7 @@ import argparse
 import sys
 from typing import Final
 
-from stompkit._commands.shared.admin import ADMIN_HELP, Admin, add_admin_options, on_admin
-from stompkit._common.arguments import Parser
+from stompkit._commands.shared.admin import Admin, add_admin_options, admin_parser, on_admin
 
 __all__ = ["main", "parser"]
 
@@ -38,12 +37,7 @@ _BODY: Final = 120
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = Parser(
-        prog="stompkit tap",
-        description="Show the frames between clients and a broker.",
-        epilog=_EPILOG.replace("{admin}", ADMIN_HELP),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = admin_parser("tap", "Show the frames between clients and a broker.", _EPILOG)
     add = parser.add_argument
     add(
         "--to",

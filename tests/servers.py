@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
 import pytest
 from redis import Redis, RedisError
@@ -158,6 +158,19 @@ class Server(ABC):
         """Kill the server with ``kill -9``; it can be started again."""
         assert self._process is not None
         self._process.kill()
+
+    def __enter__(self) -> Self:
+        """Start the server; the end of the block removes it."""
+        try:
+            self.start()
+        except BaseException:
+            self.remove()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the server."""
+        self.remove()
 
     def remove(self) -> None:
         """Shut the server down and remove its files."""
@@ -492,11 +505,8 @@ def _server(kind: type[_Kind], config: pytest.Config) -> Iterator[_Kind]:
         is_failure = settings_of(config).missing == "fail" and not missing.is_optional
         outcome = pytest.fail if is_failure else pytest.skip
         raise outcome.Exception(str(missing), pytrace=False) from None
-    try:
-        server.start()
+    with server:
         yield server
-    finally:
-        server.remove()
 
 
 def mariadb_type() -> type[MariaDb]:

@@ -44,11 +44,8 @@ def server(name: str) -> Iterator[SqlServer]:
         made = kind(release)
     except ServerMissing as missing:
         pytest.skip(str(missing))
-    try:
-        made.start()
+    with made:
         yield made
-    finally:
-        made.remove()
 
 
 def value(server: SqlServer, database: str, *statements: str) -> str:

@@ -77,11 +77,8 @@ def target_server() -> Iterator[PostgreSql]:
         server = PostgreSql()
     except ServerMissing as missing:
         pytest.fail(str(missing))
-    try:
-        server.start()
+    with server:
         yield server
-    finally:
-        server.remove()
 
 
 def children(process: int) -> Iterator[int]:

@@ -14,34 +14,25 @@ from stompkit.server.stores.postgresql.url import parsed
 from stompkit.testing.launching.polling import wait_until
 from tests.server.process.lease_cluster import LONG, SHORT, WITHIN_S, Cluster, body
 from tests.server.processes import Client, processes
-from tests.servers import PostgreSql, PostgreSqlReplica, ServerMissing
+from tests.servers import PostgreSql, PostgreSqlReplica, SqlServer, postgresql
+
+__all__ = ["postgresql"]
 
 pytestmark = pytest.mark.matrix
 
 
 @pytest.fixture
-def primary() -> Iterator[PostgreSql]:
+def primary(postgresql: SqlServer) -> Iterator[PostgreSql]:
     """A server that is killed."""
-    try:
-        server = PostgreSql()
-    except ServerMissing as missing:
-        pytest.skip(str(missing))
-    try:
-        server.start()
+    with PostgreSql() as server:
         yield server
-    finally:
-        server.remove()
 
 
 @pytest.fixture
 def replica(primary: PostgreSql) -> Iterator[PostgreSqlReplica]:
     """Its replica, which is promoted then."""
-    server = PostgreSqlReplica(primary)
-    try:
-        server.start()
+    with PostgreSqlReplica(primary) as server:
         yield server
-    finally:
-        server.remove()
 
 
 @pytest.fixture

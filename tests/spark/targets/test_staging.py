@@ -27,7 +27,7 @@ from stompkit.spark.targets.database.postgres import LEAST_ROWS
 from stompkit.spark.targets.sql import SqlTarget
 from tests.replication.broker.place import until
 from tests.replication.sinks.sql_targets import Target, change, database_url, target
-from tests.servers import PostgreSql, SqlServer, mariadb, postgresql
+from tests.servers import PostgreSql, PostgreSqlReplica, SqlServer, mariadb, postgresql
 from tests.spark.change_rows import batch_of, row_of
 from tests.spark.messages import BEGIN, fill, records_of
 
@@ -89,12 +89,8 @@ def answers(where: Target) -> bool:
 @pytest.fixture(scope="module")
 def own_server(postgresql: SqlServer) -> Iterator[PostgreSql]:
     """A server that may crash."""
-    server = PostgreSql()
-    try:
-        server.start()
+    with PostgreSql() as server:
         yield server
-    finally:
-        server.remove()
 
 
 @pytest.fixture
@@ -213,16 +209,14 @@ def test_batch_that_is_begun_anew_in_vain_says_why(
 
 @pytest.mark.matrix
 def test_promoted_standby_is_staged_on_again(own_server: PostgreSql, own_target: Target) -> None:
-    standby = Standby(own_server)
-    try:
-        standby.start()
-        there = Target("postgresql", own_target.url.replace(*standby.instead))
+    with PostgreSqlReplica(own_server) as standby:
+        there = Target("postgresql", standby.url(own_target.engine.url.database or ""))
         with closing(SqlTarget(own_target.url)) as made:
             parts, job = staged_in(made)
         own = own_target.rows("SELECT pg_current_wal_lsn()::text")[0][0]
         caught_up = f"SELECT pg_last_wal_replay_lsn() >= '{own}'::pg_lsn"
         until(lambda: there.rows(caught_up)[0][0])
-        there.execute("SELECT pg_promote()")
+        standby.promote()
         with closing(SqlTarget(there.url)) as promoted:
             with pytest.raises(StagingLostError, match="another server"):
                 promoted.commit(parts, job)
@@ -231,27 +225,6 @@ def test_promoted_standby_is_staged_on_again(own_server: PostgreSql, own_target:
             assert promoted.commit(parts, job) == Committed(written=MANY)
         assert there.table() == EXPECTED
         there.engine.dispose()
-    finally:
-        standby.remove()
-
-
-class Standby(PostgreSql):
-    """A standby of another server."""
-
-    def __init__(self, primary: PostgreSql) -> None:
-        self._primary = primary
-        super().__init__()
-        own, theirs = (str(each.directory).replace("/", "%2F") for each in (self, primary))
-        #: A part of the primary's URL, and its replacement.
-        self.instead = (theirs, own)
-
-    def _install_command(self) -> Sequence[str]:
-        folder = self.directory / "data"
-        source = f"host={self._primary.directory} user=postgres"
-        return [
-            self._program("pg_basebackup"),
-            *("-D", str(folder), "-d", source, "-R", "-X", "stream", "-c", "fast", "--no-sync"),
-        ]
 
 
 @pytest.mark.parametrize("target", ["postgresql"], indirect=True)

@@ -27,12 +27,8 @@ TABLE = "CREATE TABLE t (id INT PRIMARY KEY, v INT)"
 @pytest.fixture(scope="module")
 def own_server(mariadb: MariaDb) -> Iterator[MariaDb]:
     """A separate server, which can be killed and reset."""
-    server = type(mariadb)()
-    try:
-        server.start()
+    with type(mariadb)() as server:
         yield server
-    finally:
-        server.remove()
 
 
 @pytest.fixture

@@ -32,12 +32,8 @@ class _BareServer(PostgreSql):
 @pytest.fixture(scope="module")
 def bare_server(postgresql: SqlServer) -> Iterator[PostgreSql]:
     """A server of that kind."""
-    server = _BareServer()
-    try:
-        server.start()
+    with _BareServer() as server:
         yield server
-    finally:
-        server.remove()
 
 
 def _problems(database: Database, tables: Tables | None = None) -> str:

@@ -199,12 +199,8 @@ def test_connection_that_is_cut_is_made_again(
 @pytest.fixture(scope="module")
 def own_server(postgresql: SqlServer) -> Iterator[PostgreSql]:
     """A server that may be restarted."""
-    server = PostgreSql()
-    try:
-        server.start()
+    with PostgreSql() as server:
         yield server
-    finally:
-        server.remove()
 
 
 def _shut_down(server: PostgreSql) -> None:

@@ -48,6 +48,8 @@ class Request(TypedDict):
     """Further entries of the module search path."""
     is_session: bool
     """Start a new session."""
+    is_strict: bool
+    """Turn warnings into errors, as the option ``-W error`` does."""
 
 
 class _Result(NamedTuple):
@@ -186,9 +188,12 @@ def _request(
     environment = os.environ if env is None else env
     if not isinstance(args, list | tuple):
         return None
+    is_strict = False
     match [*map(os.fspath, args)]:
         case [sys.executable, "-m", program, *arguments] if program in _MODULES:
             pass
+        case [sys.executable, "-W", "error", "-m", program, *arguments] if program in _MODULES:
+            is_strict = True
         case [sys.executable, program, *arguments] if program in _SCRIPTS:
             pass
         case _:
@@ -213,6 +218,7 @@ def _request(
         environment=dict(environment),
         path=path,
         is_session=is_session,
+        is_strict=is_strict,
     )
 
 

@@ -21,6 +21,7 @@ import signal
 import socket
 import sys
 import threading
+import warnings
 from contextlib import suppress
 
 import stompkit._commands
@@ -116,6 +117,9 @@ def _run(request: Request) -> None:
     os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    if request["is_strict"]:
+        sys.warnoptions.append("error")
+        warnings.simplefilter("error")
     program = request["program"]
     is_script = os.path.isabs(program)
     sys.path[:] = [each for each in request["path"] if each not in sys.path] + sys.path[1:]

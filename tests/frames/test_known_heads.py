@@ -94,7 +94,7 @@ def read(decoder: FrameDecoder, pieces: list[bytes]) -> list[tuple[Frame, bytes 
     return found
 
 
-@pytest.mark.parametrize("version", ["1.1", "1.2"])
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("tolerance", [Tolerance.NONE, Tolerance.LENIENT])
 @pytest.mark.parametrize(
     "lines",
@@ -111,6 +111,12 @@ def test_heads_of_a_known_shape_that_are_not_as_usual(
         assert found == read(FrameDecoder(version, tolerance=tolerance), [sent])
         if isinstance(found[0], str):
             return
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_unknown_command_is_none_later_either(version: Version) -> None:
+    sent = [b"NONE\nx:1\n\n\0"]
+    assert read(practised(version), sent) == read(FrameDecoder(version), sent)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -228,14 +234,17 @@ def test_a_frame_with_a_head_but_no_headers_has_none() -> None:
     assert frame.headers == {}
 
 
-@pytest.mark.parametrize("count", [1, MANY])
-def test_header_lines_are_those_that_arrived_or_some_of_them(count: int) -> None:
-    octets = b"SEND\ndestination:a\nx-receipt:1\nreceipt:1\n\n\0"
+@pytest.mark.parametrize("receipts", [[1], [1] * MANY, [*range(MANY)]])
+def test_header_lines_are_those_that_arrived_or_some_of_them(receipts: list[int]) -> None:
     for decoder in (FrameDecoder("1.2"), practised("1.2")):
-        each = decoder.feed(octets * count)[-1]
-        assert each.header_lines() == b"destination:a\nx-receipt:1\nreceipt:1\n"
-        assert each.header_lines({"receipt", "other"}) == b"destination:a\nx-receipt:1\n"
-        assert each.header_lines({"destination", "x-receipt", "receipt"}) == b""
+        for receipt in receipts:
+            lines = b"destination:a\nx-receipt:1\nreceipt:%d\n" % receipt
+            # What repeats the head before it has no shape.
+            decoder.feed(b"SEND\nx-%d:1\n\n\0" % receipt)
+            [each] = decoder.feed(b"SEND\n" + lines + b"\n\0")
+            assert each.header_lines() == lines
+            assert each.header_lines({"receipt", "other"}) == b"destination:a\nx-receipt:1\n"
+            assert each.header_lines({"destination", "x-receipt", "receipt"}) == b""
 
 
 def test_a_head_without_headers_has_no_header_lines() -> None:

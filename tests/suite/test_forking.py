@@ -85,6 +85,25 @@ def test_input_and_folder(environment: dict[str, str], tmp_path: Path) -> None:
     assert (tmp_path / "users").read_text().startswith("joe:")
 
 
+@pytest.mark.parametrize("options", [[], ["-W", "error"]])
+def test_warnings_are_errors_only_on_demand(
+    options: list[str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "careful.py").write_text(
+        "import warnings\nwarnings.warn('careful')\nfrom stompkit.replica import Rules as rules\n"
+    )
+    (tmp_path / "shop.toml").write_text('db = "sqlite:///shop.db"\nrules = "careful:rules"\n')
+    done = subprocess.run(
+        [sys.executable, *options, *COMMAND[1:], "replica", "create", "--config", "shop.toml"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ("replica create: careful" if options else "UserWarning: careful") in done.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_signals(number: int, broker: subprocess.Popen[bytes]) -> None:
     broker.send_signal(number)

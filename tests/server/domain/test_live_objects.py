@@ -27,8 +27,9 @@ from tests.effort import effort, in_matrix
 from tests.server.beanstalk.peers import Front
 from tests.server.websockets import WebSocketBroker, WebSocketClient
 
-#: Number of objects of each kind, created and removed before each count.
-MANY: Final = effort(200, 1_000)
+#: Number of objects of each kind, created and removed before each count: if one of each stays, it
+#: is more than is permitted.
+MANY: Final = effort(100, 1_000)
 #: The same for objects of which the broker keeps some hundreds for a while.
 VERY_MANY: Final = 1_000
 #: Permitted growth: a bounded cache may grow a little, but no object of the kind may stay.

@@ -379,6 +379,7 @@ def _has_one_name_for_two(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_dead_letters, "dead_letters_of", name_of)
 
 
+@pytest.mark.matrix
 @pytest.mark.pure
 @pytest.mark.parametrize(
     "make_wrong",

@@ -44,28 +44,28 @@ class Lease:
         """Start without the right; ``dialect`` is that of the database."""
         self._clock: Final = database_clock(dialect)
         self._seconds: Final = seconds
-        #: Expiry by the local monotonic clock: never later than by the clock of the database.
-        self._expires_s = 0.0
+        #: Expiry by :func:`steady_s`: never later than by the clock of the database.
+        self._expires_s = float("-inf")
 
     @property
     def is_valid(self) -> bool:
         """True if it has certainly not expired."""
-        return time.monotonic() < self._expires_s
+        return steady_s() < self._expires_s
 
     @property
-    def due_s(self) -> float:
-        """Time at which to renew it, in monotonic seconds."""
-        return self._expires_s - self._seconds * 2 / 3
+    def due_in_s(self) -> float:
+        """Seconds until it is time to renew it; negative if it is overdue."""
+        return self._expires_s - self._seconds * 2 / 3 - steady_s()
 
     @property
     def is_due(self) -> bool:
         """True if it is time to renew it."""
-        return time.monotonic() >= self.due_s
+        return self.due_in_s <= 0
 
     def expire(self) -> None:
         """Stop using it until it is acquired again."""
-        self._expires_s = 0.0
+        self._expires_s = float("-inf")
 
     def _extend(self, asked_s: float) -> None:
-        """Note that the right was acquired or renewed by a request made at that monotonic time."""
+        """Note that the right was acquired or renewed by a request made at that steady time."""
         self._expires_s = asked_s + self._seconds

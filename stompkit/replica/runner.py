@@ -176,7 +176,7 @@ class Runner:
         self._wait()
         self._do_calls()
         now_s = time.monotonic()
-        if now_s >= self._lease.due_s:
+        if self._lease.is_due:
             self._retry_while_busy(self._lease.renew)
         for connection in self._connections:
             connection.retry(now_s)
@@ -187,14 +187,14 @@ class Runner:
 
     def _wait(self) -> None:
         """Wait until there is something to do."""
-        times = [self._lease.due_s]
-        times += [each.due_s for each in self._connections if each.due_s is not None]
+        times = [each.due_s for each in self._connections if each.due_s is not None]
         if not self._is_congested:
             # Otherwise there is nothing to do before a broker has confirmed something.
             times.append(self._poll_at_s)
             if self._engine.deadline is not None:
                 times.append(self._engine.deadline)
-        self._mailbox.wait(max(0.0, min(times) - time.monotonic()))
+        waits_s = [each - time.monotonic() for each in times]
+        self._mailbox.wait(max(0.0, min([self._lease.due_in_s, *waits_s])))
 
     def _receive(self) -> None:
         """Store received messages, and then acknowledge them."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +11,7 @@ from uuid import uuid4
 
 from sqlalchemy import select
 
-from stompkit._common.lease import Lease
+from stompkit._common.lease import Lease, steady_s
 from stompkit.replica.store import Store, Tx
 
 __all__ = ["LeaseLostError", "ReplicaInUseError", "ReplicaLease"]
@@ -44,7 +43,7 @@ class ReplicaLease(Lease):
 
     def acquire(self) -> None:
         """Acquire the lease; raises ReplicaInUseError and as :meth:`Store.transaction` does."""
-        begun = time.monotonic()
+        begun_s = steady_s()
         with self._store.transaction() as tx:
             found: dict[str, Any] | None = tx.meta(_NAME)
             now_s = self._now(tx)
@@ -56,12 +55,12 @@ class ReplicaLease(Lease):
                     f" {until:%H:%M:%S}"
                 )
             self._write(tx, now_s)
-        self._extend(begun)
+        self._extend(begun_s)
         _HELD.add(self._token)
 
     def renew(self) -> None:
         """Extend the lease; raises LeaseLostError, and as :meth:`Store.transaction` does."""
-        begun = time.monotonic()
+        begun_s = steady_s()
         with self._store.transaction() as tx:
             found: dict[str, Any] | None = tx.meta(_NAME)
             if found is None or found["token"] != self._token:
@@ -73,7 +72,7 @@ class ReplicaLease(Lease):
                     " too long"
                 )
             self._write(tx, self._now(tx))
-        self._extend(begun)
+        self._extend(begun_s)
 
     def release(self) -> None:
         """Release the lease if this object holds it; raises as :meth:`Store.transaction` does."""

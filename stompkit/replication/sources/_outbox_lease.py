@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
@@ -10,7 +9,7 @@ from uuid import uuid4
 from sqlalchemy import Connection, Engine, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from stompkit._common.lease import Lease
+from stompkit._common.lease import Lease, steady_s
 from stompkit.replication.sources.outbox_tables import OutboxTables
 
 __all__ = ["OutboxError", "OutboxLease", "OutboxLeaseLostError", "State"]
@@ -60,7 +59,7 @@ class OutboxLease(Lease):
         has another origin.
         """
         self._number = None
-        begun = time.monotonic()
+        begun_s = steady_s()
         table = self._state
         is_free = or_(
             table.c.lease_owner.is_(None),
@@ -87,7 +86,7 @@ class OutboxLease(Lease):
             if taken.rowcount:
                 assert found is not None
                 self._number = found.lease_number
-                self._extend(begun)
+                self._extend(begun_s)
                 return State(found.origin, found.last_sequence)
         if found is None:
             self._make(origin or f"outbox.{uuid4().hex[:8]}")
@@ -112,14 +111,14 @@ class OutboxLease(Lease):
 
     def renew(self, connection: Connection) -> None:
         """Begin a transaction of the owner; raises :class:`OutboxLeaseLostError`."""
-        begun = time.monotonic()
+        begun_s = steady_s()
         table = self._state
         if self._number is not None:
             mine = (table.c.lease_owner == self.owner) & (table.c.lease_number == self._number)
             expires = self._clock + self._seconds
             renewed = connection.execute(update(table).where(mine).values(lease_expires=expires))
             if renewed.rowcount:
-                self._extend(begun)
+                self._extend(begun_s)
                 return
         self._number = None
         raise OutboxLeaseLostError("another relay has taken the lease of the outbox")

@@ -26,6 +26,11 @@ class User:
 
 
 COLON = (("coilmq", "CoilMQ cannot read a header with a colon"),)
+BLANKS = (
+    ("activemq", "ActiveMQ removes blanks at the ends of a header"),
+    ("artemis", "Artemis removes blanks at the ends of a header"),
+    ("coilmq", "CoilMQ removes blanks at the ends of a header"),
+)
 USERS = [
     User("me", "a:b", COLON),
     User("a:b", "x", COLON),
@@ -42,8 +47,10 @@ USERS = [
         ),
     ),
     User("\u00fc", "\u00fc\u20ac"),
-    User(" me ", "x", (("coilmq", "CoilMQ takes blanks off"), ("activemq", "refuses"))),
-    User("me", " pad ", (("coilmq", "CoilMQ takes blanks off"), ("activemq", "refuses"))),
+    User("me", "x\ty"),
+    User(" me ", "x", BLANKS),
+    User("me", " pad ", BLANKS),
+    User("me", "x\t", BLANKS),
     User(
         "me",
         "",
@@ -57,7 +64,8 @@ USERS = [
 
 @pytest.mark.parametrize("user", USERS, ids=[f"{each.login}/{each.passcode}" for each in USERS])
 @pytest.mark.parametrize(
-    "name", ["stompkit", "coilmq", in_matrix("activemq"), in_matrix("rabbitmq")]
+    "name",
+    ["stompkit", "coilmq", in_matrix("activemq"), in_matrix("artemis"), in_matrix("rabbitmq")],
 )
 def test_user_can_log_in(name: str, user: User) -> None:
     """An unsupported user is refused immediately."""
@@ -75,10 +83,7 @@ def test_user_can_log_in(name: str, user: User) -> None:
         return
     with pytest.raises(BrokerError) as caught:
         launch(config)
-    if problem == "refuses":
-        assert_blames_login(caught.value, user.login)
-    else:
-        assert str(caught.value).startswith(problem)
+    assert str(caught.value).startswith(problem)
 
 
 def test_refused_login_is_blamed() -> None:

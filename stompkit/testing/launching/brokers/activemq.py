@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
-from html import escape
 from pathlib import Path
 from typing import Final
 
 from stompkit.testing.launching.address import format_address
 from stompkit.testing.launching.brokers.launcher import (
     Prepared,
+    check_blanks,
+    check_controls,
     check_escapes,
     inherited_environment,
+    xml_attribute,
 )
 from stompkit.testing.launching.brokers.releases import Release, choose, explain_missing
 from stompkit.testing.launching.config import LaunchConfig
@@ -130,6 +132,8 @@ class ActiveMQ:
     ) -> Prepared:
         """Write the configuration and compose the class path."""
         check_escapes(config, "ActiveMQ", r"\\[\\cnr]")
+        check_blanks(config, "ActiveMQ")
+        check_controls(config, "ActiveMQ")
         settings = directory / "activemq.xml"
         settings.write_text(_settings(config), encoding="utf-8")
         settings.chmod(0o600)
@@ -189,12 +193,12 @@ def _settings(config: LaunchConfig) -> str:
     plugins = ""
     if config.login is not None:
         plugins = _PLUGINS.format(
-            login=_quoted(_literal(config.login)),
-            passcode=_quoted(_literal(config.passcode or "")),
+            login=xml_attribute(_literal(config.login)),
+            passcode=xml_attribute(_literal(config.passcode or "")),
         )
     return _SETTINGS.format(
         plugins=plugins,
-        uri=_quoted(f"stomp://{format_address(config.host, config.port)}"),
+        uri=xml_attribute(f"stomp://{format_address(config.host, config.port)}"),
     )
 
 
@@ -204,8 +208,3 @@ def _literal(text: str) -> str:
         return text
     escaped = text.replace("'", "''")
     return f"#{{'{escaped}'}}"
-
-
-def _quoted(text: str) -> str:
-    """Return the value of an XML attribute; the standard module for that imports slowly."""
-    return f'"{escape(text)}"'

@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from stompkit.testing.launching.address import format_address
-from stompkit.testing.launching.brokers.launcher import Prepared, inherited_environment
+from stompkit.testing.launching.brokers.launcher import (
+    Prepared,
+    check_blanks,
+    inherited_environment,
+    xml_attribute,
+)
 from stompkit.testing.launching.brokers.releases import Release, choose, explain_missing
 from stompkit.testing.launching.config import LaunchConfig
 from stompkit.testing.launching.errors import BrokerError
@@ -188,7 +193,7 @@ def _write_settings(etc: Path, data: Path, config: LaunchConfig) -> None:
     address = format_address(config.host, config.port)
     acceptor = f"tcp://{address}?protocols=STOMP;{_PREFIXES}"
     files = {
-        "bootstrap.xml": _BOOTSTRAP.format(settings=f'"{escape(settings.as_uri())}"'),
+        "bootstrap.xml": _BOOTSTRAP.format(settings=xml_attribute(settings.as_uri())),
         "broker.xml": _SETTINGS.format(
             has_users="false" if config.login is None else "true",
             data=data.name,
@@ -201,6 +206,7 @@ def _write_settings(etc: Path, data: Path, config: LaunchConfig) -> None:
         "roles.properties": "",
     }
     if config.login is not None:
+        check_blanks(config, "Artemis")
         passcode = config.passcode or ""
         if passcode.startswith(_ENCODED):
             raise BrokerError(

@@ -11,7 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from stompkit.testing.launching.brokers.launcher import Prepared, inherited_environment
+from stompkit.testing.launching.brokers.launcher import (
+    Prepared,
+    check_blanks,
+    check_colons,
+    inherited_environment,
+)
 from stompkit.testing.launching.config import LaunchConfig
 from stompkit.testing.launching.errors import BrokerError
 
@@ -79,6 +84,8 @@ class CoilMQ:
         lines = ["[coilmq]"]
         environment = inherited_environment() | {"PYTHONUNBUFFERED": "1"}
         if config.login is not None:
+            check_blanks(config, "CoilMQ", r"\s\Z")
+            check_colons(config, "CoilMQ")
             _write_users(directory / f"{_USERS}.py", config.login, config.passcode or "")
             lines += [f"auth.factory = {_USERS}:make"]
             paths = [str(directory), environment.get("PYTHONPATH", "")]
@@ -108,20 +115,6 @@ class CoilMQ:
 
 
 def _write_users(path: Path, login: str, passcode: str) -> None:
-    """Write a module with the user: CoilMQ's own file of users does not support all names.
-
-    Raises BrokerError for a login or passcode that CoilMQ's parser of CONNECT would change.
-    """
-    for what, text in (("login", login), ("passcode", passcode)):
-        if text != text.rstrip():
-            raise BrokerError(
-                f"CoilMQ takes blanks off the ends of a header, and this {what} has some: choose"
-                f" another one by --mq-{what} or LaunchConfig({what}=...)"
-            )
-        if ":" in text:
-            raise BrokerError(
-                f"CoilMQ cannot read a header with a colon, and this {what} has one: choose another"
-                f" one by --mq-{what} or LaunchConfig({what}=...)"
-            )
+    """Write a module with the user: CoilMQ's own file of users does not support all names."""
     path.touch(0o600)
     path.write_text(_MODULE.format(users={login: passcode}), encoding="utf-8")

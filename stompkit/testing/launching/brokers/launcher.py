@@ -6,13 +6,24 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Protocol
 
 from stompkit.testing.launching.config import LaunchConfig
 from stompkit.testing.launching.errors import BrokerError
 
-__all__ = ["Access", "Launcher", "Prepared", "check_escapes", "inherited_environment"]
+__all__ = [
+    "Access",
+    "Launcher",
+    "Prepared",
+    "check_blanks",
+    "check_colons",
+    "check_controls",
+    "check_escapes",
+    "inherited_environment",
+    "xml_attribute",
+]
 
 
 @dataclass(frozen=True)
@@ -57,12 +68,44 @@ def check_escapes(config: LaunchConfig, name: str, pattern: str) -> None:
     CONNECT has no escapes (1.2, "Value Encoding"), but some brokers decode them anyway. *pattern*
     matches the text that they decode.
     """
+    _refuse(config, pattern, f"{name} decodes escapes in CONNECT", "has {}")
+
+
+def check_blanks(config: LaunchConfig, name: str, pattern: str = r"\A[\0- ]|[\0- ]\Z") -> None:
+    """Raise BrokerError for a login or passcode from which the broker *name* would remove blanks.
+
+    *pattern* matches the blanks; the default matches those that Java's ``trim`` removes.
+    """
+    _refuse(config, pattern, f"{name} removes blanks at the ends of a header", "has some")
+
+
+def check_colons(config: LaunchConfig, name: str) -> None:
+    """Raise BrokerError for a login or passcode with a colon, which *name* cannot read."""
+    _refuse(config, ":", f"{name} cannot read a header with a colon", "has one")
+
+
+def check_controls(config: LaunchConfig, name: str) -> None:
+    """Raise BrokerError for a login or passcode that the XML file of *name* cannot contain."""
+    problem = f"{name} reads the user from XML, which has no control characters"
+    _refuse(config, r"[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]", problem, "has one")
+
+
+def xml_attribute(text: str) -> str:
+    """Return the value of an XML attribute in quotes; the standard module imports slowly.
+
+    Parsers replace literal tabs and line ends in attributes by blanks, but not references to them.
+    """
+    return '"' + escape(text).translate({number: f"&#{number};" for number in b"\t\n\r"}) + '"'
+
+
+def _refuse(config: LaunchConfig, pattern: str, problem: str, has: str) -> None:
+    """Raise BrokerError for a login or passcode that *pattern* is found in."""
     for what, text in (("login", config.login), ("passcode", config.passcode)):
         found = re.search(pattern, text or "")
         if found:
             raise BrokerError(
-                f"{name} decodes escapes in CONNECT, and this {what} has {found[0]}: choose another"
-                f" one by --mq-{what} or LaunchConfig({what}=...)"
+                f"{problem}, and this {what} {has.format(found[0])}: choose another one by"
+                f" --mq-{what} or LaunchConfig({what}=...)"
             )
 
 

@@ -195,13 +195,15 @@ def test_end(stomp_broker_factory):
     pathlib.Path("ports").write_text(f"{broker.server_address[1]} {broker.port}")
     if "end" == "os._exit":
         os._exit(3)
+    if "end" == "Ctrl-C":
+        signal.raise_signal(signal.SIGINT)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 @needs_proc
 @pytest.mark.matrix
-@pytest.mark.parametrize("end", ["kill -9", "os._exit", "kill -9 of a worker"])
+@pytest.mark.parametrize("end", ["kill -9", "os._exit", "Ctrl-C", "kill -9 of a worker"])
 @pytest.mark.parametrize("name", ["coilmq", "rabbitmq", "activemq", "artemis"])
 def test_nothing_of_a_real_broker_stays(tmp_path: Path, name: str, end: str) -> None:
     """Processes, folders and ports are gone."""

@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 import msgspec
@@ -17,6 +19,8 @@ import stompkit
 from stompkit.conformance.report import Report
 
 ROOT = Path(stompkit.__file__).resolve().parents[1]
+#: Modules that runs in separate processes need, which are imported once for all of them.
+_SHARED = ["stompkit.conformance.run.runner", "stompkit.testing", "tests.conformance.clusters"]
 #: Time limit for a run to end, in seconds; ten times the duration of the longest run.
 BOUND_S = 120.0
 
@@ -54,6 +58,13 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def processes(count: int) -> ProcessPoolExecutor:
+    """Return a pool of processes that run the suite, as pytest cannot run within pytest."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(_SHARED)
+    return ProcessPoolExecutor(count, context)
 
 
 def run_command(*arguments: object, cwd: Path, **variables: str) -> Finished:

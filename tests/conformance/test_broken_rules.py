@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from importlib import import_module
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from stompkit.conformance.address import Address
 from stompkit.conformance.run.runner import Selection, run
 from stompkit.conformance.target import probe
 from stompkit.testing import RunningBroker
+from tests.conformance.command import processes
 from tests.conformance.proxy import behind, faults_of
 from tests.conformance.scripted import ScriptedServer
 from tests.effort import effort, selected, some
@@ -86,7 +86,7 @@ def found(
     """The results for each server; the runs are concurrent."""
     wanted = selected(request, "name")
     # Each process makes many runs, because starting a process takes longer than a run.
-    with ProcessPoolExecutor(max_workers=6, mp_context=get_context("spawn")) as pool:
+    with processes(6) as pool:
         yield {name: pool.submit(findings, name, broker.host, broker.port) for name in wanted}
         pool.shutdown(cancel_futures=True)
 

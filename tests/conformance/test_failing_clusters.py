@@ -6,7 +6,6 @@ import shutil
 import socket
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from multiprocessing import get_context
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from stompkit.conformance.verdict import UnsupportedError
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from tests.conformance import failing_clusters
 from tests.conformance.clusters import NAMES, NODES, SHARED, STORAGE, Cluster, NodeFault, verdicts
+from tests.conformance.command import processes
 from tests.conformance.proxy import faults_of
 from tests.conformance.scripted import ScriptedServer, receipts
 
@@ -49,8 +49,8 @@ def findings(fault: type[NodeFault], broker: tuple[str, int]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[ProcessPoolExecutor]:
-    """Processes for the suite: pytest cannot run within pytest."""
-    with ProcessPoolExecutor(max_workers=4, mp_context=get_context("spawn")) as made:
+    """Processes for the suite."""
+    with processes(4) as made:
         yield made
 
 

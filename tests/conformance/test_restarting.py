@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from stompkit.conformance.control import Launched
 from stompkit.conformance.run.runner import Selection, run
 from stompkit.conformance.target import probe
 from stompkit.testing import LaunchConfig, launch
-from tests.conformance.command import read_report
+from tests.conformance.command import processes, read_report
 from tests.conformance.conftest import Serve, Suite
 from tests.conformance.proxy import Fault, behind
 from tests.conformance.raw import Raw
@@ -127,7 +126,7 @@ def findings(name: str) -> set[str]:
 @pytest.fixture(scope="module")
 def found() -> Iterator[dict[str, Future[set[str]]]]:
     """The results for each server; the runs are concurrent."""
-    with ProcessPoolExecutor(max_workers=len(SERVERS), mp_context=get_context("spawn")) as pool:
+    with processes(len(SERVERS)) as pool:
         yield {name: pool.submit(findings, name) for name in SERVERS}
 
 

@@ -18,6 +18,7 @@ from stompkit.spark.jobs import JobName, Pipeline, PipelineError, load
 from stompkit.spool import Record
 from stompkit.spool.retention import retain
 from stompkit.testing.launching.polling import wait_until
+from tests.effort import in_matrix
 from tests.spark.jobs.test_jobs import LONG_S, SIMPLE, Shop, expected, orders
 from tests.spark.messages import fill
 
@@ -101,8 +102,19 @@ class Copies:
         assert sorted((row["id"], row["state"], row["seen"]) for row in rows) == expected(count)
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "delta", "parquet", "events"])
-@pytest.mark.parametrize("what", ["restored", "emptied"])
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [
+        ("sqlite", "restored"),
+        in_matrix("sqlite", "emptied"),
+        ("delta", "restored"),
+        in_matrix("delta", "emptied"),
+        in_matrix("parquet", "restored"),
+        ("parquet", "emptied"),
+        in_matrix("events", "restored"),
+        ("events", "emptied"),
+    ],
+)
 def test_spool_is_read_again_where_the_target_is_older_than_the_checkpoint(
     spark: SparkSession, shop: Shop, kind: str, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,13 +8,11 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from docutils import nodes
-from docutils.core import publish_doctree
 
 import stompkit
 from stompkit.frames import AFTER_LOGIN, BEFORE_LOGIN, COMMANDS, Frame, FrameDecoder, Limits, Role
@@ -22,9 +20,9 @@ from stompkit.server import BrokerConfig
 from stompkit.server.operations import Settings, SettingsError, hash_passcode, parse_settings
 from stompkit.server.tap import Options
 from stompkit.testing.memory import MemoryBroker
+from tests.documentation.pages import ROOT, parsed, rows, section, tree
 from tests.server.certificates import Authority
 
-ROOT = Path(__file__).parents[2]
 PACKAGE = Path(stompkit.__file__).parent
 #: The first page of the site has content that only Sphinx understands: test_site.py builds it.
 PAGES = sorted(
@@ -51,31 +49,6 @@ class Example(NamedTuple):
         return f"{self.page}:{self.section}:{self.line}"
 
 
-def parsed(page: str, complaints: io.StringIO) -> nodes.document:
-    path = ROOT / page
-    settings = {
-        "warning_stream": complaints,
-        "report_level": 2,
-        "syntax_highlight": "none",
-        # Each page has a separate title, and its sections have the same ids as on the web page.
-        "doctitle_xform": False,
-    }
-    text = path.read_text(encoding="utf-8")
-    document = publish_doctree(text, source_path=str(path), settings_overrides=settings)
-    assert isinstance(document, nodes.document)
-    return document
-
-
-@cache
-def tree(page: str) -> nodes.document:
-    return parsed(page, io.StringIO())
-
-
-def section(page: str, name: str) -> nodes.section:
-    found: list[nodes.section] = list(tree(page).findall(nodes.section))
-    return next(each for each in found if name in each["ids"])
-
-
 def examples(language: str) -> list[Example]:
     return [
         Example(page, section_of(block), block.line or 0, language, block.astext())
@@ -91,12 +64,6 @@ def section_of(node: nodes.Element) -> str:
         assert parent is not None, "an example outside all sections"
         parent = parent.parent
     return str(parent["ids"][0])
-
-
-def rows(table: nodes.table) -> Iterator[list[nodes.entry]]:
-    for body in table.findall(nodes.tbody):
-        for row in body.findall(nodes.row):
-            yield list(row.findall(nodes.entry))
 
 
 def literals(node: nodes.Node) -> list[str]:

@@ -17,7 +17,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from docutils import nodes
 
-from tests.documentation.test_docs import ROOT, rows, section, sent, tree
+from tests.documentation.pages import ROOT, rows, section, tree
+from tests.documentation.test_docs import sent
 from tests.ports import free_ports
 
 TUTORIAL, TROUBLESHOOTING = "docs/tutorial/tutorial.rst", "docs/howto/troubleshooting.rst"

@@ -22,7 +22,7 @@ __all__ = ["Chooser", "TestMap", "covering", "measured_files", "seconds_of"]
 _LEFT_OUT: Final = (
     "tests/integration/neighbours/",
     "tests/mutants/",
-    "tests/test_docs",
+    "tests/documentation/test_docs",
     "tests/project/test_instructions.py",
     "tests/project/test_layers.py",
     "tests/project/test_packaging.py",

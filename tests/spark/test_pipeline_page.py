@@ -20,7 +20,7 @@ from stompkit.spark.eventstore import SparkEventStore
 from stompkit.spool import SpoolError, SpoolReader
 from stompkit.testing import RunningBroker
 from stompkit.testing.launching.polling import wait_until
-from tests.documentation.test_docs import tree
+from tests.documentation.pages import tree
 from tests.replication.brokers import connect
 from tests.spark.jobs.test_jobs import order
 

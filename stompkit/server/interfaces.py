@@ -87,7 +87,11 @@ class Timer(Protocol):
 
 
 class Clock(Protocol):
-    """Time for the domain: a Twisted reactor, or ``twisted.internet.task.Clock``."""
+    """Time for the domain: a Twisted reactor, or ``twisted.internet.task.Clock``.
+
+    A clock that does not follow changes of the system's time also has a method ``time_of_day``,
+    which does: see :func:`stompkit.server.process.steady_time.make_steady`.
+    """
 
     def seconds(self) -> float:
         """Return the time in seconds since the epoch."""

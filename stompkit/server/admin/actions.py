@@ -198,7 +198,7 @@ def publish(
         kind = host.check_name(body.destination)
         if kind in (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC):
             refuse(409, "temporary", "a temporary destination belongs to its connection")
-        now = context.reactor.seconds()
+        now = broker.scheduler.time_of_day()
         message = Message.from_send(frame, body.destination, broker.new_message(), _VERSION, now)
 
         def answer() -> results.Published:

@@ -62,7 +62,7 @@ class Context:
 
     def sample(self) -> None:
         """Record the time of the newest message: once a second, and before times are looked up."""
-        self.arrivals.sample(self.broker.last_message, self.reactor.seconds())
+        self.arrivals.sample(self.broker.last_message, self.broker.scheduler.time_of_day())
 
     def logins(self) -> dict[str, dict[Outcome, int]]:
         """Return the outcomes of logins, for clients and for the admin interface."""

@@ -364,7 +364,12 @@ class Broker(BrokerBase):
 
     @now.setter
     def now(self, value: float) -> None:
-        self.scheduler.now = value
+        self.scheduler.start_cycle(value)
+
+    @property
+    def wall(self) -> float:
+        """Time of day of the current cycle."""
+        return self.scheduler.wall
 
     @property
     def commit_queue(self) -> CommitQueue:

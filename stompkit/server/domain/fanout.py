@@ -76,7 +76,7 @@ class Fanout(Destination):
             copy.expires, copy.due = message.expires, message.due
             ttl_s = self._ttl_s(queue.name)
             if ttl_s and not copy.expires:
-                copy.expires = max(self.host.scheduler.now, copy.due) + ttl_s
+                copy.expires = max(self.host.scheduler.wall, copy.due) + ttl_s
             queue.put(copy)
             self.delivered += 1
 

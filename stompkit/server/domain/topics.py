@@ -110,7 +110,7 @@ class Topic(Destination):
             return
         self.received += 1
         ttl_s = self.policy.message_ttl_s
-        now = self.host.scheduler.now
+        now = self.host.scheduler.wall
         if ttl_s and not message.expires:
             message.expires = max(now, message.due) + ttl_s
         if message.due > now:
@@ -128,10 +128,10 @@ class Topic(Destination):
         ttl_s = self.policy.message_ttl_s
         broker = self.host.broker
         if ttl_s and not message.expires:
-            message.expires = max(broker.scheduler.now, message.due) + ttl_s
-        if message.due > broker.scheduler.now:
+            message.expires = max(broker.scheduler.wall, message.due) + ttl_s
+        if message.due > broker.scheduler.wall:
             return self._delays.arriving(message)
-        if message.is_expired(broker.scheduler.now):
+        if message.is_expired(broker.scheduler.wall):
             return None
         self._last_place += 1
         offer = PendingOffer(message, self._last_place, broker.last_subscription, choice)
@@ -166,7 +166,7 @@ class Topic(Destination):
 
     def enqueue(self, message: Message, choice: Choice | None = None) -> None:
         """Deliver a message to all subscribers, or hold it for those that cannot receive it now."""
-        if message.is_expired(self.host.scheduler.now):
+        if message.is_expired(self.host.scheduler.wall):
             return
         self._last_place += 1
         if self._selectors or self.durables or self._offers:
@@ -313,7 +313,7 @@ class Topic(Destination):
         """Hold a message for a subscriber with a full backlog, according to the policy."""
         size = entry.message.size
         # It may accept some of the backlog by now, and expired messages do not count.
-        subscription.catch_up(self.host.scheduler.now)
+        subscription.catch_up(self.host.scheduler.wall)
         if not subscription.backlog and subscription.wants_copy():
             subscription.deliver(entry)
             self.delivered += 1

@@ -25,6 +25,7 @@ __all__ = [
     "settings_reloaded",
     "standing_by",
     "taking_over",
+    "time_changed",
     "trusting_endpoint",
 ]
 
@@ -76,6 +77,11 @@ def standing_by(*, path: str, holder: str) -> None:
 @log_event("info", "{path} is free: taking over")
 def taking_over(*, path: str) -> None:
     """The other broker has ended, and this one starts."""
+
+
+@log_event("info", "the system's time has changed by {seconds} seconds")
+def time_changed(*, seconds: float) -> None:
+    """The time of day was set while delayed or expiring messages wait; these follow it."""
 
 
 @log_event("critical", "{reason}")

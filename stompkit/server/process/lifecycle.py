@@ -28,6 +28,7 @@ from stompkit.server.log.observer import log_frame
 from stompkit.server.process.activation import Opened, StartError
 from stompkit.server.process.assembly import Access, MakeFactory, access, activation, factory
 from stompkit.server.process.notify import Notifier
+from stompkit.server.process.steady_time import make_steady
 from stompkit.server.settings.beanstalk import BeanstalkSettings
 from stompkit.server.settings.process import Settings
 
@@ -71,7 +72,9 @@ class Lifecycle:
 
         self._reactor = cast("IReactorTime", reactor)
         self.settings = settings
-        clock = self._reactor if clock is None else clock
+        if clock is None:
+            clock = self._reactor
+            make_steady(clock)
         #: Clock for the deadlines of clients and messages.
         self.clock = cast("Clock", clock)
         self.access = access(settings, self.clock)

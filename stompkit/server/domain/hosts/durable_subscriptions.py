@@ -79,7 +79,7 @@ class DurableSubscriptions(DestinationRegistry):
             topic=topic,
             selector=selector,
             is_shared=is_shared,
-            used_at=self.scheduler.now,
+            used_at=self.scheduler.wall,
             owner=user if found is None or found.record.owner is None else found.record.owner,
         )
         if found is not None:
@@ -244,7 +244,7 @@ class DurableSubscriptions(DestinationRegistry):
     def touch_durable(self, queue: Destination) -> None:
         """Record that a durable subscription has been used, unless it is removed."""
         if isinstance(queue, DurableQueue) and self.durables.get(queue.record.key) is queue:
-            self._save(queue, msgspec.structs.replace(queue.record, used_at=self.scheduler.now))
+            self._save(queue, msgspec.structs.replace(queue.record, used_at=self.scheduler.wall))
 
     def _save(self, queue: DurableQueue, record: DurableRecord) -> None:
         queue.record = record
@@ -277,7 +277,7 @@ class DurableSubscriptions(DestinationRegistry):
         for queue in list(self.durables.values()):
             if queue.subscriptions:
                 self.touch_durable(queue)
-            elif expiry_s and queue.record.used_at + expiry_s <= self.scheduler.now:
+            elif expiry_s and queue.record.used_at + expiry_s <= self.scheduler.wall:
                 self.remove_durable(queue)
         if self.durables:
             self.scheduler.later(_EXPIRY_CHECK_S, self._expire_durables)

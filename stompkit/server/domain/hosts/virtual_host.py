@@ -199,7 +199,7 @@ class VirtualHost(Routing):
         """
         message, home = entry.message, entry.home
         expires = sent_expiry(message, home.policy)
-        now, times = self.scheduler.now, entry.deliveries
+        now, times = self.scheduler.wall, entry.deliveries
         letter = dead_letter(message, home.name, reason, times, now, expires, more or {})
         if letter.destination not in self.destinations:
             self._make_dead_letter_queue(letter.destination, home.charged_to)

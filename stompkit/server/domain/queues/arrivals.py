@@ -30,7 +30,7 @@ class ReceivingQueue(TrimmedQueue):
         self.received += 1
         self.messages += 1
         self.octets += message.size
-        now = self.host.scheduler.now
+        now = self.host.scheduler.wall
         if self._ttl_s and not message.expires:
             message.expires = max(now, message.due) + self._ttl_s
         is_delayed = message.due > now

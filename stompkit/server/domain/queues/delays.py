@@ -25,6 +25,8 @@ _MOST_MOVED: Final = 100
 _FEW: Final = 64
 #: Delay in seconds before a failed read or move of messages is retried.
 _RETRY_S: Final = 1.0
+#: Seconds that are not waited for: less than timers can tell apart.
+_SLACK_S: Final = 0.001
 #: Marks the references of delayed messages in memory.
 _IN_MEMORY: Final[SubQueue[MessageReference]] = SubQueue(DELAYED)
 
@@ -163,7 +165,7 @@ class Delays:
     def check(self, message: Message) -> None:
         """Raise :class:`RefusedError` for a message with too long a delay."""
         broker = self._queue.host.broker
-        if message.due > broker.scheduler.now + broker.config.max_delay_s:
+        if message.due > broker.scheduler.wall + broker.config.max_delay_s:
             raise RefusedError(
                 f"delay too long: at most {broker.config.max_delay_s:g} seconds", "bad-header"
             )
@@ -252,14 +254,17 @@ class Delays:
         if first is None or self._reads or self.moving:
             return
         if self._alarm is None:
-            self._alarm = Alarm(self._queue.host.scheduler, self._on_time)
-        self._alarm.set(max(first[0], self._retry_at))
+            self._alarm = Alarm(self._queue.host.scheduler, self._on_time, is_wall=True)
+        scheduler = self._queue.host.scheduler
+        wait_s = max(0.0, self._retry_at - scheduler.now)
+        self._alarm.set(max(first[0], scheduler.wall + wait_s))
 
     def _on_time(self) -> None:
-        now = self._queue.host.scheduler.now
+        scheduler = self._queue.host.scheduler
+        now = scheduler.wall
         ripe: list[tuple[float, int, Message | MessageReference | None]] = []
         # Until the last moves are complete, no later message may overtake them.
-        if now >= self._retry_at and not (self._reads or self.moving):
+        if scheduler.now >= self._retry_at - _SLACK_S and not (self._reads or self.moving):
             while len(ripe) < _MOST_MOVED:
                 first = self._first()
                 if first is None or first[0] > now:

@@ -32,6 +32,8 @@ _PAGE_OCTETS: Final = 4 * 1024 * 1024
 _REST: Final = 10
 #: Number of stale heap entries tolerated in addition to the number of waiting messages.
 _FEW: Final = 64
+#: Seconds that are not waited for: less than timers can tell apart.
+_SLACK_S: Final = 0.001
 
 
 class Expiry:
@@ -80,11 +82,11 @@ class Expiry:
 
     def _wake_at(self, when: float) -> None:
         if self._alarm is None:
-            self._alarm = Alarm(self._queue.host.scheduler, self._on_time)
+            self._alarm = Alarm(self._queue.host.scheduler, self._on_time, is_wall=True)
         self._alarm.set(when)
 
     def _on_time(self) -> None:
-        now = self._queue.host.scheduler.now
+        now = self._queue.host.scheduler.wall
         due: list[tuple[int, int]] = []
         while self._heap and self._heap[0][0] <= now and len(due) < _MOST_EXPIRED:
             _, index, place = heapq.heappop(self._heap)
@@ -105,7 +107,7 @@ class Expiry:
 
         It does not read from the store, since it is called within other operations.
         """
-        heap, now = self._heap, self._queue.host.scheduler.now
+        heap, now = self._heap, self._queue.host.scheduler.wall
         if not heap or heap[0][0] > now:
             return False
         _, index, place = heapq.heappop(heap)
@@ -147,11 +149,13 @@ class Expiry:
 
         Return True if the store is being read for that; waiting senders are resumed at the end.
         """
-        now = self._queue.host.scheduler.now
+        scheduler = self._queue.host.scheduler
         for sub_queue in self._queue.sub_queues:
             if sub_queue.stored and sub_queue.stored_expires < inf and not sub_queue.is_loading:
-                at = max(sub_queue.stored_expires, sub_queue.scan_at)
-                if at <= now:
+                at, wait_s = sub_queue.stored_expires, sub_queue.scan_at - scheduler.now
+                if wait_s > _SLACK_S:
+                    at = max(at, scheduler.wall + wait_s)
+                if at <= scheduler.wall:
                     self._scan(sub_queue)
                 else:
                     self._wake_at(at)
@@ -171,7 +175,7 @@ class Expiry:
             nonlocal earliest, after
             for each in stored:
                 after = each.place
-                if 0 < each.expires_ms <= broker.scheduler.now * 1000:
+                if 0 < each.expires_ms <= broker.scheduler.wall * 1000:
                     self._expire_stored(sub_queue, each)
                 elif each.expires_ms:
                     earliest = min(earliest, each.expires_ms / 1000)
@@ -190,9 +194,8 @@ class Expiry:
 
         def end() -> None:
             sub_queue.stored_expires = min(sub_queue.stored_expires, earliest)
-            sub_queue.scan_at = broker.scheduler.now + _REST * max(
-                0.0, broker.scheduler.now - began
-            )
+            now = broker.scheduler.now
+            sub_queue.scan_at = now + _REST * max(0.0, now - began)
             self._scans.discard(sub_queue)
             self._queue.loaded(sub_queue)
 
@@ -228,7 +231,7 @@ class Expiry:
             # No consumer receives it any more.
             self.overdue.append(entry)
             queue.host.await_dead_letters(queue)
-            self._wake_at(queue.host.scheduler.now + _RETRY_S)
+            self._wake_at(queue.host.scheduler.wall + _RETRY_S)
 
     def retry_overdue(self) -> None:
         """Retry messages for which the dead letters had no room."""

@@ -17,7 +17,7 @@ def front(queue: Queue, most: int) -> list[MessageReference]:
     For a queue with priorities, only those of the highest present priority are returned. Stored
     messages are loaded into memory if necessary, and offered then.
     """
-    now = queue.host.scheduler.now
+    now = queue.host.scheduler.wall
     found: list[MessageReference] = []
     if queue.is_held_back:
         return found

@@ -176,7 +176,7 @@ class Queue(ReceivingQueue):
         self, sub_queue: SubQueue[MessageReference], takers: deque[Subscription], most: int
     ) -> int:
         ready = sub_queue.ready
-        now = self.host.scheduler.now
+        now = self.host.scheduler.wall
         delivered = reached = unable = 0
         is_alone = len(takers) == 1
         while ready and unable < len(takers) and delivered < most:
@@ -211,7 +211,7 @@ class Queue(ReceivingQueue):
         Only the window is searched: stored messages wait until those in front are taken.
         """
         broker = self.host.broker
-        now, furthest = broker.scheduler.now, broker.config.window_messages
+        now, furthest = broker.scheduler.wall, broker.config.window_messages
         delivered = 0
         ready = sub_queue.ready
         turns = self._dispatcher.round(sub_queue.index, takers, broker.selector_time)
@@ -264,7 +264,7 @@ class Queue(ReceivingQueue):
                 if sub_queue.back:
                     sub_queue.restore()
                 backlog.extend(entry for entry in sub_queue.ready if browser.takes(entry.message))
-        now = self.host.scheduler.now
+        now = self.host.scheduler.wall
         while backlog and browser.connection.has_room:
             entry = backlog.popleft()
             if not entry.message.is_expired(now):

@@ -140,7 +140,7 @@ class TrimmedQueue(WindowedQueue):
         sub_queue.seen = stored.place
         sub_queue.owed -= 1
         sub_queue.owed_octets = max(0, sub_queue.owed_octets - stored.size) if sub_queue.owed else 0
-        if 0 < stored.expires_ms <= self.host.scheduler.now * 1000:
+        if 0 < stored.expires_ms <= self.host.scheduler.wall * 1000:
             self._expiry.expire_read(sub_queue, stored)
         else:
             self._drop_at(sub_queue, stored.place, stored.size)
@@ -155,7 +155,7 @@ class TrimmedQueue(WindowedQueue):
             return False
         else:
             entry = sub_queue.popleft()
-            if entry.message.is_expired(self.host.scheduler.now):
+            if entry.message.is_expired(self.host.scheduler.wall):
                 self._expiry.expire(entry)
             else:
                 self._drop(entry)

@@ -76,7 +76,7 @@ def move_to(target: Queue) -> Act:
     """Return an action that moves messages to another queue, within its limits."""
 
     def act(message: Message) -> bool:
-        copy = moved_message(message, target.name, target.host.scheduler.now)
+        copy = moved_message(message, target.name, target.host.scheduler.wall)
         target.check_room(1, copy.size)
         target.put(copy)
         target.host.scheduler.touch(target)
@@ -90,7 +90,7 @@ def put_back(host: VirtualHost) -> Act:
 
     def act(message: Message) -> bool:
         letter = read_dead_letter(message)
-        if letter is None or letter.first.is_expired(host.scheduler.now):
+        if letter is None or letter.first.is_expired(host.scheduler.wall):
             return False
         try:
             target = _home(host, letter.source)

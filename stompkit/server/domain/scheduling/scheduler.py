@@ -16,6 +16,7 @@ from typing import Final
 from stompkit.server.domain.commits.commit_queue import CommitQueue
 from stompkit.server.domain.deliveries import ConnectionBase, DestinationBase, Subscription
 from stompkit.server.interfaces import Clock, Timer
+from stompkit.server.log import process_events
 
 __all__ = ["Scheduler"]
 
@@ -26,6 +27,19 @@ _QUEUES_FED: Final = 32
 #: Maximum number of connections written to in one reactor iteration. Most of the cost of a write is
 #: the reactor's, and delays all other connections.
 _MOST_WRITTEN: Final = 50
+#: Interval in seconds between two checks of the system's time, and the change that is a step.
+_WATCH_S: Final = 1.0
+_STEP_S: Final = 0.1
+
+
+class AlarmBase:
+    """An alarm that is set to a time of day."""
+
+    __slots__ = ()
+
+    def ring(self) -> None:
+        """Call the function of the alarm now."""
+        raise NotImplementedError
 
 
 class Scheduler:
@@ -38,8 +52,20 @@ class Scheduler:
         *max_uncommitted_bytes*.
         """
         self.clock = clock
-        #: Time of the current cycle.
+        #: Time of the current cycle, for durations: the clock's, which may not follow changes of
+        #: the system's time.
         self.now = clock.seconds()
+        self._has_time_of_day = hasattr(clock, "time_of_day")
+        #: The present time of day: the system's time, or that of the clock.
+        self.time_of_day: Callable[[], float] = getattr(clock, "time_of_day", clock.seconds)
+        #: Time of day of the current cycle, for times that senders set or that are stored.
+        self.wall = self.now
+        self.start_cycle(self.now)
+        #: Alarms that are set to a time of day, if that is not the time of the clock.
+        self._wall_alarms: dict[AlarmBase, None] = {}
+        #: Difference of the two times when these alarms were set.
+        self._offset = self.wall - self.now
+        self._is_watching = False
         #: The operations for the store; the broker replaces it when it is reset.
         self.commit_queue = CommitQueue()
         self.max_uncommitted_bytes = max_uncommitted_bytes
@@ -63,14 +89,50 @@ class Scheduler:
         self._awaiting_store: dict[ConnectionBase, None] = {}
         self._to_disconnect: list[tuple[ConnectionBase, str, str]] = []
 
+    def start_cycle(self, now: float) -> None:
+        """Set the time of the current cycle."""
+        self.now = now
+        self.wall = self.time_of_day() if self._has_time_of_day else now
+
     # Timers.
+
+    def until(self, wall: float) -> float:
+        """Return the seconds from now until a time of day, or 0 if it is past."""
+        return max(0.0, wall - self.time_of_day())
+
+    def watch(self, alarm: AlarmBase) -> None:
+        """Ring an alarm earlier or later if the system's time changes."""
+        if not self._has_time_of_day:
+            return
+        self._wall_alarms[alarm] = None
+        if not self._is_watching:
+            self._is_watching = True
+            self._offset = self.wall - self.now
+            self.later(_WATCH_S, self._watch_time)
+
+    def unwatch(self, alarm: AlarmBase) -> None:
+        """Stop to watch an alarm: it has rung, or is cancelled."""
+        self._wall_alarms.pop(alarm, None)
+
+    def _watch_time(self) -> None:
+        """Let all alarms ring if the system's time has changed; their owners set them again."""
+        self._is_watching = False
+        offset = self.wall - self.now
+        if abs(offset - self._offset) >= _STEP_S:
+            process_events.time_changed(seconds=round(offset - self._offset, 3))
+            for alarm in list(self._wall_alarms):
+                alarm.ring()
+        if self._wall_alarms:
+            self._is_watching = True
+            self._offset = offset
+            self.later(_WATCH_S, self._watch_time)
 
     def later(self, delay_s: float, call: Callable[[], None]) -> Timer:
         """Call a function after a delay in seconds, in a separate cycle."""
 
         def fire() -> None:
             self._timers.discard(timer)
-            self.now = self.clock.seconds()
+            self.start_cycle(self.clock.seconds())
             call()
             self.flush()
 
@@ -90,6 +152,8 @@ class Scheduler:
             if timer.active():
                 timer.cancel()
         self._timers.clear()
+        self._wall_alarms.clear()
+        self._is_watching = False
         # The connections that the timer would have written to are gone.
         self._late.clear()
         self._is_late = False
@@ -145,7 +209,7 @@ class Scheduler:
         if self.guard is not None and not self.guard():
             return
         self._is_flushing = True
-        self.now = self.clock.seconds()
+        self.start_cycle(self.clock.seconds())
         commit_queue = self.commit_queue
         try:
             while True:
@@ -227,7 +291,7 @@ class Scheduler:
         self._to_feed[subscription] = None
 
     def _feed(self, subscription: Subscription) -> None:
-        subscription.catch_up(self.now)
+        subscription.catch_up(self.wall)
         waiting = subscription.waiting
         for count in range(len(waiting)):
             if not subscription.wants():

@@ -114,7 +114,7 @@ class BrokerSession(Output):
 
     def set_writable(self, writable: bool, now: float) -> None:  # noqa: FBT001 (a state, not a choice)
         """Record if the transport accepts more bytes; messages wait while it does not."""
-        self.scheduler.now = now
+        self.scheduler.start_cycle(now)
         self.has_room = writable and not self._closing
         if not self.has_room or not self.subscriptions:
             return
@@ -196,7 +196,7 @@ class BrokerSession(Output):
 
     def lost(self) -> None:
         """Record the end of the stream, and return unsettled messages to their destinations."""
-        self.scheduler.now = self.scheduler.clock.seconds()
+        self.scheduler.start_cycle(self.scheduler.clock.seconds())
         self._closing = True
         self.release()
         self.broker.disconnected(self)

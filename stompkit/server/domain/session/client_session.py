@@ -94,7 +94,7 @@ class ClientSession(BrokerSession):
 
     def receive(self, data: bytes, now: float) -> None:
         """Process bytes from the client."""
-        self.scheduler.now = now
+        self.scheduler.start_cycle(now)
         if self._suspended:
             self.session.heart_beat.last_received = now
             self._unread.append(data)
@@ -293,7 +293,7 @@ class ClientSession(BrokerSession):
 
     def on_deadline(self, now: float) -> None:
         """Send a heart-beat that is due, or close the connection of a silent client."""
-        self.scheduler.now = now
+        self.scheduler.start_cycle(now)
         beat = self.session.heart_beat
         if not self.outlet.is_reading or self._has_unread:
             # Either it is unknown if the client was silent, or it was not.
@@ -313,7 +313,7 @@ class ClientSession(BrokerSession):
 
     def ended(self, now: float) -> None:
         """Record that the client sends no more; frames already received are still answered."""
-        self.scheduler.now = now
+        self.scheduler.start_cycle(now)
         if self._closing or self._leaving is not None:
             return
         if self._suspended:

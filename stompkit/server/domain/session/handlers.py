@@ -119,7 +119,7 @@ def _send(connection: ClientSession, frame: Frame, name: str, body: bytes | None
     if body is not None:
         frame = Frame(frame.command, frame.headers | {"content-length": str(len(body))}, body)
     message = Message.from_send(
-        frame, name, broker.new_message(), connection.version, broker.scheduler.now
+        frame, name, broker.new_message(), connection.version, broker.scheduler.wall
     )
     if host.is_gone(name):
         return

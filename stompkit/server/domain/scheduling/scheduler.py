@@ -63,7 +63,7 @@ class Scheduler:
         self.start_cycle(self.now)
         #: Alarms that are set to a time of day, if that is not the time of the clock.
         self._wall_alarms: dict[AlarmBase, None] = {}
-        #: Difference of the two times when these alarms were set.
+        #: Difference of the two times when all of these alarms last rang, or the first was set.
         self._offset = self.wall - self.now
         self._is_watching = False
         #: The operations for the store; the broker replaces it when it is reset.
@@ -117,14 +117,15 @@ class Scheduler:
     def _watch_time(self) -> None:
         """Let all alarms ring if the system's time has changed; their owners set them again."""
         self._is_watching = False
-        offset = self.wall - self.now
-        if abs(offset - self._offset) >= _STEP_S:
-            process_events.time_changed(seconds=round(offset - self._offset, 3))
+        change_s = self.wall - self.now - self._offset
+        # Small changes add up, for instance while the system's time is slowly corrected.
+        if abs(change_s) >= _STEP_S:
+            self._offset += change_s
+            process_events.time_changed(seconds=round(change_s, 3))
             for alarm in list(self._wall_alarms):
                 alarm.ring()
-        if self._wall_alarms:
+        if self._wall_alarms and not self._is_watching:
             self._is_watching = True
-            self._offset = offset
             self.later(_WATCH_S, self._watch_time)
 
     def later(self, delay_s: float, call: Callable[[], None]) -> Timer:

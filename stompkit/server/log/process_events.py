@@ -81,7 +81,7 @@ def taking_over(*, path: str) -> None:
 
 @log_event("info", "the system's time has changed by {seconds} seconds")
 def time_changed(*, seconds: float) -> None:
-    """The time of day was set while delayed or expiring messages wait; these follow it."""
+    """The system's time was set; delayed and expiring messages follow it."""
 
 
 @log_event("critical", "{reason}")

@@ -55,6 +55,8 @@ class Context:
         self.arrivals = Arrivals()
         statistics.watchers.append(self.sample)
         self.started = reactor.seconds()
+        #: The same as time of day.
+        self.started_at = broker.scheduler.date_of(self.started)
         #: Limits the rate of wrong tokens.
         self.login_limiter = LoginLimiter(settings.auth.throttle)
         #: Queues that are being purged or moved.

@@ -98,7 +98,7 @@ class _BrokerCollector(Collector):
             "ready", "Whether clients can work with the broker.", context.trouble() is None
         )
         yield from self._lease()
-        yield _gauge("start_time_seconds", "When the broker was started.", context.started)
+        yield _gauge("start_time_seconds", "When the broker was started.", context.started_at)
         yield _gauge("connections", "Clients that are connected.", now.connections)
         yield _gauge("subscriptions", "Subscriptions of all clients.", now.subscriptions)
         hosts = context.broker.hosts.values()

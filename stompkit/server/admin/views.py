@@ -74,7 +74,7 @@ def overview(context: Context) -> results.Overview:
         version=stompkit.__version__,
         is_compiled=not str(broker_module.__file__).endswith(".py"),
         pid=os.getpid(),
-        started=time_text(context.started),
+        started=time_text(context.started_at),
         uptime_s=round(max(0.0, now - context.started), 3),
         connections=len(broker.connections),
         subscriptions=sum(len(each.subscriptions) for each in broker.connections),

@@ -94,6 +94,12 @@ class Scheduler:
         self.now = now
         self.wall = self.time_of_day() if self._has_time_of_day else now
 
+    def date_of(self, moment: float) -> float:
+        """Return the time of day of a time of the clock, by the present time of day."""
+        if not self._has_time_of_day:
+            return moment
+        return moment + self.time_of_day() - self.clock.seconds()
+
     # Timers.
 
     def until(self, wall: float) -> float:

@@ -24,7 +24,8 @@ class Output(ConnectionBase):
         self.scheduler = broker.scheduler
         self.outlet = outlet
         self.id = broker.new_connection()
-        self.connected_at = now
+        #: Time of day.
+        self.connected_at = broker.scheduler.date_of(now)
         self.peer = outlet.peer
         # An outlet without this attribute knows only the address that counts for limits.
         self.address = str(getattr(outlet, "address", "")) or outlet.peer

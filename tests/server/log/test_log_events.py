@@ -78,6 +78,7 @@ from tests.server.processes import (
     talk,
     tcp,
 )
+from tests.server.system_clock import SystemClock
 
 Test = Callable[..., Coroutine[Any, Any, None]]
 #: For tests that wait for the reactor.
@@ -662,6 +663,19 @@ async def test_an_http_service(lines: LogLines) -> None:
     await ended(running, authenticator)
     [failed] = lines.events("login-service-failed")
     assert failed["url"] == running.url
+
+
+# The system's time.
+
+
+@logs("time-changed")
+def test_the_system_time_is_set(lines: LogLines) -> None:
+    clock = SystemClock()
+    MemoryBroker(clock=clock).client().publish("/queue/a", b"x", delay="5000")
+    clock.ahead -= 3600.0
+    clock.advance(2.0)
+    [changed] = lines.events("time-changed")
+    assert changed["seconds"] == -3600.0
 
 
 # All of them.

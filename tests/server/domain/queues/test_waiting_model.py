@@ -179,8 +179,8 @@ class WaitingMachine(RuleBasedStateMachine):
             self.broker.clock.advance(0)
         self.expire()
         self.note_receipts()
-        # Some messages expired while their senders waited.
-        self.expire()
+        # Some messages expired while their senders waited. They arrive in the order of sending.
+        self.expire(on_arrival=True)
         for consumer in self.consumers:
             for frame in consumer.stream.take("MESSAGE"):
                 assert consumer.held is None
@@ -223,11 +223,12 @@ class WaitingMachine(RuleBasedStateMachine):
         assert message.state == "ready"
         message.state, worker.held, worker.is_waiting = "held", message, False
 
-    def expire(self) -> None:
+    def expire(self, *, on_arrival: bool = False) -> None:
         """Record the automatic events: expired messages."""
         # Waiting clients are recorded in the order of senders, not of messages.
         expired = [each for each in self.in_state("ready") if 0 < each.expires <= self.now]
-        for message in sorted(expired, key=lambda each: (each.expires, int(each.body))):
+        expired.sort(key=lambda each: (0.0 if on_arrival else each.expires, int(each.body)))
+        for message in expired:
             message.state, message.place = "overdue", self.next_place
             self.next_place += 1
         # A message that has already expired on arrival is behind those that wait for room.

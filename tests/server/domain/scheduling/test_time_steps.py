@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from twisted.internet.task import Clock
 
 from stompkit.server import BrokerConfig
 from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker
 from tests.server.brokers import take_one
+from tests.server.system_clock import SystemClock
 
 QUEUE = "/queue/a"
 HOUR_S = 3600.0
@@ -20,19 +20,6 @@ HOUR_S = 3600.0
 MakeStore = Callable[[], MemoryStore | None]
 either_store = pytest.mark.parametrize("make_store", [lambda: None, MemoryStore])
 both_ways = pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S])
-
-
-class SystemClock(Clock):
-    """A steady clock, and the time of day that an operator sets."""
-
-    def __init__(self, time_of_day: float = 1_700_000_000.0) -> None:
-        """Start at a time of day; the steady clock starts at 0."""
-        super().__init__()
-        self.ahead = time_of_day
-
-    def time_of_day(self) -> float:
-        """Return the system's time in seconds since the epoch."""
-        return self.seconds() + self.ahead
 
 
 def broker_on(

@@ -30,7 +30,8 @@ def first_message(session: Session, message: Message, tube: str) -> Message | No
     if dead_letter is None or dead_letter.source != queue_of(tube):
         # A client has sent the message there, or an operator has moved it there.
         return None
-    return None if dead_letter.first.is_expired(session.broker.wall) else dead_letter.first
+    now = session.broker.scheduler.wall
+    return None if dead_letter.first.is_expired(now) else dead_letter.first
 
 
 async def pause(session: Session) -> None:

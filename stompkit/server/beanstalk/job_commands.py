@@ -40,7 +40,8 @@ def on_put(session: Session, command: Command) -> Answer:
         return b"DRAINING\r\n"
     if not hub.is_allowed(tube):
         return BAD_FORMAT
-    message = job_message(broker.new_message(), tube, command.numbers, command.body, broker.wall)
+    now = broker.scheduler.wall
+    message = job_message(broker.new_message(), tube, command.numbers, command.body, now)
     session.host.send(message, session)
     hub.jobs += 1
     hub.count(hub.puts, tube)
@@ -111,7 +112,7 @@ def on_release(session: Session, command: Command) -> Answer:
         session.reservations.give_back(reservation)
         return b"RELEASED\r\n"
     counts = total_counts(job, entry, releases=1)
-    now = session.broker.wall
+    now = session.broker.scheduler.wall
     made = rewritten(message, counts, pri, delay=delay, now=now)
     queue.check(made)
     if made.due:

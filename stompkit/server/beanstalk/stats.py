@@ -79,12 +79,12 @@ def tube_stats(hub: Hub, tube: str) -> str:
 
 def job_stats(hub: Hub, found: Found) -> str:
     """Return the statistics of a job."""
-    message, job, broker = found.message, found.job, hub.broker
+    message, job, scheduler = found.message, found.job, hub.broker.scheduler
     reservation = hub.reserved.get(job.number)
     pri = pri_of(message, has_priorities=found.queue.policy.priority)
-    left = found.due - broker.wall if found.due else 0.0
+    left = found.due - scheduler.wall if found.due else 0.0
     if reservation is not None:
-        left = reservation.deadline - broker.now
+        left = reservation.deadline - scheduler.now
     reserves, timeouts, releases, buries, kicks = job.counts(message, found.deliveries)
     return _document(
         {
@@ -92,7 +92,7 @@ def job_stats(hub: Hub, found: Found) -> str:
             "tube": f'"{job.tube}"',
             "state": found.state,
             "pri": pri,
-            "age": since_created(message, broker.wall),
+            "age": since_created(message, scheduler.wall),
             "delay": delay_of(message),
             "ttr": ttr_of(message, hub.settings.default_ttr_s),
             "time-left": int(left),

@@ -367,11 +367,6 @@ class Broker(BrokerBase):
         self.scheduler.start_cycle(value)
 
     @property
-    def wall(self) -> float:
-        """Time of day of the current cycle."""
-        return self.scheduler.wall
-
-    @property
     def commit_queue(self) -> CommitQueue:
         """Pending operations for the store."""
         return self.scheduler.commit_queue

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Lifecycle"]
 
-
 #: Interval in seconds between two checks for remaining clients at shutdown.
 _PAUSE_S: Final = 0.02
 #: Time in seconds for the system to report aborted connections.
@@ -72,9 +71,7 @@ class Lifecycle:
 
         self._reactor = cast("IReactorTime", reactor)
         self.settings = settings
-        if clock is None:
-            clock = self._reactor
-            make_steady(clock)
+        clock = make_steady(self._reactor) if clock is None else clock
         #: Clock for the deadlines of clients and messages.
         self.clock = cast("Clock", clock)
         self.access = access(settings, self.clock)

@@ -121,7 +121,7 @@ class Scheduler:
         self._wall_alarms.pop(alarm, None)
 
     def _watch_time(self) -> None:
-        """Let all alarms ring if the system's time has changed; their owners set them again."""
+        """Ring all alarms if the system's time has changed; their owners set them again."""
         self._is_watching = False
         change_s = self.wall - self.now - self._offset
         # Small changes add up, for instance while the system's time is slowly corrected.

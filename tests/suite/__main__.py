@@ -1,9 +1,9 @@
 """Run the suite, in parts side by side.
 
 The quick lane is what each change has to pass: style, types, all tests but those marked "matrix".
-Tests of the broker run on compiled modules, and those of the codec both so and as Python. The
-matrix lane has the tests marked "matrix": other brokers and versions, long series of kills, a short
-campaign of faults; and the tests of the broker as Python.
+Tests of the broker and of the codec run on compiled modules; those of the codec also as Python,
+without its properties. The matrix lane has the tests marked "matrix": other brokers and versions,
+long series of kills, a short campaign of faults; and everything as Python.
 """
 
 from __future__ import annotations

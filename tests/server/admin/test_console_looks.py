@@ -74,10 +74,24 @@ def arrive(console: Console, place: str, width: int = 1280) -> None:
         console.wait("document.querySelectorAll('main tbody tr').length > 0")
 
 
+@pytest.fixture(scope="module", params=PLACES)
+def place(request: pytest.FixtureRequest) -> str:
+    """A view; its tests run one after the other."""
+    return str(request.param)
+
+
+@pytest.fixture
+def arrived(place: str, console: Console) -> Console:
+    """The console with the view, which is loaded only if no test before has left it open."""
+    if console.browser.ask("location.hash") != f"#/{place}":
+        arrive(console, place)
+    return console
+
+
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("place", PLACES)
-def test_nothing_has_to_be_scrolled_sideways(place: str, width: int, console: Console) -> None:
-    arrive(console, place, width)
+def test_nothing_has_to_be_scrolled_sideways(width: int, arrived: Console) -> None:
+    console = arrived
+    console.browser.resize(width)
     assert console.browser.ask("innerWidth") == width
     assert console.browser.ask("document.documentElement.scrollWidth") == width
     beyond = "[...document.querySelectorAll('main *')].filter(each => each.checkVisibility()"
@@ -120,13 +134,10 @@ def test_form_of_a_message_can_be_read(scheme: str, console: Console) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("place", PLACES)
-def test_text_has_the_contrast_that_wcag_asks_for(
-    place: str, scheme: str, console: Console
-) -> None:
-    console.browser.emulate(color_scheme=scheme, reduced_motion=True)
-    arrive(console, place)
-    assert console.browser.ask(TOO_PALE) == []
+def test_text_has_the_contrast_that_wcag_asks_for(scheme: str, arrived: Console) -> None:
+    arrived.browser.emulate(color_scheme=scheme, reduced_motion=True)
+    assert arrived.browser.ask(TOO_PALE) == []
+    arrived.browser.emulate()
 
 
 def test_page_is_dark_where_that_is_wanted(console: Console) -> None:

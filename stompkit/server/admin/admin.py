@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import Final, cast
 
 from twisted.internet.interfaces import IListeningPort, IReactorCore, IReactorTime
+from twisted.internet.task import deferLater
 
 from stompkit._common.addresses import address_text
 from stompkit.server.admin.context import Context
@@ -15,6 +16,7 @@ from stompkit.server.admin.resource import Front
 from stompkit.server.admin.site import AdminSite
 from stompkit.server.admin.statistics import Statistics
 from stompkit.server.domain.broker import Broker
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.listen.endpoints import endpoint_of
 from stompkit.server.log import process_events
 from stompkit.server.process.activation import Activation
@@ -23,6 +25,9 @@ from stompkit.server.settings.admin_checks import token_in
 from stompkit.server.settings.process import Settings
 
 __all__ = ["Admin"]
+
+#: Time in seconds for the last answers to leave the process.
+_LEAVING_S: Final = 0.1
 
 
 class Admin:
@@ -51,7 +56,9 @@ class Admin:
         self._reactor = reactor
         self._endpoints = own.endpoints
         self._statistics = Statistics(broker, reactor, own.max_followed)
-        context = Context(broker, settings, self._statistics, trouble, reactor, access, activation)
+        self._context = context = Context(
+            broker, settings, self._statistics, trouble, reactor, access, activation
+        )
         self._streams = Streams(context, own)
         guard = Guard(token, own.hosts, context.login_limiter, reactor.seconds, read_token)
         front = Front(context, guard, self._streams)
@@ -75,4 +82,6 @@ class Admin:
             stopped = port.stopListening()
             if stopped is not None:
                 await stopped
+        if self._context.give_up(RefusedError("the broker is shutting down", "shutting-down")):
+            await deferLater(self._reactor, _LEAVING_S)
         self._site.close()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from stompkit.server.admin.arrivals import Arrivals
@@ -12,6 +13,7 @@ from stompkit.server.admin.errors import AdminError
 from stompkit.server.admin.statistics import Statistics
 from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.destinations import Destination
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.hosts.virtual_host import VirtualHost
 from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.domain.session.base import BrokerSession, sessions_of
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from stompkit.server.lease.keeper import LeaseStatus
 
 __all__ = ["Context"]
+
+_T = TypeVar("_T")
 
 
 class Context:
@@ -61,6 +65,36 @@ class Context:
         self.login_limiter = LoginLimiter(settings.auth.throttle)
         #: Queues that are being purged or moved.
         self.busy: set[Queue] = set()
+        #: Results of the operations in progress.
+        self._unfinished: dict[Deferred[Any], None] = {}
+        broker.scheduler.when_discarded.append(self.give_up)
+
+    # Operations in progress.
+
+    def until_given_up(self, work: Deferred[_T]) -> Deferred[_T]:
+        """Return the result of an operation, or the error of :meth:`give_up` before its end."""
+        answer: Deferred[_T] = Deferred()
+        self._unfinished[answer] = None
+
+        def done(result: Any) -> None:
+            if answer in self._unfinished:
+                del self._unfinished[answer]
+                answer.callback(result)
+
+        work.addBoth(done)
+        return answer
+
+    def give_up(self, reason: RefusedError) -> bool:
+        """End all operations with an error, since nothing will; return True if there were any."""
+        given_up, self._unfinished = self._unfinished, {}
+        # The queues that they worked on are gone.
+        self.busy.clear()
+        text = f"{reason.message}; the operation has not ended, and can have taken effect in part"
+        for answer in given_up:
+            answer.errback(AdminError(503, reason.code, text))
+        return bool(given_up)
+
+    # Objects by name.
 
     def sample(self) -> None:
         """Record the time of the newest message: once a second, and before times are looked up."""
@@ -91,10 +125,16 @@ class Context:
         return host
 
     def destination(self, host: str, name: str) -> Destination:
-        """Return the destination or durable subscription with a name; raises AdminError."""
+        """Return the destination or durable subscription with a name; raises AdminError.
+
+        A broker that is not active has none, and does not know those of the active one.
+        """
         place = self.host(host)
         found = place.destinations.get(name) or place.durable_named(name)
         if found is None:
+            refusal = self.broker.refusal
+            if refusal is not None:
+                raise AdminError(503, refusal.code, refusal.message)
             raise AdminError(404, "no-such-destination", f"there is no destination {name[:100]!a}")
         return found
 

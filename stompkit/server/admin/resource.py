@@ -132,6 +132,8 @@ class Front(Resource):
             answer = route.call(self._context, _queried(request, route.takes))
         if not isinstance(answer, Deferred):
             return _json(request, answer)
+        if not route.is_for_passive:
+            answer = self._context.until_given_up(answer)
         return self._later(request, answer)
 
     def _later(self, request: HttpRequest, answer: Deferred[Any]) -> int:

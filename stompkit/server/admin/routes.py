@@ -77,6 +77,7 @@ _ALL: Final = (
         results.DestinationDetail,
         queries.get_destination,
         404,
+        503,
     ),
     _get(
         "messages",

@@ -237,11 +237,10 @@ class Broker(BrokerBase):
         for connection in list(self.connections):
             connection.fail(message, code)
             connection.lost()
-        self.scheduler.cancel_all()
+        self.scheduler.discard(RefusedError(message, code))
         # Its timer is cancelled, too.
         self.selector_time = SelectorTime(self.scheduler)
         self.settler = Settler(self.scheduler)
-        self.commit_queue.abandon()
 
     # Connections.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+from collections.abc import Callable
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
@@ -51,11 +52,23 @@ class Asker:
         connection = http.client.HTTPConnection(self.where, timeout=DEADLINE_S)
         try:
             connection.request(method, path, body, headers or {})
-            answer = connection.getresponse()
-            found = {name.lower(): value for name, value in answer.getheaders()}
-            return Answer(answer.status, found, answer.read())
+            return _answer(connection)
         finally:
             connection.close()
+
+    def begin(self, path: str, **fields: object) -> Callable[[], Answer]:
+        """Send a POST request; return a function that waits for the response."""
+        connection = http.client.HTTPConnection(self.where, timeout=DEADLINE_S)
+        headers = {"content-type": "application/json"}
+        connection.request("POST", f"/api/v1/{path}", _body(fields), headers)
+
+        def end() -> Answer:
+            try:
+                return _answer(connection)
+            finally:
+                connection.close()
+
+        return end
 
     def get(self, path: str, **query: object) -> Any:
         """Return the decoded body of a successful response."""
@@ -66,9 +79,7 @@ class Asker:
 
     def post(self, path: str, **fields: object) -> Answer:
         """Send a POST request; ``from_`` stands for the field ``from``."""
-        body = {name.rstrip("_"): value for name, value in fields.items()}
-        headers = {"content-type": "application/json"}
-        return self.request("POST", f"/api/v1/{path}", json.dumps(body).encode(), headers)
+        return self.begin(path, **fields)()
 
     def destination(self, name: str) -> Any:
         """Return the state of a destination, ``None`` if it does not exist."""
@@ -87,3 +98,13 @@ class Asker:
             return all(found.get(field) == value for field, value in fields.items())
 
         assert wait_until(is_so, DEADLINE_S), self.destination(name)
+
+
+def _body(fields: dict[str, object]) -> bytes:
+    return json.dumps({name.rstrip("_"): value for name, value in fields.items()}).encode()
+
+
+def _answer(connection: http.client.HTTPConnection) -> Answer:
+    answer = connection.getresponse()
+    found = {name.lower(): value for name, value in answer.getheaders()}
+    return Answer(answer.status, found, answer.read())

@@ -113,6 +113,12 @@ class Cluster:
         with self.connection() as connection:
             connection.execute("UPDATE stompkit_lease SET deadline = 0")
 
+    def waits_for_lock(self) -> bool:
+        """Return True if a statement waits for a lock."""
+        with self.connection() as connection:
+            found = connection.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone()
+        return found is not None
+
     def note_commits(self) -> None:
         """Record the stamp of each commit from now on."""
         with self.connection() as connection:

@@ -15,6 +15,7 @@ from typing import Final
 
 from stompkit.server.domain.commits.commit_queue import CommitQueue
 from stompkit.server.domain.deliveries import ConnectionBase, DestinationBase, Subscription
+from stompkit.server.domain.errors import RefusedError
 from stompkit.server.interfaces import Clock, Timer
 from stompkit.server.log import process_events
 
@@ -74,6 +75,8 @@ class Scheduler:
         #: Returns False once this broker may not deliver any more, since another one may have taken
         #: over; ``None`` if there is no other one.
         self.guard: Callable[[], bool] | None = None
+        #: Called with the reason when all work is discarded, which is not called back then.
+        self.when_discarded: list[Callable[[RefusedError], object]] = []
         self._is_flushing = False
         self._timers: set[Timer] = set()
         self._to_pump: dict[DestinationBase, None] = {}
@@ -164,6 +167,13 @@ class Scheduler:
         # The connections that the timer would have written to are gone.
         self._late.clear()
         self._is_late = False
+
+    def discard(self, reason: RefusedError) -> None:
+        """Discard everything that waits for a timer or the store, and notify its callers."""
+        self.cancel_all()
+        self.commit_queue.abandon()
+        for call in self.when_discarded:
+            call(reason)
 
     # Work for the end of the cycle.
 

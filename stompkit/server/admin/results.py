@@ -45,9 +45,6 @@ __all__ = [
 ]
 
 
-# Errors.
-
-
 class Complaint(Struct, kw_only=True):
     """Error: a code for programs, a sentence for people."""
 
@@ -97,8 +94,36 @@ class StoreShape(Struct, kw_only=True):
     failure: str | None
 
 
+class BrokerShape(Struct, kw_only=True):
+    """A broker that shares the store, and the seconds since it has last reported."""
+
+    name: str
+    role: str
+    seen_s: float
+
+
+class LeaseShape(Struct, kw_only=True):
+    """The lease of the store, as the broker ``name`` saw it ``age_s`` seconds ago.
+
+    Times are since its last change and renewal (``null`` without owner), and until it expires.
+    """
+
+    name: str
+    is_active: bool
+    epoch: int
+    owner: str | None
+    successor: str | None
+    lease_s: float
+    held_s: float
+    renewed_s: float | None
+    remaining_s: float
+    age_s: float | None
+    failure: str | None
+    brokers: list[BrokerShape]
+
+
 class Overview(Struct, kw_only=True):
-    """A broker at a glance."""
+    """A broker at a glance; ``lease`` is ``null`` if it shares no store."""
 
     version: str
     is_compiled: bool
@@ -114,6 +139,7 @@ class Overview(Struct, kw_only=True):
     rates: Rates
     totals: Totals
     store: StoreShape
+    lease: LeaseShape | None
     memory_octets: int | None
     descriptors: int | None
 
@@ -129,33 +155,6 @@ class Ready(Struct, kw_only=True):
 
     is_ready: bool
     reason: str | None
-
-
-class BrokerShape(Struct, kw_only=True):
-    """A broker that shares the store, and the seconds since it has last reported."""
-
-    name: str
-    role: str
-    seen_s: float
-
-
-class LeaseShape(Struct, kw_only=True):
-    """The lease of the store, as the broker ``name`` saw it ``age_s`` seconds ago.
-
-    ``held_s`` is the time since the owner has changed; the lease expires in ``remaining_s``.
-    """
-
-    name: str
-    is_active: bool
-    epoch: int
-    owner: str | None
-    successor: str | None
-    lease_s: float
-    held_s: float
-    remaining_s: float
-    age_s: float | None
-    failure: str | None
-    brokers: list[BrokerShape]
 
 
 # Destinations.

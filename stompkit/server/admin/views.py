@@ -69,7 +69,7 @@ def overview(context: Context) -> results.Overview:
     broker, statistics = context.broker, context.statistics
     sums = statistics.sums
     totals = sums.totals
-    now = context.reactor.seconds()
+    now, lease = context.reactor.seconds(), context.activation.lease
     return results.Overview(
         version=stompkit.__version__,
         is_compiled=not str(broker_module.__file__).endswith(".py"),
@@ -90,6 +90,7 @@ def overview(context: Context) -> results.Overview:
             dead_lettered=totals.dead_lettered,
         ),
         store=_store(context),
+        lease=None if lease is None else lease_shape(lease),
         memory_octets=_memory(),
         descriptors=_descriptors(),
     )
@@ -141,6 +142,7 @@ def lease_shape(found: LeaseStatus) -> results.LeaseShape:
         successor=found.successor or None,
         lease_s=found.seconds,
         held_s=found.held_s,
+        renewed_s=max(0.0, found.seconds - found.remaining_s) if found.owner else None,
         remaining_s=found.remaining_s,
         age_s=found.age_s if math.isfinite(found.age_s) else None,
         failure=found.failure,

@@ -26,6 +26,9 @@ export function mount(root, params, signal) {
   ], { span_s: KEPT, write: rate });
   const numbers = facts();
   const process = facts();
+  const lease = facts();
+  const sharing = titled("High availability", lease);
+  sharing.hidden = true;
   const trouble = h("div", { role: "alert", class: "trouble", hidden: true });
   const fullest = listed("Longest queues", "destinations", { kind: "queue", sort: "ready", order: "desc" }, "No queue has messages.");
   const dead = listed("Dead letters", "dead-letters", { kind: "dlq", sort: "ready", order: "desc" }, "No dead letters.");
@@ -36,6 +39,7 @@ export function mount(root, params, signal) {
     h("div", { class: "tiles" }, tiles.map((each) => each.element)),
     h("div", { class: "columns" }, h("section", { class: "card wide" }, course.element), titled("Now", numbers)),
     h("div", { class: "columns" }, fullest.element, dead.element),
+    sharing,
     titled("Process", process),
   );
 
@@ -60,6 +64,8 @@ export function mount(root, params, signal) {
       ["Descriptors", count(now.descriptors)],
       ...store(now.store),
     ]);
+    sharing.hidden = !now.lease;
+    if (now.lease) lease.show(leased(now.lease));
     trouble.hidden = !now.store.failure;
     say(trouble, now.store.failure ? `The store has failed: ${now.store.failure}` : "");
   };
@@ -74,6 +80,16 @@ const store = ({ kind, octets: size, failure }) =>
   kind === "none"
     ? [["Store", "none: messages are in memory"]]
     : [["Store", kind], ["Store size", octets(size)], ["Store state", failure ? "failed" : "works"]];
+const ago = (seconds, age_s) => (seconds == null ? "–" : `${duration(seconds + (age_s ?? 0))} ago`);
+const leased = (lease) => [
+  ["This broker", `${lease.name}, ${lease.is_active ? "active" : "passive"}`],
+  ["Owner of the lease", lease.owner ?? "none"],
+  ["Epoch", count(lease.epoch)],
+  ["Last renewal", ago(lease.renewed_s, lease.age_s)],
+  ["Last change", lease.epoch ? ago(lease.held_s, lease.age_s) : "–"],
+  ["Database", lease.failure ? `does not answer: ${lease.failure}` : "answers"],
+  ["Brokers", lease.brokers.map((each) => `${each.name} (${each.role})`).join(", ")],
+];
 const titled = (title, list) => h("section", { class: "card" }, h("h2", {}, title), list.element);
 const history = (name) => live.history.map((rates) => rates[name]);
 

@@ -39,7 +39,7 @@ from stompkit.replication.model.events import Source, encode, make_changeset
 from stompkit.spark import spark_session
 from stompkit.spark.apply import Applied, applier
 from stompkit.spool import Record, SpoolWriter
-from tests.servers import PostgreSql, ServerMissing
+from tests.servers import MariaDb, PostgreSql, ServerMissing, SqlServer
 
 #: Changes of one changeset, and so of one message.
 _CHANGES: Final = 10
@@ -52,6 +52,8 @@ _COLUMNS: Final = (
     " due DATE, made_at TIMESTAMP"
 )
 _LOADS: Final = ("mixed", "new")
+#: Servers that this program starts.
+_SERVERS: Final[dict[str, type[SqlServer]]] = {"postgresql": PostgreSql, "mariadb": MariaDb}
 _PROCESSES: Final = ("driver", "workers", "jvm", "server")
 
 
@@ -205,7 +207,7 @@ def figures(target: str, load: str, moments: list[Moment], rows: int) -> list[Fi
 def main() -> int:
     """Measure and print."""
     parser = make_parser("apply", __doc__ or "")
-    parser.add_argument("--target", choices=("sqlite", "postgresql"), action="append")
+    parser.add_argument("--target", choices=("sqlite", *_SERVERS), action="append")
     parser.add_argument("--url", help="a database of a server that is there: postgresql://...")
     parser.add_argument("--payload", choices=("ranges", "changeset"), default="ranges")
     parser.add_argument("--load", choices=_LOADS, action="append")
@@ -227,8 +229,8 @@ def main() -> int:
         stack.callback(spark.stop)
         for target in targets:
             url = options.url or f"sqlite:///{directory / 'target.sqlite'}"
-            if target == "postgresql" and not options.url:
-                url = _start_postgresql(stack)
+            if target in _SERVERS and not options.url:
+                url = _start(_SERVERS[target], stack)
             for load in loads:
                 folder = directory / f"{target}-{load}"
                 folder.mkdir()
@@ -238,10 +240,10 @@ def main() -> int:
     return report(parser, options.json, found, [])
 
 
-def _start_postgresql(stack: ExitStack) -> str:
+def _start(kind: type[SqlServer], stack: ExitStack) -> str:
     """Start a server until ``stack`` ends; return the URL of a database of it."""
     try:
-        server = PostgreSql()
+        server = kind()
     except ServerMissing as missing:
         raise unusable(str(missing)) from None
     stack.callback(server.remove)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 from uuid import uuid4
 
@@ -86,8 +86,7 @@ class SqlTarget:
             session.books.create(connection)
         if session.copies is not None:
             with session.database.transaction() as connection:
-                session.copies.sweep(connection)
-                session.copies.server_of(connection)
+                session.copies.prepare(connection)
         if not self._is_prepared:
             self._prepare_work()
             self._is_prepared = True
@@ -149,10 +148,23 @@ class SqlTarget:
             letters = session.books.bury(connection, job.pipeline, job.spool, run.problems)
             ends = job.moved(part.ranges for part in parts)
             session.books.store(connection, job.pipeline, job.spool, job.fence, ends)
-            if session.copies is not None:
-                session.copies.drop(connection, _tables(parts))
+            tables = _tables(parts)
+            if session.copies is not None and session.copies.DROPS_IN_TRANSACTION:
+                session.copies.drop(connection, tables)
+                tables = []
             session.work.drop(connection, _stored(parts))
+        if tables:
+            self._drop_after_commit(tables)
         return Committed(run.written, run.deleted, letters + run.dead_letters)
+
+    def _drop_after_commit(self, tables: Sequence[str]) -> None:
+        """Drop staging tables; remaining ones are dropped by :meth:`prepare` later."""
+        session = self._session
+        with (
+            suppress(RejectedRowError, SinkUnavailableError),
+            session.database.transaction() as connection,
+        ):
+            session.copies.drop(connection, tables)
 
     def apply(self, batches: Iterable[pa.RecordBatch], job: Job) -> Committed | Lacking | None:
         """Apply changes one by one, and move the fence, in one transaction."""

@@ -7,13 +7,14 @@ import pickle
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from sqlalchemy import Connection
+from sqlalchemy import Connection, inspect
 from sqlalchemy.exc import DBAPIError
 
 from stompkit.replication.model.events import RowChange, Source, make_changeset
@@ -52,7 +53,9 @@ def staged_in(made: SqlTarget) -> tuple[list[Staged], Job]:
     job = Job("p", "s", fence=made.fence("p", "s"))
     halves = rows()[: MANY // 2], rows()[MANY // 2 :]
     parts = [part for half in halves for part in made.stage([batch_of(half)], job)]
+    # Rows do not pass through Spark, but are in the database.
     assert [len(part.tables) for part in parts] == [1, 1]
+    assert all(len(part.dump()) < 2000 for part in parts)
     return parts, job
 
 
@@ -227,12 +230,12 @@ def test_promoted_standby_is_staged_on_again(own_server: PostgreSql, own_target:
         there.engine.dispose()
 
 
-@pytest.mark.parametrize("target", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("target", ["postgresql", "mariadb"], indirect=True)
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
         ("DELETE FROM {} WHERE id = 7", f"there were {LEAST_ROWS}, and there are {LEAST_ROWS - 1}"),
-        ("INSERT INTO {} VALUES (-1, 'x', 1)", f"and there are {LEAST_ROWS + 1}"),
+        ("INSERT INTO {} (id, a, b) VALUES (-1, 'x', 1)", f"and there are {LEAST_ROWS + 1}"),
         ("UPDATE {} SET b = b + 1 WHERE id = 7", "were changed by somebody else"),
         ("TRUNCATE {}", "and there are 0"),
         ("DROP TABLE {}", "the server has no such table"),
@@ -248,6 +251,102 @@ def test_rows_are_applied_as_they_were_staged_or_not_at_all(
         with pytest.raises(StagingLostError, match=reason):
             made.commit(parts, job)
         assert (target.table(), made.fence("p", "s")) == ([], {})
+
+
+@pytest.mark.parametrize("target", ["postgresql", "mariadb"], indirect=True)
+def test_staged_rows_have_the_effect_of_their_changes(target: Target) -> None:
+    target.execute(SIMPLE.replace("t (", "t (c INT UNIQUE, "))
+    first = [change("write", {"id": n}, after={"c": n, "id": n, "a": "a"}) for n in range(MANY)]
+    others = [
+        # Some rows are new, and the values of a unique column go from row to row.
+        [change("update", {"id": n}, after={"b": n}) for n in range(10, MANY + 10)],
+        [change("update", {"id": n}, after={"c": n - 1}) for n in range(MANY)],
+        [change("write", {"id": n}, after={"c": None, "a": "%s '"}) for n in range(MANY)],
+        [change("delete", {"id": n}) for n in range(MANY)],
+    ]
+    states: list[list[tuple[Any, ...]]] = [
+        [(n, n, "a", None) for n in range(MANY)],
+        [(n, n, "a", n if n > 9 else None) for n in range(MANY)]
+        + [(None, n, None, n) for n in range(MANY, MANY + 10)],
+    ]
+    states.append([(row[1] - 1 if row[1] < MANY else None, *row[1:]) for row in states[1]])
+    states.append([(None, n, "%s '" if n < MANY else None, b) for _, n, _, b in states[2]])
+    states.append(states[3][MANY:])
+    with closing(SqlTarget(target.url)) as made:
+        made.prepare()
+        at = 0
+        for changes, expected in zip([first, *others], states, strict=True):
+            job = Job("p", "s", fence=made.fence("p", "s"))
+            batch = batch_of([row_of(each, at + n) for n, each in enumerate(changes)])
+            at += len(changes)
+            parts = list(made.stage([batch], job))
+            assert made.commit(parts, job) is not None
+            assert target.table(order="id") == expected
+    assert not staging_tables(target)
+
+
+def staging_tables(target: Target) -> list[str]:
+    """Return the names of staging tables."""
+    names = inspect(target.engine).get_table_names()
+    return [name for name in names if name.startswith("stompkit_stage_")]
+
+
+@pytest.mark.parametrize("target", ["mariadb"], indirect=True)
+def test_keys_that_the_target_takes_for_equal_are_written_in_order(target: Target) -> None:
+    target.execute(
+        "CREATE TABLE t (id VARCHAR(20) COLLATE utf8mb4_general_ci PRIMARY KEY, a INT, b INT)"
+    )
+    keys = [f"{case}{n}" for n in range(MANY // 2) for case in "aA"]
+    written = [change("write", {"id": key}, after={"id": key, "a": 0}) for key in keys[::2]]
+    updated = [change("update", {"id": key}, after={"b": n}) for n, key in enumerate(keys)]
+    with closing(SqlTarget(target.url)) as made:
+        made.prepare()
+        at = 0
+        for changes in (written, updated):
+            job = Job("p", "s", fence=made.fence("p", "s"))
+            batch = batch_of([row_of(each, at + n) for n, each in enumerate(changes)])
+            at += len(changes)
+            assert made.commit(list(made.stage([batch], job)), job) is not None
+    assert sorted(row[2] for row in target.table()) == list(range(1, MANY, 2))
+    assert not staging_tables(target)
+
+
+@pytest.mark.parametrize("target", ["mariadb"], indirect=True)
+@pytest.mark.parametrize("granted", ["SELECT, INSERT, UPDATE", "SELECT, INSERT, UPDATE, CREATE"])
+def test_user_who_may_not_create_and_drop_tables_writes_rows(target: Target, granted: str) -> None:
+    target.execute(SIMPLE)
+    with closing(SqlTarget(target.url)) as owner:
+        owner.prepare()
+    url = target.engine.url
+    name = f"u{len(granted)}"
+    target.execute(
+        f"CREATE OR REPLACE USER {name}@'%%' IDENTIFIED BY 'pw'"
+        if not target.is_mysql
+        else f"CREATE USER {name}@'%%' IDENTIFIED BY 'pw'",
+        f"GRANT {granted}, DELETE ON {url.database}.* TO {name}@'%%'",
+    )
+    limited = url.set(username=name, password="pw").render_as_string(hide_password=False)
+    with closing(SqlTarget(limited)) as made:
+        job = Job("p", "s", fence=made.fence("p", "s"))
+        parts = list(made.stage([batch_of(rows())], job))
+        assert [part.tables for part in parts] == [[]]
+        assert made.commit(parts, job) == Committed(written=MANY)
+    assert target.table() == EXPECTED
+    assert not staging_tables(target)
+
+
+@pytest.mark.parametrize("target", ["postgresql", "mariadb"], indirect=True)
+def test_row_that_the_server_rejects_is_found(target: Target) -> None:
+    target.execute(SIMPLE.replace("b INT", "b INT CHECK (b <> 7)"))
+    batch = batch_of(rows())
+    with closing(SqlTarget(target.url)) as made:
+        made.prepare()
+        job = Job("p", "s", dead_letters=True, fence=made.fence("p", "s"))
+        parts = list(made.stage([batch], job))
+        done = made.commit(parts, replace(job, reread=lambda part: [batch]))
+        assert done == Committed(written=MANY - 1, dead_letters=1)
+    assert target.table() == [row for row in EXPECTED if row[0] != 7]
+    assert not staging_tables(target)
 
 
 def test_rebuild_is_begun_anew_after_crashes(

@@ -966,11 +966,15 @@ def test_a_connection_that_is_killed_while_committing_leaves_nothing(
     assert len(target.table()) == MANY
 
 
-@pytest.mark.parametrize("target", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("target", ["postgresql", "mariadb"], indirect=True)
 def test_tables_that_a_crash_has_left_are_swept(
     target: Target, pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    query = "SELECT tablename FROM pg_tables WHERE starts_with(tablename, 'stompkit_stage_')"
+    schema = target.pick(sqlite="", postgresql="current_schema()", mariadb="DATABASE()")
+    query = (
+        "SELECT table_name FROM information_schema.tables"
+        f" WHERE table_schema = {schema} AND LEFT(table_name, 15) = 'stompkit_stage_'"
+    )
     target.execute(SIMPLE)
     made = pipeline()
     rows = rows_of(*[write(each) for each in range(MANY)])

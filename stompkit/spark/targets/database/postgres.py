@@ -9,7 +9,6 @@ three. A token in another unlogged table identifies the server; it is lost whene
 from __future__ import annotations
 
 import io
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
@@ -23,16 +22,15 @@ from sqlalchemy.exc import DBAPIError
 
 from stompkit.replication.sql import TargetColumn, TargetTable
 from stompkit.spark.targets.base import StagingLostError
+from stompkit.spark.targets.database.staging_tables import PREFIX, is_orphan, new_name
 from stompkit.spark.targets.planning.plan import Op
 
-__all__ = ["apply_staged", "check", "drop", "server_of", "stage", "sweep"]
+__all__ = ["LEAST_ROWS", "apply_staged", "drop", "prepare", "stage"]
 
 #: Minimum number of rows for which a staging table is worthwhile.
 LEAST_ROWS: Final = 1000
-#: Age in seconds after which a staging table is considered abandoned.
-_ORPHAN_S: Final = 6 * 3600
-
-_PREFIX: Final = "stompkit_stage_"
+#: True if DROP TABLE is a part of the transaction.
+DROPS_IN_TRANSACTION: Final = True
 #: Table with the server's token.
 _SERVER: Final = "stompkit_pipeline_server"
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -86,17 +84,17 @@ def stage(connection: Connection, table: TargetTable, op: Op) -> bool:
     except (UnicodeError, pa.ArrowException):
         # The driver reports the error.
         return False
-    name = f"{_PREFIX}{int(time.time())}_{uuid4().hex[:16]}"
+    name = new_name()
     connection.exec_driver_sql(
         f"CREATE UNLOGGED TABLE {name} AS SELECT {names} FROM {table.quoted} WITH NO DATA"
     )
     _copy(raw, f"COPY {name} ({names}) FROM STDIN (FORMAT csv)", arrays)
     op.stage, op.values = name, []
-    op.server, op.checksum = server_of(connection), _checksum(connection, name, columns)[1]
+    op.server, op.checksum = _server_of(connection), _checksum(connection, name, columns)[1]
     return True
 
 
-def server_of(connection: Connection) -> str:
+def _server_of(connection: Connection) -> str:
     """Return the server's token, which changes after a crash and on a promoted standby."""
     found = _token(connection)
     if found is None:
@@ -147,12 +145,12 @@ def _checksum(
     return int(count), str(total)
 
 
-def check(connection: Connection, table: TargetTable, op: Op) -> None:
+def _check(connection: Connection, table: TargetTable, op: Op) -> None:
     """Raise :class:`StagingLostError` unless all rows staged by a task are present."""
     what = f"the rows of {'.'.join(filter(None, op.table))!r} that a task has staged in {op.stage}"
     if not _is_there(connection, op.stage):
         raise StagingLostError(f"{what} are lost: the server has no such table")
-    if (server := server_of(connection)) != op.server:
+    if (server := _server_of(connection)) != op.server:
         raise StagingLostError(
             f"{what} are lost: since then the server has recovered from a crash, or another server"
             f" has taken its place ({op.server[:8]} was the one staged on, {server[:8]} is this)"
@@ -198,7 +196,7 @@ def apply_staged(connection: Connection, table: TargetTable, op: Op) -> int:
 
     Raises :class:`StagingLostError` if they are missing.
     """
-    check(connection, table, op)
+    _check(connection, table, op)
     key = [table.columns[name].quoted for name in op.key]
     others = [table.columns[name].quoted for name in op.others]
     names = ", ".join((*key, *others))
@@ -236,21 +234,14 @@ def drop(connection: Connection, tables: Sequence[str]) -> None:
         connection.exec_driver_sql(f"DROP TABLE IF EXISTS {', '.join(tables)}")
 
 
-def sweep(connection: Connection, age_s: float = _ORPHAN_S) -> int:
-    """Drop tables left by crashes, older than that many seconds; return their number."""
+def prepare(connection: Connection) -> None:
+    """Drop tables left by crashes, and store the server's token if it has none."""
     found = connection.execute(
         text(
             "SELECT tablename FROM pg_tables"
             " WHERE schemaname = current_schema() AND starts_with(tablename, :prefix)"
         ),
-        {"prefix": _PREFIX},
+        {"prefix": PREFIX},
     ).scalars()
-    before = time.time() - age_s
-    old = [name for name in found if _made_at(name) <= before]
-    drop(connection, old)
-    return len(old)
-
-
-def _made_at(name: str) -> float:
-    number = name.removeprefix(_PREFIX).partition("_")[0]
-    return float(number) if number.isdecimal() else 0.0
+    drop(connection, [name for name in found if is_orphan(name)])
+    _server_of(connection)

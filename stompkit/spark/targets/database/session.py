@@ -54,11 +54,16 @@ class Session:
         )
         dialect = self.database.engine.dialect
         self.statements = Statements(backend, dialect.paramstyle)
+        #: The module for staging tables of this kind of database.
         self.copies: Any = None
         if backend == "postgresql" and dialect.driver == "psycopg":
             from stompkit.spark.targets.database import postgres
 
             self.copies = postgres
+        elif backend == "mysql":
+            from stompkit.spark.targets.database import mysql
+
+            self.copies = mysql
 
     def find(self, connection: Connection, schema: str, table: str) -> TargetTable | None:
         """Return the target's table."""

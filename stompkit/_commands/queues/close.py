@@ -14,6 +14,7 @@ from stompkit._commands.shared.admin import (
     confirmed,
     on_admin,
 )
+from stompkit._commands.shared.listing import pages
 from stompkit._commands.shared.text import amount
 from stompkit._common.text import shown
 
@@ -52,8 +53,8 @@ def main(arguments: list[str]) -> int:
 
 def _close(admin: Admin, options: argparse.Namespace) -> int:
     wanted = options.connection
-    page = admin.get("/api/v1/connections", contains=wanted)["connections"]
-    found = next((each for each in page if each["id"] == wanted), None)
+    listed = pages(admin, "/api/v1/connections", "connections", contains=wanted)
+    found = next((each for each in listed if each["id"] == wanted), None)
     if found is None:
         raise AdminError(f"there is no connection {shown(wanted)}", "no-such-connection")
     user = f" of {shown(found['user'])}" if found["user"] else ""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
-from stompkit._commands.shared.admin import Admin, add_admin_options, admin_parser, on_admin
-from stompkit._commands.shared.text import aligned
-from stompkit._commands.shared.watching import add_watch_options, watch
-from stompkit._common.arguments import positive
-from stompkit._common.style import Style
+from stompkit._commands.shared.admin import Admin, admin_parser
+from stompkit._commands.shared.listing import add_list_options, list_all, pages, table
 from stompkit._common.text import shown
 
 __all__ = ["main", "parser"]
@@ -28,7 +25,6 @@ _EPILOG: Final = """\
 exit status: 0 success; 1 the broker refused the request or is unreachable; 2 wrong command line;
 130 interrupted
 """
-_PAGE: Final = 1000
 
 
 def parser() -> argparse.ArgumentParser:
@@ -40,40 +36,22 @@ def parser() -> argparse.ArgumentParser:
         metavar="TEXT",
         help="list only connections whose id, address, user or client id contains this text",
     )
-    add("--limit", type=positive, metavar="N", help="list at most N connections (default: all)")
-    add_watch_options(parser)
-    add_admin_options(parser)
+    add_list_options(parser, "connections")
     return parser
 
 
 def main(arguments: list[str]) -> int:
     """List connections."""
     options = parser().parse_args(arguments)
-    return on_admin(
-        "connections", options, lambda admin: watch(options, lambda: _found(admin, options), _table)
-    )
+    return list_all("connections", options, "connections", partial(_found, options), _lines)
 
 
-def _found(admin: Admin, options: argparse.Namespace) -> dict[str, Any]:
-    found: dict[str, dict[str, Any]] = {}
-    offset = 0
-    while True:
-        page = admin.get(
-            "/api/v1/connections", contains=options.filter, offset=offset, limit=_PAGE
-        )["connections"]
-        # Connections may end between two pages, which then overlap.
-        found |= {each["id"]: each for each in page}
-        offset += len(page)
-        if len(page) < _PAGE:
-            break
-    return {"total": len(found), "connections": list(found.values())[: options.limit]}
+def _found(options: argparse.Namespace, admin: Admin) -> list[dict[str, Any]]:
+    found = pages(admin, "/api/v1/connections", "connections", contains=options.filter)
+    return list({each["id"]: each for each in found}.values())
 
 
-def _table(document: dict[str, Any]) -> Iterator[str]:
-    found = document["connections"]
-    if not found:
-        yield "there are none"
-        return
+def _lines(found: Sequence[dict[str, Any]]) -> list[str]:
     rows = [["id", "address", "user", "client id", "host", "protocol", "subscriptions"]]
     rows[0] += ["in flight", "since"]
     for each in found:
@@ -87,8 +65,4 @@ def _table(document: dict[str, Any]) -> Iterator[str]:
                 each["connected"].partition(".")[0].replace("T", " "),
             ]
         )
-    head, *lines = aligned(rows, right=(6, 7))
-    yield Style(sys.stdout)(head, "bold")
-    yield from lines
-    if document["total"] > len(found):
-        yield f"and {document['total'] - len(found):,} more"
+    return table(rows, right=(6, 7))

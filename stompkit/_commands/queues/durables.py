@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
-from stompkit._commands.shared.admin import Admin, add_admin_options, admin_parser, on_admin
-from stompkit._commands.shared.text import aligned
-from stompkit._commands.shared.watching import add_watch_options, watch
-from stompkit._common.arguments import positive
-from stompkit._common.style import Style
+from stompkit._commands.shared.admin import Admin, admin_parser
+from stompkit._commands.shared.listing import add_list_options, list_all, table
 from stompkit._common.text import shown
 
 __all__ = ["main", "parser"]
@@ -42,36 +39,27 @@ def parser() -> argparse.ArgumentParser:
         metavar="TEXT",
         help="list only subscriptions whose name, topic, client id or owner contains this text",
     )
-    add("--limit", type=positive, metavar="N", help="list at most N subscriptions (default: all)")
-    add_watch_options(parser)
-    add_admin_options(parser)
+    add_list_options(parser, "subscriptions")
     return parser
 
 
 def main(arguments: list[str]) -> int:
     """List durable subscriptions."""
     options = parser().parse_args(arguments)
-    return on_admin(
-        "durables", options, lambda admin: watch(options, lambda: _found(admin, options), _table)
-    )
+    return list_all("durables", options, "durables", partial(_found, options), _lines)
 
 
-def _found(admin: Admin, options: argparse.Namespace) -> dict[str, Any]:
+def _found(options: argparse.Namespace, admin: Admin) -> list[dict[str, Any]]:
     text = options.filter or ""
     found = [
         each
         for each in admin.get("/api/v1/durables")["durables"]
         if any(text in (each[key] or "") for key in ("name", "destination", "client_id", "owner"))
     ]
-    found.sort(key=lambda each: (each["host"], each["name"]))
-    return {"total": len(found), "durables": found[: options.limit]}
+    return sorted(found, key=lambda each: (each["host"], each["name"]))
 
 
-def _table(document: dict[str, Any]) -> Iterator[str]:
-    found = document["durables"]
-    if not found:
-        yield "there are none"
-        return
+def _lines(found: Sequence[dict[str, Any]]) -> list[str]:
     rows = [_HEAD]
     for each in found:
         texts = (each["name"], each["destination"], each["client_id"], each["owner"], each["host"])
@@ -82,8 +70,4 @@ def _table(document: dict[str, Any]) -> Iterator[str]:
                 f"{each['ready']:,}",
             ]
         )
-    head, *lines = aligned(rows, right=(6,))
-    yield Style(sys.stdout)(head, "bold")
-    yield from lines
-    if document["total"] > len(found):
-        yield f"and {document['total'] - len(found):,} more"
+    return table(rows, right=(6,))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
-from stompkit._commands.shared.admin import Admin, add_admin_options, admin_parser, on_admin
-from stompkit._commands.shared.text import aligned, size
-from stompkit._commands.shared.watching import add_watch_options, watch
-from stompkit._common.arguments import positive
+from stompkit._commands.shared.admin import Admin, admin_parser
+from stompkit._commands.shared.listing import add_list_options, list_all, pages, table
+from stompkit._commands.shared.text import size
 from stompkit._common.style import Style
 from stompkit._common.text import shown
 
@@ -31,7 +31,6 @@ exit status: 0 success; 1 the broker refused the request or is unreachable; 2 wr
 130 interrupted
 """
 
-_PAGE: Final = 1000
 #: Sort keys, each with True for descending order.
 _SORTS: Final = {
     "name": False,
@@ -57,36 +56,27 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--vhost", metavar="NAME", help="list only destinations of this virtual host")
     add("--sort", choices=(*_SORTS,), default="name", help="sort by this column (default: name)")
-    add("--limit", type=positive, metavar="N", help="list at most N destinations (default: all)")
-    add_watch_options(parser)
-    add_admin_options(parser)
+    add_list_options(parser, "destinations")
     return parser
 
 
 def main(arguments: list[str]) -> int:
     """List destinations."""
     options = parser().parse_args(arguments)
-    return on_admin(
-        "queues", options, lambda admin: watch(options, lambda: _found(admin, options), _table)
+    return list_all("queues", options, "destinations", partial(_found, options), _lines)
+
+
+def _found(options: argparse.Namespace, admin: Admin) -> list[dict[str, Any]]:
+    """Return the selected destinations in order."""
+    found = pages(
+        admin,
+        "/api/v1/destinations",
+        "destinations",
+        host=options.vhost,
+        kind=options.kind,
+        contains=options.filter,
+        sort="name",
     )
-
-
-def _found(admin: Admin, options: argparse.Namespace) -> dict[str, Any]:
-    """Return the total number, and the selected destinations in order."""
-    found: list[dict[str, Any]] = []
-    while True:
-        page = admin.get(
-            "/api/v1/destinations",
-            host=options.vhost,
-            kind=options.kind,
-            contains=options.filter,
-            sort="name",
-            offset=len(found),
-            limit=_PAGE,
-        )
-        found += page["destinations"]
-        if len(page["destinations"]) < _PAGE:
-            break
     # Sorted here and not by the broker: pages of changing data would not fit together.
     unique = {(each["host"], each["name"]): each for each in found}
     ordered = [unique[key] for key in sorted(unique)]
@@ -96,14 +86,10 @@ def _found(admin: Admin, options: argparse.Namespace) -> dict[str, Any]:
             key=lambda each: (_rate(each, key) or 0.0) if key in ("in", "out") else each[key],
             reverse=True,
         )
-    return {"total": len(ordered), "destinations": ordered[: options.limit]}
+    return ordered
 
 
-def _table(document: dict[str, Any]) -> Iterator[str]:
-    total, found = document["total"], document["destinations"]
-    if not found:
-        yield "there are none"
-        return
+def _lines(found: Sequence[dict[str, Any]]) -> Iterator[str]:
     style = Style(sys.stdout)
     has_hosts = any(each["host"] for each in found)
     head = ["name", "ready", "in flight", "delayed", "size", "consumers", "in", "out", ""]
@@ -117,14 +103,12 @@ def _table(document: dict[str, Any]) -> Iterator[str]:
         cells += ["paused" if each["is_paused"] else ""]
         rows.append(cells)
     first = 2 if has_hosts else 1
-    lines = aligned(rows, right=range(first, first + 7))
-    yield style(lines[0], "bold")
-    for line, each in zip(lines[1:], found, strict=True):
+    first_line, *others = table(rows, right=range(first, first + 7))
+    yield first_line
+    for text, each in zip(others, found, strict=True):
         # Dead letters, and messages without a consumer.
         is_odd = each["ready"] and (each["kind"] == "dlq" or not each["consumers"])
-        yield style(line, "yellow") if is_odd else line
-    if total > len(found):
-        yield f"and {total - len(found):,} more"
+        yield style(text, "yellow") if is_odd else text
 
 
 def _rate(destination: dict[str, Any], name: str) -> float | None:

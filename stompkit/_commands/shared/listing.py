@@ -1,0 +1,71 @@
+"""Commands that list what a broker has, through its admin interface."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from stompkit._commands.shared.admin import Admin, add_admin_options, on_admin
+from stompkit._commands.shared.text import aligned
+from stompkit._commands.shared.watching import add_watch_options, watch
+from stompkit._common.arguments import positive
+from stompkit._common.style import Style
+
+__all__ = ["add_list_options", "list_all", "pages", "table"]
+
+_PAGE: Final = 1000
+
+
+def add_list_options(parser: argparse.ArgumentParser, items: str) -> None:
+    """Add the options of all lists, after those of this one; *items* is what it lists."""
+    parser.add_argument(
+        "--limit", type=positive, metavar="N", help=f"list at most N {items} (default: all)"
+    )
+    add_watch_options(parser)
+    add_admin_options(parser)
+
+
+def list_all(
+    command: str,
+    options: argparse.Namespace,
+    items: str,
+    find: Callable[[Admin], Sequence[dict[str, Any]]],
+    lines: Callable[[Sequence[dict[str, Any]]], Iterable[str]],
+) -> int:
+    """Print what ``find`` returns, as JSON under the name *items* or as lines."""
+
+    def document(admin: Admin) -> dict[str, Any]:
+        found = find(admin)
+        return {"total": len(found), items: found[: options.limit]}
+
+    def text(found: dict[str, Any]) -> Iterator[str]:
+        total, shown = found["total"], found[items]
+        if not shown:
+            yield "there are none"
+            return
+        yield from lines(shown)
+        if total > len(shown):
+            yield f"and {total - len(shown):,} more"
+
+    return on_admin(command, options, lambda admin: watch(options, lambda: document(admin), text))
+
+
+def pages(
+    admin: Admin, path: str, items: str, /, **query: str | int | None
+) -> Iterator[dict[str, Any]]:
+    """Yield the items of all pages; one can come twice if others end between two pages."""
+    offset = 0
+    while True:
+        page = admin.get(path, **query, offset=offset, limit=_PAGE)[items]
+        yield from page
+        offset += len(page)
+        if len(page) < _PAGE:
+            return
+
+
+def table(rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[str]:
+    """Return the lines of a table; the first row is its head. Columns in *right* are numbers."""
+    head, *lines = aligned(rows, right)
+    return [Style(sys.stdout)(head, "bold"), *lines]

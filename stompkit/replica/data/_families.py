@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from stompkit.replica.data._links import Link, parents_first
+from stompkit._common.graph import parents_first
+from stompkit.replica.data._links import Link
 from stompkit.replica.data._many import Values
 from stompkit.replica.data._plan import Batch
 

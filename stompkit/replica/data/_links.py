@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from sqlalchemy import Connection, inspect
 from sqlalchemy.engine.interfaces import ReflectedForeignKeyConstraint
 
-__all__ = ["Identity", "Link", "Links", "parents_first"]
+from stompkit._common.graph import parents_first
+
+__all__ = ["Identity", "Link", "Links"]
 
 #: Schema and name of a table, case-insensitive.
 Identity = tuple[str, str]
 
 #: Referential actions that refuse the deletion of a referred row.
 _REFUSING: Final = frozenset({"NO ACTION", "RESTRICT"})
-
-Node = TypeVar("Node", bound=Hashable)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,10 +70,7 @@ class Links:
 
     def parents_first(self, tables: Iterable[Identity]) -> list[Identity]:
         """Return the tables in insertion order, as far as cycles permit."""
-        parents = {
-            table: [link.parent for link in self.of(table) if link.parent != table]
-            for table in sorted(tables)
-        }
+        parents = {table: [link.parent for link in self.of(table)] for table in sorted(tables)}
         return parents_first(parents)
 
     def _quoted(self, schema: str, table: str) -> str:
@@ -92,21 +89,3 @@ class Links:
             is_late=str(options.get("initially", "")).upper() == "DEFERRED",
             acts=str(options.get("ondelete") or "NO ACTION").upper() not in _REFUSING,
         )
-
-
-def parents_first(parents: Mapping[Node, Sequence[Node]]) -> list[Node]:
-    """Return the keys of a mapping, each after its parents, except in cycles."""
-    order: dict[Node, None] = {}
-    begun: set[Node] = set()
-    for start in parents:
-        path = [start]
-        while path:
-            node = path[-1]
-            if node in order:
-                path.pop()
-                continue
-            begun.add(node)
-            path += [each for each in parents[node] if each in parents and each not in begun][:1]
-            if path[-1] == node:
-                order[path.pop()] = None
-    return list(order)

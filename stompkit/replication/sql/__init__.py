@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         create_tables,
         groups_of,
         quote,
+        ranks_of,
         table_options,
     )
     from stompkit.replication.sql.values import UnstorableValueError, adapter
@@ -65,6 +66,7 @@ __all__ = [
     "make_columns",
     "make_table",
     "quote",
+    "ranks_of",
     "rename_columns",
     "table_options",
     "write_kind",
@@ -94,6 +96,7 @@ _MODULES = {
     "create_tables": "tables",
     "groups_of": "tables",
     "quote": "tables",
+    "ranks_of": "tables",
     "table_options": "tables",
     "UnstorableValueError": "values",
     "adapter": "values",

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final, Literal
 
+from stompkit._common.graph import parents_first
 from stompkit.replication.model.events import Changeset, RowChange
 from stompkit.replication.model.values import Row
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sql.catalog import Catalog, TablesClashError
-from stompkit.replication.sql.graph import parents_first
 from stompkit.replication.sql.tables import TargetColumn, TargetTable, groups_of
 from stompkit.replication.sql.values import UnstorableValueError
 
@@ -359,7 +359,7 @@ def children_first(catalog: Catalog, changes: Iterable[RowChange]) -> list[RowCh
                 ]
                 for at, table in enumerate(tables)
             }
-            emptied = [emptied[at] for group in parents_first(references) for at in group][::-1]
+            emptied = [emptied[at] for at in parents_first(references)][::-1]
         found += emptied
     return found
 

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, MetaData, Table
 from sqlalchemy.types import TypeEngine
 
+from stompkit._common.graph import ranks
 from stompkit._common.tables import create_missing
 from stompkit.replication.sql.families import Family, family_of
 from stompkit.replication.sql.values import Adapt
@@ -21,6 +22,7 @@ __all__ = [
     "create_tables",
     "groups_of",
     "quote",
+    "ranks_of",
     "table_options",
 ]
 
@@ -122,6 +124,11 @@ def create_tables(connection: Connection, tables: Iterable[Table]) -> None:
     for table in copies:
         table.dialect_kwargs.update(table_options(connection))
     create_missing(connection, copies)
+
+
+def ranks_of(tables: Iterable[TargetTable]) -> dict[tuple[str | None, str], int]:
+    """Return the ranks of tables: rows are written to tables of lower rank first."""
+    return ranks({table.identity: sorted(table.related, key=str) for table in tables})
 
 
 def groups_of(tables: Sequence[TargetTable]) -> dict[tuple[str | None, str], int]:

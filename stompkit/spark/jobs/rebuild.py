@@ -26,7 +26,7 @@ from sqlalchemy import delete
 
 from stompkit.replication.sinks import ApplyError, SinkMisconfiguredError
 from stompkit.replication.sinks.sql import SinkUnavailableError
-from stompkit.replication.sql import SchemaError
+from stompkit.replication.sql import SchemaError, ranks_of
 from stompkit.spark.jobs.history import SCHEMA, Past, open_past
 from stompkit.spark.jobs.past_staging import PastStaging
 from stompkit.spark.jobs.runs.resume import check_gap, forget_checkpoint, going_on
@@ -41,7 +41,6 @@ from stompkit.spark.jobs.tables import Tables
 from stompkit.spark.jobs.wording import in_words_of_the_file
 from stompkit.spark.states import Choice
 from stompkit.spark.targets.base import Job, StagingLostError, chunks
-from stompkit.spark.targets.database.session import rank_of
 from stompkit.spark.targets.sql import SqlTarget
 
 __all__ = ["Rebuilt", "rebuild"]
@@ -321,11 +320,11 @@ class _Rebuild:
         self._tables.forget()
         with self._tables.transaction() as connection:
             found = {each: self._tables.find(connection, *each) for each in self._sources}
-        tables = {table.identity: table for table in found.values() if table is not None}
-        ranks = {
-            each: 0 if table is None else rank_of(table, tables) for each, table in found.items()
+        ranks = ranks_of(table for table in found.values() if table is not None)
+        by_source = {
+            each: 0 if table is None else ranks[table.identity] for each, table in found.items()
         }
-        return sorted(ranks, key=lambda each: (-ranks[each], each))
+        return sorted(by_source, key=lambda each: (-by_source[each], each))
 
     def _forget_fence(self) -> None:
         """Remove the fence, so that the job replicate starts over if the rebuild ends here."""

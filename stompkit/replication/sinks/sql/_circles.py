@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection
 
+from stompkit._common.graph import components, parents_first
 from stompkit.replication.model.events import Changeset, RowChange
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sql.catalog import Catalog, TablesClashError
 from stompkit.replication.sql.database import Database
-from stompkit.replication.sql.graph import parents_first
 from stompkit.replication.sql.planner import problem_with
 from stompkit.replication.sql.statements import Statements
 from stompkit.replication.sql.tables import ForeignKey, TargetTable
@@ -101,7 +101,7 @@ class Circles:
         """
         rows = self._rows(connection, changes)
         stored: set[int] = set()
-        for circle in parents_first(_references(rows)):
+        for circle in components(_references(rows)):
             members = {number: rows[number] for number in circle}
             if len(members) < 2:
                 # A row that references itself is stored by itself.
@@ -117,7 +117,7 @@ class Circles:
         row are in order. Changes of rows without a key come last.
         """
         rows = self._rows(connection, changes)
-        sorted_rows = [rows[at] for group in parents_first(_references(rows)) for at in group]
+        sorted_rows = [rows[at] for at in parents_first(_references(rows))]
         gone = [row for row in sorted_rows if row.whole[1].action == "delete"]
         there = [row for row in sorted_rows if row.whole[1].action != "delete"]
         found = dict.fromkeys(place for row in (*there, *reversed(gone)) for place in row.changes)

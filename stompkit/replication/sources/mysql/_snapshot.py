@@ -14,9 +14,9 @@ from pymysql.connections import Connection
 from pymysql.converters import conversions
 from pymysql.cursors import SSCursor
 
+from stompkit._common.graph import parents_first, references_of
 from stompkit.replication.model.events import RowChange
 from stompkit.replication.model.values import from_json, to_json
-from stompkit.replication.sources._order import parents_first
 from stompkit.replication.sources.mysql._binlog.moments import Zero
 from stompkit.replication.sources.mysql._dsn import Dsn
 from stompkit.replication.sources.mysql._errors import MysqlError, OffsetLostError
@@ -124,7 +124,7 @@ class Snapshot:
                     for schema, table, count in self._catalogue.tables()
                     if self._wants(schema, table)
                 }
-                order = parents_first(list(rows), self._catalogue.references())
+                order = parents_first(references_of(rows, self._catalogue.references()))
                 self._progress = {
                     "position": self._dated(position).encode(),
                     "tables": [list(name) for name in order],

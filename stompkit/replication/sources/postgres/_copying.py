@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from stompkit.replication.sources._order import parents_first
+from stompkit._common.graph import parents_first, references_of
 from stompkit.replication.sources.postgres._catalogue import (
     CatalogueTable,
     read_references,
@@ -192,7 +192,7 @@ class Copier:
 
     def _tables(self, connection: Connection) -> list[tuple[CatalogueTable, PublishedRows]]:
         found = read_tables(connection)
-        order = parents_first(list(found), read_references(connection))
+        order = parents_first(references_of(found, read_references(connection)))
         tables = [
             table
             for table in map(found.__getitem__, order)

@@ -19,6 +19,7 @@ from stompkit.replication.sql import (
     TargetTable,
     apply_batch,
     groups_of,
+    ranks_of,
 )
 from stompkit.spark.states import Step, TableRules
 from stompkit.spark.targets.base import NewColumn
@@ -28,7 +29,7 @@ from stompkit.spark.targets.planning.collapse import Collapse
 from stompkit.spark.targets.planning.evolve import type_of
 from stompkit.spark.targets.planning.plan import Op, Plan
 
-__all__ = ["Session", "rank_of"]
+__all__ = ["Session"]
 
 _NAMES_SEPARATOR: Final = "\0"
 
@@ -77,6 +78,7 @@ class Session:
         found = {source: self.find(connection, *source) for source in sources}
         tables = {table.identity: table for table in found.values() if table is not None}
         groups = groups_of(list(tables.values()))
+        ranks = ranks_of(tables.values())
         sizes: dict[int, int] = {}
         for group in groups.values():
             sizes[group] = sizes.get(group, 0) + 1
@@ -87,7 +89,7 @@ class Session:
                 continue
             group = groups[table.identity]
             is_linked = sizes[group] > 1 or table.identity in table.related
-            rank = rank_of(table, tables) if is_linked else 0
+            rank = ranks[table.identity] if is_linked else 0
             made[source] = TableRules(group if is_linked else None, rank)
         return lambda schema, table: made.get((schema, table), TableRules())
 
@@ -163,17 +165,6 @@ class Session:
 
 #: The error context of a batch does not concern changes of rows.
 _NO_CAUSE: Final[Any] = None
-
-
-def rank_of(
-    table: TargetTable,
-    tables: Mapping[tuple[str | None, str], TargetTable],
-    seen: frozenset[tuple[str | None, str]] = frozenset(),
-) -> int:
-    """Return the rank of a table: tables of lower rank must be written first."""
-    others = [tables[each] for each in table.related if each in tables and each not in seen]
-    seen |= {table.identity}
-    return 1 + max((rank_of(each, tables, seen) for each in others if each is not table), default=0)
 
 
 def _sources(batches: Iterable[pa.RecordBatch]) -> list[tuple[str, str]]:

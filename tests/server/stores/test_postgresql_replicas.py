@@ -14,15 +14,12 @@ from stompkit.server.lease.table import LeaseTable
 from stompkit.server.stores.postgresql.store import PostgresStore
 from stompkit.server.stores.postgresql.url import parsed
 from stompkit.testing.launching.polling import wait_until
+from tests.server.synchronous_replicas import WAITING, Operator, require_replica
 from tests.servers import SqlServer
 
 LONG_S = 60.0
 CREATE = CreateLane(1, "/queue/a", 4)
 PUT = Put(1, 1, 10, 0, 0, "id", b"", b"x")
-#: Backends that wait until a replica has their commit.
-WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-
-Operator = psycopg.Connection[tuple[object, ...]]
 
 
 def operator_of(url: str) -> Operator:
@@ -30,14 +27,6 @@ def operator_of(url: str) -> Operator:
     operator = psycopg.connect(**parsed(url).parameters, autocommit=True)
     operator.execute("SET synchronous_commit = local")
     return operator
-
-
-def require_replica(operator: Operator, names: str) -> None:
-    """Have all commits wait for replicas with these names; with none, they wait for nothing."""
-    operator.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
-    operator.execute("SELECT pg_reload_conf()")
-    shown = "SHOW synchronous_standby_names"
-    assert wait_until(lambda: operator.execute(shown).fetchone() == (names,), LONG_S)
 
 
 @pytest.fixture
@@ -91,7 +80,7 @@ def test_a_commit_that_no_longer_waits_for_its_replica_is_not_confirmed(
     store = PostgresStore(url)
     store.open()
     store.apply([CREATE])
-    require_replica(operator, "nobody")
+    require_replica(operator)
     applying = Applying(store, PUT)
     while not applying.is_done:
         cancel(operator, applying)
@@ -105,7 +94,7 @@ def test_a_commit_that_no_longer_waits_is_confirmed_when_a_later_one_is_on_the_r
     store = PostgresStore(url)
     store.open()
     store.apply([CREATE])
-    require_replica(operator, "nobody")
+    require_replica(operator)
     applying = Applying(store, PUT)
     cancel(operator, applying)
     # The commit that shows the outcome waits, too.
@@ -163,7 +152,7 @@ def test_a_commit_is_durable_in_a_session_that_another_client_has_changed(
 def test_the_lease_waits_for_no_replica(url: str, operator: Operator) -> None:
     table = LeaseTable(url, "a", "instance", 60.0)
     table.prepare()
-    require_replica(operator, "nobody")
+    require_replica(operator)
     state = table.look("passive").state
     assert table.make(Request(Ask.ACQUIRE, state.epoch, state.renewals)) is not None
     assert table.make(Request(Ask.RENEW, 1)) is not None

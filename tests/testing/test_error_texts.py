@@ -142,7 +142,7 @@ FACTORY: list[tuple[dict[str, str], dict[str, Any], type[Exception], str]] = [
         {"mq_broker": "coilmq", "mq_login": "me", "mq_passcode": "x "},
         {},
         BrokerError,
-        "CoilMQ takes blanks off the ends of a header, and this passcode has some: choose another"
+        "CoilMQ removes blanks at the ends of a header, and this passcode has some: choose another"
         " one by --mq-passcode or LaunchConfig(passcode=...)",
     ),
 ]

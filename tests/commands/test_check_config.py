@@ -116,6 +116,16 @@ def test_a_database_that_does_not_answer_is_reported(folder: Path) -> None:
     assert "warning: this file contains a password: every user of this machine can read" in said[1]
 
 
+def test_the_file_with_the_url_of_the_database_is_a_secret(folder: Path) -> None:
+    file = folder / "url"
+    file.write_text(f"sqlite:///{folder}/messages.sqlite")
+    file.chmod(0o644)
+    settings = f'{ANY_PORT}[store]\nurl = "file:{file}"'
+    assert any("[store] url: every user" in each for each in checked(folder, settings))
+    file.chmod(0o600)
+    assert not any("[store] url" in each for each in checked(folder, settings))
+
+
 def test_a_port_and_a_directory_in_use_are_warnings(folder: Path) -> None:
     lock = DirectoryLock(folder / "data")
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -127,7 +127,8 @@ def parser() -> argparse.ArgumentParser:
 _ARGUMENTS: Final = {
     "DIRECTORY": "the broker's data directory",
     "TARGET": "the directory to create",
-    "STORE": "the broker's data directory, or the URL of its SQL database",
+    "STORE": "the broker's data directory, or the URL of its SQL database, also as env:NAME or"
+    " file:PATH",
     "FILE": "the export file; - for standard input or output",
 }
 
@@ -191,7 +192,7 @@ def _import(options: argparse.Namespace) -> int:
 @contextmanager
 def _open_store(where: str, *, is_made: bool) -> Iterator[MessageStore]:
     """Open a store that no broker uses; a missing one is created only if ``is_made``."""
-    if "://" in where:
+    if "://" in where or where.startswith(("env:", "file:")):
         with _opened(StoreSettings(url=where)) as store:
             yield store
         return

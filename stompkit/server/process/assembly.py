@@ -104,8 +104,9 @@ def store(settings: StoreSettings) -> MessageStore | None:
     if settings.effective_kind == "sqlalchemy":
         from stompkit.server.stores.sql import sql_store
 
-        assert settings.url is not None  # settings are checked
-        return sql_store(settings.url, synchronous=settings.is_synchronous)
+        url = settings.database_url
+        assert url is not None  # settings are checked
+        return sql_store(url, synchronous=settings.is_synchronous)
     return None
 
 

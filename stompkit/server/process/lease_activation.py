@@ -50,8 +50,9 @@ class LeaseActivation(Activation):
         self, store: StoreSettings, settings: HighAvailabilitySettings, reactor: IReactorTime
     ) -> None:
         """Describe the lease without using it; raises ValueError for an invalid URL."""
-        assert store.url is not None  # settings are checked
-        self._url = store.url
+        url = store.database_url
+        assert url is not None  # settings are checked
+        self._url = url
         self._synchronous = store.is_synchronous
         self._seconds = settings.lease_s
         self._from_thread = cast("IReactorFromThreads", reactor).callFromThread

@@ -93,7 +93,7 @@ def _unwritable(directory: Path) -> str | None:
 
 
 def _check_database(settings: Settings, report: StartReport) -> None:
-    url = settings.store.url
+    url = settings.store.database_url
     if url is None or settings.store.effective_kind != "sqlalchemy":
         return
     # Imported here since SQLAlchemy and psycopg are optional dependencies.
@@ -208,6 +208,9 @@ def _secret_files(settings: Settings, file: Path) -> Iterator[tuple[str, Path]]:
     has_passwords = any(each.startswith("memory:") for each in settings.auth.checkers)
     if has_passwords or urlsplit(settings.store.url or "").password:
         yield "this file contains a password", file
+    kind, _, rest = (settings.store.url or "").partition(":")
+    if kind == "file" and rest:
+        yield "[store] url", Path(rest)
     for description in settings.auth.checkers:
         kind, _, rest = description.partition(":")
         if kind in _USER_FILES and rest:

@@ -202,7 +202,7 @@ def _check_store(store: StoreSettings, document: Document) -> None:
     if kind == "lmdb" and store.url is not None:
         document.add(("store", "url"), 'goes with kind = "sqlalchemy", not with "lmdb"')
     if kind == "sqlalchemy" and store.url is not None:
-        _try(partial(_sql_store, store.url), document, ("store", "url"), "")
+        _try(partial(_sql_store, store), document, ("store", "url"), "")
     if kind == "none" and (store.path is not None or store.url is not None):
         document.add(("store", "kind"), "none keeps nothing: leave this line out, or path and url")
     if kind == "sqlalchemy" and document.has(("store", "max_octets")):
@@ -228,11 +228,12 @@ def check_sync(sync: str) -> None:
         )
 
 
-def _sql_store(url: str) -> None:
+def _sql_store(store: StoreSettings) -> None:
     # Imported here since SQLAlchemy is an optional dependency.
     from stompkit.server.stores.sql import sql_store
 
-    sql_store(url)
+    assert store.database_url is not None  # the kind is sqlalchemy
+    sql_store(store.database_url)
 
 
 def _check_storage(settings: Settings, document: Document) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from stompkit._common.secrets import SecretError
 from stompkit.server.stores.sql import is_postgresql
 
 if TYPE_CHECKING:
-    from stompkit.server.settings.process import Settings
+    from stompkit.server.settings.process import Settings, StoreSettings
     from stompkit.server.settings.toml import Document
 
 __all__ = ["check_high_availability"]
@@ -27,7 +28,7 @@ def check_high_availability(settings: Settings, document: Document) -> None:
         return
     if not own.is_named_well:
         document.add((_TABLE, "name"), "must be 1 to 100 letters, digits, dots, _ and - of ASCII")
-    if store.url is None or store.effective_kind != "sqlalchemy" or not is_postgresql(store.url):
+    if not _is_in_postgresql(store):
         document.add(
             (_TABLE, "lease"),
             '"database" needs a store in PostgreSQL: set url = "postgresql://..." in [store]',
@@ -45,3 +46,12 @@ def check_high_availability(settings: Settings, document: Document) -> None:
                 'a socket of systemd can\'t be opened again, as lease = "database" requires: use'
                 " tcp:PORT",
             )
+
+
+def _is_in_postgresql(store: StoreSettings) -> bool:
+    try:
+        url = store.database_url
+    except SecretError:
+        # The check of the store reports it.
+        return True
+    return url is not None and store.effective_kind == "sqlalchemy" and is_postgresql(url)

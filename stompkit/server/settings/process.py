@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct, field
 
+from stompkit._common.secrets import resolve
 from stompkit.server.login.rights import Rights
 from stompkit.server.settings.admin import AdminSettings
 from stompkit.server.settings.beanstalk import BeanstalkSettings
@@ -44,7 +45,8 @@ class StoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     nothing but the lock that sees to that."""
     url: str | None = None
     """The database, as SQLAlchemy has it: ``sqlite:////var/lib/stompkit/messages.sqlite``. It may
-    hold a password; let nobody else read the file then."""
+    hold a password; let nobody else read the file then. ``env:NAME`` is a variable of the
+    environment that holds it, ``file:PATH`` a file with it in its first line."""
     sync: str = "always"
     """Guarantee of a receipt. ``always``: the message is on the disk, and survives a loss of
     power. ``interval:MS``: it survives the end of the process at once, and a loss of power after
@@ -68,6 +70,11 @@ class StoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if self.kind is not None:
             return self.kind
         return "sqlalchemy" if self.url is not None else "lmdb" if self.path is not None else "none"
+
+    @property
+    def database_url(self) -> str | None:
+        """The URL of the database, read from its source; raises SecretError."""
+        return None if self.url is None else resolve(self.url)
 
     @property
     def is_synchronous(self) -> bool:

@@ -154,6 +154,19 @@ def test_the_kind_of_store_follows_from_what_is_said_of_it(table: str, kind: str
     assert store.has_store is (kind != "none")
 
 
+def test_the_url_of_a_database_can_be_somewhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORE_URL", "postgresql://joe:sesame@h/d")
+    file = tmp_path / "url"
+    file.write_text("postgresql://joe:sesame@h/d\n")
+    for place in ("env:STORE_URL", f"file:{file}"):
+        lease = '[high_availability]\nlease = "database"'
+        store = parsed(f'{lease}\n[store]\nurl = "{place}"').store
+        assert store.database_url == "postgresql://joe:sesame@h/d"
+        assert "sesame" not in repr(store)
+
+
 @pytest.mark.parametrize(
     ("sync", "is_synchronous", "interval_s"),
     [("always", True, None), ("never", False, None), ("interval:250", False, 0.25)],
@@ -486,6 +499,10 @@ MISTAKES = {
         "line 2: [store] url: the URL of an SQL store has to be like"
         " postgresql://USER:PASSWORD@HOST/DATABASE or"
         " sqlite:////var/lib/stompkit/messages.sqlite",
+    ),
+    "a database whose URL is nowhere": (
+        '[high_availability]\nlease = "database"\n[store]\nurl = "env:NOSUCH"',
+        "line 4: [store] url: there is no NOSUCH in the environment",
     ),
     "a database for LMDB": (
         '[store]\nkind = "lmdb"\npath = "/d"\nurl = "sqlite://"',

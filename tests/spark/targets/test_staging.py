@@ -24,7 +24,7 @@ from stompkit.spark.apply import _Batch, apply_changes
 from stompkit.spark.jobs.rebuild import rebuild
 from stompkit.spark.jobs.settings import parse
 from stompkit.spark.targets import Committed, Job, Staged, StagingLostError
-from stompkit.spark.targets.database.postgres import LEAST_ROWS
+from stompkit.spark.targets.database.staging_tables import LEAST_ROWS
 from stompkit.spark.targets.sql import SqlTarget
 from tests.replication.broker.place import until
 from tests.replication.sinks.sql_targets import Target, change, database_url, target

@@ -17,13 +17,19 @@ from sqlalchemy.exc import DBAPIError
 
 from stompkit.replication.sql import Statements, TargetColumn, TargetTable, quote
 from stompkit.spark.targets.base import StagingLostError
-from stompkit.spark.targets.database.staging_tables import PREFIX, is_orphan, new_name
+from stompkit.spark.targets.database.staging_tables import (
+    LEAST_ROWS,
+    PREFIX,
+    check_rows,
+    columns_of,
+    is_orphan,
+    new_name,
+    staged_rows,
+)
 from stompkit.spark.targets.planning.plan import Op
 
-__all__ = ["LEAST_ROWS", "apply_staged", "drop", "prepare", "stage"]
+__all__ = ["apply_staged", "drop", "prepare", "stage"]
 
-#: Minimum number of rows for which a staging table is worthwhile.
-LEAST_ROWS: Final = 1000
 #: Number of the row in a staging table, in the order of the changes.
 _NUMBER: Final = "stompkit_row"
 #: Servers can require a primary key for each table.
@@ -35,7 +41,7 @@ DROPS_IN_TRANSACTION: Final = False
 
 def stage(connection: Connection, table: TargetTable, op: Op) -> bool:
     """Write the rows of an operation to a staging table, if possible."""
-    columns = [table.columns[name] for name in (*op.key, *op.others)]
+    columns = columns_of(table, op)
     if op.count < LEAST_ROWS or not _can_stage(table, op):
         return False
     name = new_name()
@@ -109,15 +115,9 @@ def _checksum(
 
 def _check(connection: Connection, table: TargetTable, op: Op) -> None:
     """Raise :class:`StagingLostError` unless all rows staged by a task are present."""
-    what = f"the rows of {'.'.join(filter(None, op.table))!r} that a task has staged in {op.stage}"
     if op.stage not in _names(connection):
-        raise StagingLostError(f"{what} are lost: the server has no such table")
-    columns = [table.columns[name] for name in (*op.key, *op.others)]
-    count, total = _checksum(connection, op.stage, columns)
-    if count != op.count:
-        raise StagingLostError(f"{what} are lost: there were {op.count}, and there are {count}")
-    if total != op.checksum:
-        raise StagingLostError(f"{what} were changed by somebody else")
+        raise StagingLostError(f"{staged_rows(op)} are lost: the server has no such table")
+    check_rows(op, *_checksum(connection, op.stage, columns_of(table, op)))
 
 
 def apply_staged(connection: Connection, table: TargetTable, op: Op) -> int:

@@ -22,13 +22,19 @@ from sqlalchemy.exc import DBAPIError
 
 from stompkit.replication.sql import TargetColumn, TargetTable
 from stompkit.spark.targets.base import StagingLostError
-from stompkit.spark.targets.database.staging_tables import PREFIX, is_orphan, new_name
+from stompkit.spark.targets.database.staging_tables import (
+    LEAST_ROWS,
+    PREFIX,
+    check_rows,
+    columns_of,
+    is_orphan,
+    new_name,
+    staged_rows,
+)
 from stompkit.spark.targets.planning.plan import Op
 
-__all__ = ["LEAST_ROWS", "apply_staged", "drop", "prepare", "stage"]
+__all__ = ["apply_staged", "drop", "prepare", "stage"]
 
-#: Minimum number of rows for which a staging table is worthwhile.
-LEAST_ROWS: Final = 1000
 #: True if DROP TABLE is a part of the transaction.
 DROPS_IN_TRANSACTION: Final = True
 #: Table with the server's token.
@@ -72,7 +78,7 @@ def stage(connection: Connection, table: TargetTable, op: Op) -> bool:
         return False
     if not isinstance(raw, psycopg.Connection):
         return False
-    columns = [table.columns[name] for name in (*op.key, *op.others)]
+    columns = columns_of(table, op)
     if any(column.family not in _WRITERS and column.family != "bool" for column in columns):
         return False
     names = ", ".join(column.quoted for column in columns)
@@ -147,20 +153,15 @@ def _checksum(
 
 def _check(connection: Connection, table: TargetTable, op: Op) -> None:
     """Raise :class:`StagingLostError` unless all rows staged by a task are present."""
-    what = f"the rows of {'.'.join(filter(None, op.table))!r} that a task has staged in {op.stage}"
     if not _is_there(connection, op.stage):
-        raise StagingLostError(f"{what} are lost: the server has no such table")
+        raise StagingLostError(f"{staged_rows(op)} are lost: the server has no such table")
     if (server := _server_of(connection)) != op.server:
         raise StagingLostError(
-            f"{what} are lost: since then the server has recovered from a crash, or another server"
-            f" has taken its place ({op.server[:8]} was the one staged on, {server[:8]} is this)"
+            f"{staged_rows(op)} are lost: since then the server has recovered from a crash, or"
+            f" another server has taken its place ({op.server[:8]} was the one staged on,"
+            f" {server[:8]} is this)"
         )
-    columns = [table.columns[name] for name in (*op.key, *op.others)]
-    count, total = _checksum(connection, op.stage, columns)
-    if count != op.count:
-        raise StagingLostError(f"{what} are lost: there were {op.count}, and there are {count}")
-    if total != op.checksum:
-        raise StagingLostError(f"{what} were changed by somebody else")
+    check_rows(op, *_checksum(connection, op.stage, columns_of(table, op)))
 
 
 def _copy(raw: psycopg.Connection[Any], statement: str, arrays: Sequence[pa.Array]) -> None:

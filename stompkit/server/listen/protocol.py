@@ -297,7 +297,8 @@ class BrokerProtocol(Protocol):
     def _login_timeout(self) -> None:
         self._timer = None
         seconds = self._broker.config.login_timeout_s
-        self._connection.fail(f"no CONNECT within {seconds:g} seconds", "login-timeout")
+        what = "the login was not checked" if self._connection.is_login_pending else "no CONNECT"
+        self._connection.fail(f"{what} within {seconds:g} seconds", "login-timeout")
         self._broker.flush()
 
     def _schedule(self) -> None:

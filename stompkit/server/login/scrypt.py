@@ -5,7 +5,9 @@ when a key is complete. A low-priority thread may be suspended while it holds th
 the reactor's thread.
 
 The processes run with idle priority, so that the broker never waits for the end of their time
-slices. If no processor is ever idle, they are replaced for a while by processes that are only nice.
+slices. If no processor is ever idle, they are replaced for a while by processes that are only nice,
+and if these get no time either, by processes of normal priority: a login has to be decided within
+its timeout.
 """
 
 from __future__ import annotations
@@ -26,18 +28,19 @@ from twisted.python.threadpool import ThreadPool
 
 from stompkit.server.log import login_events
 from stompkit.server.login import scrypt_worker
+from stompkit.server.login.scrypt_worker import Priority
 
 __all__ = ["Scrypt", "compute_beside", "end_all", "processes_beside"]
 
 
 #: Maximum number of processes; callers limit it further.
 _MOST_PROCESSES: Final = 4
-#: Time in seconds until an idle-priority process counts as starved. The time for which nice
-#: processes then replace it follows.
-_IDLE_ANSWER_S: Final = 2.0
-_NICE_S: Final = 60.0
-#: Time in seconds until a nice process counts as stuck.
-_LONG_S: Final = 60.0
+#: Time in seconds within which a process has to answer. After it, one of idle or nice priority
+#: counts as starved, and one of normal priority as stuck.
+_ANSWER_S: Final = {Priority.IDLE: 2.0, Priority.NICE: 2.0, Priority.NORMAL: 60.0}
+#: What replaces a starved process, and for how many seconds.
+_NEXT: Final = {Priority.IDLE: Priority.NICE, Priority.NICE: Priority.NORMAL}
+_RAISED_S: Final = 60.0
 
 
 class Scrypt(NamedTuple):
@@ -86,8 +89,8 @@ class _TooSlowError(Exception):
 class _Worker:
     """A computing process, used by one thread."""
 
-    def __init__(self, *, is_idle: bool) -> None:
-        """Start the process with idle or nice priority; raises OSError."""
+    def __init__(self, priority: Priority) -> None:
+        """Start the process; raises OSError."""
         if not sys.executable:
             raise FileNotFoundError("Python does not know where its interpreter is")
         path = Path(scrypt_worker.__file__)
@@ -95,9 +98,9 @@ class _Worker:
             raise FileNotFoundError(f"there is no file {path}")
         pipe = subprocess.PIPE
         # Isolated, and without site packages: it starts faster, and uses less memory.
-        command = [sys.executable, "-I", "-S", str(path), "idle" if is_idle else "nice"]
+        command = [sys.executable, "-I", "-S", str(path), priority.value]
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe)
-        self.is_idle = is_idle
+        self.priority = priority
 
     def ask(self, work: Scrypt) -> bytes:
         """Compute a key in the process; raises OSError and :class:`_TooSlowError`."""
@@ -106,10 +109,11 @@ class _Worker:
         assert requests is not None and keys is not None  # they are pipes
         requests.write(scrypt_worker.REQUEST.pack(*numbers) + work.passcode + work.salt)
         requests.flush()
-        if not _is_readable(keys, _IDLE_ANSWER_S if self.is_idle else _LONG_S):
-            if self.is_idle:
+        within_s = _ANSWER_S[self.priority]
+        if not _is_readable(keys, within_s):
+            if self.priority in _NEXT:
                 raise _TooSlowError
-            raise TimeoutError(f"no scrypt was computed within {_LONG_S:g} seconds")
+            raise TimeoutError(f"no scrypt was computed within {within_s:g} seconds")
         key = keys.read(work.key_bytes)
         if len(key) != work.key_bytes:
             raise BrokenPipeError("the process that computes scrypt has ended")
@@ -140,7 +144,8 @@ class _Here(threading.local):
     """State of a thread."""
 
     worker: _Worker | None = None
-    nice_until: float = 0.0
+    priority: Priority = Priority.IDLE
+    raised_until: float = 0.0
 
 
 _pools: Final[list[ThreadPool]] = []
@@ -159,7 +164,8 @@ def _ask(work: Scrypt) -> bytes:
         return worker.ask(work)
     except _TooSlowError:
         _forget(worker)
-        _here.nice_until = time.monotonic() + _NICE_S
+        _here.priority = _NEXT[worker.priority]
+        _here.raised_until = time.monotonic() + _RAISED_S
         return _ask(work)
     except OSError:
         _forget(worker)
@@ -168,13 +174,14 @@ def _ask(work: Scrypt) -> bytes:
 
 def _worker() -> _Worker:
     """Return the process of this thread; raises OSError if none can be started."""
-    is_idle = time.monotonic() >= _here.nice_until
+    if time.monotonic() >= _here.raised_until:
+        _here.priority = Priority.IDLE
     worker = _here.worker
-    if worker is not None and (worker.has_ended or worker.is_idle is not is_idle):
+    if worker is not None and (worker.has_ended or worker.priority is not _here.priority):
         _forget(worker)
         worker = None
     if worker is None:
-        worker = _here.worker = _Worker(is_idle=is_idle)
+        worker = _here.worker = _Worker(_here.priority)
         _workers.append(worker)
     return worker
 

@@ -1,8 +1,8 @@
 """Compute scrypt (RFC 7914) for a broker, in a separate low-priority process.
 
-Run it as a file, with only the standard library, and the argument ``idle`` or ``nice`` for its
-priority. It reads requests from standard input, each with the numbers of :data:`REQUEST`, the
-passcode and the salt. It writes each key to standard output. It ends at the end of its input.
+Run it as a file, with only the standard library, and a :class:`Priority` as argument. It reads
+requests from standard input, each with the numbers of :data:`REQUEST`, the passcode and the salt.
+It writes each key to standard output. It ends at the end of its input.
 """
 
 from __future__ import annotations
@@ -12,14 +12,26 @@ import os
 import signal
 import struct
 import sys
+from enum import Enum
 from typing import BinaryIO, Final
 
-__all__ = ["NICENESS", "REQUEST", "derived", "serve"]
+__all__ = ["NICENESS", "REQUEST", "Priority", "derived", "serve"]
 
 #: log2 of N, r, p, and the lengths in bytes of the key, of the passcode and of the salt.
 REQUEST: Final = struct.Struct("!6I")
 #: Default increment of ``nice``.
 NICENESS: Final = 10
+
+
+class Priority(Enum):
+    """Which other processes come first."""
+
+    IDLE = "idle"
+    """All others, where the system has such a priority."""
+    NICE = "nice"
+    """Those of normal priority get about ten times as much of a processor."""
+    NORMAL = "normal"
+    """None."""
 
 
 def derived(passcode: bytes, salt: bytes, log2_n: int, r: int, p: int, key_bytes: int) -> bytes:
@@ -43,9 +55,10 @@ if __name__ == "__main__":
     # A terminal's interrupt reaches all of its programs; this one ends with the broker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        if sys.argv[1] == "idle" and sys.platform == "linux":
+        priority = Priority(sys.argv[1])
+        if priority is Priority.IDLE and sys.platform == "linux":
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-        else:
+        elif priority is not Priority.NORMAL:
             os.nice(NICENESS)
     except OSError:
         # A sandbox may forbid it. The process then computes with normal priority.

@@ -15,6 +15,7 @@ from twisted.logger import LogEvent, capturedLogs, formatEvent
 
 from stompkit.server.login import scrypt as _scrypt
 from stompkit.server.login.scrypt import Scrypt, compute_beside
+from stompkit.server.login.scrypt_worker import Priority
 
 #: Takes about 50 ms.
 WORK = Scrypt(b"sesame", b"salt and pepper", 14, 8, 1, 32)
@@ -39,9 +40,15 @@ def logged() -> Iterator[Sequence[LogEvent]]:
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Use new worker processes for each test, with long timeouts for busy machines."""
     _scrypt.end_all()
-    monkeypatch.setattr(_scrypt, "_IDLE_ANSWER_S", VERY_LONG_S)
+    answer_s(monkeypatch, VERY_LONG_S, *Priority)
     yield
     _scrypt.end_all()
+
+
+def answer_s(patch: pytest.MonkeyPatch, seconds: float, *priorities: Priority) -> None:
+    """Set the time within which processes of these priorities have to answer."""
+    for each in priorities:
+        patch.setitem(_scrypt._ANSWER_S, each, seconds)
 
 
 def workers() -> set[int]:
@@ -74,8 +81,8 @@ async def test_one_that_gets_no_time_is_replaced_by_one_that_is_only_nice(
     for pid in idle:
         # A stopped process gets no processor time.
         os.kill(pid, signal.SIGSTOP)
-    monkeypatch.setattr(_scrypt, "_IDLE_ANSWER_S", 0.01)
-    monkeypatch.setattr(_scrypt, "_NICE_S", LONG_S)
+    answer_s(monkeypatch, 0.01, Priority.IDLE)
+    monkeypatch.setattr(_scrypt, "_RAISED_S", LONG_S)
     answers = [compute_beside(WORK) for _ in range(8)]
     assert [await each for each in answers] == [WORK()] * 8
     others = workers() - idle
@@ -86,16 +93,31 @@ async def test_one_that_gets_no_time_is_replaced_by_one_that_is_only_nice(
 
 @linux
 @in_reactor
+async def test_on_a_machine_that_others_fill_it_gets_its_share_at_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answer_s(monkeypatch, 0.0, Priority.IDLE, Priority.NICE)
+    monkeypatch.setattr(_scrypt, "_RAISED_S", LONG_S)
+    for _ in range(2):
+        assert await compute_beside(WORK) == WORK()
+        own = os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)
+        found = [(os.sched_getscheduler(i), os.getpriority(os.PRIO_PROCESS, i)) for i in workers()]
+        # Those that were starved are gone.
+        assert found == [own]
+
+
+@linux
+@in_reactor
 async def test_one_that_stands_still_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_scrypt, "_IDLE_ANSWER_S", 0.0)
+    answer_s(monkeypatch, 0.0, Priority.IDLE, Priority.NICE)
     assert await compute_beside(WORK) == WORK()
     stopped = workers()
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
-    monkeypatch.setattr(_scrypt, "_LONG_S", 0.01)
+    answer_s(monkeypatch, 0.01, Priority.NORMAL)
     with pytest.raises(TimeoutError, match="within"):
         await compute_beside(WORK)
-    monkeypatch.setattr(_scrypt, "_LONG_S", LONG_S)
+    answer_s(monkeypatch, LONG_S, Priority.NORMAL)
     assert await compute_beside(WORK) == WORK()
     assert not stopped & workers()
 

@@ -20,7 +20,7 @@ from stompkit.spark.jobs import PipelineSettings
 from stompkit.spark.jobs.replicate import Replicate
 from stompkit.spark.jobs.settings import parse
 from stompkit.spark.targets.base import NewColumn
-from stompkit.spark.targets.database.postgres import LEAST_ROWS
+from stompkit.spark.targets.database.staging_tables import LEAST_ROWS
 from tests.replication.sinks.sql_targets import Target, change, database_url, target
 from tests.servers import mariadb, postgresql
 from tests.spark.messages import BEGIN, fill, records_of

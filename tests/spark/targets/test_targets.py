@@ -30,7 +30,7 @@ from stompkit.spark.states import Choice
 from stompkit.spark.targets import Committed, Job, RejectedChangeError, Staged, open_target
 from stompkit.spark.targets import Target as AnyTarget
 from stompkit.spark.targets.base import StagingLostError
-from stompkit.spark.targets.database.postgres import LEAST_ROWS
+from stompkit.spark.targets.database.staging_tables import LEAST_ROWS
 from stompkit.spark.targets.planning.draft import MissingTableError
 from tests.effort import drawn
 from tests.replication.sinks.sql_targets import (

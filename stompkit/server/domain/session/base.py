@@ -70,6 +70,11 @@ class BrokerSession(Output):
         raise NotImplementedError
 
     @property
+    def is_login_pending(self) -> bool:
+        """True while the client's login is being checked."""
+        return False
+
+    @property
     def is_blocked(self) -> bool:
         """True while the client waits for room in a destination."""
         return self._blocked_by is not None

@@ -90,6 +90,11 @@ class ClientSession(BrokerSession):
         """True if CONNECT has been answered with CONNECTED."""
         return self.session.state not in (State.OPENING, State.CONNECTING)
 
+    @property
+    def is_login_pending(self) -> bool:
+        """True if CONNECT or STOMP has arrived and is not answered yet."""
+        return self.session.state is State.CONNECTING
+
     # Input.
 
     def receive(self, data: bytes, now: float) -> None:

@@ -161,12 +161,13 @@ def test_a_snapshot_under_writes_ends_with_an_equal_copy(database: Database) -> 
         f"INSERT INTO t SELECT seq, 0 FROM {numbers(2000)}",
         f"INSERT INTO u SELECT seq, seq MOD 7 FROM {numbers(500)}",
     )
-    end = Event()
-    writer = Thread(target=_write_until, args=(database, end))
+    started, end = Event(), Event()
+    writer = Thread(target=_write_until, args=(database, started, end))
     writer.start()
     try:
         reading = Reading(database, start="now")
         with reading.running(snapshot="initial", chunk_rows=100) as running:
+            started.set()
             running.wait_for_changes(3000)
             end.set()
             writer.join()
@@ -176,6 +177,7 @@ def test_a_snapshot_under_writes_ends_with_an_equal_copy(database: Database) -> 
             )
     finally:
         end.set()
+        started.set()
         writer.join()
     copy = Copy()
     copy.apply(running.changes)
@@ -183,11 +185,14 @@ def test_a_snapshot_under_writes_ends_with_an_equal_copy(database: Database) -> 
     assert copy.table("u") == list(database.ask("SELECT * FROM u ORDER BY b, a"))
 
 
-def _write_until(database: Database, end: Event) -> None:
+def _write_until(database: Database, started: Event, end: Event) -> None:
+    # A writer without an end can be faster than its reader, which then never catches up.
     with database.connect() as connection, connection.cursor() as cursor:
-        number = 0
-        while not end.is_set():
-            number += 1
+        for number in range(1, 601):
+            if number == 100:
+                started.wait()
+            if end.is_set():
+                break
             place = number * 37 % 2000 + 1
             cursor.execute("BEGIN")
             cursor.execute(f"UPDATE t SET v = {number} WHERE id = {place}")

@@ -85,13 +85,16 @@ def test_snapshot_under_writes_has_no_gap_and_no_double_effect(database: Databas
         "INSERT INTO t SELECT i, 0 FROM generate_series(1, 2000) i",
     )
     chance = random.Random(1)
-    ended = Event()
+    started, ended = Event(), Event()
 
     def write() -> None:
-        fresh = 10_000
+        # A writer without an end can be faster than its reader, which then never catches up.
         with database.connect() as connection:
-            while not ended.is_set():
-                fresh += 1
+            for fresh in range(10_001, 10_601):
+                if fresh == 10_100:
+                    started.wait()
+                if ended.is_set():
+                    break
                 row = chance.randrange(2000)
                 for statement in (
                     f"INSERT INTO t VALUES ({fresh}, 0)",
@@ -105,6 +108,7 @@ def test_snapshot_under_writes_has_no_gap_and_no_double_effect(database: Databas
     writer.start()
     try:
         with Running(database, snapshot="initial", chunk_rows=20) as running:
+            started.set()
             running.until(
                 lambda: (
                     any(not each.source.is_snapshot for each in list(running.taken))
@@ -119,6 +123,7 @@ def test_snapshot_under_writes_has_no_gap_and_no_double_effect(database: Databas
             )
     finally:
         ended.set()
+        started.set()
         writer.join()
     rows: dict[int, int] = {}
     for change in running.taken.changes:

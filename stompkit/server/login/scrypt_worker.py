@@ -24,14 +24,14 @@ NICENESS: Final = 10
 
 
 class Priority(Enum):
-    """Which other processes come first."""
+    """Priority of the process, relative to all others."""
 
     IDLE = "idle"
-    """All others, where the system has such a priority."""
+    """It runs when no other process does, where the system has such a priority."""
     NICE = "nice"
     """Those of normal priority get about ten times as much of a processor."""
     NORMAL = "normal"
-    """None."""
+    """It gets as much as others."""
 
 
 def derived(passcode: bytes, salt: bytes, log2_n: int, r: int, p: int, key_bytes: int) -> bytes:

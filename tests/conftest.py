@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import forking
 from tests.effort import IS_CAMPAIGN
+from tests.suite import costs
 
 # A busy machine makes no test fail.
 settings.register_profile("stompkit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -35,6 +36,12 @@ forking.install()
 pytest_plugins = ["pytester", "tests.browser"]
 #: Separate projects, which tests run.
 collect_ignore = ["integration/neighbours", "integration/stranger"]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that take long, before tests are selected by markers."""
+    costs.mark(items)
 
 
 @pytest.hookimpl(wrapper=True)

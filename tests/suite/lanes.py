@@ -9,12 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from tests.suite.costs import read_costly
 from tests.suite.parts import ROOT, Part, SuiteFile, Times, divide, suite_files
 
 __all__ = ["matrix", "quick", "turn"]
 
-#: Marker of the tests that run in no part of the quick lane.
+#: Marker of the tests that run in no part of the quick lane, for what they test; that of those that
+#: take too long for it follows.
 _MATRIX: Final = "matrix"
+_COSTLY: Final = "costly"
+_QUICK: Final = f"not {_MATRIX} and not {_COSTLY}"
 _MARKED: Final = re.compile(r"\bmark\.matrix\b|\b(in_matrix|some)\(")
 #: Time that pytest needs to start and to collect a part, in seconds.
 _START_S: Final = 4.0
@@ -65,11 +69,11 @@ def _quick(times: Times, options: Sequence[str]) -> Iterator[Part]:
     files = [each for each in suite_files(times) if not _is_codec(each)]
     compiled = [each for each in files if _is_compiled(each)]
     for name, part in divide(each for each in files if not _is_compiled(each)):
-        yield _tests(name, f"not {_MATRIX}", part, options)
+        yield _tests(name, _QUICK, part, options)
     # The others of these files run on compiled modules.
     yield _tests(
         "as Python",
-        f"pure and not {_MATRIX}",
+        f"pure and {_QUICK}",
         [each._replace(expected_s=0.0) for each in compiled],
         options,
     )
@@ -80,7 +84,7 @@ def matrix(times: Times, options: Sequence[str]) -> Iterator[Part]:
     """Yield the parts of other brokers and versions, long kills and campaigns, one for each file.
 
     Then those that the quick lane runs on compiled modules only, those of commands that it forks,
-    and properties with all of their examples.
+    properties with all of their examples, and other tests that take long.
     """
     for each in suite_files(times, f"{_MATRIX} "):
         if _is_marked(ROOT / each.path):
@@ -100,6 +104,15 @@ def matrix(times: Times, options: Sequence[str]) -> Iterator[Part]:
     for folder, part in divide(each for each in drawing if _has_properties(each)):
         markers = f"hypothesis and not {_MATRIX}"
         yield _tests(f"{_MATRIX} properties of {folder}", markers, part, options)
+    costly = read_costly()
+    slow = [
+        each
+        for each in suite_files(times, f"{_MATRIX} {_COSTLY} ")
+        if each.path in costly and not each.path.startswith(_COMMANDS) and each.path in others
+    ]
+    for folder, part in divide(slow):
+        markers = f"{_COSTLY} and not hypothesis and not {_MATRIX}"
+        yield _tests(f"{_MATRIX} {_COSTLY} of {folder}", markers, part, options)
 
 
 def _is_marked(path: Path) -> bool:
@@ -148,7 +161,7 @@ def _compiled(times: Times, options: Sequence[str]) -> Iterator[Part]:
     for name, part in divide(files):
         yield _tests(
             f"compiled {name}",
-            f"not pure and not {_MATRIX}",
+            f"not pure and {_QUICK}",
             part,
             options,
             module="tests.suite.compiled",

@@ -11,6 +11,8 @@ import pytest
 
 from tests.suite import lanes
 from tests.suite.__main__ import again, main
+from tests.suite.costs import is_costly, mark, read_costly, slow_tests, unknown_tests
+from tests.suite.costs import main as print_slow_tests
 from tests.suite.parts import ROOT, Part, SuiteFile, divide, suite_files
 from tests.suite.progress import summarise
 from tests.suite.running import Outcome, Runner
@@ -84,6 +86,76 @@ def test_the_matrix_has_every_file_with_marked_tests() -> None:
     marked = {path for path in FILES if any(each in text[path] for each in marks)}
     # The fixtures of this folder are marked.
     assert set(files_of(list(lanes.matrix({}, [])))) >= marked | {"tests/kombu/test_transport.py"}
+
+
+def test_listed_tests_exist() -> None:
+    assert read_costly()
+    assert unknown_tests(read_costly()) == []
+
+
+@pytest.mark.parametrize("name", ["test_nothing_of_this_name", "TestNothing::runTest"])
+def test_a_listed_test_that_does_not_exist_is_named(name: str) -> None:
+    here = "tests/suite/test_suite.py"
+    wrong = {here: frozenset([name, "test_listed_tests_exist"]), "tests/no.py": frozenset(["test"])}
+    assert unknown_tests(wrong) == ["tests/no.py::test", f"{here}::{name}"]
+
+
+def test_the_matrix_has_every_file_with_costly_tests() -> None:
+    parts = [part for part in lanes.matrix({}, []) if any("not matrix" in w for w in part.command)]
+    assert set(files_of(parts)) >= set(read_costly())
+
+
+def test_costly_tests_are_listed_with_their_parameters_or_without(tmp_path: Path) -> None:
+    path = tmp_path / "costly.txt"
+    path.write_text("# Why\ntests/a.py\n    test_b[x y-1] # 9.1 s\n    test_c\n", encoding="utf-8")
+    costly = read_costly(path)
+    nodes = ["test_b[x y-1]", "test_b[x y-2]", "test_b", "test_c", "test_c[1]", "test_d"]
+    assert [node for node in nodes if is_costly(f"tests/a.py::{node}", costly)] == [
+        "test_b[x y-1]",
+        "test_c",
+        "test_c[1]",
+    ]
+    assert not is_costly("tests/b.py::test_c", costly)
+
+
+class OneItem(pytest.Item):
+    """An item with a given identifier."""
+
+    def runtest(self) -> None:
+        """Do nothing."""
+
+
+def test_costly_tests_are_marked(request: pytest.FixtureRequest) -> None:
+    file, names = next(iter(read_costly().items()))
+    costly, other = (
+        OneItem.from_parent(request.session, name=name, nodeid=f"{file}::{name}")
+        for name in (next(iter(names)), "test_of_no_list")
+    )
+    mark([costly, other])
+    assert costly.get_closest_marker("costly")
+    assert not other.get_closest_marker("costly")
+
+
+def test_slow_tests_of_a_run_are_printed_as_they_are_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = tmp_path / "it.xml"
+    cases = [
+        ("tests.a.test_b", "test_c[1]", "tests/a/test_b.py", 7.0),
+        ("tests.a.test_b.TestD", "runTest", "tests/a/test_b.py", 9.0),
+        ("tests.a.test_b", "test_fast", "tests/a/test_b.py", 0.1),
+    ]
+    lines = (
+        f'<testcase classname="{a}" name="{b}" file="{c}" line="1" time="{s}" />'
+        for a, b, c, s in cases
+    )
+    report.write_text(f"<testsuites><testsuite>{''.join(lines)}</testsuite></testsuites>")
+    assert list(slow_tests(report, 5.0)) == [
+        ("tests/a/test_b.py", "test_c[1]", 7.0),
+        ("tests/a/test_b.py", "TestD::runTest", 9.0),
+    ]
+    assert print_slow_tests([str(report), "--least", "8"]) == 0
+    assert capsys.readouterr().out == "tests/a/test_b.py\n    TestD::runTest # 9.0 s\n"
 
 
 def test_parts_are_of_about_the_same_duration() -> None:

@@ -94,7 +94,7 @@ def _names(path: Path) -> set[str]:
 
 def slow_tests(report: Path, least_s: float) -> Iterator[tuple[str, str, float]]:
     """Yield the file, the name and the duration in seconds of the slow tests of a JUnit report."""
-    for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314 - pytest has written it
+    for case in ElementTree.parse(report).iter("testcase"):
         seconds = float(case.get("time", 0))
         file = case.get("file")
         if seconds < least_s or file is None:

@@ -178,9 +178,10 @@ def _record(outcomes: Iterable[Outcome], times: Times) -> None:
 def _durations(outcome: Outcome) -> Mapping[str, float]:
     if not outcome.part.has_tests:
         return {outcome.part.name: outcome.duration_s}
-    prefix, _, _ = outcome.part.name.partition(" ")
-    lane = f"{prefix} " if prefix in ("compiled", "matrix") else ""
-    return {f"{lane}{file}": seconds for file, seconds in outcome.files.items()}
+    # Files whose tests have all gone to another lane would keep their durations otherwise.
+    files = dict.fromkeys((word for word in outcome.part.command if word.endswith(".py")), 0.0)
+    kind = outcome.part.kind
+    return {f"{kind}{file}": seconds for file, seconds in {**files, **outcome.files}.items()}
 
 
 if __name__ == "__main__":

@@ -76,6 +76,7 @@ def _quick(times: Times, options: Sequence[str]) -> Iterator[Part]:
         f"pure and {_QUICK}",
         [each._replace(expected_s=0.0) for each in compiled],
         options,
+        kind="pure ",
     )
     yield from _compiled(times, options)
 
@@ -88,31 +89,31 @@ def matrix(times: Times, options: Sequence[str]) -> Iterator[Part]:
     """
     for each in suite_files(times, f"{_MATRIX} "):
         if _is_marked(ROOT / each.path):
-            name = Path(each.path).with_suffix("").relative_to("tests")
-            yield _tests(f"{_MATRIX} {name}", _MATRIX, [each], options)
+            path = Path(each.path).with_suffix("").relative_to("tests")
+            yield _tests(f"{_MATRIX} {path}", _MATRIX, [each], options, kind=f"{_MATRIX} ")
     # In the quick lane these run on compiled modules, or with their coverage.
     files = list(suite_files(times))
     python = [each for each in files if _is_compiled(each) and not _is_codec(each)]
     for folder, part in divide(python):
         yield _tests(f"{_MATRIX} {folder} as Python", f"not pure and not {_MATRIX}", part, options)
-    commands = [each for each in files if each.path.startswith(_COMMANDS)]
+    commands = [each for each in suite_files(times, "started ") if each.path.startswith(_COMMANDS)]
     for folder, part in divide(commands):
-        started = _tests(f"{_MATRIX} {folder} started", f"not {_MATRIX}", part, options)
+        title = f"{_MATRIX} {folder} started"
+        started = _tests(title, f"not {_MATRIX}", part, options, kind="started ")
         yield replace(started, environment=_STARTED)
     others = {each.path for each in files} - {each.path for each in python}
     drawing = [each for each in suite_files(times, "properties ") if each.path in others]
     for folder, part in divide(each for each in drawing if _has_properties(each)):
         markers = f"hypothesis and not {_MATRIX}"
-        yield _tests(f"{_MATRIX} properties of {folder}", markers, part, options)
-    costly = read_costly()
-    slow = [
-        each
-        for each in suite_files(times, f"{_MATRIX} {_COSTLY} ")
-        if each.path in costly and not each.path.startswith(_COMMANDS) and each.path in others
-    ]
+        title = f"{_MATRIX} properties of {folder}"
+        yield _tests(title, markers, part, options, kind="properties ")
+    others -= {each.path for each in commands}
+    listed = others & read_costly().keys()
+    slow = [each for each in suite_files(times, f"{_COSTLY} ") if each.path in listed]
     for folder, part in divide(slow):
         markers = f"{_COSTLY} and not hypothesis and not {_MATRIX}"
-        yield _tests(f"{_MATRIX} {_COSTLY} of {folder}", markers, part, options)
+        title = f"{_MATRIX} {_COSTLY} of {folder}"
+        yield _tests(title, markers, part, options, kind=f"{_COSTLY} ")
 
 
 def _is_marked(path: Path) -> bool:
@@ -165,6 +166,7 @@ def _compiled(times: Times, options: Sequence[str]) -> Iterator[Part]:
             part,
             options,
             module="tests.suite.compiled",
+            kind="compiled ",
         )
 
 
@@ -186,10 +188,13 @@ def _tests(
     files: Sequence[SuiteFile],
     options: Sequence[str],
     module: str = "pytest",
+    *,
+    kind: str = "",
 ) -> Part:
     """Return a part that runs pytest on files."""
     command = [_PYTHON, "-m", module, "-q", "--no-header", "-o", "junit_family=xunit1"]
     # A separate cache: parallel parts would overwrite the record of failed tests.
     command += ["-o", f"cache_dir=report/tests/cache/{name.replace(' ', '-').replace('/', '-')}"]
     command += ["-m", markers, *options, *(each.path for each in files)]
-    return Part(name, command, _START_S + sum(each.expected_s for each in files))
+    expected_s = _START_S + sum(each.expected_s for each in files)
+    return Part(name, command, expected_s, kind=kind)

@@ -42,6 +42,8 @@ class Part:
     """Additional environment variables."""
     has_tests: bool = True
     """True if it is pytest, which writes a JUnit report."""
+    kind: str = ""
+    """Beginning of the names under which the durations of its files are recorded."""
 
 
 class SuiteFile(NamedTuple):

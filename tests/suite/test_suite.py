@@ -158,6 +158,17 @@ def test_slow_tests_of_a_run_are_printed_as_they_are_listed(
     assert capsys.readouterr().out == "tests/a/test_b.py\n    TestD::runTest # 9.0 s\n"
 
 
+def test_durations_of_lanes_are_recorded_apart() -> None:
+    kinds = Counter(
+        (part.kind, word)
+        for part in [*lanes.quick({}, []), *lanes.matrix({}, [])]
+        for word in part.command
+        if word in FILES
+    )
+    # Tests of the broker run as Python where they don't run compiled.
+    assert [each for each, count in kinds.items() if count > 1] == []
+
+
 def test_parts_are_of_about_the_same_duration() -> None:
     files = [SuiteFile(f"tests/server/test_{number}.py", number) for number in range(1, 41)]
     durations = [sum(each.expected_s for each in part) for _, part in divide(files)]

@@ -49,6 +49,9 @@ _AROUND: Final = (
 _COMMANDS: Final = ("tests/commands/", "tests/conformance/", "tests/server/process/")
 #: Commands start as users start them.
 _STARTED: Final = {"STOMPKIT_NO_FORK": "1"}
+#: Duration in seconds of the compilation, beside other parts. The parts that wait for it start
+#: first: otherwise they would run alone at the end.
+_COMPILATION_S: Final = 250.0
 #: Compilers take half the time without optimisation; the code does the same.
 _NOT_OPTIMISED: Final = {"STOMPKIT_COMPILE_LEVEL": "0"}
 #: Hypothesis draws fewer examples in the quick lane than in the matrix lane.
@@ -160,7 +163,7 @@ def _compiled(times: Times, options: Sequence[str]) -> Iterator[Part]:
     """
     files = [each for each in suite_files(times, "compiled ") if _is_compiled(each)]
     for name, part in divide(files):
-        yield _tests(
+        tests = _tests(
             f"compiled {name}",
             f"not pure and {_QUICK}",
             part,
@@ -168,6 +171,7 @@ def _compiled(times: Times, options: Sequence[str]) -> Iterator[Part]:
             module="tests.suite.compiled",
             kind="compiled ",
         )
+        yield replace(tests, expected_s=tests.expected_s + _COMPILATION_S)
 
 
 def _is_codec(file: SuiteFile) -> bool:

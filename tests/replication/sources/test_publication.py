@@ -250,7 +250,7 @@ def test_how_much_is_unconfirmed_can_be_asked_while_another_thread_publishes() -
     ended = threading.Event()
 
     def publish() -> None:
-        for number in range(2000):
+        for number in range(500):
             published.publish([CHANGE], position=str(number))
         ended.set()
 

@@ -120,7 +120,7 @@ class Front(Resource):
     def _call(self, request: HttpRequest, route: Route, role: Role) -> bytes | int:
         operator = Operator(role, address_text(request.getClientAddress()))
         if route.method == "POST":
-            self._guard.check_change(request, role)
+            self._check_change(request, route, operator)
             refusal = self._context.broker.refusal
             if refusal is not None and not route.is_for_passive:
                 # It would work on a store that others use, or keep a message in memory only.
@@ -135,6 +135,21 @@ class Front(Resource):
         if not route.is_for_passive:
             answer = self._context.until_given_up(answer)
         return self._later(request, answer)
+
+    def _check_change(self, request: HttpRequest, route: Route, operator: Operator) -> None:
+        try:
+            self._guard.check_change(request, operator.role)
+        except AdminError as problem:
+            if problem.status == 403:
+                # Limited in rate: a reader could otherwise fill the disk.
+                self._context.broker.refusals.add(
+                    operator_events.change_refused,
+                    operation=route.path.removeprefix("/api/v1/"),
+                    code=problem.code,
+                    reason=problem.message,
+                    peer=operator.peer,
+                )
+            raise
 
     def _later(self, request: HttpRequest, answer: Deferred[Any]) -> int:
         is_gone = False

@@ -8,6 +8,7 @@ from stompkit.server.log.event import log_event
 
 __all__ = [
     "admin_error",
+    "change_refused",
     "connection_closed",
     "destination_deleted",
     "durable_deleted",
@@ -72,6 +73,11 @@ def durable_deleted(*, host: str, destination: str, peer: str = "") -> None:
 )
 def durable_handed_over(*, host: str, destination: str, user: str, peer: str = "") -> None:
     """An operator has given a durable subscription to a user; empty is its next user."""
+
+
+@log_event("warning", "the operation {operation} was refused[ to {peer}]: {reason}")
+def change_refused(*, operation: str, code: str, reason: str, peer: str = "") -> None:
+    """A change was refused because its sender may only read, or is a page of another site."""
 
 
 @log_event("info", "connection {connection} of {client} was closed[ by {peer}]")

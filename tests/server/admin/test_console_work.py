@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,25 @@ def test_a_connection_has_details(console: Console) -> None:
         console.open(f"connections?id={own['id']}")
         console.wait_text("/queue/read", ".pane")
     console.wait_text("This connection has ended", ".pane")
+
+
+@pytest.mark.matrix
+def test_a_list_that_lacks_connections_says_so(console: Console) -> None:
+    with ExitStack() as clients:
+        for _ in range(1_000):
+            clients.enter_context(console.broker.client())
+        console.open("connections")
+        console.wait_text("of 1,000", ".pages")
+        assert "Only the oldest" not in console.text("main")
+        newest = clients.enter_context(console.broker.client())
+        newest.ask(b"SUBSCRIBE\nid:1\ndestination:/queue/newest\nreceipt:s\n\n\0")
+        console.wait_text("Only the oldest 1,000 of 1,001 are shown", "main")
+        all_of_them = console.broker.get("connections?limit=1000&offset=1000")["connections"]
+        address = all_of_them[0]["address"]
+        console.browser.press("/")
+        console.browser.write(address)
+        console.wait_text(address, "tbody")
+        assert "Only the oldest" not in console.text("main")
 
 
 # Long names.

@@ -78,6 +78,14 @@ def test_readers_change_nothing(guarded: Served, path: str) -> None:
     assert guarded.request(path, OPERATOR, b'{"none": 1}').code == "bad-body"
 
 
+def test_refused_changes_are_logged(guarded: Served) -> None:
+    guarded.request("/api/v1/purge", READER, b"{}")
+    guarded.process.wait_for("the operation purge was refused to 127.0.0.1:")
+    origin = {**JSON, "authorization": f"Bearer {OPERATOR}", "origin": "http://evil.example"}
+    guarded.ask.request("POST", "/api/v1/move", b"{}", origin)
+    guarded.process.wait_for("the operation move was refused to 127.0.0.1:")
+
+
 @pytest.mark.parametrize(
     "path",
     [

@@ -42,6 +42,7 @@ from stompkit.server.interfaces import CreateLane, Credentials, Put, Remove, Sto
 from stompkit.server.listen.proxied import MOST_WAITING, HeaderFactory
 from stompkit.server.log import lease_events
 from stompkit.server.log.event import EVENTS
+from stompkit.server.log.rate_limited_log import MOST_PER_S
 from stompkit.server.log.schema import FIELDS
 from stompkit.server.login import scrypt
 from stompkit.server.login.auth import CredAuthenticator
@@ -557,20 +558,45 @@ def test_a_defect_of_the_admin_interface(monkeypatch: pytest.MonkeyPatch, lines:
 
     route = ROUTES["/api/v1/durables"]["GET"]._replace(call=defect)
     monkeypatch.setitem(ROUTES["/api/v1/durables"], "GET", route)
-    broker = MemoryBroker()
-    clock = cast("IReactorTime", broker.clock)
-    settings = AdminSettings()
-    statistics = Statistics(broker.broker, clock, settings.max_followed)
-    context = Context(broker.broker, Settings(), statistics, lambda: None, clock)
-    guard = Guard(None, (), LoginLimiter(ThrottleSettings()), clock.seconds)
-    front = Front(context, guard, Streams(context, settings))
-    peer = IPv4Address("TCP", "127.0.0.1", 1)
-    transport = MemoryTransport(broker.clock, peer)
-    transport.open(AdminSite(front, settings, clock).buildProtocol(peer))
+    transport = admin_connection(MemoryBroker())
     transport.deliver(b"GET /api/v1/durables HTTP/1.1\r\nhost: localhost\r\n\r\n")
     assert transport.take().startswith(b"HTTP/1.1 500 ")
     [event] = lines.events("admin-error")
     assert "ZeroDivisionError" in event["traceback"]
+
+
+@logs("change-refused", "refusals-omitted")
+def test_changes_that_are_refused(lines: LogLines) -> None:
+    """A reader is not trusted with the size of the log."""
+    broker = MemoryBroker()
+    transport = admin_connection(broker, read_token=b"a-token-of-readers")
+    for _ in range(3 * MOST_PER_S):
+        transport.deliver(
+            b"POST /api/v1/purge HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n"
+            b"authorization: Bearer a-token-of-readers\r\n\r\n{}"
+        )
+        assert transport.take().startswith(b"HTTP/1.1 403 ")
+    broker.clock.advance(1.0)
+    logged = lines.events("change-refused")
+    assert len(logged) == MOST_PER_S
+    assert (logged[0]["operation"], logged[0]["code"]) == ("purge", "read-only")
+    [omitted] = lines.events("refusals-omitted")
+    assert omitted["count"] == 2 * MOST_PER_S
+
+
+def admin_connection(broker: MemoryBroker, read_token: bytes | None = None) -> MemoryTransport:
+    """Return a connection to the admin interface; with the token of readers, there are two."""
+    clock = cast("IReactorTime", broker.clock)
+    settings = AdminSettings()
+    statistics = Statistics(broker.broker, clock, settings.max_followed)
+    context = Context(broker.broker, Settings(), statistics, lambda: None, clock)
+    token = None if read_token is None else b"the-token-of-operators"
+    guard = Guard(token, (), LoginLimiter(ThrottleSettings()), clock.seconds, read_token)
+    front = Front(context, guard, Streams(context, settings))
+    peer = IPv4Address("TCP", "127.0.0.1", 1)
+    transport = MemoryTransport(broker.clock, peer)
+    transport.open(AdminSite(front, settings, clock).buildProtocol(peer))
+    return transport
 
 
 # Logins.

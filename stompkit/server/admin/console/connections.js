@@ -10,6 +10,7 @@ import { note, to } from "./routes.js";
 import { link, pages, table } from "./table.js";
 
 const PAGE = 50;
+/** The most connections that the broker puts into one answer. */
 const MOST = 1_000;
 const REFRESH_MS = 2_000;
 
@@ -50,7 +51,10 @@ export function connections(root, params, signal) {
     detail: client,
     action: ["Close…", close, (row) => `Close the connection of ${row.address}`],
     empty: "No client is connected.",
-    load: async (contains) => (await get("connections", { contains, limit: MOST }, signal)).connections,
+    load: async (contains) => {
+      const { total, connections } = await get("connections", { contains, limit: MOST }, signal);
+      return { rows: connections, total };
+    },
     key: (row) => String(row.id),
     words: (row) => `${row.id} ${row.address} ${row.user} ${row.client_id ?? ""} ${row.host}`,
   });
@@ -83,13 +87,19 @@ export function durables(root, params, signal) {
     sort: "name",
     action: ["Delete…", remove, (row) => `Delete the durable subscription ${row.name}`],
     empty: "No durable subscriptions.",
-    load: async () => (await get("durables", {}, signal)).durables,
+    load: async () => {
+      const { durables } = await get("durables", {}, signal);
+      return { rows: durables, total: durables.length };
+    },
     key: (row) => JSON.stringify([row.host, row.name]),
     words: (row) => `${row.name} ${row.destination} ${row.client_id ?? ""} ${row.owner ?? ""} ${row.host}`,
   });
 }
 
-/** A list that comes as a whole: sorted, filtered and divided into pages here; a detail may be beside it. */
+/**
+ * A list that comes at once: sorted, filtered and divided into pages here; a detail may be beside it.
+ * If the broker has more than `load` returns, a line below the title says so.
+ */
 function listing(root, params, signal, about) {
   const at = { contains: params.get("contains") ?? "", sort: about.sort, order: "asc", offset: 0 };
   const address = (more = {}) => ({ contains: at.contains, ...more });
@@ -115,6 +125,7 @@ function listing(root, params, signal, about) {
     mark: (row) => (opened === about.key(row) ? "chosen" : ""),
     sorted: ({ by, is }) => change({ sort: by, order: is }),
   });
+  const more = h("p", { class: "quiet", role: "status", hidden: true });
   const turning = pages(PAGE, (offset) => change({ offset }));
   const text = h("input", {
     type: "search", name: "contains", value: at.contains, autocomplete: "off", spellcheck: "false",
@@ -143,7 +154,12 @@ function listing(root, params, signal, about) {
   };
   const load = () =>
     attempt(async () => {
-      all = await about.load(at.contains);
+      const { rows, total } = await about.load(at.contains);
+      all = rows;
+      more.hidden = total <= all.length;
+      more.textContent = more.hidden
+        ? ""
+        : `Only the oldest ${count(all.length)} of ${count(total)} are shown and sorted. The filter searches all.`;
       show();
     });
   let opening = new AbortController();
@@ -167,6 +183,7 @@ function listing(root, params, signal, about) {
       { class: "list", "aria-label": about.title },
       h("h1", {}, about.title),
       h("div", { class: "filters" }, field("Filter", text)),
+      more,
       h("div", { class: "card" }, rows.element, turning.element),
     ),
   );

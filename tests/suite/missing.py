@@ -20,6 +20,7 @@ _PROGRAMS: Final = {
     "redis-server": "redis-server",
     "beanstalkd": "beanstalkd",
     "chromium": "chromium",
+    "java": "default-jre-headless",
     "node": "nodejs",
     "npm": "npm",
     "ruby": "ruby-stomp",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -10,16 +10,23 @@ from stompkit.replica.data import Wanted
 from stompkit.replica.data._links import Identity, Links
 from stompkit.replica.data._many import Values
 from stompkit.replication.model.values import Value
-from stompkit.replication.sql import TargetColumn, TargetTable, UnstorableValueError, write_kind
+from stompkit.replication.sql import (
+    ClashingColumnsError,
+    Columns,
+    TargetColumn,
+    TargetTable,
+    UnfitValueError,
+    WriteKind,
+    adapted,
+    shape_of,
+)
 
 __all__ = ["Batch", "Columns", "Planner", "RowFilter", "Target"]
 
 #: A function that returns True if a row with these columns belongs here.
 RowFilter = Callable[[Mapping[str, Value]], object]
 
-#: ``upsert``: one statement; ``merge``: an update, and an insert if there was no row.
-Kind = Literal["upsert", "merge", "delete"]
-Columns = tuple[TargetColumn, ...]
+Kind = WriteKind | Literal["delete"]
 
 
 @dataclass(eq=False)
@@ -35,8 +42,6 @@ class Target:
     #: Columns with a collation that treats different texts as equal, such as A and a.
     folding: frozenset[str] = frozenset()
     keeps: RowFilter | None = None
-    #: True if an insert or update may change a row with another key.
-    mixes_keys: bool = False
     #: Cached shapes, or reasons for refusal, by the columns of rows.
     shapes: dict[tuple[object, ...], Shape | str] = field(default_factory=dict)
 
@@ -97,9 +102,14 @@ class Planner:
     """Groups rows into batches, and sorts the batches by foreign keys."""
 
     def __init__(
-        self, find: Callable[[str], Target | None], links: Links, unknown: dict[str, set[str]]
+        self,
+        find: Callable[[str], Target | None],
+        links: Links,
+        unknown: dict[str, set[str]],
+        backend: str,
     ) -> None:
         """Take tables from ``find``, and add their missing columns to ``unknown``."""
+        self._backend = backend
         self._find = find
         self._links = links
         self._unknown = unknown
@@ -134,19 +144,20 @@ class Planner:
             target.shapes[signature] = shape
         if isinstance(shape, str):
             return shape
-        adapted: list[object] = []
-        reason = _adapt(shape.key, shape.key_names, row.key, adapted)
-        if not reason and None in adapted:
-            reason = "its key is NULL"
-        if not reason and values is not None:
-            reason = _adapt(shape.others, shape.other_names, values, adapted)
-        if reason:
-            return reason
+        try:
+            made = adapted(shape.key, shape.key_names, row.key)
+            if None in made:
+                return "its key is NULL"
+            if values is not None:
+                made += adapted(shape.others, shape.other_names, values)
+        except UnfitValueError as problem:
+            # The exception's message would contain the value.
+            return f"a value does not fit its column {problem.column.name}"
         batch = self._batches.get(shape)
         if batch is None:
             batch = self._batches[shape] = Batch(shape)
         batch.ids.append(row.id)
-        batch.rows.append(tuple(adapted))
+        batch.rows.append(made)
         return ""
 
     def _shape(
@@ -154,27 +165,27 @@ class Planner:
     ) -> Shape | str:
         """Return the columns of rows, or the reason why no such row is possible."""
         table = target.table
-        found = [table.column(name) for name in key]
-        columns = tuple(column for column in found if column is not None)
-        if not key or len(columns) < len(key):
+        keys = set(map(table.column, key))
+        names = []
+        for name in values or ():
+            column = table.column(name)
+            if column is None or (column.name in target.columns and column not in keys):
+                names.append(name)
+        try:
+            found = shape_of(table, key, names, self._backend)
+        except ClashingColumnsError:
+            return "two of its columns are the same in the table"
+        if not key or found.missing_key() is not None:
             return "the table lacks a column of its key"
         if values is None:
-            return Shape("delete", target, tuple(key), columns)
+            return Shape("delete", target, found.key_names, found.key)
         if table.engine_without_transactions:
             return f"the table's engine {table.engine_without_transactions} has no transactions"
-        names = []
-        others = []
-        for name in values:
-            column = table.column(name)
-            if column is None:
-                self._unknown.setdefault(target.name, set()).add(name)
-            elif column.name in target.columns and column not in columns:
-                names.append(name)
-                others.append(column)
-        if len({column.name for column in (*columns, *others)}) < len(columns) + len(others):
-            return "two of its columns are the same in the table"
-        kind = write_kind(table, columns, others, mixes_keys=target.mixes_keys)
-        return Shape(kind, target, tuple(key), columns, tuple(names), tuple(others))
+        if found.missing:
+            self._unknown.setdefault(target.name, set()).update(found.missing)
+        return Shape(
+            found.kind, target, found.key_names, found.key, found.other_names, found.others
+        )
 
     def _sorted(self) -> list[Batch]:
         """Return the batches with parents before children, followed by deletions in reverse."""
@@ -195,19 +206,3 @@ class Planner:
             )
         ]
         return [*there, *gone, *again]
-
-
-def _adapt(
-    columns: Columns, names: Sequence[str], row: Mapping[str, Value], adapted: list[object]
-) -> str:
-    """Append values in the driver's types; returns the reason if a value does not fit."""
-    for column, name in zip(columns, names, strict=True):
-        value = row[name]
-        if type(value) not in column.plain:
-            try:
-                value = column.adapt(value)
-            except (UnstorableValueError, ArithmeticError, ValueError):
-                # The exception's message would contain the value.
-                return f"a value does not fit its column {column.name}"
-        adapted.append(value)
-    return ""

@@ -137,8 +137,6 @@ class Schema:
             columns=columns,
             folding=_folding(connection, self._backend, table),
             keeps=source.keeps,
-            # An upsert matches any unique key that the new row clashes with.
-            mixes_keys=self._backend == "mysql" and table.has_more_keys,
         )
 
 

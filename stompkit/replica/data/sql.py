@@ -168,7 +168,12 @@ class SqlData:
 
     def _write(self, connection: Connection, rows: Sequence[Wanted]) -> dict[bytes, Reason]:
         schema = self._look(connection)
-        planner = Planner(lambda name: schema.target(connection, name), schema.links, self._unknown)
+        planner = Planner(
+            lambda name: schema.target(connection, name),
+            schema.links,
+            self._unknown,
+            self._backend,
+        )
         batches = planner.plan(rows)
         reasons = {id: Reason("other", text) for id, text in planner.reasons.items()}
         if batches:

@@ -19,7 +19,16 @@ if TYPE_CHECKING:
         RejectedRowError,
         StaleRowError,
     )
-    from stompkit.replication.sql.planner import Batch, Kind, write_kind
+    from stompkit.replication.sql.planner import Batch, Kind
+    from stompkit.replication.sql.planner.shape import (
+        ClashingColumnsError,
+        Columns,
+        Shape,
+        UnfitValueError,
+        WriteKind,
+        adapted,
+        shape_of,
+    )
     from stompkit.replication.sql.schema import (
         ColumnChanges,
         SchemaError,
@@ -45,18 +54,24 @@ if TYPE_CHECKING:
 __all__ = [
     "Batch",
     "Catalog",
+    "ClashingColumnsError",
     "ColumnChanges",
+    "Columns",
     "Database",
     "ForeignKeys",
     "Kind",
     "RejectedRowError",
     "SchemaError",
+    "Shape",
     "SourceColumn",
     "StaleRowError",
     "Statements",
     "TargetColumn",
     "TargetTable",
+    "UnfitValueError",
     "UnstorableValueError",
+    "WriteKind",
+    "adapted",
     "adapter",
     "apply_batch",
     "changes_of",
@@ -68,8 +83,8 @@ __all__ = [
     "quote",
     "ranks_of",
     "rename_columns",
+    "shape_of",
     "table_options",
-    "write_kind",
 ]
 
 _MODULES = {
@@ -81,7 +96,13 @@ _MODULES = {
     "StaleRowError": "database",
     "Batch": "planner",
     "Kind": "planner",
-    "write_kind": "planner",
+    "ClashingColumnsError": "planner.shape",
+    "Columns": "planner.shape",
+    "Shape": "planner.shape",
+    "UnfitValueError": "planner.shape",
+    "WriteKind": "planner.shape",
+    "adapted": "planner.shape",
+    "shape_of": "planner.shape",
     "ColumnChanges": "schema",
     "SchemaError": "schema",
     "SourceColumn": "schema",

@@ -13,9 +13,11 @@ from stompkit.replication.model.values import InvalidValueError, from_json
 from stompkit.replication.sql import (
     Kind,
     SchemaError,
+    Shape,
     TargetColumn,
     TargetTable,
     UnstorableValueError,
+    shape_of,
 )
 from stompkit.spark.states import Document, Problem, State, Step
 from stompkit.spark.targets.base import NewColumn
@@ -23,7 +25,6 @@ from stompkit.spark.targets.planning.fast_convert import quick
 
 __all__ = ["Op", "Plan"]
 
-Columns = tuple[TargetColumn, ...]
 #: Values of one column.
 Values = Sequence[object]
 
@@ -54,18 +55,6 @@ class Op:
     def rows(self) -> list[tuple[object, ...]]:
         """Return the values of each row."""
         return list(zip(*self.values, strict=True)) if self.values else [()] * self.count
-
-
-@dataclass(slots=True)
-class _Shape:
-    """Target columns for the columns in states."""
-
-    kind: Kind
-    key: Columns
-    others: Columns
-    #: Their positions among the columns of the state.
-    key_at: tuple[int, ...]
-    others_at: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -220,24 +209,25 @@ class Plan:
         """Plan one operation for rows with the same columns."""
         columns = list(zip(*[image.values() for image in images], strict=True))
         try:
-            shape = self._shape(step, table, kind, key, names, columns)
+            shape = self._shape(step, table, key, names, columns)
         except UnstorableValueError as problem:
             self._refuse(step, states, str(problem))
             return
         if shape is None:
             return
+        values = dict(zip(names, columns, strict=True))
         adapted = []
-        for column, at in zip(
-            (*shape.key, *shape.others), (*shape.key_at, *shape.others_at), strict=True
+        for column, name in zip(
+            (*shape.key, *shape.others), (*shape.key_names, *shape.other_names), strict=True
         ):
             try:
-                adapted.append(_adapted(column, columns[at], self.backend))
+                adapted.append(_adapted(column, values[name], self.backend))
             except (UnstorableValueError, InvalidValueError):
-                self._look(step, states, column, names[at], columns[at])
+                self._look(step, states, column, name, values[name])
                 return
         self.ops.append(
             Op(
-                shape.kind,
+                shape.kind if kind == "upsert" else kind,
                 step.table,
                 tuple(column.name for column in shape.key),
                 tuple(column.name for column in shape.others),
@@ -250,56 +240,23 @@ class Plan:
         self,
         step: Step,
         table: TargetTable,
-        kind: Kind,
         key: tuple[str, ...],
         names: tuple[str, ...],
         values: Sequence[Values],
-    ) -> _Shape | None:
+    ) -> Shape | None:
         """Return the target columns; ``None`` if the target lacks some."""
-        keys: list[tuple[TargetColumn, int]] = []
-        others: list[tuple[TargetColumn, int]] = []
+        shape = shape_of(table, key, names, self.backend)
         lacks = False
-        for at, name in enumerate(names):
-            column = table.column(name)
-            if column is None:
-                # A missing column is equivalent to NULL.
-                told = [value for value in values[at] if value is not None]
-                if told or name in key:
-                    self.lacking[step.table].setdefault(name, []).extend(told)
-                    lacks = True
-            elif name in key:
-                keys.append((column, at))
-            elif not column.is_generated:
-                others.append((column, at))
+        for name in shape.missing:
+            # A missing column is equivalent to NULL.
+            told = [value for value in values[names.index(name)] if value is not None]
+            if told or name in key:
+                self.lacking[step.table].setdefault(name, []).extend(told)
+                lacks = True
         if lacks:
             self.keys.setdefault(step.table, key)
             return None
-        keys.sort(key=lambda each: key.index(names[each[1]]))
-        written = {column.name for column, _ in (*keys, *others)}
-        if len(written) < len(keys) + len(others):
-            raise UnstorableValueError("two of its columns are the same in the target")
-        if kind == "upsert":
-            kind = self._kind(table, frozenset(column.name for column, _ in keys), written)
-        return _Shape(
-            kind,
-            tuple(column for column, _ in keys),
-            tuple(column for column, _ in others),
-            tuple(at for _, at in keys),
-            tuple(at for _, at in others),
-        )
-
-    def _kind(self, table: TargetTable, key: frozenset[str], written: set[str]) -> Kind:
-        """Return the kind of operation: rows may be writable in one statement.
-
-        MySQL accepts any unique key as the one that a new row conflicts with. All databases check
-        missing values of a new row before they detect the conflict.
-        """
-        lacks = any(
-            column.is_required and not column.is_generated and column.name not in written
-            for column in table.columns.values()
-        )
-        is_mixed_up = self.backend == "mysql" and table.has_more_keys
-        return "upsert" if key in table.uniques and not lacks and not is_mixed_up else "merge"
+        return shape
 
     def _look(
         self,

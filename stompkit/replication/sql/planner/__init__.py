@@ -13,8 +13,16 @@ from stompkit.replication.model.events import Changeset, RowChange
 from stompkit.replication.model.values import Row
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sql.catalog import Catalog, TablesClashError
-from stompkit.replication.sql.tables import TargetColumn, TargetTable, groups_of
-from stompkit.replication.sql.values import UnstorableValueError
+from stompkit.replication.sql.forms import UnstorableValueError
+from stompkit.replication.sql.planner.shape import (
+    Columns,
+    Shape,
+    UnfitValueError,
+    WriteKind,
+    adapted,
+    shape_of,
+)
+from stompkit.replication.sql.tables import TargetTable, groups_of
 
 __all__ = [
     "MOST_ROWS",
@@ -23,7 +31,6 @@ __all__ = [
     "Planner",
     "children_first",
     "problem_with",
-    "write_kind",
 ]
 
 #: Policy for a change of a table or column that the target lacks.
@@ -39,12 +46,8 @@ _WAYS_OUT: Final = (
 #: Maximum number of characters of a key in a message.
 _SHOWN: Final = 200
 
-#: ``upsert``: in one statement; ``merge``: an update, and where there was no row an insert;
 #: ``insert``, ``delete_one``, ``update_one``: of rows without a key.
-Kind = Literal[
-    "upsert", "merge", "insert", "delete", "move", "truncate", "delete_one", "update_one"
-]
-Columns = tuple[TargetColumn, ...]
+Kind = WriteKind | Literal["insert", "delete", "move", "truncate", "delete_one", "update_one"]
 
 _NO_TABLE: Final = (
     "the target has no such table. Create it there; --create does so only if the source reports"
@@ -94,7 +97,7 @@ class Planner:
         self._most_rows = most_rows
         self._groups: dict[tuple[str | None, str], int] = {}
         self._open: dict[int, Batch] = {}
-        self._shapes: dict[Any, _Shape] = {}
+        self._shapes: dict[Any, Shape] = {}
         self.batches: list[Batch] = []
 
     def plan(self, changesets: Sequence[Changeset]) -> list[Batch]:
@@ -161,8 +164,8 @@ class Planner:
             image = {**change.key, **image}
         shape = self._shape(table, change, image)
         cause = changeset, change
-        key = shape.key_values(image)
-        others = shape.other_values(image)
+        key = _key_values(shape, image)
+        others = _values(shape.others, shape.other_names, image)
         if not shape.key:
             if change.action == "update":
                 old, values = self._image(table, change)
@@ -183,18 +186,18 @@ class Planner:
         shape = self._shape(table, change, image)
         cause = changeset, change
         if shape.key:
-            key = shape.key_values(image)
+            key = _key_values(shape, image)
             self._add("delete", table, shape.key, (), cause, key, key)
         else:
             columns, values = self._image(table, change)
             self._add("delete_one", table, columns, (), cause, values, None)
 
-    def _old_key(self, shape: _Shape, change: RowChange) -> tuple[object, ...] | None:
+    def _old_key(self, shape: Shape, change: RowChange) -> tuple[object, ...] | None:
         """Return the key of a row before an update; ``None`` if the key is unchanged."""
         before: Row = {**(change.before or {}), **(change.old_key or {})}
         if change.action != "update" or not all(name in before for name in shape.key_names):
             return None
-        return shape.key_values(before)
+        return _key_values(shape, before)
 
     def _image(self, table: TargetTable, change: RowChange) -> tuple[Columns, tuple[object, ...]]:
         """Return the columns and values by which a row without a key is found."""
@@ -202,21 +205,19 @@ class Planner:
             raise UnstorableValueError(
                 "neither a key nor the row before is told: key_columns can name one"
             )
-        columns, names = self._columns(table, change.before)
-        return columns, _adapted(columns, names, change.before)
+        shape = self._known(shape_of(table, (), change.before, self._backend))
+        return shape.others, _values(shape.others, shape.other_names, change.before)
 
-    def _columns(self, table: TargetTable, names: Iterable[str]) -> tuple[Columns, tuple[str, ...]]:
-        """Return the target's columns for the source's names, and the source's names."""
-        found = []
-        for name in names:
-            column = table.column(name)
-            if column is None and self._unknown_columns == "error":
-                raise UnstorableValueError(f"the target has no column {name!r}")
-            if column is not None and not column.is_generated:
-                found.append((column, name))
-        return tuple(column for column, _ in found), tuple(name for _, name in found)
+    def _known(self, shape: Shape) -> Shape:
+        """Return a shape; raises :class:`UnstorableValueError` if the target lacks columns."""
+        name = shape.missing_key()
+        if name is not None:
+            raise UnstorableValueError(f"the target has no column {name!r}, which is of the key")
+        if shape.missing and self._unknown_columns == "error":
+            raise UnstorableValueError(f"the target has no column {shape.missing[0]!r}")
+        return shape
 
-    def _shape(self, table: TargetTable, change: RowChange, image: Row) -> _Shape:
+    def _shape(self, table: TargetTable, change: RowChange, image: Row) -> Shape:
         """Return the shared plan of changes that report the same columns of a table."""
         signature = (
             change.schema,
@@ -230,27 +231,14 @@ class Planner:
             shape = self._shapes[signature] = self._make_shape(table, change, image)
         return shape
 
-    def _make_shape(self, table: TargetTable, change: RowChange, image: Row) -> _Shape:
+    def _make_shape(self, table: TargetTable, change: RowChange, image: Row) -> Shape:
         configured = self._key_columns.get(change.name) or self._key_columns.get(change.table)
         names = tuple(configured or change.key)
         missing = [name for name in names if name not in image]
         if missing:
             raise UnstorableValueError(f"the column {missing[0]!r} of its key is not told")
-        key = []
-        for name in names:
-            column = table.column(name)
-            if column is None:
-                raise UnstorableValueError(
-                    f"the target has no column {name!r}, which is of the key"
-                )
-            key.append(column)
-        rest = [name for name in image if name not in names and change.action != "delete"]
-        others, other_names = self._columns(table, rest)
-        if len({column.name for column in (*key, *others)}) < len(key) + len(others):
-            raise UnstorableValueError("two of its columns are the same in the target")
-        mixes_keys = self._backend == "mysql" and table.has_more_keys
-        kind = write_kind(table, key, others, mixes_keys=mixes_keys)
-        return _Shape(names, tuple(key), other_names, others, kind)
+        columns = names if change.action == "delete" else image
+        return self._known(shape_of(table, names, columns, self._backend))
 
     def _add(
         self,
@@ -283,62 +271,20 @@ class Planner:
             batch.keys.add(place)
 
 
-@dataclass
-class _Shape:
-    """The columns that changes report."""
-
-    #: Column names in the source.
-    key_names: tuple[str, ...]
-    key: Columns
-    other_names: tuple[str, ...]
-    others: Columns
-    kind: Kind
-
-    def key_values(self, image: Row) -> tuple[object, ...]:
-        """Return the key of a row; raises :class:`UnstorableValueError`."""
-        values = _adapted(self.key, self.key_names, image)
-        if None in values:
-            raise UnstorableValueError("NULL in the key")
-        return values
-
-    def other_values(self, image: Row) -> tuple[object, ...]:
-        """Return the other values of a row; raises :class:`UnstorableValueError`."""
-        return _adapted(self.others, self.other_names, image)
+def _key_values(shape: Shape, image: Row) -> tuple[object, ...]:
+    """Return the key of a row; raises :class:`UnstorableValueError`."""
+    values = _values(shape.key, shape.key_names, image)
+    if None in values:
+        raise UnstorableValueError("NULL in the key")
+    return values
 
 
-def _adapted(columns: Columns, names: Sequence[str], image: Row) -> tuple[object, ...]:
+def _values(columns: Columns, names: Sequence[str], image: Row) -> tuple[object, ...]:
     """Return values for the driver; the error message names the column of an invalid value."""
-    name = ""
-    values = []
     try:
-        for column, name in zip(columns, names, strict=True):
-            value = image[name]
-            values.append(value if type(value) in column.plain else column.adapt(value))
-    except UnstorableValueError as problem:
-        raise UnstorableValueError(f"column {name!r}: {problem}{_WAYS_OUT}") from None
-    return tuple(values)
-
-
-def write_kind(
-    table: TargetTable,
-    key: Iterable[TargetColumn],
-    others: Iterable[TargetColumn],
-    *,
-    mixes_keys: bool,
-) -> Literal["upsert", "merge"]:
-    """Return ``upsert`` if one statement writes rows with these columns, existing or not.
-
-    ``mixes_keys`` is True if it could change a row with another key: MySQL upserts by any clashing
-    key of a table.
-    """
-    keys = frozenset(column.name for column in key)
-    written = keys.union(column.name for column in others)
-    # All databases check the missing columns of a new row before they find the existing row.
-    lacks = any(
-        column.is_required and not column.is_generated and column.name not in written
-        for column in table.columns.values()
-    )
-    return "upsert" if keys in table.uniques and not lacks and not mixes_keys else "merge"
+        return adapted(columns, names, image)
+    except UnfitValueError as problem:
+        raise UnstorableValueError(f"column {problem.name!r}: {problem}{_WAYS_OUT}") from None
 
 
 def children_first(catalog: Catalog, changes: Iterable[RowChange]) -> list[RowChange]:

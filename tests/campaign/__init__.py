@@ -10,5 +10,6 @@ guarantee. It does not depend on the broker's implementation.
     python -m tests.campaign                             # 1,000 seeds, or the rest of them
     python -m tests.campaign --seeds 17                  # one of them, again
     python -m tests.campaign --only power --minutes 5
+    python -m tests.campaign lease                       # brokers with a lease, on hosts
     python -m tests.campaign report                      # a table and a diagram of the results
 """

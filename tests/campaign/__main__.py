@@ -5,20 +5,23 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 from tests.campaign.disk import NoCompiler, built
 from tests.campaign.faults import FAULTS, fault_of
+from tests.campaign.lease.report import write_lease_report
+from tests.campaign.lease.run import LEASE, run_lease_seed
 from tests.campaign.report import write_report
 from tests.campaign.results import Results
 from tests.campaign.running import Verdict, run_seed
 from tests.campaign.stage import Line
 
-_RESULTS = Path("report") / "campaign.jsonl"
+_REPORT = Path("report")
 
 
 def _seeds(text: str) -> range:
@@ -33,18 +36,35 @@ def _options() -> argparse.Namespace:
         "keeps its promises. What has been run is in a file, and not run again.",
     )
     add = parser.add_argument
-    add("do", nargs="?", choices=("run", "report"), default="run", help="(default: %(default)s)")
-    add("--seeds", type=_seeds, default=range(1, 1_001), metavar="A-B", help="(default: 1-1000)")
+    add(
+        "do",
+        nargs="?",
+        choices=("run", "report", "lease", "lease-report"),
+        default="run",
+        help="lease: brokers with a lease in PostgreSQL (default: %(default)s)",
+    )
+    add("--seeds", type=_seeds, metavar="A-B", help="(default: 1-1000, of the lease 1-300)")
     add("--jobs", type=int, default=2, help="runs side by side (default: %(default)s)")
     add("--only", choices=sorted(FAULTS), metavar="FAULT", help="one of " + ", ".join(FAULTS))
     add("--minutes", type=float, help="begin no more runs after so many")
     add("--again", action="store_true", help="run seeds also that have been run")
-    add("--results", type=Path, default=_RESULTS, metavar="FILE", help="(default: %(default)s)")
+    add(
+        "--results",
+        type=Path,
+        metavar="FILE",
+        help="(default: campaign.jsonl or lease.jsonl in report)",
+    )
     add("--sync", default="always", help="the broker's, to see what it is good for")
     add(
         "--into", type=Path, default=Path("docs/explanation"), help="report: the folder of the page"
     )
-    return parser.parse_args()
+    options = parser.parse_args()
+    is_lease = options.do.startswith("lease")
+    if options.seeds is None:
+        options.seeds = range(1, 301) if is_lease else range(1, 1_001)
+    if options.results is None:
+        options.results = _REPORT / ("lease.jsonl" if is_lease else "campaign.jsonl")
+    return options
 
 
 def main() -> int:
@@ -53,22 +73,29 @@ def main() -> int:
     results = Results(options.results)
     if options.do == "report":
         return write_report(results, options.into)
+    if options.do == "lease-report":
+        return write_lease_report(results, options.into)
     folder = options.results.parent
     try:
         built(folder)
     except NoCompiler as error:
         print(error, file=sys.stderr)
         return 2
-    seeds = [
-        seed
-        for seed in options.seeds
-        if options.only in (None, fault_of(seed)) and (options.again or seed not in results)
-    ]
-    seeds = _possible(seeds)
+    seeds = [seed for seed in options.seeds if options.again or seed not in results]
+    run: Callable[[int], Verdict]
+    if options.do == "lease":
+        run = partial(run_lease_seed, report=folder)
+        missing = LEASE.missing()
+        if missing:
+            print(f"the brokers with a lease need {missing}", file=sys.stderr)
+            return 2
+    else:
+        run = partial(run_seed, report=folder, sync=options.sync)
+        seeds = _possible([each for each in seeds if options.only in (None, fault_of(each))])
     deadline = None if options.minutes is None else time.monotonic() + options.minutes * 60
     runs = _Runs(results, len(seeds), folder)
     with suppress(KeyboardInterrupt):
-        runs.make(seeds, options.jobs, deadline, options.sync)
+        runs.make(seeds, options.jobs, deadline, run)
     return runs.end(options.seeds)
 
 
@@ -93,7 +120,13 @@ class _Runs:
         self._made = self._receipted = 0
         self._begun = time.monotonic()
 
-    def make(self, seeds: Iterable[int], jobs: int, deadline: float | None, sync: str) -> None:
+    def make(
+        self,
+        seeds: Iterable[int],
+        jobs: int,
+        deadline: float | None,
+        run: Callable[[int], Verdict],
+    ) -> None:
         """Run seeds until none is left or the time is over."""
         left = iter(seeds)
         with ProcessPoolExecutor(jobs) as pool:
@@ -101,7 +134,7 @@ class _Runs:
             while True:
                 if deadline is None or time.monotonic() < deadline:
                     for seed in islice(left, jobs - len(running)):
-                        running.add(pool.submit(run_seed, seed, self._folder, sync=sync))
+                        running.add(pool.submit(run, seed))
                 if not running:
                     return
                 done, running = wait(running, return_when=FIRST_COMPLETED)
@@ -139,7 +172,8 @@ def _lines(verdict: Verdict, folder: Path) -> Iterator[str]:
     if verdict.problem:
         yield verdict.problem
     yield f"  its history is in {folder / f'campaign-{verdict.seed}.jsonl'}; to run it again:"
-    yield f"  python -m tests.campaign --seeds {verdict.seed} --again"
+    kind = " lease" if verdict.fault.startswith("lease") else ""
+    yield f"  python -m tests.campaign{kind} --seeds {verdict.seed} --again"
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from stompkit.frames import Frame
 from tests.campaign.recorder import Recorder, body_of
-from tests.campaign.wire import Wire
+from tests.campaign.wire import Address, Wire
 
 __all__ = ["Client", "Consumer", "Habits", "Producer", "World"]
 
@@ -30,8 +30,11 @@ class World(Protocol):
 
     recorder: Recorder
 
-    def port(self) -> int:
-        """Return the port on which a broker may listen."""
+    def address(self) -> Address:
+        """Return an address on which a broker may listen."""
+
+    def life(self, address: Address, session: str) -> int:
+        """Return the life of the broker that has accepted this session at this address."""
 
     def wants_more(self) -> bool:
         """Return True if more messages are to be sent."""
@@ -60,7 +63,7 @@ class Client:
         self.has_ended = False
         self._world = world
         self._recorder = world.recorder
-        self._life = 0
+        self._address: Address = ("", 0)
         self._asked: dict[str, int] = {}
         self._last_receipt = 0
         self._next_try = 0.0
@@ -116,9 +119,9 @@ class Client:
             self.lose(now)
 
     def _connect(self, now: float) -> None:
-        self._life = self._recorder.life
         self._heard = now
-        self.wire = Wire(self._world.port(), self._headers)
+        self._address = self._world.address()
+        self.wire = Wire(self._address, self._headers)
         self._world.watch(self)
         self.wire.write()
 
@@ -128,7 +131,8 @@ class Client:
         elif frame.command == "RECEIPT":
             self._receipt(frame.headers["receipt-id"], now)
         elif frame.command == "CONNECTED":
-            self.connection = self._recorder.opened(self.name, self._life, self.auto)
+            life = self._world.life(self._address, frame.headers["session"])
+            self.connection = self._recorder.opened(self.name, life, self.auto)
             self.let_in()
         elif frame.command == "ERROR":
             asked = self._asked.pop(frame.headers.get("receipt-id", ""), None)

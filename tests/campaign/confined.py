@@ -6,33 +6,22 @@ The mounts and the network are visible in the namespaces only, and vanish with t
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
-import sys
 import tempfile
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.campaign.checker import Finding, check
+from tests.campaign.apart import APART, Apart, play_inside
 from tests.campaign.faults import Fault
-from tests.campaign.history import Event, read, write
 from tests.campaign.plan import Plan
 from tests.campaign.running import Clients
 from tests.campaign.scene import Scene, Script
 
 __all__ = ["Confined", "missing"]
 
-_TIMEOUT_S: Final = 900.0
-_HISTORY: Final = "confined.jsonl"
-_LOG: Final = "confined.log"
-_PROBLEM: Final = "confined.txt"
-#: All processes inside end with the first one.
-_APART: Final = ("--pid", "--fork", "--kill-child")
 _MEBIBYTE: Final = 1 << 20
 #: Size of a small file system.
 _SIZE_BYTES: Final = 64 * _MEBIBYTE
@@ -127,60 +116,25 @@ def missing(name: str) -> str:
     programs = [each for each in ("unshare", *place.programs) if shutil.which(each) is None]
     if programs:
         return f"the programs {', '.join(programs)}"
-    command = ["unshare", *place.namespaces, *_APART, *place.trial]
+    command = ["unshare", *place.namespaces, *APART, *place.trial]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return f"what is not allowed here ({done.stderr.strip()})" if done.returncode else ""
 
 
-class Confined:
-    """A run of clients with a broker in namespaces; a :class:`tests.campaign.stage.Stage`."""
+class Confined(Apart):
+    """A run of clients with a broker in namespaces."""
 
     def __init__(self, plan: Plan, directory: Path, report: Path) -> None:
         """Prepare without starting anything."""
-        self._plan = plan
-        self._directory = directory
-        self._report = report
-        self.log = ""
-        self.events: Sequence[Event] = ()
-
-    def play(self) -> None:
-        """Run it."""
-        place = _PLACES[self._plan.fault]
-        inside = [sys.executable, "-m", __name__, str(self._directory), str(self._report)]
-        words = json.dumps(asdict(self._plan))
-        command = ["unshare", *place.namespaces, *_APART, *inside, words]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-        )
-        history = self._directory / _HISTORY
-        assert history.exists(), done.stderr
-        self.events = read(history)
-        self.log = (self._directory / _LOG).read_text(encoding="utf-8")
-        problem = (self._directory / _PROBLEM).read_text(encoding="utf-8")
-        assert not problem, problem
-
-    def check(self) -> Finding:
-        """Check the history of the clients."""
-        return check(self.events)
+        namespaces = _PLACES[plan.fault].namespaces
+        super().__init__(plan, directory, report, namespaces=namespaces, module=__name__)
 
 
-def _main() -> None:
-    directory, report = map(Path, sys.argv[1:3])
-    plan = Plan(**json.loads(sys.argv[3]))
+def _inside(plan: Plan, directory: Path, report: Path) -> Clients:
     place = _PLACES[plan.fault]
-    work = directory / "work"
-    work.mkdir()
-    place.prepare(plan, work)
-    clients = Clients(plan, place.fault, work, report)
-    problem = ""
-    try:
-        clients.play()
-    except Exception:
-        problem = traceback.format_exc(limit=-6)
-    (directory / _LOG).write_text(clients.log, encoding="utf-8")
-    (directory / _PROBLEM).write_text(problem, encoding="utf-8")
-    write(directory / _HISTORY, clients.events)
+    place.prepare(plan, directory)
+    return Clients(plan, place.fault, directory, report)
 
 
 if __name__ == "__main__":
-    _main()
+    play_inside(_inside)

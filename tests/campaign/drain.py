@@ -9,27 +9,27 @@ from typing import Final
 from stompkit.frames import Frame
 from tests.campaign.plan import TOPICS, all_places
 from tests.campaign.recorder import Recorder
-from tests.campaign.wire import Wire
+from tests.campaign.wire import Address, Wire
 
 __all__ = ["drain"]
 
 _TIMEOUT_S: Final = 60.0
 
 
-def drain(port: int, recorder: Recorder) -> None:
+def drain(address: Address, recorder: Recorder) -> None:
     """Read every place up to an end mark; no other client is connected."""
     for place in all_places():
-        _Drain(port, recorder, place).run()
+        _Drain(address, recorder, place).run()
 
 
 class _Drain:
-    def __init__(self, port: int, recorder: Recorder, place: str) -> None:
+    def __init__(self, address: Address, recorder: Recorder, place: str) -> None:
         self._recorder = recorder
         self._place = place
         self._topic = TOPICS.get(place, "")
         self._end = f"end {place}".encode()
         headers = {"client-id": place.split("/")[2]} if self._topic else {}
-        self._wire = Wire(port, headers)
+        self._wire = Wire(address, headers)
         self._is_over = False
 
     def run(self) -> None:

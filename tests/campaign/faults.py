@@ -19,7 +19,7 @@ from tests.campaign.disk import Disk, Number
 from tests.campaign.lines import LINES, RARE
 from tests.campaign.scene import Needs, Scene, Script, Until
 from tests.campaign.stage import Line
-from tests.campaign.wire import Wire
+from tests.campaign.wire import LOCAL, Wire
 
 __all__ = ["FAULTS", "Fault", "fault_of"]
 
@@ -78,7 +78,7 @@ def _descriptors(scene: Scene) -> Script:
         for _ in range(20):
             idle = stack.enter_context(socket.socket())
             idle.setblocking(False)
-            idle.connect_ex(("127.0.0.1", scene.brokers.ports[0]))
+            idle.connect_ex((LOCAL, scene.brokers.ports[0]))
         for client in scene.load.clients:
             if scene.chance.random() < 0.5:
                 client.leave()
@@ -93,7 +93,7 @@ def _memory(scene: Scene) -> Script:
     scene.recorder.note("out of memory")
     more = scene.chance.choice((0, 1 << 18, 1 << 20))
     scene.limit(resource.RLIMIT_AS, scene.address_space + more)
-    greedy = Wire(scene.brokers.ports[0], {})
+    greedy = Wire((LOCAL, scene.brokers.ports[0]), {})
 
     def feed() -> bool:
         """Send a message for which there is no memory."""

@@ -28,6 +28,7 @@ __all__ = [
     "Refused",
     "Setting",
     "Staged",
+    "Wrote",
     "dead_letters_of",
     "read",
     "write",
@@ -141,6 +142,13 @@ class Note(Struct, frozen=True, tag=True):
     text: str
 
 
+class Wrote(Struct, frozen=True, tag=True):
+    """Consecutive commits of one term of a broker, as the database has recorded them."""
+
+    epoch: int
+    term: str
+
+
 Event = (
     Setting
     | Began
@@ -154,6 +162,7 @@ Event = (
     | Delivered
     | Drained
     | Note
+    | Wrote
 )
 
 _DECODER: Final[msgspec.json.Decoder[Event]] = msgspec.json.Decoder(Event)

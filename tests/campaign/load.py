@@ -10,6 +10,7 @@ from collections.abc import Callable
 from tests.campaign.clients import Client, Producer
 from tests.campaign.plan import LATE, Plan, clients
 from tests.campaign.recorder import Recorder
+from tests.campaign.wire import Address
 
 __all__ = ["Load"]
 
@@ -26,11 +27,22 @@ _ENDING_S = 1.0
 class Load:
     """The clients, and the sockets that they read."""
 
-    def __init__(self, plan: Plan, recorder: Recorder, ports: Callable[[], list[int]]) -> None:
-        """Start without connections."""
+    def __init__(
+        self,
+        plan: Plan,
+        recorder: Recorder,
+        addresses: Callable[[], list[Address]],
+        life: Callable[[Address, str], int] | None = None,
+    ) -> None:
+        """Start without connections.
+
+        ``life`` returns the life of the broker with an address and a session; by default it is
+        that of the recorder.
+        """
         self.recorder = recorder
         self._quota = plan.quota
-        self._ports = ports
+        self._addresses = addresses
+        self._life = life
         self._chance = plan.chance("load")
         self._selector = selectors.DefaultSelector()
         self._is_over = False
@@ -40,9 +52,13 @@ class Load:
 
     # Requests of clients.
 
-    def port(self) -> int:
-        """Return one of the ports."""
-        return self._chance.choice(self._ports())
+    def address(self) -> Address:
+        """Return one of the addresses."""
+        return self._chance.choice(self._addresses())
+
+    def life(self, address: Address, session: str) -> int:
+        """Return the life of the broker that has accepted this session at this address."""
+        return self.recorder.life if self._life is None else self._life(address, session)
 
     def wants_more(self) -> bool:
         """Return True if the quota has not been reached."""

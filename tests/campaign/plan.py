@@ -25,7 +25,7 @@ PLACES: Final = (
 )
 #: Places without losses through transactions and faults: not those consumed in the mode auto.
 _LASTING: Final = ("/queue/a", "/queue/b", "/queue/in", "/fanout/f", _TOPIC)
-_BLIND: Final = ("partition", "half-open", "mixed", "namespace")
+_BLIND: Final = ("partition", "half-open", "mixed", "namespace", "lease")
 _TARGETS: Final = (*_LASTING, "/queue/a", "/queue/c")
 
 
@@ -88,7 +88,7 @@ def clients(plan: Plan, world: World) -> list[Client]:
     for number in range(chance.randint(1, 2)):
         consumer(f"b {number}", habits("client", holds=0.3), "/queue/b")
     # If a broker does not notice that its client is gone, losses in the mode auto have no limit.
-    mode = "client" if plan.fault in _BLIND else "auto"
+    mode = "client" if plan.fault.partition(":")[0] in _BLIND else "auto"
     consumer("c", habits(mode), "/queue/c")
     for number in range(chance.randint(1, 2)):
         batch = chance.randint(1, 4)

@@ -20,6 +20,7 @@ from tests.campaign.history import Event, write
 from tests.campaign.plan import Plan
 from tests.campaign.scene import Scene, Script
 from tests.campaign.stage import Line
+from tests.campaign.wire import LOCAL
 
 __all__ = ["Clients", "Verdict", "plan_of", "run", "run_seed"]
 
@@ -145,7 +146,7 @@ def _play(scene: Scene, fault: Fault) -> None:
         scene.crash(power=True)
     else:
         scene.crash()
-    drain(scene.brokers.active.port, scene.recorder)
+    drain((LOCAL, scene.brokers.active.port), scene.recorder)
 
 
 def _script(scene: Scene, fault: Fault) -> Script:

@@ -16,6 +16,7 @@ from tests.campaign.disk import Disk, Number, built
 from tests.campaign.load import Load
 from tests.campaign.plan import SETTING, Plan, settings
 from tests.campaign.recorder import Recorder
+from tests.campaign.wire import LOCAL, Address
 
 __all__ = ["Needs", "Scene", "Script", "Until"]
 
@@ -89,7 +90,7 @@ class Scene:
                 self.proxy = Proxy("127.0.0.1", port, seed=self.plan.seed)
                 self._stack.enter_context(self.proxy)
             self.recorder.began()
-            self.load = Load(self.plan, self.recorder, self._ports)
+            self.load = Load(self.plan, self.recorder, self._addresses)
             self._stack.callback(self.load.close)
         except BaseException:
             self._stack.close()
@@ -100,8 +101,9 @@ class Scene:
         """End everything."""
         self._stack.close()
 
-    def _ports(self) -> list[int]:
-        return [self.proxy.port] if self.proxy is not None else self.brokers.ports
+    def _addresses(self) -> list[Address]:
+        ports = [self.proxy.port] if self.proxy is not None else self.brokers.ports
+        return [(LOCAL, port) for port in ports]
 
     # Waiting.
 

@@ -6,24 +6,28 @@ import socket
 import struct
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Final
 
 from stompkit.frames import Frame, LocalProtocolError, RemoteProtocolError, Role, Session, encode
 
-__all__ = ["Wire"]
+__all__ = ["LOCAL", "Address", "Wire"]
 
+#: Host and port.
+Address = tuple[str, int]
+LOCAL: Final = "127.0.0.1"
 _READ_BYTES = 1 << 18
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class Wire:
-    """A client's end of a connection on this machine."""
+    """A client's end of a connection."""
 
-    def __init__(self, port: int, headers: Mapping[str, str]) -> None:
+    def __init__(self, address: Address, headers: Mapping[str, str]) -> None:
         """Start to connect and to log in; a failure is reported as the end of the connection."""
         self.socket = socket.socket()
         self.socket.setblocking(False)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.connect_ex(("127.0.0.1", port))
+        self.socket.connect_ex(address)
         self._session = Session(Role.CLIENT)
         self._out = bytearray(self._session.connect({"host": "campaign", **headers}, 0.0))
         self._frames: list[Frame] = []

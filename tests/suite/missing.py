@@ -18,6 +18,7 @@ _PATH: Final = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 _PROGRAMS: Final = {
     "mariadbd": "mariadb-server",
     "redis-server": "redis-server",
+    "pgbouncer": "pgbouncer",
     "beanstalkd": "beanstalkd",
     "chromium": "chromium",
     "java": "default-jre-headless",

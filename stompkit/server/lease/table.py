@@ -149,7 +149,11 @@ class LeaseTable:
         return self._connection.name
 
     def prepare(self) -> None:
-        """Create the tables, and forget brokers that are gone for long."""
+        """Create the tables, and forget brokers that are gone for long.
+
+        Raises StoreError behind a pooler in transaction mode.
+        """
+        self._connection.check_sessions()
         with self._connection.for_sqlalchemy() as connection:
             create_missing(connection, _TABLES.sorted_tables)
             row = {"id": 1, "epoch": 0, "owner": "", "instance": "", "seconds": 0.0}

@@ -125,6 +125,25 @@ class PostgresConnection:
             link.execute(self._setup)
         return link
 
+    def check_sessions(self) -> None:
+        """Raise StoreError behind a pooler that gives a server's session to several clients.
+
+        Settings, prepared statements and the names of sessions would be those of others.
+        """
+        link = self.use()
+        with self.errors():
+            mine = _session_of(link)
+            if mine == link.info.backend_pid:
+                return  # the server itself has answered
+            # While this session is idle, another transaction must not get it.
+            with psycopg.connect(**self._parameters) as other:
+                is_shared = _session_of(other) == mine or _session_of(link) != mine
+        if is_shared:
+            raise StoreError(
+                f"the store {self._name} is behind a pooler in transaction mode: connect to"
+                " PostgreSQL directly, or set pool_mode = session in PgBouncer"
+            )
+
     @property
     def is_connected(self) -> bool:
         """True if there is a connection that is not known to be lost."""
@@ -190,3 +209,10 @@ class PostgresConnection:
             raise AbortedError(
                 f"this broker does not use the store {self._name} any more"
             ) from None
+
+
+def _session_of(link: Link) -> int:
+    """Return the number of the server's session that executes a statement."""
+    row = link.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
+    assert row is not None
+    return int(row[0])

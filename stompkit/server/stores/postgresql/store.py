@@ -105,6 +105,8 @@ class PostgresStore:
         connection.allow()
         self._lanes.clear()
         try:
+            if self._term is None:
+                connection.check_sessions()  # otherwise the lease has done so
             with connection.for_sqlalchemy() as transaction:
                 prepare(transaction, connection.name)
             link = connection.use()

@@ -21,6 +21,8 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except RecursionError:
         raise ConfigurationError(f"{path}: tables or arrays are nested too deeply") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{path}: not UTF-8, as TOML has to be") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigurationError(f"{path}: {reason}") from None

@@ -151,7 +151,8 @@ def _described(address: str, reactor: IReactorTime, timeout_s: float) -> Host:
             # The file of a certificate, which the message names.
             raise
         raise ValueError(
-            f"{address!a} is neither host:port nor the description of an endpoint: {error}"
+            f"{address!a} is neither host:port, such as localhost:61613 or [::1]:61613,"
+            f" nor the description of an endpoint: {error}"
         ) from error
     described = _DESCRIPTION.match(address)
     return Host(endpoint, described["name"] if described else _NAMELESS, address)

@@ -1,4 +1,4 @@
-"""A hundred mistakes on command lines and in files: each gives one line with cause and cure.
+"""Mistakes on command lines and in files: each gives one line with cause and cure.
 
 ``mistakes.txt`` is a transcript: lines that begin with ``$`` are commands, the others are all that
 they print. After a deliberate change, STOMPKIT_UPDATE_GOLDEN=1 writes it again; read what changed.
@@ -39,6 +39,22 @@ FILES: Final = {
     "pipeline.toml": 'name = "a"\n[source]\nspol = "x"\n',
     "faults.toml": "[[fault]]\nwhat = 1\n",
     "text.txt": "hello\n",
+    "bytes.toml": '[store]\npath = "gr\udcf6\udcdfe"\n',
+    "table.toml": '[listen]\nendpoint = "tcp:0"\n',
+    "truth.toml": "[store]\npath = true\n",
+    "negative.toml": "[broker]\nmax_connections = -1\n",
+    "fraction.toml": "[broker]\nprefetch = 1.5\n",
+    "twice.toml": '[store]\npath = "a"\npath = "b"\n',
+    "destination.toml": '[[destination]]\nname = "queue/a"\n',
+    "variable.toml": '[store]\nurl = "env:NOT_SET"\n',
+    "secret.toml": '[store]\nurl = "file:nosuch"\n',
+    "database.toml": '[store]\nurl = "nosuch://x"\n[[listen]]\nendpoint = "tcp:0"\n',
+    "token.toml": '[admin]\nendpoints = ["tcp:0:interface=127.0.0.1"]\ntoken_file = "empty"\n',
+    "empty": "",
+    "hosts.toml": '[broker]\nhosts = "a"\n',
+    "dialect.toml": '[broker]\ndialect = "rabitmq"\n',
+    "lease.toml": '[high_availability]\nlease = "database"\n',
+    "unhashed.toml": '[auth]\ncheckers = ["stompkit:text.txt"]\n',
 }
 
 
@@ -53,7 +69,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files."""
     made = tmp_path_factory.mktemp("mistakes")
     for name, text in FILES.items():
-        (made / name).write_text(text)
+        (made / name).write_text(text, encoding="utf-8", errors="surrogateescape")
     return made
 
 

@@ -116,6 +116,8 @@ def main(arguments: list[str]) -> int:
     """Receive messages."""
     made = parser()
     options = made.parse_args(arguments)
+    if "" in options.destinations:
+        made.error("the destination is empty: name one, such as /queue/orders")
     if options.follow and (options.count or options.timeout):
         made.error("--follow goes on for ever: give --count or --timeout, or that")
     if options.durable and len(options.destinations) > 1:

@@ -247,11 +247,12 @@ def _connections(url: str) -> Callable[[float], http.client.HTTPConnection]:
     if url.startswith("unix:"):
         path = url.removeprefix("unix:").removeprefix("//")
         return lambda timeout_s: _UnixConnection(path, timeout_s)
-    parts = urlsplit(url if "://" in url else f"http://{url}")
     try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
         host, port = parts.hostname, parts.port
     except ValueError:
-        host = port = None
+        # Brackets of an IPv6 address that are not closed, or a port that is none.
+        parts, host, port = urlsplit(""), None, None
     is_whole = parts.path in ("", "/") and not parts.query and parts.username is None
     if parts.scheme not in ("http", "https") or not host or not is_whole:
         raise BrokerUsageError(

@@ -170,6 +170,8 @@ def _why(error: Exception) -> str:
         return "this machine does not have this address. Choose one of its own, or leave it out."
     if number == errno.EACCES:
         return "the port needs privileges. Choose one of 1024 or more, or start as its owner."
+    if isinstance(error, FileNotFoundError):
+        return "there is no such directory. Create it, or choose another path."
     return str(error)
 
 

@@ -18,6 +18,10 @@ _WITH_PORT: Final = ("tcp", "tcp6", "ssl", "stomps")
 _LAST_PORT: Final = 65_535
 #: Kinds of endpoints that Twisted parses without a plug-in.
 _BUILT_IN: Final = {"tcp", "unix", "ssl"}
+_WRONG_ARGUMENTS: Final = (
+    "it has too many or unknown arguments. Write \\: for each colon in an address or a path, as in"
+    " tcp6:61613:interface=\\:\\:1."
+)
 #: Kinds of endpoints on which no client can connect.
 _UNFIT: Final = {"stdio", "tls"}
 
@@ -30,7 +34,7 @@ def check_endpoint(description: str) -> None:
     if inner.startswith("systemd:"):
         # This can be checked only in a process that systemd has started.
         return
-    begin = f"cannot listen on {description}: "
+    begin = f"cannot listen on {description or repr('')}: "
     if problem := _problem(inner):
         raise ValueError(begin + problem)
     try:
@@ -41,6 +45,9 @@ def check_endpoint(description: str) -> None:
         is_tls = error.name == "OpenSSL"
         what = "TLS needs pyOpenSSL: pip install 'stompkit[tls]'" if is_tls else error
         raise ValueError(f"{begin}{what}") from error
+    except TypeError as error:
+        # Twisted's text has names of its functions.
+        raise ValueError(begin + _WRONG_ARGUMENTS) from error
     except Exception as error:
         raise ValueError(f"{begin}{error}") from error
 
@@ -60,6 +67,8 @@ def _problem(description: str) -> str | None:
         port = arguments.get("port", description.split(":")[1])
         if not (port.isascii() and port.isdecimal() and int(port) <= _LAST_PORT):
             return f"{port!r} is not a port: a port is a number from 0 to {_LAST_PORT}."
+    if kind == "unix" and not arguments.get("address", description.split(":")[1]):
+        return "the path of the socket is missing. Write unix:/run/stompkit.sock."
     if kind == "stomps" and "certificate" not in arguments:
         return "TLS needs a certificate. Add certificate=FILE, and key=FILE if it is separate."
     return None

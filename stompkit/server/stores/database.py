@@ -20,7 +20,13 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError, StatementError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    NoSuchModuleError,
+    SQLAlchemyError,
+    StatementError,
+)
 from sqlalchemy.pool import QueuePool
 
 from stompkit.server.interfaces import StoreError, StoreFullError
@@ -265,6 +271,12 @@ class Database:
         except StatementError as error:
             problem = type(error.orig).__name__
             raise StoreError(f"the store {self.name} was given what cannot be: {problem}") from None
+        except NoSuchModuleError:
+            raise StoreError(
+                f"the store {self.name} cannot be used: SQLAlchemy does not know this kind of"
+                " database. Write a URL such as sqlite:////var/lib/stompkit/messages.db or"
+                " postgresql://USER@HOST/DATABASE"
+            ) from None
         except (SQLAlchemyError, OSError) as error:
             raise StoreError(f"the store {self.name} cannot be used: {error}") from None
 

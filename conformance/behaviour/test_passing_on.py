@@ -252,6 +252,27 @@ def test_line_ends_in_bodies(target: Target, peer: Peer) -> None:
 
 
 @trial(
+    "behaviour/body/length-before",
+    "The content-length of a frame counts for its body only, and not for the frames after it.",
+    level="MUST",
+    section="Server Frames / MESSAGE",
+    versions=("1.0", *SINCE_1_1),
+    covers=("1.0/message/body-is-content", "1.1/message/body", "1.2/message/body"),
+)
+def test_bodies_after_a_counted_one(target: Target, peer: Peer) -> None:
+    """Send bodies with and without content-length in turn; each arrives as it was sent.
+
+    Those without it are shorter and longer than the one before.
+    """
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    for body, has_length in ((b"twelve bytes", True), (b"short", False), (b"long" * 9, False)):
+        peer.send("SEND", {"destination": queue}, body, length=has_length)
+        got = peer.expect("MESSAGE").body
+        assert got == body, f"the body {body!r} arrived as {got!r}"
+
+
+@trial(
     "behaviour/body/values",
     "A body is what was sent, though a language may take it for nothing or for a sign.",
     level="MUST",

@@ -196,7 +196,8 @@ def test_first_nul_ends_an_uncounted_body(target: Target, peer: Peer) -> None:
     queue = target.queue()
     target.subscribe(peer, queue)
     peer.send("SEND", {"destination": queue}, b"uncounted", length=False)
-    assert peer.expect("MESSAGE").body == b"uncounted"
+    got = peer.expect("MESSAGE").body
+    assert got == b"uncounted", f"the body arrived as {got!r}"
 
 
 @case(

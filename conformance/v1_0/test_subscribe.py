@@ -15,7 +15,8 @@ def test_subscribe_gets_its_receipt(target: Target, peer: Peer) -> None:
     queue = target.queue()
     target.subscribe(peer, queue)
     target.connect().send("SEND", {"destination": queue}, b"later")
-    assert peer.expect("MESSAGE").body == b"later"
+    got = peer.expect("MESSAGE").body
+    assert got == b"later", f"the message sent later arrived as {got!r}"
 
 
 @case(
@@ -108,13 +109,15 @@ def test_id_tells_subscriptions_apart(target: Target, peer: Peer) -> None:
     for name, queue in (("one", one), ("two", two)):
         peer.send("SEND", {"destination": queue}, name.encode())
         got = peer.expect("MESSAGE")
-        assert got.body == name.encode()
+        assert got.body == name.encode(), f"{name} arrived as {got.body!r}"
         if target.version != "1.0" or "subscription" in got.headers:
             assert got.headers.get("subscription") == name, f"{name} came as {got.headers}"
     peer.call("UNSUBSCRIBE", {"id": "one"})
     peer.call("SEND", {"destination": one}, b"to nobody")
     peer.send("SEND", {"destination": two}, b"still there")
-    assert peer.expect("MESSAGE").body == b"still there"
+    got = peer.expect("MESSAGE")
+    told = f"after the end of the subscription to another queue came {got.body!r}"
+    assert got.body == b"still there", told
     peer.expect_nothing(target.quiet_s)
 
 

@@ -64,7 +64,8 @@ def test_transactions_are_told_apart(target: Target, peer: Peer) -> None:
         peer.send("SEND", {"destination": queue, "transaction": name}, name.encode())
     peer.call("ABORT", {"transaction": "dropped"})
     peer.call("COMMIT", {"transaction": "kept"})
-    assert peer.expect("MESSAGE").body == b"kept"
+    got = peer.expect("MESSAGE").body
+    assert got == b"kept", f"the message after the transaction arrived as {got!r}"
     peer.expect_nothing(target.quiet_s)
 
 

@@ -34,48 +34,55 @@ DEVIATIONS: Final = frozenset(
         "acknowledges what it refuses",
         "acknowledges without subscription on 1.1",
         "asks for a receipt of CONNECT",
-        "begins all transactions by one name",
         "beats 1.6 times late",
         "beats by CR LF on 1.1",
         "beats only while it hears nothing",
+        "begins all transactions by one name",
         "changes CR LF in bodies",
+        "closes without DISCONNECT",
         "combines accents in headers",
         "counts characters",
         "cuts values at 255",
         "damages bodies that are not UTF-8",
         "decides by the first line end",
         "disconnects without receipt",
-        "does not escape",
         "does not escape destinations",
+        "does not escape",
         "does not wait for CONNECTED",
         "does not wait for the RECEIPT",
         "drops byte order marks",
         "drops empty values",
         "drops names with blanks",
         "drops the twenty-first header",
+        "ends bodies at the end of a packet",
         "ends well after ERROR",
         "escapes CONNECT",
         "escapes carriage returns on 1.1",
         "escapes on 1.0",
+        "escapes twice",
         "expects beats sooner than agreed",
         "forgets the transaction of SEND",
         "forgives no late beat",
         "has one interval for both directions",
-        "ignores content-length",
         "ignores content-length on 1.0",
+        "ignores content-length",
         "keeps a backslash at the end",
         "keeps escapes",
+        "keeps the content-length of the MESSAGE before",
         "keeps undefined escapes",
         "lets line ends into headers of 1.0",
+        "loses messages that come before its receipts",
         "lowers destinations",
-        "lowers header names",
         "lowers header names that it writes",
+        "lowers header names",
         "makes ids of destinations",
         "names a transaction that is over",
         "names no host",
+        "names the ack of MESSAGE ack",
         "names the first subscription in ACK",
         "names the first subscription in NACK",
         "needs headers in each frame",
+        "needs heart-beat in CONNECTED",
         "needs the session of CONNECTED",
         "offers versions in falling order",
         "reads CONNECTED in one piece",
@@ -86,6 +93,7 @@ DEVIATIONS: Final = frozenset(
         "sends no content-length",
         "sends no heart-beats",
         "sends text in UTF-8",
+        "separates versions by blanks",
         "skips one line end between frames",
         "speaks 1.2 whatever CONNECTED says",
         "strips line feeds at the end of bodies",
@@ -100,14 +108,17 @@ DEVIATIONS: Final = frozenset(
         "takes no CR LF on 1.2",
         "takes only line ends for signs of life",
         "takes only whole frames for signs of life",
+        "takes receipts by their beginning",
         "takes the last of repeated headers",
         "trims values",
         "unescapes CONNECTED",
+        "unescapes lines before it splits them",
         "unescapes on 1.0",
         "unescapes values only",
         "unsubscribes by destination",
         "unsubscribes twice",
         "wants client-individual on 1.0",
+        "writes heart-beat with decimals",
     }
 )
 #: Switches that the specifications permit.
@@ -202,6 +213,8 @@ class Client:
         #: Frames read ahead, and the headers of the last MESSAGE among them.
         self.frames: deque[Frame] = deque()
         self.newest: Headers = {}
+        #: The last content-length of MESSAGE, for one of the switches.
+        self.length: bytes | None = None
         self.subscriptions: dict[bytes, bytes] = {}
         self.transaction_is_over: Pairs = []
         self.messages = 0
@@ -299,8 +312,12 @@ class Client:
             length = None
         if self.has("ignores content-length on 1.0") and self.version == b"1.0":
             length = None
+        if command == b"MESSAGE" and self.has("keeps the content-length of the MESSAGE before"):
+            length = self.length = length or self.length
         if length is None:
             end = self.buffer.find(b"\0", gap.end())
+            if end < 0 and self.has("ends bodies at the end of a packet"):
+                end, self.buffer = len(self.buffer), self.buffer + b"\0"
         else:
             end = gap.end() + int(length)
         if end < 0 or end >= len(self.buffer):
@@ -320,10 +337,13 @@ class Client:
         for line in lines:
             if len(line) > 512 and self.has("refuses lines of more than 512 octets"):
                 raise Lost("a line is too long")
-            name, colon, value = line.partition(b":")
+            is_early = command != b"CONNECTED" and self.has("unescapes lines before it splits them")
+            name, colon, value = (self.unescape(line) if is_early else line).partition(b":")
             if not colon or not name:
                 raise Lost(f"no header: {line!r}")
-            if command != b"CONNECTED" or self.has("unescapes CONNECTED"):
+            if is_early:
+                pass
+            elif command != b"CONNECTED" or self.has("unescapes CONNECTED"):
                 if not self.has("unescapes values only"):
                     name = self.unescape(name)
                 value = self.unescape(value)
@@ -399,6 +419,7 @@ class Client:
             is_raw = name == b"destination" and self.has("does not escape destinations")
             if not is_raw and (command != b"CONNECT" or self.has("escapes CONNECT")):
                 name, value = self.escape(name), self.escape(value)
+                value = self.escape(value) if self.has("escapes twice") else value
             if self.has("lowers header names that it writes"):
                 name = name.lower()
             lines.append(name + b":" + value)
@@ -429,7 +450,10 @@ class Client:
         if asks or command == b"DISCONNECT":
             headers = [*headers, (b"receipt", receipt)]
         self.send(command, headers, body)
-        if self.has("waits for each receipt") and command != b"DISCONNECT":
+        waits = self.has("waits for each receipt")
+        if command == b"SUBSCRIBE" and self.has("loses messages that come before its receipts"):
+            waits = True
+        if waits and command != b"DISCONNECT":
             self.wait_for(receipt)
         return receipt
 
@@ -437,7 +461,8 @@ class Client:
         """Wait for a RECEIPT, and keep other frames for later."""
         earlier: list[Frame] = []
         while (frame := self.receive())[1].get(b"receipt-id") != receipt:
-            earlier.append(frame)
+            if not self.has("loses messages that come before its receipts"):
+                earlier.append(frame)
             if frame[0] == b"ERROR":
                 raise Lost("ERROR")
         self.frames.extendleft(reversed(earlier))
@@ -449,12 +474,15 @@ class Client:
         versions = _VERSIONS[1:] if self.has("offers no 1.0") else _VERSIONS
         if self.has("offers versions in falling order"):
             versions = versions[::-1]
-        headers = [(b"accept-version", b",".join(versions))]
+        comma = b", " if self.has("separates versions by blanks") else b","
+        headers = [(b"accept-version", comma.join(versions))]
         if not self.has("names no host"):
             headers.append((b"host", host))
         headers += [(b"login", b"guest"), (b"passcode", rb"gu:e\st")]
         if not self.has("has no heart-beats"):
-            headers.append((b"heart-beat", b"%d,%d" % (_BEAT_MS, _BEAT_MS)))
+            beat = b"%d" % _BEAT_MS
+            beat += b".0" if self.has("writes heart-beat with decimals") else b""
+            headers.append((b"heart-beat", beat + b"," + beat))
         if self.has("asks for a receipt of CONNECT"):
             headers.append((b"receipt", b"connect"))
         self.send(b"CONNECT", headers)
@@ -478,6 +506,8 @@ class Client:
 
     def agree(self, beats: bytes | None) -> None:
         """Store the negotiated heart-beats."""
+        if beats is None and self.has("needs heart-beat in CONNECTED"):
+            raise Lost("no heart-beat")
         missing = b"500,500" if self.has("takes a missing heart-beat for its own") else b"0,0"
         can, wants = map(int, (beats or missing).split(b","))
         if self.has("swaps the numbers of heart-beat"):
@@ -587,7 +617,8 @@ class Client:
         if self.has("acknowledges the newest message"):
             headers = self.newest
         if self.version == b"1.2" and not self.has("acknowledges by message-id on 1.2"):
-            named = [(b"id", headers[b"ack"])]
+            is_other = self.has("names the ack of MESSAGE ack")
+            named = [(b"ack" if is_other else b"id", headers[b"ack"])]
             if self.has("acknowledges in all ways on 1.2"):
                 more = (b"message-id", b"subscription")
                 named += [(name, headers.get(name, b"")) for name in more]
@@ -611,6 +642,8 @@ class Client:
         self.ask(b"UNSUBSCRIBE", [named])
         if self.has("unsubscribes twice"):
             self.ask(b"UNSUBSCRIBE", [named])
+        if self.has("closes without DISCONNECT"):
+            return
         if self.has("disconnects without receipt"):
             self.send(b"DISCONNECT", [])
             return
@@ -623,6 +656,10 @@ class Client:
                     self.acknowledge(b"ACK", headers)
                 is_any = command == b"RECEIPT" and self.has(
                     "takes any RECEIPT for that of DISCONNECT"
+                )
+                is_like = self.has("takes receipts by their beginning")
+                is_any = is_any or (
+                    is_like and receipt.startswith(headers.get(b"receipt-id", b"-"))
                 )
                 if is_any or headers.get(b"receipt-id") == receipt:
                     return

@@ -25,78 +25,89 @@ Headers = dict[bytes, bytes]
 DEVIATIONS: Final = frozenset(
     {
         "acknowledges by UNSUBSCRIBE",
+        "acknowledges in all subscriptions of a connection",
         "acknowledges messages of other connections",
         "acknowledges outside of transactions",
+        "beats 1.6 times late",
         "beats by CR LF on 1.1",
         "beats inside frames",
+        "beats only to clients that speak",
+        "beats though nobody asks",
+        "changes CR LF in bodies",
         "combines accents in values",
+        "commits in reverse order",
+        "commits what is open at the end",
+        "confirms each SEND that it refuses",
+        "counts characters",
         "cuts bodies at 64 KiB",
+        "cuts values at 255",
+        "damages bodies that are not UTF-8",
         "decodes percent signs in values",
+        "delivers after UNSUBSCRIBE",
         "delivers at most a hundred waiting messages",
         "delivers to one subscription of a connection",
         "drops byte order marks",
-        "drops names that start with underscores",
-        "drops quotes around values",
-        "escapes on 1.0",
-        "ignores the case of subscription ids",
-        "ignores the case of transactions",
-        "keeps messages of topics for later subscribers",
-        "keeps the destination of an id that is used again",
-        "lowers values",
-        "normalises numbers in values",
-        "redelivers without user headers",
-        "refuses an unknown version among others",
-        "replaces signs in names",
-        "sends each receipt twice",
-        "splits headers at the last colon on 1.0",
-        "strips line feeds at the start of bodies",
-        "takes 1.10 for 1.1",
-        "takes only line ends for signs of life",
-        "takes the body 0 for none",
-        "unescapes CONNECT",
-        "unescapes twice",
-        "beats only to clients that speak",
-        "beats though nobody asks",
-        "expects beats sooner than agreed",
-        "has one list of transactions for all connections",
-        "lowers receipts",
-        "numbers messages by destination",
-        "swaps the numbers of heart-beat",
-        "beats 1.6 times late",
-        "changes CR LF in bodies",
-        "commits in reverse order",
-        "commits what is open at the end",
-        "counts characters",
-        "cuts values at 255",
-        "damages bodies that are not UTF-8",
         "drops empty bodies",
         "drops empty values",
         "drops long values",
+        "drops names that start with underscores",
         "drops names with blanks",
+        "drops quotes around values",
         "drops the content-type",
         "drops the twenty-first header",
         "drops unacknowledged messages on DISCONNECT",
         "ends all subscriptions to the destination",
+        "ends bodies at the end of a packet",
         "ends bodies at the first NUL",
         "ends without ERROR",
+        "escapes on 1.0",
+        "escapes receipts twice",
+        "expects beats sooner than agreed",
         "folds blanks in values",
         "goes on after ERROR",
+        "handles one frame of each packet",
+        "has one list of transactions for all connections",
+        "ignores the case of subscription ids",
+        "ignores the case of transactions",
+        "keeps messages of topics for later subscribers",
+        "keeps the content-length of the SEND before",
+        "keeps the destination of an id that is used again",
         "keeps undefined escapes",
         "lets the sender set ack",
         "lets the sender set message-id",
         "lets the sender set subscription",
+        "lowers destinations",
         "lowers header names",
+        "lowers receipts",
+        "lowers values",
+        "names the ack id of MESSAGE id",
+        "normalises numbers in values",
+        "numbers messages by destination",
+        "redelivers without user headers",
+        "refuses an unknown version among others",
+        "replaces signs in names",
         "replaces tabs in values",
+        "sends each receipt twice",
         "sends the last message of what is aborted",
+        "splits headers at the last colon on 1.0",
         "stays after DISCONNECT",
         "strips line feeds at the end of bodies",
+        "strips line feeds at the start of bodies",
+        "swaps the numbers of heart-beat",
+        "takes 1.10 for 1.1",
         "takes CR LF on 1.1",
         "takes client for client-individual",
         "takes client-individual for client",
         "takes commands in lower case",
+        "takes only line ends for signs of life",
+        "takes the body 0 for none",
         "takes the last of repeated headers",
         "takes the lowest version",
         "trims values",
+        "unescapes CONNECT",
+        "unescapes lines before it splits them",
+        "unescapes twice",
+        "unescapes values only",
     }
 )
 #: Switches that the specifications permit.
@@ -203,6 +214,8 @@ class Client(asyncio.Protocol):
         self.subscriptions: dict[bytes, Subscription] = {}
         self.transactions: dict[bytes, list[Callable[[], None]]] = {}
         self.timers: list[Handle] = []
+        #: The last content-length of SEND, for one of the switches.
+        self.length: bytes | None = None
         #: First destination of each id, for one of the switches.
         self.former: Headers = {}
         self.last_heard = 0.0
@@ -236,6 +249,8 @@ class Client(asyncio.Protocol):
                 command, headers, body = frame
                 receipt = headers.get(b"receipt", b"")
                 self.handle(command, headers, body)
+                if self.has("handles one frame of each packet"):
+                    break
         except Refusal as error:
             self.refuse(str(error), receipt)
 
@@ -255,6 +270,8 @@ class Client(asyncio.Protocol):
         )
         headers = self.parse_headers(command, lines)
         length = headers.get(b"content-length")
+        if command == b"SEND" and self.has("keeps the content-length of the SEND before"):
+            length = self.length = length or self.length
         if length is not None and not length.isdigit():
             raise Refusal("content-length is no number")
         if length is None or self.has("ends bodies at the first NUL"):
@@ -262,6 +279,8 @@ class Client(asyncio.Protocol):
         else:
             end = gap.end() + int(length)
         most = _LONGEST_BODY if self.version else _LONGEST_LINE
+        if end < 0 and length is None and self.has("ends bodies at the end of a packet"):
+            end, self.buffer = len(self.buffer), self.buffer + b"\0"
         if max(end, len(self.buffer)) - gap.end() > most:
             raise Refusal("the body is too long")
         if end < 0 or end >= len(self.buffer):
@@ -286,13 +305,15 @@ class Client(asyncio.Protocol):
         headers: Headers = {}
         is_escaped = self.version and command not in (b"CONNECT", b"STOMP")
         for line in lines:
-            name, colon, value = line.partition(b":")
+            is_early = is_escaped and self.has("unescapes lines before it splits them")
+            name, colon, value = (self.unescape(line) if is_early else line).partition(b":")
             if self.has("splits headers at the last colon on 1.0") and self.version == b"1.0":
                 name, colon, value = line.rpartition(b":")
             if not colon or not name:
                 raise Refusal("a header line without a name or a colon")
-            if is_escaped:
-                name, value = self.unescape(name), self.unescape(value)
+            if is_escaped and not is_early:
+                name = name if self.has("unescapes values only") else self.unescape(name)
+                value = self.unescape(value)
                 if self.has("unescapes twice"):
                     value = self.unescape(value) if re.search(rb"\\[\\cn]", value) else value
             elif self.has("unescapes CONNECT") and command == b"CONNECT":
@@ -345,6 +366,8 @@ class Client(asyncio.Protocol):
         for name, value in headers:
             if command != b"CONNECTED":
                 name, value = self.escape(name), self.escape(value)
+            if command == b"RECEIPT" and self.has("escapes receipts twice"):
+                value = self.escape(value)
             lines.append(name + b":" + value)
         octets = b"\n".join([*lines, b"", body]) + b"\0\n"
         if self.is_beating and len(octets) > _PIECE and self.has("beats inside frames"):
@@ -397,7 +420,14 @@ class Client(asyncio.Protocol):
         method = self.METHODS.get(kind)
         if method is None:
             raise Refusal("no such command")
-        method(self, headers, body)
+        if kind == b"SEND" and self.has("confirms each SEND that it refuses"):
+            try:
+                method(self, headers, body)
+            except Refusal:
+                self.answer(headers)
+                raise
+        else:
+            method(self, headers, body)
         self.answer(headers)
         if kind == b"DISCONNECT" and not self.has("stays after DISCONNECT"):
             self.end()
@@ -479,6 +509,11 @@ class Client(asyncio.Protocol):
             raise Refusal(f"the header {name.decode()} is missing")
         return headers[name]
 
+    def place(self, headers: Headers) -> bytes:
+        """Return the destination of SEND or SUBSCRIBE."""
+        destination = self.need(headers, b"destination")
+        return destination.lower() if self.has("lowers destinations") else destination
+
     def do(self, headers: Headers, action: Callable[[], None]) -> None:
         """Run an action immediately, or at COMMIT of the transaction in the headers."""
         if (name := headers.get(b"transaction")) is None:
@@ -496,7 +531,7 @@ class Client(asyncio.Protocol):
 
     def send(self, headers: Headers, body: bytes) -> None:
         """Handle a SEND."""
-        destination = self.need(headers, b"destination")
+        destination = self.place(headers)
         if self.has("strips line feeds at the end of bodies"):
             body = body.rstrip(b"\n")
         if self.has("strips line feeds at the start of bodies"):
@@ -552,7 +587,7 @@ class Client(asyncio.Protocol):
 
     def subscribe(self, headers: Headers, body: bytes) -> None:
         """Create a subscription."""
-        destination = self.need(headers, b"destination")
+        destination = self.place(headers)
         mode = headers.get(b"ack", b"auto")
         modes = (b"auto", b"client", b"client-individual")
         if mode not in modes[: 2 if self.version == b"1.0" else 3]:
@@ -593,7 +628,8 @@ class Client(asyncio.Protocol):
             del self.subscriptions[each.id]
             if self.has("acknowledges by UNSUBSCRIBE"):
                 each.pending.clear()
-            self.server.remove(each)
+            if not self.has("delivers after UNSUBSCRIBE"):
+                self.server.remove(each)
 
     def ack(self, headers: Headers, body: bytes) -> None:
         """Settle a message, or all messages up to it."""
@@ -617,6 +653,12 @@ class Client(asyncio.Protocol):
                 covered = [id]
             for each in covered:
                 holder.pending.pop(each, None)
+            if holder.mode == b"client" and self.has(
+                "acknowledges in all subscriptions of a connection"
+            ):
+                for other in self.subscriptions.values():
+                    for each in [each for each in other.pending if int(each[1:]) < int(id[1:])]:
+                        del other.pending[each]
 
         if self.has("acknowledges outside of transactions"):
             self.transaction(headers[b"transaction"]) if b"transaction" in headers else None
@@ -728,7 +770,8 @@ class Server:
             to.pending[id] = message
         own = {b"destination": message.destination, b"message-id": id, b"subscription": to.id}
         if to.client.version == b"1.2" and to.mode != b"auto":
-            own[b"ack"] = id
+            is_other = self.has("names the ack id of MESSAGE id")
+            own[b"id" if is_other else b"ack"] = id
         length = len(message.body)
         if self.has("counts characters"):
             length = len(message.body.decode("utf-8", "replace"))

@@ -65,6 +65,16 @@ FOUND: dict[str, tuple[str, ...]] = {
         "client/1.2/frame/crlf",
         "client/body/unchanged",
     ),
+    "closes without DISCONNECT": (
+        "client/1.?/frame/grammar",
+        "client/disconnect/closed-instead",
+        "client/disconnect/late-message",
+        "client/disconnect/no-receipt",
+        "client/disconnect/polite",
+        "client/disconnect/waits-for-receipt",
+        "client/message/after-unsubscribe",
+        "client/receipt/unique",
+    ),
     "combines accents in headers": ("client/header/utf8",),
     "counts characters": (
         "client/body/unchanged",
@@ -100,6 +110,7 @@ FOUND: dict[str, tuple[str, ...]] = {
     "drops empty values": ("client/header/empty",),
     "drops names with blanks": ("client/header/blanks-in-names",),
     "drops the twenty-first header": ("client/header/many",),
+    "ends bodies at the end of a packet": ("client/connection/truncated",),
     "ends well after ERROR": (
         "client/connect/refused",
         "client/error/ends",
@@ -109,6 +120,12 @@ FOUND: dict[str, tuple[str, ...]] = {
     "escapes on 1.0": (
         "client/1.0/ack/escapes",
         "client/1.0/escape/left-alone",
+    ),
+    "escapes twice": (
+        "client/1.[12]/ack/escapes",
+        "client/1.[12]/escape/writes",
+        "client/escape/writes-backslash",
+        "client/subscribe/escapes",
     ),
     "expects beats sooner than agreed": (
         "client/heartbeat/error-margin",
@@ -140,6 +157,7 @@ FOUND: dict[str, tuple[str, ...]] = {
         "client/escape/undefined",
         "client/escape/unfinished",
     ),
+    "keeps the content-length of the MESSAGE before": ("client/body/length-before",),
     "keeps undefined escapes": (
         "client/1.1/escape/carriage-return",
         "client/escape/capitals",
@@ -147,6 +165,7 @@ FOUND: dict[str, tuple[str, ...]] = {
         "client/escape/unfinished",
     ),
     "lets line ends into headers of 1.0": ("client/1.0/header/line-end",),
+    "loses messages that come before its receipts": ("client/message/before-receipt",),
     "lowers destinations": ("client/subscribe/escapes",),
     "lowers header names": (
         "client/header/case",
@@ -156,9 +175,24 @@ FOUND: dict[str, tuple[str, ...]] = {
     "makes ids of destinations": ("client/subscribe/same-destination",),
     "names a transaction that is over": ("client/transaction/over",),
     "names no host": ("client/connect/host",),
+    "names the ack of MESSAGE ack": (
+        "client/1.2/ack/escapes",
+        "client/1.2/ack/names-message",
+        "client/1.2/frame/crlf",
+        "client/1.2/frame/mixed-line-ends",
+        "client/1.2/nack/names-message",
+        "client/ack/each-message",
+        "client/header/case",
+        "client/nack/no-ack",
+    ),
     "names the first subscription in ACK": ("client/1.1/ack/names-subscription",),
     "names the first subscription in NACK": ("client/1.1/ack/names-subscription",),
     "needs headers in each frame": ("client/1.0/connected/no-headers",),
+    "needs heart-beat in CONNECTED": (
+        "client/1.0/connected/no-headers",
+        "client/1.0/negotiation/no-version",
+        "client/heartbeat/missing-is-none",
+    ),
     "needs the session of CONNECTED": (
         "client/1.0/connected/no-headers",
         "client/connected/bare",
@@ -184,6 +218,7 @@ FOUND: dict[str, tuple[str, ...]] = {
         "client/heartbeat/sends",
     ),
     "sends text in UTF-8": ("client/body/charset",),
+    "separates versions by blanks": ("client/negotiation/accept-version-format",),
     "skips one line end between frames": (
         "client/1.2/frame/crlf",
         "client/frame/line-ends-between",
@@ -236,9 +271,11 @@ FOUND: dict[str, tuple[str, ...]] = {
         "client/heartbeat/slow-frame",
     ),
     "takes only whole frames for signs of life": ("client/heartbeat/slow-frame",),
+    "takes receipts by their beginning": ("client/disconnect/waits-for-receipt",),
     "takes the last of repeated headers": ("client/header/repeated",),
     "trims values": ("client/header/spaces",),
     "unescapes CONNECTED": ("client/connected/unescaped",),
+    "unescapes lines before it splits them": ("client/escape/names",),
     "unescapes on 1.0": (
         "client/1.0/ack/escapes",
         "client/1.0/escape/left-alone",
@@ -248,6 +285,7 @@ FOUND: dict[str, tuple[str, ...]] = {
     "unsubscribes by destination": ("client/1.[12]/unsubscribe/names-subscription",),
     "unsubscribes twice": ("client/unsubscribe/once",),
     "wants client-individual on 1.0": ("client/1.0/subscribe/ack-mode",),
+    "writes heart-beat with decimals": ("client/heartbeat/header",),
 }
 #: Cases about permitted behaviour, with their verdict, usually OK.
 PERMITTED: dict[str, tuple[tuple[str, ...], Verdict]] = {

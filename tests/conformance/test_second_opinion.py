@@ -33,6 +33,9 @@ FOUND: dict[str, tuple[str, ...]] = {
         "behaviour/1.?/redelivery/after-unsubscribe",
         "behaviour/ack/cumulative-reused-id",
     ),
+    "acknowledges in all subscriptions of a connection": (
+        "1.?/ack-mode/cumulative-per-subscription",
+    ),
     "acknowledges messages of other connections": ("behaviour/1.[12]/ack/foreign",),
     "acknowledges outside of transactions": (
         "1.0/ack/transaction-makes-ack-transactional",
@@ -74,6 +77,16 @@ FOUND: dict[str, tuple[str, ...]] = {
         "behaviour/persistence/transactions",
         "behaviour/transaction/error-within",
     ),
+    "confirms each SEND that it refuses": (
+        "1.?/content-type/mime",
+        "1.?/content-type/text-implies-utf8",
+        "1.?/frame/case-sensitive",
+        "1.?/send/destination-required",
+        "1.?/send/unprocessable-close",
+        "1.?/send/unprocessable-error",
+        "behaviour/1.[12]/transaction/send-unknown",
+        "behaviour/transaction/send-after-end",
+    ),
     "counts characters": (
         "1.0/message/content-length-octets",
         "1.0/send/content-length-is-byte-count",
@@ -96,6 +109,17 @@ FOUND: dict[str, tuple[str, ...]] = {
         "behaviour/1.?/body/line-ends",
     ),
     "decodes percent signs in values": ("behaviour/1.?/header/values",),
+    "delivers after UNSUBSCRIBE": (
+        "1.0/subscribe/id-may",
+        "1.0/unsubscribe/by-destination",
+        "1.0/unsubscribe/stops-delivery",
+        "1.?/subscribe/id-relates-frames",
+        "1.?/unsubscribe/removes",
+        "behaviour/1.?/redelivery/after-unsubscribe",
+        "behaviour/1.?/unsubscribe/one-of-two",
+        "behaviour/ack/cumulative-reused-id",
+        "behaviour/receipt/unsubscribe-in-force",
+    ),
     "delivers at most a hundred waiting messages": ("behaviour/destination/backlog",),
     "delivers to one subscription of a connection": (
         "1.0/subscribe/subscription-header-should",
@@ -125,6 +149,11 @@ FOUND: dict[str, tuple[str, ...]] = {
         "behaviour/1.?/transaction/ack-and-disconnect",
     ),
     "ends all subscriptions to the destination": ("behaviour/1.?/unsubscribe/one-of-two",),
+    "ends bodies at the end of a packet": (
+        "1.0/bnf/frame-stream",
+        "1.?/bnf/stream",
+        "robustness/closing/before-nul",
+    ),
     "ends bodies at the first NUL": (
         "1.0/message/content-length-octets",
         "1.0/message/null-ends-without-content-length",
@@ -147,6 +176,12 @@ FOUND: dict[str, tuple[str, ...]] = {
         "1.0/bnf/header-value-may-hold-colon",
         "1.0/bnf/no-escaping",
     ),
+    "escapes receipts twice": (
+        "1.?/bnf/header-value-chars",
+        "1.?/encoding/decode-colon",
+        "1.[12]/receipt/arbitrary-value",
+        "behaviour/1.?/receipt/unusual-ids",
+    ),
     "expects beats sooner than agreed": (
         "1.?/heartbeat/error-margin",
         "behaviour/heartbeat/slower-side-decides",
@@ -163,6 +198,12 @@ FOUND: dict[str, tuple[str, ...]] = {
         "1.?/subscribe/failure-close",
         "robustness/closing/half-open",
     ),
+    "handles one frame of each packet": (
+        "1.0/bnf/frame-stream",
+        "1.0/frame/null-ends-frame",
+        "1.?/bnf/stream",
+        "1.?/frame/null-terminator",
+    ),
     "has one list of transactions for all connections": (
         "1.2/begin/id-scope-connection",
         "1.?/heartbeat/any-data-counts",
@@ -174,6 +215,10 @@ FOUND: dict[str, tuple[str, ...]] = {
     "ignores the case of subscription ids": ("behaviour/1.?/subscribe/letter-case",),
     "ignores the case of transactions": ("behaviour/transaction/letter-case",),
     "keeps messages of topics for later subscribers": ("behaviour/destination/topic-to-nobody",),
+    "keeps the content-length of the SEND before": (
+        "behaviour/1.?/body/length-before",
+        "robustness/malformed/content-lengths",
+    ),
     "keeps the destination of an id that is used again": ("behaviour/ack/cumulative-reused-id",),
     "keeps undefined escapes": (
         "1.?/encoding/undefined-escape-fatal",
@@ -183,6 +228,7 @@ FOUND: dict[str, tuple[str, ...]] = {
     "lets the sender set ack": ("behaviour/1.2/message/own-headers",),
     "lets the sender set message-id": ("behaviour/1.?/message/own-headers",),
     "lets the sender set subscription": ("behaviour/1.[12]/message/own-headers",),
+    "lowers destinations": ("1.2/message/destination-same-as-send",),
     "lowers header names": (
         "1.?/frame/case-sensitive",
         "behaviour/1.?/header/letter-case",
@@ -195,6 +241,7 @@ FOUND: dict[str, tuple[str, ...]] = {
         "1.2/repeated/first-wins-server",
         "behaviour/1.?/header/values",
     ),
+    "names the ack id of MESSAGE id": ("1.2/message/ack-header",),
     "normalises numbers in values": (
         "behaviour/1.?/header/long-value",
         "behaviour/1.?/header/values",
@@ -297,9 +344,14 @@ FOUND: dict[str, tuple[str, ...]] = {
         "behaviour/1.?/receipt/unusual-ids",
     ),
     "unescapes CONNECT": ("1.?/encoding/no-escape-in-connect",),
+    "unescapes lines before it splits them": ("1.?/encoding/escape-outside-connect",),
     "unescapes twice": (
         "1.?/encoding/decode-backslash",
         "behaviour/1.?/receipt/unusual-ids",
+    ),
+    "unescapes values only": (
+        "1.?/encoding/escape-outside-connect",
+        "robustness/1.?/malformed/escapes",
     ),
 }
 #: The same for permitted behaviour. The specifications require the id of a subscription from

@@ -79,6 +79,21 @@ def without_length(client: Client) -> None:
 
 
 @client_case(
+    "client/body/length-before",
+    "The content-length of a message counts for its body only, not for messages after it.",
+    level="FACT",
+    section="STOMP Frames",
+    covers=["1.0/message/null-ends-without-content-length", *of(NEW, "frame/null-terminator")],
+)
+def length_before(client: Client) -> None:
+    """Deliver a message with content-length, then shorter and longer ones without it."""
+    caller = client.session()
+    caller.echo(b"twelve bytes")
+    for body in (b"short", b"long" * 9):
+        caller.echo(body, length=False)
+
+
+@client_case(
     "client/body/binary-without-length",
     "A body without content-type is binary, also where there is no content-length.",
     level="SHOULD",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stompkit.conformance.clients.caller import Caller
 from stompkit.conformance.clients.case import NEW, client_case, of
 from stompkit.conformance.clients.client import Client
 from stompkit.conformance.verdict import FailedError
@@ -49,17 +50,28 @@ def polite(client: Client) -> None:
     covers=of(NEW, "disconnect/with-receipt"),
 )
 def waits_for_receipt(client: Client) -> None:
-    """Have the client disconnect, and answer late; it closes after that RECEIPT, not another."""
+    """Have the client disconnect, and answer late; it closes after that RECEIPT, not another.
+
+    Before it come others: one that is not requested, and some whose ids begin alike.
+    """
     caller = client.session()
     caller.withholds.add("DISCONNECT")
     caller.deliver(b"quit")
     disconnect = caller.expect("DISCONNECT")
     assert "receipt" in disconnect.headers, "DISCONNECT asks for no receipt"
-    caller.send("RECEIPT", {"receipt-id": "never-asked-for"})
+    for id in ("never-asked-for", *_alike(disconnect.headers["receipt"], caller)):
+        caller.send("RECEIPT", {"receipt-id": id})
     caller.collect(client.quiet_s)
     assert not caller.is_closed_by_target, "the client did not wait for the RECEIPT"
     caller.receipt(disconnect)
     caller.expect_close()
+
+
+def _alike(receipt: str, caller: Caller) -> list[str]:
+    """Return a longer value, and one that starts the same, if no frame has requested it."""
+    requested = {frame.headers.get("receipt") for frame in caller.frames}
+    starts = (receipt[:end] for end in range(len(receipt) - 1, 0, -1))
+    return [f"{receipt}0", *[start for start in starts if start not in requested][:1]]
 
 
 @client_case(

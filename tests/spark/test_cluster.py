@@ -29,7 +29,6 @@ from pyspark.sql import DataFrame, SparkSession
 import stompkit
 from stompkit.spark import ship, spark_session
 from stompkit.spark.apply import applier
-from stompkit.spark.java import find_java_home
 from stompkit.spool import SpoolReader
 from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.launching.processes.process import GuardedProcess
@@ -120,7 +119,7 @@ def interpreter(folder: Path, *, has_stompkit: bool) -> Path:
 
 
 @pytest.fixture(scope="module")
-def machines(tmp_path_factory: pytest.TempPathFactory) -> Machines:
+def machines(tmp_path_factory: pytest.TempPathFactory, java_home: Path) -> Machines:
     folder = tmp_path_factory.mktemp("cluster")
     home = folder / "spark"
     home.mkdir()
@@ -130,7 +129,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Machines:
         "PATH": os.defpath,
         "HOME": str(folder),
         "XDG_CACHE_HOME": str(folder / "cache"),
-        "JAVA_HOME": str(find_java_home()),
+        "JAVA_HOME": str(java_home),
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": _LOOPBACK,
         "SPARK_DAEMON_JAVA_OPTS": _QUICK,

@@ -21,6 +21,7 @@ _PROGRAMS: Final = {
     "pgbouncer": "pgbouncer",
     "beanstalkd": "beanstalkd",
     "chromium": "chromium",
+    "java": "default-jre-headless",
     "node": "nodejs",
     "npm": "npm",
     "ruby": "ruby-stomp",

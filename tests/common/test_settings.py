@@ -24,7 +24,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     ("octets", "reason"),
     [
         (b"a = \n", "Invalid value"),
-        (b"a = '\xff'\n", "utf-8"),
+        (b"a = '\xff'\n", "not UTF-8"),
         (b"a = " + b"[" * 10_000, "nested too deeply"),
         (None, "No such file"),
     ],

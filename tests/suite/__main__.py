@@ -178,10 +178,11 @@ def _record(outcomes: Iterable[Outcome], times: Times) -> None:
 def _durations(outcome: Outcome) -> Mapping[str, float]:
     if not outcome.part.has_tests:
         return {outcome.part.name: outcome.duration_s}
-    # Files whose tests have all gone to another lane would keep their durations otherwise.
-    files = dict.fromkeys((word for word in outcome.part.command if word.endswith(".py")), 0.0)
-    kind = outcome.part.kind
-    return {f"{kind}{file}": seconds for file, seconds in {**files, **outcome.files}.items()}
+    kind, files = outcome.part.kind, outcome.files
+    # A file whose tests have all gone to another lane would keep its duration otherwise. The tests
+    # of a state machine are reported in a file of Hypothesis.
+    named = (word for word in outcome.part.command if word.endswith(".py"))
+    return {f"{kind}{file}": files.get(file, 0.0) for file in named}
 
 
 if __name__ == "__main__":

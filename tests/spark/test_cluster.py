@@ -9,43 +9,39 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import sqlite3
 import subprocess
-import sysconfig
-import venv
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
-import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-import stompkit
 from stompkit.spark import ship, spark_session
 from stompkit.spark.apply import applier
 from stompkit.spool import SpoolReader
 from stompkit.testing.launching.polling import wait_until
-from stompkit.testing.launching.processes.process import GuardedProcess
+from tests.spark.cluster import (
+    JOB_S,
+    LOOPBACK,
+    QUICK,
+    ROOTS,
+    Machines,
+    bare,
+    installed,
+    machines,
+    master,
+    wait_for_line,
+)
 from tests.spark.messages import changeset, fill, records_of
 
-_LOOPBACK: Final = "127.0.0.1"
-#: Timeouts in seconds for the start of a server, and for a job.
-_START_S: Final = 300.0
-_JOB_S: Final = 600.0
-_STOP_S: Final = 5.0
-_QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-_ROOTS: Final = (str(Path(__file__).parents[2]), str(Path(stompkit.__file__).parents[1]))
-#: Arguments of a driver: only it has stompkit, and not from its environment.
-_DRIVER: Final = (
-    "import sys; sys.path[:0] = sys.argv[1].split(','); "
-    "from tests.spark.test_cluster import drive; drive(*sys.argv[2:])"
-)
+__all__ = ["bare", "installed", "machines", "master"]
+
 #: The submitted program, as in the guide, and a check that only this process has stompkit.
 _SUBMITTED: Final = """\
 import sys
@@ -62,130 +58,16 @@ _TABLE: Final = "CREATE TABLE orders (id INT PRIMARY KEY, state VARCHAR(20), not
 _SETS: Final = [changeset(number, changes=1 + number % 3) for number in range(90)]
 
 
-class Machines(NamedTuple):
-    """Command and environment of processes of Spark."""
-
-    environment: dict[str, str]
-    folder: Path
-
-    def start(self, name: str, *command: str, **environment: str) -> GuardedProcess:
-        """Start a process that writes its log to a separate folder."""
-        folder = self.folder / name
-        folder.mkdir()
-        return GuardedProcess(command, self.environment | environment, folder, _STOP_S)
-
-    def spark_class(self, name: str, *arguments: str, **environment: str) -> GuardedProcess:
-        """Start a server of Spark."""
-        program = str(Path(self.environment["SPARK_HOME"], "bin", "spark-class"))
-        return self.start(name, program, *arguments, **environment)
-
-    def drive(self, name: str, python: Path, job: Mapping[str, Any]) -> dict[str, Any]:
-        """Run a driver to its end; return its results."""
-        told, found = self.folder / f"{name}.json", self.folder / f"{name}-found.json"
-        told.write_text(json.dumps({"folder": str(self.folder / f"{name}-data"), **job}))
-        command = (str(python), "-c", _DRIVER, ",".join(_ROOTS), str(told), str(found))
-        process = self.start(name, *command, PYSPARK_PYTHON=str(python))
-        try:
-            wait_until(lambda: process.status() is not None, _JOB_S)
-            assert process.status() == 0, process.log()
-        finally:
-            process.stop()
-        answer: dict[str, Any] = json.loads(found.read_text())
-        return answer
-
-
-def interpreter(folder: Path, *, has_stompkit: bool) -> Path:
-    """Return a Python with the packages of this one, with or without stompkit."""
-    venv.create(folder, symlinks=True)
-    packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder)}))
-    for kind in ("purelib", "platlib"):
-        for path in Path(sysconfig.get_path(kind)).iterdir():
-            link = packages / path.name
-            if (
-                path.suffix == ".pth"
-                or "stompkit" in path.name
-                or path.name == "__pycache__"
-                or link.is_symlink()
-            ):
-                continue
-            link.symlink_to(path)
-    if has_stompkit:
-        (packages / "stompkit.pth").write_text(f"{_ROOTS[1]}\n")
-    python = folder / "bin" / "python"
-    asked = "import importlib.util; print(importlib.util.find_spec('stompkit') is not None)"
-    told = subprocess.run([python, "-c", asked], cwd="/", env={}, capture_output=True, check=True)
-    assert told.stdout == f"{has_stompkit}\n".encode()
-    return python
-
-
-@pytest.fixture(scope="module")
-def machines(tmp_path_factory: pytest.TempPathFactory, java_home: Path) -> Machines:
-    folder = tmp_path_factory.mktemp("cluster")
-    home = folder / "spark"
-    home.mkdir()
-    for name in ("bin", "jars"):
-        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
-    environment = {
-        "PATH": os.defpath,
-        "HOME": str(folder),
-        "XDG_CACHE_HOME": str(folder / "cache"),
-        "JAVA_HOME": str(java_home),
-        "SPARK_HOME": str(home),
-        "SPARK_LOCAL_IP": _LOOPBACK,
-        "SPARK_DAEMON_JAVA_OPTS": _QUICK,
-    }
-    return Machines(environment, folder)
-
-
-@pytest.fixture(scope="module")
-def bare(machines: Machines) -> Path:
-    """A Python without stompkit."""
-    return interpreter(machines.folder / "bare", has_stompkit=False)
-
-
-def wait_for_line(process: GuardedProcess, pattern: str) -> str:
-    """Wait until a server has written a line; return its first group."""
-
-    def found() -> re.Match[str] | None:
-        assert process.status() is None, process.log()
-        return re.search(pattern, process.log())
-
-    match = wait_until(found, _START_S)
-    assert match is not None, process.log()
-    return match[1]
-
-
-@pytest.fixture(scope="module")
-def master(machines: Machines, bare: Path) -> Iterator[str]:
-    """The URL of a cluster with two workers."""
-    package, at = "org.apache.spark.deploy", ("--host", _LOOPBACK, "--port", "0")
-    started = [machines.spark_class("master", f"{package}.master.Master", *at, "--webui-port", "0")]
-    try:
-        url = wait_for_line(started[0], r"Starting Spark master at (spark://\S+)")
-        for number in range(2):
-            size = ("--webui-port", "0", "--cores", "1", "--memory", "1g")
-            worker = machines.spark_class(
-                f"worker-{number}", f"{package}.worker.Worker", *at, *size, url
-            )
-            started.append(worker)
-        for worker in started[1:]:
-            wait_for_line(worker, "(Successfully registered) with master")
-        yield url
-    finally:
-        for each in reversed(started):
-            each.stop()
-
-
 @contextmanager
 def connect_server(machines: Machines, name: str, python: Path, master: str) -> Iterator[str]:
     """A Spark Connect server; the value is its URL."""
     service = "org.apache.spark.sql.connect.service.SparkConnectServer"
     config = {
-        "spark.connect.grpc.binding.address": _LOOPBACK,
+        "spark.connect.grpc.binding.address": LOOPBACK,
         "spark.connect.grpc.binding.port": "0",
-        "spark.driver.host": _LOOPBACK,
-        "spark.driver.extraJavaOptions": _QUICK,
-        "spark.executor.extraJavaOptions": _QUICK,
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.extraJavaOptions": QUICK,
+        "spark.executor.extraJavaOptions": QUICK,
         "spark.executor.memory": "512m",
         "spark.ui.enabled": "false",
     }
@@ -198,7 +80,7 @@ def connect_server(machines: Machines, name: str, python: Path, master: str) -> 
     )
     try:
         port = wait_for_line(server, r"Spark Connect server started at: \S+:(\d+)")
-        yield f"sc://{_LOOPBACK}:{port}"
+        yield f"sc://{LOOPBACK}:{port}"
     finally:
         server.stop()
 
@@ -210,18 +92,12 @@ def connect(machines: Machines, bare: Path, master: str) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="module")
-def installed(machines: Machines) -> Path:
-    """A Python with stompkit."""
-    return interpreter(machines.folder / "installed", has_stompkit=True)
-
-
 def drive(told: str, found: str) -> None:
     """Run a job as a driver; program and results are files."""
     job = json.loads(Path(told).read_text())
     config = {
-        "spark.driver.host": _LOOPBACK,
-        "spark.driver.bindAddress": _LOOPBACK,
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
         "spark.executor.memory": "512m",
     }
     spark = spark_session(
@@ -247,7 +123,7 @@ def run(spark: SparkSession, folder: Path, job: Mapping[str, Any]) -> dict[str, 
         apply = applier(job["target"], pipeline="shop", spool=SpoolReader(job["spool"]).id)
         writing = frame.writeStream.foreachBatch(apply)
         checkpoint = writing.option("checkpointLocation", str(folder / "checkpoint"))
-        assert checkpoint.trigger(availableNow=True).start().awaitTermination(int(_JOB_S))
+        assert checkpoint.trigger(availableNow=True).start().awaitTermination(int(JOB_S))
         return {}
     rows, killed = str(folder / "rows"), str(folder / "killed")
     stream = spark.readStream.format("stomp").options(**options)
@@ -261,7 +137,7 @@ def run(spark: SparkSession, folder: Path, job: Mapping[str, Any]) -> dict[str, 
         writing = frame.writeStream.foreachBatch(saving(rows))
     checkpoint = writing.option("checkpointLocation", str(folder / "checkpoint"))
     query = checkpoint.trigger(availableNow=True).start()
-    assert query.awaitTermination(int(_JOB_S))
+    assert query.awaitTermination(int(JOB_S))
     batch = spark.read.format("stomp").options(**options).load()
     return {
         "streamed": changes(spark.read.parquet(rows)),
@@ -392,24 +268,24 @@ url = "sqlite:///{file}"
 
 [spark]
 ship = true
-config = {{"spark.driver.host" = "{_LOOPBACK}"}}
+config = {{"spark.driver.host" = "{LOOPBACK}"}}
 """
     )
     conf = {
-        "spark.driver.bindAddress": _LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
         "spark.executor.memory": "512m",
-        "spark.driver.extraJavaOptions": _QUICK,
-        "spark.executor.extraJavaOptions": _QUICK,
+        "spark.driver.extraJavaOptions": QUICK,
+        "spark.executor.extraJavaOptions": QUICK,
     }
     process = machines.spark_class(
         "submit",
         *("org.apache.spark.deploy.SparkSubmit", "--master", master),
         *(word for pair in conf.items() for word in ("--conf", "=".join(pair))),
-        *(str(job), str(folder / "shop.toml"), ",".join(_ROOTS)),
+        *(str(job), str(folder / "shop.toml"), ",".join(ROOTS)),
         PYSPARK_PYTHON=str(bare),
     )
     try:
-        wait_until(lambda: process.status() is not None, _JOB_S)
+        wait_until(lambda: process.status() is not None, JOB_S)
         assert process.status() == 0, process.log()
     finally:
         process.stop()

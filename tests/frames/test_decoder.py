@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from stompkit.frames import Frame, FrameDecoder, RemoteProtocolError, Tolerance, Version
@@ -168,14 +170,14 @@ def test_a_length_in_a_frame_that_can_have_no_body_is_refused_at_once(
 
 @pytest.mark.parametrize("version", EVERY_VERSION)
 @pytest.mark.parametrize("command", BODYLESS)
-@pytest.mark.parametrize("length", [b"5", b"0", b"1000000", b"9" * 30, b"x"])
-@pytest.mark.parametrize("body", [b"", b"hello"])
 def test_a_length_in_a_frame_that_can_have_no_body_is_ignored_where_that_is_tolerated(
-    version: Version | None, command: str, length: bytes, body: bytes
+    version: Version | None, command: str
 ) -> None:
-    data = b"%b\ncontent-length:%b\n\n%b\0" % (command.encode(), length, body)
-    frame = decode_one(data, version, tolerance=Tolerance.BODY)
-    assert frame == Frame(command, {"content-length": length.decode()})
+    lengths = [b"5", b"0", b"1000000", b"9" * 30, b"x"]
+    for length, body in product(lengths, [b"", b"hello"]):
+        data = b"%b\ncontent-length:%b\n\n%b\0" % (command.encode(), length, body)
+        frame = decode_one(data, version, tolerance=Tolerance.BODY)
+        assert frame == Frame(command, {"content-length": length.decode()}), data
 
 
 @pytest.mark.parametrize("command", ["SUBSCRIBE", "ACK", "BEGIN"])

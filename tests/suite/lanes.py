@@ -20,6 +20,9 @@ _MATRIX: Final = "matrix"
 _COSTLY: Final = "costly"
 _QUICK: Final = f"not {_MATRIX} and not {_COSTLY}"
 _MARKED: Final = re.compile(r"\bmark\.matrix\b|\b(in_matrix|some)\(")
+#: Marker of tests that never run on compiled modules.
+_PURE: Final = "pure"
+_MARKED_PURE: Final = re.compile(r"\bmark\.pure\b")
 #: Time that pytest needs to start and to collect a part, in seconds.
 _START_S: Final = 4.0
 #: Expected duration in seconds of a part that does not run pytest and was never measured.
@@ -74,13 +77,8 @@ def _quick(times: Times, options: Sequence[str]) -> Iterator[Part]:
     for name, part in divide(each for each in files if not _is_compiled(each)):
         yield _tests(name, _QUICK, part, options)
     # The others of these files run on compiled modules.
-    yield _tests(
-        "as Python",
-        f"pure and {_QUICK}",
-        [each._replace(expected_s=0.0) for each in compiled],
-        options,
-        kind="pure ",
-    )
+    pure = [each._replace(expected_s=0.0) for each in compiled if _is_marked(each, _MARKED_PURE)]
+    yield _tests("as Python", f"{_PURE} and {_QUICK}", pure, options, kind=f"{_PURE} ")
     yield from _compiled(times, options)
 
 
@@ -91,14 +89,15 @@ def matrix(times: Times, options: Sequence[str]) -> Iterator[Part]:
     properties with all of their examples, and other tests that take long.
     """
     for each in suite_files(times, f"{_MATRIX} "):
-        if _is_marked(ROOT / each.path):
+        if _is_marked(each, _MARKED):
             path = Path(each.path).with_suffix("").relative_to("tests")
             yield _tests(f"{_MATRIX} {path}", _MATRIX, [each], options, kind=f"{_MATRIX} ")
     # In the quick lane these run on compiled modules, or with their coverage.
     files = list(suite_files(times))
     python = [each for each in files if _is_compiled(each) and not _is_codec(each)]
     for folder, part in divide(python):
-        yield _tests(f"{_MATRIX} {folder} as Python", f"not pure and not {_MATRIX}", part, options)
+        title = f"{_MATRIX} {folder} as Python"
+        yield _tests(title, f"not {_PURE} and not {_MATRIX}", part, options)
     commands = [each for each in suite_files(times, "started ") if each.path.startswith(_COMMANDS)]
     for folder, part in divide(commands):
         title = f"{_MATRIX} {folder} started"
@@ -119,10 +118,11 @@ def matrix(times: Times, options: Sequence[str]) -> Iterator[Part]:
         yield _tests(title, markers, part, options, kind=f"{_COSTLY} ")
 
 
-def _is_marked(path: Path) -> bool:
+def _is_marked(file: SuiteFile, marker: re.Pattern[str]) -> bool:
     """Return True if a file of tests, or the fixtures of its folder, have the marker."""
+    path = ROOT / file.path
     files = (path, path.with_name("conftest.py"))
-    return any(each.exists() and _MARKED.search(each.read_text("utf-8")) for each in files)
+    return any(each.exists() and marker.search(each.read_text("utf-8")) for each in files)
 
 
 def turn(parts: Iterable[Part], day: int, limit_s: float, slots: int) -> list[Part]:
@@ -165,7 +165,7 @@ def _compiled(times: Times, options: Sequence[str]) -> Iterator[Part]:
     for name, part in divide(files):
         tests = _tests(
             f"compiled {name}",
-            f"not pure and {_QUICK}",
+            f"not {_PURE} and {_QUICK}",
             part,
             options,
             module="tests.suite.compiled",

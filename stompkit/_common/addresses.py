@@ -2,14 +2,51 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
+from typing import Final
 
-__all__ = ["address_text", "host_port"]
+__all__ = ["address_text", "host_port", "parse_host_port"]
+
+_LAST_PORT: Final = 65_535
+#: A number of more digits is no port, and is not converted.
+_MOST_PORT_DIGITS: Final = 5
+_NOT_IN_A_NAME: Final = re.compile(r"[\s\x00-\x1f\x7f/:\[\]]")
 
 
 def host_port(host: str, port: int) -> str:
     """Return ``HOST:PORT``, as in a URL and on command lines; an IPv6 address is in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_host_port(text: str) -> tuple[str, int]:
+    """Parse ``HOST:PORT``, in which an IPv6 address is in brackets; the host has none.
+
+    Raises ``ValueError``, which quotes the text.
+    """
+    host, _, port = text.rpartition(":")
+    name = _without_brackets(host)
+    if name is None or not port:
+        raise ValueError(f"{text!r} is not HOST:PORT, as in localhost:61613 or [::1]:61613")
+    # isdigit() alone accepts digits of every script.
+    is_number = port.isascii() and port.isdigit() and len(port) <= _MOST_PORT_DIGITS
+    if not is_number or not 0 < int(port) <= _LAST_PORT:
+        raise ValueError(f"{port!r} is not a port: 1 to {_LAST_PORT}")
+    return name, int(port)
+
+
+def _without_brackets(host: str) -> str | None:
+    """Return a host's name or address; None if it is neither."""
+    if not host.startswith("["):
+        return None if not host or _NOT_IN_A_NAME.search(host) else host
+    if not host.endswith("]"):
+        return None
+    try:
+        ipaddress.IPv6Address(host[1:-1])
+    except ValueError:
+        return None
+    return host[1:-1]
 
 
 def address_text(address: object) -> str:

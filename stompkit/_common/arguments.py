@@ -23,12 +23,28 @@ def positive(text: str) -> int:
 class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are one line, with the closest name for a misspelt one."""
 
+    _given: Sequence[str] = ()
+
     def error(self, message: str) -> NoReturn:
         """Print the mistake, and where help is; exit with the status 2."""
-        message = re.sub(r"^argument (?:-\w/)?([^\s/]+)\S*: ", r"\1: ", message)
+        message = re.sub(r"^argument (\S+): ", lambda found: f"{self._name(found[1])}: ", message)
         message = message.replace("the following arguments are required:", "missing:")
         end = "" if message.endswith((".", "?")) else "."
         self.exit(2, f"{self.prog}: {message}{end} See {self.prog} --help\n")
+
+    def _name(self, names: str) -> str:
+        """Return that of an option's names that was given, or the first long one."""
+        every = names.split("/")
+        given = {each.partition("=")[0] for each in self._given}
+        long = [each for each in every if not re.fullmatch(r"-\w", each)]
+        return next((each for each in every if each in given), (long or every)[0])
+
+    def parse_known_args(  # type: ignore[override]  # as below
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse arguments; also return those that are unknown."""
+        self._given = sys.argv[1:] if args is None else args
+        return super().parse_known_args(args, namespace)
 
     def parse_args(  # type: ignore[override]  # argparse has overloads, and the same result
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None

@@ -23,6 +23,8 @@ _HOST_AND_PORT: Final = re.compile(
     r"(?:\[(?P<literal>[^\[\]]+)\]|(?P<name>[^:\[\]]+)):(?P<port>\d+)"
 )
 _DESCRIPTION: Final = re.compile(r"(?:tcp|tls|ssl):(?:host=)?(?P<name>[^:=\\]+)(?=:|$)")
+#: A description begins with its type and a colon.
+_IS_DESCRIPTION: Final = re.compile(r"\w+:.").match
 _LAST_PORT: Final = 65_535
 _SCHEMES: Final = ("stomp://", "stomps://")
 #: Port of a URL without a port.
@@ -138,6 +140,11 @@ def label_of(place: Place) -> str:
 
 
 def _described(address: str, reactor: IReactorTime, timeout_s: float) -> Host:
+    if not _IS_DESCRIPTION(address):
+        raise ValueError(
+            f"{address!a} is not host:port, such as localhost:61613 or [::1]:61613,"
+            " and not the description of an endpoint"
+        )
     try:
         if address.startswith("tls:") and "endpoint=" not in address:
             endpoint = tls_endpoint(address, reactor, timeout_s)

@@ -8,7 +8,7 @@ from typing import Final
 
 from stompkit._commands.replica.conflicts import conflict_lines, conflicts_as_json
 from stompkit._commands.replica.documents import as_columns
-from stompkit._commands.replica.options import add_json, count, opened
+from stompkit._commands.replica.options import add_json, opened
 from stompkit._commands.replica.rows import key_of
 from stompkit._commands.replica.status import as_json
 from stompkit._commands.replica.subcommand import Command, ReplicaUsageError
@@ -19,6 +19,7 @@ from stompkit._commands.replica.writing import (
     print_changeset,
     writable,
 )
+from stompkit._common.arguments import positive
 from stompkit.replica import Replica, RevisionError
 
 __all__ = ["COMMANDS"]
@@ -47,7 +48,7 @@ def _author_of(replica: Replica, name: str) -> str:
 def _conflicts_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--table", metavar="TABLE", help="only conflicts of this table")
-    add("--limit", type=count, default=50, metavar="N", help="list at most N rows (default: 50)")
+    add("--limit", type=positive, default=50, metavar="N", help="list at most N rows (default: 50)")
     add_json(parser)
 
 

@@ -18,10 +18,11 @@ from stompkit._commands.replica.changes import (
     rows_as_json,
     rows_lines,
 )
-from stompkit._commands.replica.options import add_json, count, opened
+from stompkit._commands.replica.options import add_json, opened
 from stompkit._commands.replica.rows import key_of
 from stompkit._commands.replica.status import as_json, print_lines
 from stompkit._commands.replica.subcommand import Command, ReplicaUsageError
+from stompkit._common.arguments import positive
 from stompkit.replica import Replica
 from stompkit.replica.history import Entry, Shown
 from stompkit.replication.model.values import Value
@@ -82,7 +83,7 @@ def _log_arguments(parser: argparse.ArgumentParser) -> None:
     add("--before", metavar="REVISION", help="only changesets older than this revision")
     add(
         "--limit",
-        type=count,
+        type=positive,
         default=50,
         metavar="N",
         help="list at most N changesets (default: 50)",

@@ -27,7 +27,6 @@ __all__ = [
     "add_database",
     "add_json",
     "add_settings",
-    "count",
     "opened",
     "setup_of",
 ]
@@ -151,13 +150,6 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add the option for JSON output."""
     parser.add_argument("--json", action="store_true", help="print JSON")
-
-
-def count(text: str) -> int:
-    """Parse a positive number."""
-    if not (text.isascii() and text.isdecimal() and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
-    return int(text)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -10,10 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
-from stompkit._commands.replica.options import add_json, count, opened
+from stompkit._commands.replica.options import add_json, opened
 from stompkit._commands.replica.status import as_json, peer_lines, print_lines, status_lines
 from stompkit._commands.replica.subcommand import Command, ReplicaUsageError
 from stompkit._commands.shared.formatting import shown, shown_key
+from stompkit._common.arguments import positive
 from stompkit.replica.diagrams import (
     history_dot,
     history_svg,
@@ -129,7 +130,7 @@ def _picture_arguments(parser: argparse.ArgumentParser) -> None:
     add("--output", type=Path, metavar="FILE", help="write to this file instead of standard output")
     add(
         "--limit",
-        type=count,
+        type=positive,
         default=50,
         metavar="N",
         help="draw at most N changesets (default: 50)",

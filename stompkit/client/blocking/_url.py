@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 from urllib.parse import parse_qsl, unquote
 
+from stompkit._common.addresses import host_port, parse_host_port
 from stompkit.client.blocking._link import Link
 
 __all__ = ["BrokerUrl"]
@@ -53,7 +54,8 @@ class BrokerUrl:
                 "a passcode, ? is percent-encoded"
             )
         return cls(
-            hosts=tuple(_host(each) for each in hosts.split(",")),
+            # With a login, the text may be part of a passcode that contains a slash.
+            hosts=tuple(_host(each, quoting="@" not in url) for each in hosts.split(",")),
             destination=slash + unquote(path) if path else "",
             login=unquote(login) if at else None,
             passcode=unquote(passcode) if colon else None,
@@ -83,14 +85,17 @@ class BrokerUrl:
         return f"tls:{name}:{port}" + (f":trustRoots={trust}" if trust else "")
 
 
-def _host(text: str) -> str:
-    name, colon, port = text.rpartition(":")
-    if not colon or text.endswith("]"):
-        name, port = text, str(_DEFAULT_PORT)
-    if not name or not (port.isascii() and port.isdecimal() and 0 < int(port) < 65_536):
-        # The text may be part of a passcode that contains a slash.
+def _host(text: str, *, quoting: bool) -> str:
+    if not text.endswith("]") and ":" in text:
+        address = text
+    else:
+        address = f"{text}:{_DEFAULT_PORT}"
+    try:
+        return host_port(*parse_host_port(address))
+    except ValueError:
+        if quoting:
+            raise
         raise ValueError(
             "the URL of a broker has HOST:PORT, and in front of that LOGIN:PASSCODE@, in which "
             "/ ? @ , and % are percent-encoded"
-        )
-    return f"{name}:{port}"
+        ) from None

@@ -48,12 +48,12 @@ class LockActivation(Activation):
         try:
             is_taken = lock.try_acquire()
         except OSError as error:
-            if lock.path.parent.is_file():
-                raise StartError(
-                    f"cannot keep messages in {lock.path.parent}: it is a file. Name a directory"
-                    " with --data or in [store]."
-                ) from error
-            raise StartError(f"cannot lock {lock.path}: {error.strerror}") from error
+            folder = lock.path.parent
+            reason = "it is a file" if folder.is_file() else f"{lock.path}: {error.strerror}"
+            raise StartError(
+                f"cannot keep messages in {folder}: {reason}. Name a directory with --data or in"
+                " [store]."
+            ) from error
         if is_taken:
             owner.begin()
         else:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from stompkit._common.addresses import host_port
+from stompkit._common.addresses import host_port, parse_host_port
 
 __all__ = ["format_address", "parse_address"]
 
-_MOST_PORT_DIGITS: Final = 5
 _SCHEME: Final = "stomp://"
 _OVER_TLS: Final = "stomps://"
 #: Default port of a URL.
@@ -38,15 +37,4 @@ def parse_address(text: str) -> tuple[str, int]:
             )
         if text and (text.endswith("]") or ":" not in text):
             text = f"{text}:{_USUAL_PORT}"
-    host, _, port = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        host = ""
-    if not host:
-        raise ValueError(f"{text!r} is not HOST:PORT, as in localhost:61613 or [::1]:61613")
-    # isdigit() alone accepts digits of every script.
-    is_number = port.isascii() and port.isdigit() and len(port) <= _MOST_PORT_DIGITS
-    if not is_number or not 0 < int(port) < 65_536:
-        raise ValueError(f"{port!r} is not a port: 1 to 65535")
-    return host, int(port)
+    return parse_host_port(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -256,14 +257,29 @@ def test_the_url_of_brokers_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "url",
-    ["mq:61613", "http://mq", "stomp://", "stomp://mq:x", "stomp://mq:0", "stomp://mq/a?b=1", ""],
+    ("url", "problem"),
+    [
+        ("mq:61613", "URL of a broker"),
+        ("http://mq", "URL of a broker"),
+        ("stomp://mq/a?b=1", "URL of a broker"),
+        ("", "URL of a broker"),
+        ("stomp://", "':61613' is not HOST:PORT"),
+        ("stomp://mq:", "'mq:' is not HOST:PORT"),
+        ("stomp://[::1", "'[::1' is not HOST:PORT"),
+        ("stomp://mq:x", "'x' is not a port: 1 to 65535"),
+        ("stomp://mq:0", "'0' is not a port"),
+    ],
 )
-def test_a_url_that_is_none_is_refused_without_its_passcode(url: str) -> None:
-    with pytest.raises(ValueError, match="URL of a broker"):
+def test_a_url_that_is_none_is_refused(url: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(problem)):
         BrokerUrl.parse(url)
+
+
+@pytest.mark.parametrize("place", ["mq:x", "mq:0", "[::1", "mq/a?b=1"])
+@pytest.mark.parametrize("passcode", ["s3cr3t", "s3cr3t/", "s3cr3t:1/", "s3cr3t?", "s3cr3t,"])
+def test_no_refusal_of_a_url_quotes_its_passcode(place: str, passcode: str) -> None:
     with pytest.raises(ValueError, match="URL of a broker") as refused:
-        BrokerUrl.parse("stomp://me:s3cr3t@mq:x")
+        BrokerUrl.parse(f"stomp://me:{passcode}@{place}")
     assert "s3cr3t" not in str(refused.value)
 
 

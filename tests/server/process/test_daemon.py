@@ -74,7 +74,10 @@ def test_a_reason_that_is_long_is_said_as_a_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("file", "cannot keep messages in {}: it is a file"), ("file/below", "cannot lock {}/lock")],
+    [
+        ("file", "cannot keep messages in {0}: it is a file"),
+        ("file/below", "cannot keep messages in {0}: {0}/lock: "),
+    ],
 )
 def test_data_that_is_no_directory_is_said(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / "file").write_bytes(b"")

@@ -18,7 +18,7 @@ from stompkit._common.lease import database_clock
 from stompkit._common.tables import create_missing
 from stompkit.server.interfaces import StoreError
 from stompkit.server.lease.election import Ask, LeaseState, Request
-from stompkit.server.stores.postgresql.connection import PostgresConnection
+from stompkit.server.stores.postgresql.connection import Link, PostgresConnection
 from stompkit.server.stores.postgresql.url import parsed
 
 __all__ = ["LONGEST_NAME", "BrokerState", "LeaseTable", "Look"]
@@ -142,6 +142,7 @@ class LeaseTable:
             "target_session_attrs": "read-write",
         }
         self._connection = PostgresConnection(parsed(url), setup, defaults, kind="lease")
+        self._is_prepared = False
 
     @property
     def name(self) -> str:
@@ -151,7 +152,8 @@ class LeaseTable:
     def prepare(self) -> None:
         """Create the tables, and forget brokers that are gone for long.
 
-        Raises StoreError behind a pooler in transaction mode.
+        If that has not succeeded, every other method does it first. Raises StoreError behind a
+        pooler in transaction mode.
         """
         self._connection.check_sessions()
         with self._connection.for_sqlalchemy() as connection:
@@ -159,11 +161,23 @@ class LeaseTable:
             row = {"id": 1, "epoch": 0, "owner": "", "instance": "", "seconds": 0.0}
             row |= {"deadline": 0.0, "renewals": 0, "changed": 0.0, "successor": ""}
             connection.execute(insert(LEASE).on_conflict_do_nothing(), row)
+        self._is_prepared = True
         self._rows(_FORGET, {"seconds": Float8(_FORGOTTEN_S)})
+
+    @property
+    def is_refused(self) -> bool:
+        """True if the database refuses this broker: a later attempt would fail, too."""
+        return self._connection.is_refused()
+
+    def _use(self) -> Link:
+        """Return the connection to tables that exist."""
+        if not self._is_prepared:
+            self.prepare()
+        return self._connection.use()
 
     def look(self, role: str) -> Look:
         """Report this broker with its role; return the lease and all brokers."""
-        link = self._connection.use()
+        link = self._use()
         with self._connection.errors():
             with link.pipeline():
                 link.execute(_NO_WAIT)
@@ -196,7 +210,7 @@ class LeaseTable:
         self._rows(_LEAVE, self._named)
 
     def _rows(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
-        link = self._connection.use()
+        link = self._use()
         with self._connection.errors():
             with link.pipeline():
                 link.execute(_NO_WAIT)

@@ -11,6 +11,7 @@ __all__ = [
     "lease_handed_over",
     "lease_joined",
     "lease_lost",
+    "lease_waits",
     "name_taken",
     "takeover_failed",
 ]
@@ -49,6 +50,11 @@ def takeover_failed(*, name: str, error: str) -> None:
 @log_event("warning", "cannot read or renew the lease: {error}")
 def lease_failed(*, error: str) -> None:
     """The database does not answer; logged once until it answers again."""
+
+
+@log_event("warning", "waiting for the database of the lease: {error}")
+def lease_waits(*, error: str) -> None:
+    """The broker has started, and the database does not answer yet."""
 
 
 @log_event(

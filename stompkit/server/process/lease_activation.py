@@ -18,6 +18,7 @@ from stompkit.server.log import lease_events
 from stompkit.server.process.activation import Activation, Opened, Owner, StartError
 from stompkit.server.settings.high_availability import HighAvailabilitySettings
 from stompkit.server.settings.process import StoreSettings
+from stompkit.server.stores.postgresql.connection import LostError
 from stompkit.server.stores.postgresql.store import PostgresStore, Term
 from stompkit.server.stores.runner import ThreadRunner
 
@@ -89,12 +90,18 @@ class LeaseActivation(Activation):
         return "it is passive, and no broker is active"
 
     def start(self, owner: Owner) -> None:
-        """Compete for the lease; raises :class:`StartError` if the database cannot be used."""
+        """Compete for the lease; raises :class:`StartError` if the database refuses this broker.
+
+        A database that does not answer may be restarting or failing over: the broker is passive
+        until it answers.
+        """
         self._owner = owner
         try:
             self._table.prepare()
         except StoreError as error:
-            raise StartError(f"cannot read the lease: {error}") from error
+            if not isinstance(error, LostError) or self._table.is_refused:
+                raise StartError(f"cannot read the lease: {error}") from error
+            lease_events.lease_waits(error=str(error))
         owner.status(f"{self._name} is passive")
         lease_events.lease_joined(name=self._name, store=self._table.name)
         self._keeper.start()

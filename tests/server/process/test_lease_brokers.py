@@ -272,11 +272,48 @@ def test_a_passive_broker_can_refuse_clients(cluster: Cluster) -> None:
         assert client.send("/queue/a").startswith(b"RECEIPT\n")
 
 
-def test_a_database_that_does_not_answer_is_told_without_secrets(cluster: Cluster) -> None:
-    member = cluster.start("a", LONG, url=f"postgresql://u:{SECRET}@127.0.0.1:1/d")
+def test_a_broker_waits_for_a_database_that_does_not_answer_yet(
+    cluster: Cluster, postgresql: SqlServer
+) -> None:
+    proxy = Proxy(postgresql.socket)
+    try:
+        proxy.close()
+        database = cluster.url.partition("?")[0].rpartition("/")[2]
+        host, port = proxy.address
+        url = f"postgresql://postgres:{SECRET}@{host}:{port}/{database}"
+        a = cluster.start("a", LONG, url=url)
+        assert "refused" in a.logged("lease-waits")["error"]
+        a.running()
+        assert not a.announce.exists()
+        proxy.open()
+        with Client(a.active()) as client:
+            assert client.send("/queue/a").startswith(b"RECEIPT\n")
+        a.end()
+        assert SECRET not in a.process.log
+    finally:
+        proxy.close()
+
+
+def test_a_broker_waits_for_a_standby_to_be_promoted(cluster: Cluster) -> None:
+    """What libpq sees of a standby: a database whose sessions are read-only."""
+    database = cluster.url.partition("?")[0].rpartition("/")[2]
+    with cluster.connection() as connection:
+        connection.execute(f'ALTER DATABASE "{database}" SET default_transaction_read_only = on')
+        a = cluster.start("a", LONG)
+        a.logged("lease-waits")
+        assert not a.announce.exists()
+        connection.execute("SET default_transaction_read_only = off")
+        connection.execute(f'ALTER DATABASE "{database}" RESET default_transaction_read_only')
+    a.active()
+
+
+def test_a_database_that_refuses_the_broker_ends_its_start(
+    cluster: Cluster, postgresql: SqlServer
+) -> None:
+    url = postgresql.url("nosuch").replace("://", f"://u:{SECRET}@", 1)
+    member = cluster.start("a", LONG, url=url)
     assert member.process.popen.wait(WITHIN_S) == 1
     assert "cannot read the lease" in member.process.log
-    assert "refused" in member.process.log
     assert SECRET not in member.process.log
 
 

@@ -12,6 +12,8 @@ from typing import Any, Final, TypeAlias
 
 import psycopg
 from psycopg import errors as psycopg_errors
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import PGconn, Ping
 from sqlalchemy import Connection, create_engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
@@ -32,6 +34,8 @@ _DIALECT: Final = "postgresql+psycopg://"
 _CONNECT_S: Final = 10
 #: Errors of a server that does not accept writes (any more): another host of the URL may.
 _NOT_HERE: Final = (psycopg_errors.ReadOnlySqlTransaction,)
+#: Classes of the codes of lost connections, and of servers that stop or start.
+_CONNECTION_CLASSES: Final = ("08", "57P")
 #: The function of the server that warns if a commit stops waiting for synchronous replicas. The
 #: text of the warning depends on the language.
 _WAIT_FOR_REPLICAS: Final = "SyncRepWaitForLSN"
@@ -100,6 +104,8 @@ class PostgresConnection:
                 yield connection
         except DBAPIError as error:
             text = f"the store {self._name} cannot be used: {reason(error.orig)}"
+            if _is_lost(error.orig):
+                raise LostError(text) from None
             kind = StoreFullError if lacks_room(error.orig) else StoreError
             raise kind(text) from None
         finally:
@@ -143,6 +149,22 @@ class PostgresConnection:
                 f"the store {self._name} is behind a pooler in transaction mode: connect to"
                 " PostgreSQL directly, or set pool_mode = session in PgBouncer"
             )
+
+    def is_refused(self) -> bool:
+        """Return True if a server answers, and refuses this user, password or database.
+
+        Otherwise no server answers, or it is starting or read-only: a later attempt may succeed.
+        """
+        conninfo = make_conninfo(**self._parameters).encode()
+        if PGconn.ping(conninfo) != Ping.OK:
+            return False
+        try:
+            # Of servers that are read-only, one may be about to be promoted.
+            psycopg.connect(**{**self._parameters, "target_session_attrs": "any"}).close()
+        except psycopg.Error:
+            # Not if it has stopped meanwhile.
+            return PGconn.ping(conninfo) == Ping.OK
+        return False
 
     @property
     def is_connected(self) -> bool:
@@ -209,6 +231,13 @@ class PostgresConnection:
             raise AbortedError(
                 f"this broker does not use the store {self._name} any more"
             ) from None
+
+
+def _is_lost(error: BaseException | None) -> bool:
+    """Return True if there is no connection any more, or none could be made."""
+    if not isinstance(error, psycopg.OperationalError):
+        return isinstance(error, _NOT_HERE)
+    return error.sqlstate is None or error.sqlstate.startswith(_CONNECTION_CLASSES)
 
 
 def _session_of(link: Link) -> int:

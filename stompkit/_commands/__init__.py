@@ -12,6 +12,7 @@ from io import TextIOWrapper
 from typing import Final, NamedTuple, Protocol, cast
 
 from stompkit._common.arguments import Parser
+from stompkit._common.collector import without_collection
 from stompkit._common.spelling import closest
 
 __all__ = ["COMMANDS", "Command", "command_of", "main"]
@@ -177,5 +178,6 @@ def _run(arguments: list[str]) -> int:
 
 def command_of(name: str) -> Command:
     """Import a command; raises ModuleNotFoundError if a required package is missing."""
-    module: object = import_module(f"stompkit._commands.{COMMANDS[name].module}")
+    with without_collection():
+        module: object = import_module(f"stompkit._commands.{COMMANDS[name].module}")
     return cast("Command", module)

@@ -19,8 +19,6 @@ from stompkit.server.login.rights import Rights, RightsAuthoriser
 from stompkit.server.process.activation import Activation, AlwaysActive
 from stompkit.server.process.lock_activation import LockActivation
 from stompkit.server.settings.process import AuthSettings, Settings, StoreSettings
-from stompkit.server.stores.environment import DATA_FILE, DIRECTORY
-from stompkit.server.stores.lmdb import LmdbStore
 from stompkit.server.stores.runner import ThreadRunner
 
 __all__ = ["Access", "MakeFactory", "access", "activation", "factory", "has_lmdb", "store"]
@@ -95,6 +93,8 @@ def _authenticator(auth: AuthSettings) -> CredAuthenticator | None:
 def store(settings: StoreSettings) -> MessageStore | None:
     """Create the store without opening it; raises ValueError for invalid settings."""
     if settings.effective_kind == "lmdb":
+        from stompkit.server.stores.lmdb import LmdbStore
+
         assert settings.path is not None  # settings are checked
         return LmdbStore(
             Path(settings.path).absolute(),
@@ -124,6 +124,8 @@ def activation(settings: Settings, reactor: IReactorTime) -> Activation:
 
 def has_lmdb(directory: Path) -> bool:
     """Return True if a broker's data directory contains a store of the kind ``lmdb``."""
+    from stompkit.server.stores.environment import DATA_FILE, DIRECTORY
+
     return (directory / DIRECTORY / DATA_FILE).is_file()
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
 
+from stompkit._common.collector import without_collection
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.replication.sql import Database, ForeignKeys, RejectedRowError
@@ -220,7 +220,7 @@ class SqlTarget:
         new = [beyond(batch, job.fence) for batch in table.to_batches()]
         staged = Staged(ranges, in_order, rows, rows - sum(batch.num_rows for batch in new))
         if in_order and staged.fenced < rows:
-            with _without_gc():
+            with without_collection():
                 self._make(staged, new, job)
         return staged
 
@@ -259,18 +259,6 @@ class SqlTarget:
         if self._used is None:
             self._used = Session(self.url, self._settings)
         return self._used
-
-
-@contextmanager
-def _without_gc() -> Iterator[None]:
-    """Disable garbage collection while very many objects are created, which it would slow down."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _tables(parts: Iterable[Staged]) -> list[str]:

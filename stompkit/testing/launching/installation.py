@@ -6,6 +6,7 @@ import shutil
 import socket
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from stompkit.testing.launching.control import ControlSocket
 from stompkit.testing.launching.errors import BrokerError
 from stompkit.testing.launching.failures import check_port, explained, not_ready, unlistenable
 from stompkit.testing.launching.ports import Ports
+from stompkit.testing.launching.processes.forking import prepare_fork
 from stompkit.testing.launching.processes.leftovers import make_folder, remove_at_exit
 from stompkit.testing.launching.processes.process import GuardedProcess, ProcessLog
 from stompkit.testing.launching.readiness import Readiness
@@ -90,21 +92,25 @@ class Installation:
         """Output of the broker since it was launched."""
         return self._log.text() if self._final_log is None else self._final_log
 
-    def start(self) -> None:
+    def start(self, meanwhile: Callable[[], None] | None = None) -> None:
         """Start the broker, on the same port after a restart, and wait until it is ready.
 
-        Raises BrokerStartError if it does not start.
+        ``meanwhile`` is work to do while another process imports the broker. Raises
+        BrokerStartError if the broker does not start.
         """
         with explained(self._config):
-            self._start()
+            self._start(meanwhile)
 
-    def _start(self) -> None:
+    def _start(self, meanwhile: Callable[[], None] | None) -> None:
         """Start the broker; raises OSError, too."""
         websocket_port = self.websocket_port
         config = replace(self._config, port=self._choose_port(), websocket_port=websocket_port)
         prepared = self._launcher.prepare(config, self.directory, self._ports.take)
         if prepared.note:
             self._log.write(prepared.note)
+        if meanwhile is not None:
+            prepare_fork(prepared.command, prepared.environment)
+            meanwhile()
         started = time.monotonic()
         self._process = process = GuardedProcess(
             prepared.command,

@@ -153,7 +153,7 @@ def _started(launcher: Launcher, config: LaunchConfig) -> Installation:
         attempts -= 1
         installation = Installation(launcher, config)
         try:
-            installation.start()
+            installation.start(_import_proxy if config.frames else None)
             return installation
         except BrokerStartError as error:
             installation.close(kill=True)
@@ -168,6 +168,12 @@ def _started(launcher: Launcher, config: LaunchConfig) -> Installation:
             installation.close(kill=True)
             installation.remove_directory()
             raise
+
+
+def _import_proxy() -> None:
+    """Import what ``_tapped`` needs: it takes time in which a broker can start."""
+    import stompkit.testing.frames.log
+    import stompkit.testing.proxy  # noqa: F401
 
 
 def _tapped(server: tuple[str, int], config: LaunchConfig) -> Proxy:

@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from tests.testing.launched import pids
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux is forked on")
 CONFIG = LaunchConfig(name="stompkit")
+#: Limit for the modules of this package that a launched broker imports before its first client.
+MOST_OWN_MODULES = 175
 
 
 def status(pid: int, name: str) -> str:
@@ -112,3 +115,31 @@ def test_how_a_broker_ended_is_known() -> None:
         (pid,) = pids(broker)
         os.kill(pid, signal.SIGKILL)
         assert wait_until(lambda: not broker.is_running, 30.0)
+
+
+def test_a_broker_in_memory_starts_without_other_stores_and_front_ends() -> None:
+    """Imports take most of the time to the first test; modules are counted, not seconds."""
+    imported = modules_after("import stompkit.testing.server.forkable")
+    unused = {"sqlalchemy", "wsproto", "prometheus_client", "pyarrow", "pytest", "hypothesis"}
+    assert imported.isdisjoint(unused)
+    assert "stompkit.server.stores.sqlalchemy" not in imported
+    folders = ("stompkit.server.beanstalk", "stompkit.server.websocket", "stompkit.server.admin")
+    assert not [name for name in imported if name.startswith(folders)]
+    own = [name for name in imported if name.partition(".")[0] == "stompkit"]
+    assert len(own) <= MOST_OWN_MODULES
+
+
+def test_serve_in_memory_imports_no_lmdb() -> None:
+    imported = modules_after("import stompkit._commands.broker.serve")
+    assert "stompkit.server.domain.broker" in imported
+    assert "lmdb" not in imported
+    assert "stompkit.server.stores.lmdb" not in imported
+
+
+def modules_after(statement: str) -> set[str]:
+    """Return the modules that a new interpreter has imported after a statement."""
+    program = f"import sys; {statement}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split())

@@ -18,7 +18,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, TypedDict
 
-__all__ = ["DIRECTORY", "ROOM", "ForkedGuard", "Request", "can_fork", "fork"]
+__all__ = ["DIRECTORY", "ROOM", "ForkedGuard", "Request", "can_fork", "fork", "prepare_fork"]
 
 #: Environment variable of every process of a broker that holds the broker's directory. A forked
 #: process reserves *ROOM* bytes for it.
@@ -198,6 +198,17 @@ def can_fork(command: Sequence[str], environment: Mapping[str, str]) -> bool:
         and list(command[: len(_PREFIX)]) == _PREFIX
         and not any(name.startswith(_STARTERS) for name in environment)
     )
+
+
+def prepare_fork(command: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Start the process that forks this command, unless it runs or cannot fork it.
+
+    It imports what brokers need while the caller does other work.
+    """
+    if can_fork(command, environment):
+        # If it does not start, the fork fails, too.
+        with _LOCK, suppress(OSError):
+            _server(environment)
 
 
 def fork(

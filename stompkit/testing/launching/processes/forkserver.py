@@ -29,6 +29,7 @@ import traceback
 from contextlib import suppress
 from typing import Final
 
+from stompkit._common.collector import without_collection
 from stompkit.testing.launching.processes.forking import DIRECTORY, ROOM, Request
 from stompkit.testing.launching.processes.guard import Guard, depend_on_guard
 
@@ -141,14 +142,17 @@ def _run(request: Request) -> None:
 def main(descriptor: int, module: str) -> None:
     """Run the program."""
     parent = os.getppid()
-    importlib.import_module(module)
+    with without_collection():
+        importlib.import_module(module)
     # Exclude the current objects from garbage collection in forked processes.
     gc.collect()
     gc.freeze()
     with socket.socket(fileno=descriptor) as channel:
         request = _serve(channel, parent)
-    if request is not None:
-        _run(request)
+    if request is None:
+        # All guards have ended, and tests wait for this process: do not tear down all modules.
+        os._exit(0)
+    _run(request)
 
 
 if __name__ == "__main__":

@@ -117,6 +117,11 @@ class HeldRunner(InlineRunner):
         else:
             super().run(work, done, failed)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Return True if a call waits."""
+        return bool(self._waiting)
+
     def step(self) -> None:
         """Make the oldest waiting call."""
         self._waiting.pop(0)()

@@ -1,11 +1,14 @@
-"""Operations of the API that change the broker; each is answered when it is complete."""
+"""Operations of the API that change the broker.
+
+Each is answered when its changes are stored, or with an error. :meth:`Context.stored` and
+:meth:`Context.sweep` wait for the store. Operations without them change nothing that is stored.
+"""
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable
-from typing import Final, TypedDict, TypeVar
+from typing import Final, TypedDict
 
 from twisted.internet.defer import Deferred
 
@@ -24,10 +27,8 @@ from stompkit.server.domain.names import DEAD_LETTERS, Kind
 from stompkit.server.domain.queues.durables import DurableQueue
 from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.domain.queues.upkeep import (
-    Act,
     Outcome,
     Selection,
-    Sweep,
     drop,
     move_to,
     put_back,
@@ -53,12 +54,13 @@ __all__ = [
     "retry",
 ]
 
-_T = TypeVar("_T")
 #: Version of published frames: it can express all headers.
 _VERSION: Final = "1.2"
 #: Characters that a line of text does not have; some versions cannot express them in a header.
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
+#: Says in an error what happens to changes that the store could not take.
+_REPEATED: Final = "; the broker repeats the change, which is lost if it ends before"
 #: Maximum number of characters of a list of names in an error.
 _MOST_NAMED: Final = 300
 
@@ -67,12 +69,22 @@ def purge(context: Context, body: parameters.Named, operator: Operator) -> Defer
     """Drop all messages that nobody has and whose time has come."""
     queue = context.queue(body.host, body.name)
 
-    def answer(outcome: Outcome) -> results.Purged:
-        count = outcome.done + queue.purge_overdue()
-        operator_events.messages_purged(**_named(queue), count=count, peer=operator.peer)
-        return results.Purged(purged=count)
+    def purge_overdue(swept: int) -> Deferred[results.Purged]:
+        overdue = 0
 
-    return _sweep(context, queue, Selection(), drop, answer)
+        def change() -> None:
+            nonlocal overdue
+            overdue = queue.purge_overdue()
+
+        def answer() -> results.Purged:
+            count = swept + overdue
+            operator_events.messages_purged(**_named(queue), count=count, peer=operator.peer)
+            return results.Purged(purged=count)
+
+        return context.stored(change, answer, _REPEATED)
+
+    swept = context.sweep(queue, Selection(), drop, lambda outcome: outcome.done)
+    return swept.addCallback(purge_overdue)
 
 
 def delete_messages(
@@ -86,7 +98,7 @@ def delete_messages(
         operator_events.messages_deleted(**_named(queue), count=outcome.done, peer=operator.peer)
         return results.DeletedMessages(deleted=outcome.done)
 
-    return _sweep(context, queue, selection, drop, answer)
+    return context.sweep(queue, selection, drop, answer)
 
 
 def move(context: Context, body: parameters.Move, operator: Operator) -> Deferred[results.Moved]:
@@ -115,7 +127,7 @@ def move(context: Context, body: parameters.Move, operator: Operator) -> Deferre
         )
 
     selection = Selection(ids, selector, body.limit)
-    return _sweep(context, queue, selection, move_to(target), answer, target)
+    return context.sweep(queue, selection, move_to(target), answer, target)
 
 
 def _target(context: Context, body: parameters.Move) -> Queue:
@@ -147,45 +159,7 @@ def retry(
         return results.Retried(retried=outcome.done, left=outcome.left)
 
     selection = Selection(ids, None, body.limit)
-    return _sweep(context, queue, selection, put_back(context.host(body.host)), answer)
-
-
-def _sweep(
-    context: Context,
-    queue: Queue,
-    selection: Selection,
-    act: Act,
-    answer: Callable[[Outcome], _T],
-    target: Queue | None = None,
-) -> Deferred[_T]:
-    """Start a sweep over a queue; one at a time for each queue, and a limited number in total."""
-    busy = context.busy
-    concerned = {queue} if target is None else {queue, target}
-    if concerned & busy:
-        refuse(409, "busy", "its messages are being moved or dropped: try again later")
-    if len(busy) + len(concerned) > 2 * context.settings.admin.max_operations:
-        refuse(429, "busy", "too many queues are being worked on: try again later")
-    busy |= concerned
-    if target is not None:
-        target.holds += 1
-    done: Deferred[_T] = Deferred()
-
-    def report(outcome: Outcome) -> None:
-        busy.difference_update(concerned)
-        if target is not None:
-            target.holds -= 1
-            context.broker.touch(target)
-        if outcome.failure is not None:
-            text = f"the store has failed after {outcome.done} messages: {outcome.failure}"
-            done.errback(AdminError(503, "store-failed", text))
-            return
-        try:
-            done.callback(answer(outcome))
-        except AdminError as problem:
-            done.errback(problem)
-
-    Sweep(queue, selection, act, report).start()
-    return done
+    return context.sweep(queue, selection, put_back(context.host(body.host)), answer)
 
 
 def publish(
@@ -207,7 +181,7 @@ def publish(
             )
             return results.Published(id=message.id)
 
-        return _stored(context, lambda: host.send(message), answer)
+        return context.stored(lambda: host.send(message), answer)
     except RefusedError as refused:
         broker.flush()
         raise AdminError(409, refused.code, refused.message) from None
@@ -257,8 +231,10 @@ def resume(context: Context, body: parameters.Named, operator: Operator) -> resu
     return results.Paused(is_paused=False)
 
 
-def delete(context: Context, body: parameters.Named, operator: Operator) -> results.Deleted:
-    """Remove a destination that nobody uses, with its messages."""
+def delete(
+    context: Context, body: parameters.Named, operator: Operator
+) -> Deferred[results.Deleted]:
+    """Remove a destination that nobody uses, with its messages; answered when it is stored."""
     found = context.destination(body.host, body.name)
     if isinstance(found, DurableQueue):
         refuse(409, "durable", "it is a durable subscription: ask for /api/v1/durables/delete")
@@ -271,22 +247,29 @@ def delete(context: Context, body: parameters.Named, operator: Operator) -> resu
         is_used = is_used or bool(found.durables)
     if is_used:
         refuse(409, "in-use", f"{body.name[:100]!a} is being used: it has consumers or deliveries")
-    context.host(body.host).discard(found)
-    context.broker.flush()
-    operator_events.destination_deleted(**_named(found), peer=operator.peer)
-    return results.Deleted(deleted=True)
+
+    def answer() -> results.Deleted:
+        operator_events.destination_deleted(**_named(found), peer=operator.peer)
+        return results.Deleted(deleted=True)
+
+    host = context.host(body.host)
+    return context.stored(lambda: host.discard(found), answer, _REPEATED)
 
 
-def delete_durable(context: Context, body: parameters.Named, operator: Operator) -> results.Deleted:
-    """Remove a durable subscription that nobody uses, with what it has collected."""
+def delete_durable(
+    context: Context, body: parameters.Named, operator: Operator
+) -> Deferred[results.Deleted]:
+    """Remove a durable subscription that nobody uses, with its messages; answered when stored."""
     host = context.host(body.host)
     queue = _durable(host, body.name)
     if queue.subscriptions or queue.unsettled or queue in context.busy:
         refuse(409, "in-use", "the durable subscription is being used")
-    host.remove_durable(queue)
-    context.broker.flush()
-    operator_events.durable_deleted(**_named(queue), peer=operator.peer)
-    return results.Deleted(deleted=True)
+
+    def answer() -> results.Deleted:
+        operator_events.durable_deleted(**_named(queue), peer=operator.peer)
+        return results.Deleted(deleted=True)
+
+    return context.stored(lambda: host.remove_durable(queue), answer, _REPEATED)
 
 
 def hand_over(
@@ -306,7 +289,7 @@ def hand_over(
         )
         return results.HandedOver(owner=body.user)
 
-    return _stored(context, lambda: host.hand_over(queue, body.user), answer)
+    return context.stored(lambda: host.hand_over(queue, body.user), answer, _REPEATED)
 
 
 def _durable(host: VirtualHost, name: str) -> DurableQueue:
@@ -314,26 +297,6 @@ def _durable(host: VirtualHost, name: str) -> DurableQueue:
     if queue is None:
         refuse(404, "no-such-durable", f"there is no durable subscription {name[:100]!a}")
     return queue
-
-
-def _stored(context: Context, work: Callable[[], object], answer: Callable[[], _T]) -> Deferred[_T]:
-    """Do some work, and answer when the store has it; it may raise RefusedError."""
-    broker = context.broker
-    done: Deferred[_T] = Deferred()
-
-    def stored(error: StoreError | None) -> None:
-        if error is not None:
-            done.errback(AdminError(503, "store-failed", f"the store has failed: {error}"))
-            return
-        done.callback(answer())
-
-    commit_queue = broker.scheduler.commit_queue
-    commit_queue.cut()
-    work()
-    if not commit_queue.cut_for(stored):
-        stored(None)
-    broker.flush()
-    return done
 
 
 def close(context: Context, body: parameters.Close, operator: Operator) -> results.Closed:

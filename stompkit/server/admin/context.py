@@ -9,16 +9,19 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from stompkit.server.admin.arrivals import Arrivals
-from stompkit.server.admin.errors import AdminError
+from stompkit.server.admin.errors import AdminError, refuse
 from stompkit.server.admin.statistics import Statistics
 from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.destinations import Destination
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.hosts.virtual_host import VirtualHost
 from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.domain.queues.upkeep import Act, Outcome, Selection, Sweep
 from stompkit.server.domain.session.base import BrokerSession, sessions_of
+from stompkit.server.interfaces import StoreError
 from stompkit.server.login.limited_authenticator import LimitedAuthenticator
-from stompkit.server.login.login_limiter import LoginLimiter, Outcome
+from stompkit.server.login.login_limiter import LoginLimiter
+from stompkit.server.login.login_limiter import Outcome as LoginOutcome
 from stompkit.server.process.activation import Activation, AlwaysActive
 from stompkit.server.process.assembly import Access
 from stompkit.server.settings.process import Settings
@@ -94,13 +97,74 @@ class Context:
             answer.errback(AdminError(503, reason.code, text))
         return bool(given_up)
 
+    def stored(
+        self, work: Callable[[], object], answer: Callable[[], _T], more: str = ""
+    ) -> Deferred[_T]:
+        """Do some work, and answer when the store has it; it may raise RefusedError.
+
+        If the store fails, the error ends with *more*.
+        """
+        broker = self.broker
+        done: Deferred[_T] = Deferred()
+
+        def change() -> None:
+            work()
+
+        def stored(error: StoreError | None) -> None:
+            if error is not None:
+                text = f"the store has failed: {error}{more}"
+                done.errback(AdminError(503, "store-failed", text))
+                return
+            done.callback(answer())
+
+        broker.scheduler.commit_queue.carry_out(change, stored)
+        broker.flush()
+        return done
+
+    def sweep(
+        self,
+        queue: Queue,
+        selection: Selection,
+        act: Act,
+        answer: Callable[[Outcome], _T],
+        target: Queue | None = None,
+    ) -> Deferred[_T]:
+        """Start a sweep over a queue: one for each queue, and a limited number in total."""
+        busy = self.busy
+        concerned = {queue} if target is None else {queue, target}
+        if concerned & busy:
+            refuse(409, "busy", "its messages are being moved or dropped: try again later")
+        if len(busy) + len(concerned) > 2 * self.settings.admin.max_operations:
+            refuse(429, "busy", "too many queues are being worked on: try again later")
+        busy |= concerned
+        if target is not None:
+            target.holds += 1
+        done: Deferred[_T] = Deferred()
+
+        def report(outcome: Outcome) -> None:
+            busy.difference_update(concerned)
+            if target is not None:
+                target.holds -= 1
+                self.broker.touch(target)
+            if outcome.failure is not None:
+                text = f"the store has failed after {outcome.done} messages: {outcome.failure}"
+                done.errback(AdminError(503, "store-failed", text))
+                return
+            try:
+                done.callback(answer(outcome))
+            except AdminError as problem:
+                done.errback(problem)
+
+        Sweep(queue, selection, act, report).start()
+        return done
+
     # Objects by name.
 
     def sample(self) -> None:
         """Record the time of the newest message: once a second, and before times are looked up."""
         self.arrivals.sample(self.broker.last_message, self.broker.scheduler.time_of_day())
 
-    def logins(self) -> dict[str, dict[Outcome, int]]:
+    def logins(self) -> dict[str, dict[LoginOutcome, int]]:
         """Return the outcomes of logins, for clients and for the admin interface."""
         found = {"admin": dict(self.login_limiter.outcomes)}
         authenticator = self.broker.authenticator

@@ -121,7 +121,7 @@ _ALL: Final = (
     ),
     _post("pause", parameters.Named, results.Paused, actions.pause, 404, 409),
     _post("resume", parameters.Named, results.Paused, actions.resume, 404, 409),
-    _post("delete", parameters.Named, results.Deleted, actions.delete, 404, 409),
+    _post("delete", parameters.Named, results.Deleted, actions.delete, 404, 409, 503),
     _post("publish", parameters.Publish, results.Published, actions.publish, 404, 409, 503),
     _post("close", parameters.Close, results.Closed, actions.close, 404),
     _post(
@@ -133,7 +133,9 @@ _ALL: Final = (
         409,
         503,
     ),
-    _post("durables/delete", parameters.Named, results.Deleted, actions.delete_durable, 404, 409),
+    _post(
+        "durables/delete", parameters.Named, results.Deleted, actions.delete_durable, 404, 409, 503
+    ),
 )
 
 #: The operations by path and method.

@@ -28,13 +28,7 @@ from docs import make_log_events
 from stompkit._common.addresses import address_text
 from stompkit._pure import slowness
 from stompkit.server import BrokerConfig, BrokerFactory
-from stompkit.server.admin.context import Context
-from stompkit.server.admin.events import Streams
-from stompkit.server.admin.guard import Guard
-from stompkit.server.admin.resource import Front
 from stompkit.server.admin.routes import ROUTES
-from stompkit.server.admin.site import AdminSite
-from stompkit.server.admin.statistics import Statistics
 from stompkit.server.beanstalk.commands import COMMANDS
 from stompkit.server.beanstalk.session import Handler
 from stompkit.server.interfaces import Clock as DomainClock
@@ -53,17 +47,15 @@ from stompkit.server.login.password_files import Cost, HashedPasswordFile, hash_
 from stompkit.server.process.assembly import Access, access
 from stompkit.server.process.lifecycle import Lifecycle
 from stompkit.server.process.notify import Notifier
-from stompkit.server.settings.admin import AdminSettings
 from stompkit.server.settings.login_limiter import ThrottleSettings
-from stompkit.server.settings.process import Settings
 from stompkit.server.settings.reading import parse_settings
 from stompkit.server.stores import LmdbStore
 from stompkit.server.stores.environment import Environment
 from stompkit.server.stores.memory import MemoryStore
 from stompkit.server.stores.record import NUMBER
 from stompkit.testing.memory import MemoryBroker, MemoryClient
-from stompkit.testing.memory._transport import MemoryTransport
 from tests.server.admin.asking import Asker
+from tests.server.admin.in_memory import admin_connection
 from tests.server.beanstalk import peers
 from tests.server.certificates import Authority
 from tests.server.failing import FailingStore, everything
@@ -582,21 +574,6 @@ def test_changes_that_are_refused(lines: LogLines) -> None:
     assert (logged[0]["operation"], logged[0]["code"]) == ("purge", "read-only")
     [omitted] = lines.events("refusals-omitted")
     assert omitted["count"] == 2 * MOST_PER_S
-
-
-def admin_connection(broker: MemoryBroker, read_token: bytes | None = None) -> MemoryTransport:
-    """Return a connection to the admin interface; with the token of readers, there are two."""
-    clock = cast("IReactorTime", broker.clock)
-    settings = AdminSettings()
-    statistics = Statistics(broker.broker, clock, settings.max_followed)
-    context = Context(broker.broker, Settings(), statistics, lambda: None, clock)
-    token = None if read_token is None else b"the-token-of-operators"
-    guard = Guard(token, (), LoginLimiter(ThrottleSettings()), clock.seconds, read_token)
-    front = Front(context, guard, Streams(context, settings))
-    peer = IPv4Address("TCP", "127.0.0.1", 1)
-    transport = MemoryTransport(broker.clock, peer)
-    transport.open(AdminSite(front, settings, clock).buildProtocol(peer))
-    return transport
 
 
 # Logins.

@@ -119,6 +119,13 @@ class Cluster:
             found = connection.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone()
         return found is not None
 
+    def end_waiting(self) -> None:
+        """End the sessions that wait for a lock: their brokers are dead."""
+        with self.connection() as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE NOT granted"
+            ).fetchall()
+
     def note_commits(self) -> None:
         """Record the stamp of each commit from now on."""
         with self.connection() as connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import re
 import signal
 import subprocess
@@ -179,6 +180,31 @@ def test_operations_in_progress_end_when_the_lease_is_lost(cluster: Cluster) -> 
         assert refused.json["error"]["message"].startswith(lost)
     with Client(b.active()) as client:
         assert client.send("/queue/f").startswith(b"RECEIPT\n")
+
+
+def test_a_deletion_is_answered_when_it_is_stored(cluster: Cluster) -> None:
+    """Whoever reads "deleted" can lose the machine: the messages are not back."""
+    a = cluster.start("a", LONG, more=ADMIN)
+    with Client(a.active()) as client:
+        for queue in ("/queue/a", "/queue/b"):
+            assert client.send(queue, "m").startswith(b"RECEIPT\n")
+    b = cluster.start("b", LONG, more=ADMIN)
+    b.running()
+    ask = Asker(a.admin)
+    assert ask.post("delete", name="/queue/a").json == {"deleted": True}
+    with cluster.connection() as database, database.transaction():
+        # The store can commit nothing.
+        database.execute("LOCK TABLE stompkit_messages IN ACCESS EXCLUSIVE MODE")
+        end = ask.begin("delete", name="/queue/b")
+        a.process.wait_until(cluster.waits_for_lock, WITHIN_S)
+        a.process.popen.kill()
+        with pytest.raises((OSError, http.client.HTTPException)):
+            end()
+        cluster.end_waiting()
+    cluster.expire()
+    b.active()
+    found = Asker(b.admin).get("destinations", contains="/queue/")["destinations"]
+    assert [(each["name"], each["ready"]) for each in found] == [("/queue/b", 1)]
 
 
 @pytest.mark.matrix

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from stompkit.server.domain.commits.commit_queue import CommitQueue
-from stompkit.server.domain.commits.write_batch import WriteBatch
+from stompkit.server.domain.commits.write_batch import Completion, WriteBatch
 from stompkit.server.domain.deliveries import ConnectionBase, MessageReference
 from stompkit.server.domain.settlements import Acknowledged
 from stompkit.server.interfaces import (
@@ -28,6 +28,8 @@ class RecordingCommitQueue(CommitQueue):
         super().__init__()
         self._batch: WriteBatch | None = None
         self._pending: list[WriteBatch] = []
+        #: Reports the completion of the changes being made by :meth:`carry_out`, if any.
+        self._completion: Completion | None = None
         self._lazy: list[Operation] = []
         #: True if a pending operation removes messages that reads could return.
         self._hides = False
@@ -126,6 +128,11 @@ class RecordingCommitQueue(CommitQueue):
         """Apply an operation in a separate batch, ahead of the current one."""
         batch = WriteBatch()
         batch.operations.append(operation)
+        self._pend(batch)
+
+    def _pend(self, batch: WriteBatch) -> None:
+        if self._completion is not None:
+            self._completion.add(batch)
         self._pending.append(batch)
 
     def lazily(self, operation: Operation) -> None:
@@ -140,7 +147,7 @@ class RecordingCommitQueue(CommitQueue):
         self._batch = None
         batch.sender = sender
         batch.receipt = receipt
-        self._pending.append(batch)
+        self._pend(batch)
         return True
 
     def cut_for(self, done: Callable[[StoreError | None], None]) -> bool:
@@ -151,9 +158,26 @@ class RecordingCommitQueue(CommitQueue):
         batch.done = done
         return self.cut()
 
+    def carry_out(
+        self, changes: Callable[[], None], done: Callable[[StoreError | None], None]
+    ) -> None:
+        """Make changes; call ``done`` once the store has all of them, or with the first error.
+
+        Unlike :meth:`cut_for`, it includes the operations that *changes* applies :meth:`apart`.
+        """
+        self.cut()
+        completion = Completion(done)
+        outer, self._completion = self._completion, completion
+        try:
+            changes()
+            self.cut()
+        finally:
+            self._completion = outer
+        completion.end()
+
     def barrier(self, sender: ConnectionBase, receipt: str) -> None:
         """Notify a sender when everything recorded so far is stored."""
         self.cut()
         batch = WriteBatch()
         batch.sender, batch.receipt = sender, receipt
-        self._pending.append(batch)
+        self._pend(batch)

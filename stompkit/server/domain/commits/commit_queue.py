@@ -84,6 +84,16 @@ class CommitQueue:
         """End the current batch, if any; ``done`` is called on completion, with any error."""
         return False
 
+    def carry_out(
+        self, changes: Callable[[], None], done: Callable[[StoreError | None], None]
+    ) -> None:
+        """Make changes; call ``done`` once the store has all of them, or with the first error.
+
+        Unlike :meth:`cut_for`, it includes the operations that *changes* applies :meth:`apart`.
+        """
+        changes()
+        done(None)
+
     def barrier(self, sender: ConnectionBase, receipt: str) -> None:
         """Notify a sender when everything recorded so far is stored."""
         sender.committed(receipt, None)

@@ -14,7 +14,7 @@ from stompkit.server.interfaces import (
     StoreError,
 )
 
-__all__ = ["StoreCall", "WriteBatch", "without_older"]
+__all__ = ["Completion", "StoreCall", "WriteBatch", "without_older"]
 
 
 class WriteBatch:
@@ -52,6 +52,42 @@ class WriteBatch:
         self.done: Callable[[StoreError | None], None] | None = None
         self.undo: Callable[[], None] | None = None
         self.kept: Callable[[], None] | None = None
+
+
+class Completion:
+    """Reports when several write batches are completed, with the first error of any."""
+
+    __slots__ = ("_done", "_error", "_left")
+
+    def __init__(self, done: Callable[[StoreError | None], None]) -> None:
+        """Start without batches; ``done`` is called once, after :meth:`end` and all batches."""
+        self._done = done
+        self._error: StoreError | None = None
+        #: Number of batches not completed, plus one until no more batches follow.
+        self._left = 1
+
+    def add(self, batch: WriteBatch) -> None:
+        """Include a batch that is not passed to the store yet."""
+        self._left += 1
+        earlier = batch.done
+
+        def completed(error: StoreError | None) -> None:
+            if earlier is not None:
+                earlier(error)
+            self._complete(error)
+
+        batch.done = completed
+
+    def end(self) -> None:
+        """Include no more batches."""
+        self._complete(None)
+
+    def _complete(self, error: StoreError | None) -> None:
+        self._left -= 1
+        if self._error is None:
+            self._error = error
+        if not self._left:
+            self._done(self._error)
 
 
 class StoreCall:

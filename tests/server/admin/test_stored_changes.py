@@ -1,0 +1,118 @@
+"""An operation that has succeeded is stored: its effect survives a crash of the broker."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stompkit.server import BrokerConfig
+from stompkit.server.admin.routes import ROUTES
+from stompkit.testing.memory import MemoryBroker, MemoryTransport
+from tests.server.admin.in_memory import admin_connection
+from tests.server.brokers import publish_all
+from tests.server.failing import KINDS, FailingStore, HeldRunner, everything, failing_store
+
+QUEUE, TOPIC, DURABLE = "/queue/a", "/topic/news", "/durable/office/news"
+DEAD_LETTERS = "/dlq/b"
+#: More messages than one step of a sweep takes.
+MANY = 300
+#: An operation for each path, on the content of :func:`filled`.
+OPERATIONS: dict[str, dict[str, object]] = {
+    "purge": {"name": QUEUE},
+    "move": {"from": QUEUE, "to": "/queue/c"},
+    "retry": {"name": DEAD_LETTERS},
+    "delete-messages": {"name": QUEUE, "ids": ["none"]},
+    "delete": {"name": QUEUE},
+    "publish": {"destination": "/queue/d", "body": "m"},
+    "durables/hand-over": {"name": DURABLE, "user": "ann"},
+    "durables/delete": {"name": DURABLE},
+}
+#: Operations that change nothing that is stored.
+OTHERS = {"pause", "resume", "close", "failover"}
+
+
+def filled(broker: MemoryBroker) -> None:
+    """Create stored messages in a queue, in a durable subscription and in dead letters."""
+    client = broker.client("1.2", client_id="office")
+    client.subscribe(TOPIC, id="news", **{"activemq.subscriptionName": "news"})
+    publish_all(client, TOPIC, [b"n"])
+    publish_all(client, QUEUE, [b"m"] * MANY)
+    publish_all(client, "/queue/b", [b"m"])
+    client.subscribe("/queue/b", ack="client-individual", id="b")
+    for message in client.take("MESSAGE"):
+        if message.headers["subscription"] == "b":
+            client.nack(message)
+    client.close()
+    assert DEAD_LETTERS in broker.destinations
+
+
+def content(store: FailingStore) -> object:
+    """Return what a broker would find that opens the store now."""
+    lanes = {
+        (each.queue, each.part): [found.body for found in store.read(each.lane, 0, 1_000, 1 << 30)]
+        for each in store.lanes()
+        if each.messages
+    }
+    return lanes, dict(store.records())
+
+
+def begun(broker: MemoryBroker, path: str) -> MemoryTransport:
+    """Send the request of an operation."""
+    fields = dict(OPERATIONS[path])
+    if "ids" in fields:
+        found = broker.destinations[QUEUE].sub_queues[0].ready  # type: ignore[attr-defined]
+        fields["ids"] = [each.message.id for each in found]
+    body = json.dumps(fields).encode()
+    transport = admin_connection(broker)
+    head = f"POST /api/v1/{path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json"
+    transport.deliver(f"{head}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+    return transport
+
+
+def test_all_operations_are_covered() -> None:
+    paths = {path.removeprefix("/api/v1/") for path, found in ROUTES.items() if "POST" in found}
+    assert paths == OPERATIONS.keys() | OTHERS
+
+
+@pytest.mark.parametrize("fails_after", [None, 0, 1, 2])
+@pytest.mark.parametrize(
+    "kind", ["memory", *(pytest.param(each, marks=pytest.mark.matrix) for each in KINDS[1:])]
+)
+@pytest.mark.parametrize("path", sorted(OPERATIONS))
+def test_an_operation_that_succeeds_is_stored(
+    path: str, kind: str, fails_after: int | None, tmp_path: Path
+) -> None:
+    """At the moment of the answer, the store has what it has once everything is written."""
+    store, runner = failing_store(kind, tmp_path), HeldRunner()
+    broker = MemoryBroker(BrokerConfig(nack="dead-letter"), store=store, runner=runner)
+    filled(broker)
+    broker.clock.advance(1)
+    before = content(store)
+    runner.is_held = True
+    transport = begun(broker, path)
+    answer, steps = transport.take(), 0
+    while not answer:
+        if steps == fails_after:
+            store.fails = everything
+        steps += runner.is_waiting
+        if runner.is_waiting:
+            runner.step()
+        else:
+            broker.clock.advance(0.01)
+        answer = transport.take()
+    at_answer = content(store)
+    assert answer.startswith(b"HTTP/1.1 200 ") or (
+        fails_after is not None and b'"store-failed"' in answer
+    ), answer
+    # Even if the store fails at first, the broker does what it has said in the end.
+    store.fails = lambda _: False
+    runner.go_on()
+    broker.clock.advance(5)
+    runner.go_on()
+    if answer.startswith(b"HTTP/1.1 200 "):
+        assert at_answer == content(store)
+        assert at_answer != before
+    broker.broker.close()
+    store.close()

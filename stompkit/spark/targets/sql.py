@@ -5,10 +5,11 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 import pyarrow as pa
+from sqlalchemy import Connection
 
 from stompkit._common.collector import without_collection
 from stompkit.replication.sinks import ApplyError
@@ -20,6 +21,7 @@ from stompkit.spark.targets.database import direct
 from stompkit.spark.targets.database.session import Session
 from stompkit.spark.targets.database.staged_run import SqlPlanner, StagedRun
 from stompkit.spark.targets.database.staged_work import LEAST_BYTES
+from stompkit.spark.targets.database.staging_tables import of_owner, owner_of
 from stompkit.spark.targets.planning.draft import Draft, MissingTableError
 from stompkit.spark.targets.planning.evolve import evolve
 
@@ -27,6 +29,15 @@ __all__ = ["SqlTarget"]
 
 #: Maximum number of changes collapsed at once, which limits a task's memory.
 _MOST_CHANGES: Final = 200_000
+#: Errors of the database after which remains are dropped later.
+_FAILURES: Final = (RejectedRowError, SinkUnavailableError)
+
+
+class _Left(NamedTuple):
+    """Staging tables, and names of stored work."""
+
+    tables: set[str]
+    stored: set[str]
 
 
 class SqlTarget:
@@ -68,6 +79,8 @@ class SqlTarget:
         }
         self._used: Session | None = None
         self._is_prepared = False
+        #: True after a commit has dropped what earlier jobs of the pipeline have left.
+        self._is_swept = False
         #: Token of the cached tables in tasks: after a change they read the tables again.
         self._look = uuid4().hex
         # Report an invalid URL immediately.
@@ -152,19 +165,48 @@ class SqlTarget:
             if session.copies is not None and session.copies.DROPS_IN_TRANSACTION:
                 session.copies.drop(connection, tables)
                 tables = []
-            session.work.drop(connection, _stored(parts))
+            stored = _stored(parts)
+            session.work.drop(connection, stored)
+            left = self._left(connection, job) if _tables(parts) or not self._is_swept else None
         if tables:
             self._drop_after_commit(tables)
+        if left is not None:
+            self._drop_left(left.tables - set(tables), left.stored - set(stored))
+            self._is_swept = True
         return Committed(run.written, run.deleted, letters + run.dead_letters)
 
     def _drop_after_commit(self, tables: Sequence[str]) -> None:
         """Drop staging tables; remaining ones are dropped by :meth:`prepare` later."""
         session = self._session
         with (
-            suppress(RejectedRowError, SinkUnavailableError),
+            suppress(*_FAILURES),
             session.database.transaction() as connection,
         ):
             session.copies.drop(connection, tables)
+
+    def _left(self, connection: Connection, job: Job) -> _Left:
+        """Return what a job's pipeline has staged, by all of its drivers.
+
+        It is called where the fence is locked and has been moved. After the commit, no driver can
+        apply what was staged before.
+        """
+        session = self._session
+        owner = owner_of(job.pipeline, job.spool)
+        tables = (
+            of_owner(session.copies.table_names(connection), owner) if session.copies else set()
+        )
+        is_there = session.work.is_there(connection)
+        return _Left(tables, session.work.of_owner(connection, owner) if is_there else set())
+
+    def _drop_left(self, left: Iterable[str], stored: Iterable[str]) -> None:
+        """Drop what other drivers have left; what is in use is left to :meth:`prepare`."""
+        session = self._session
+        for table in sorted(left):
+            with suppress(*_FAILURES), session.database.transaction() as connection:
+                session.copies.drop_unused(connection, table)
+        if names := sorted(stored):
+            with suppress(*_FAILURES), session.database.transaction() as connection:
+                session.work.drop(connection, names)
 
     def apply(self, batches: Iterable[pa.RecordBatch], job: Job) -> Committed | Lacking | None:
         """Apply changes one by one, and move the fence, in one transaction."""
@@ -226,6 +268,7 @@ class SqlTarget:
 
     def _make(self, staged: Staged, batches: Sequence[pa.RecordBatch], job: Job) -> None:
         session = self._session
+        owner = owner_of(job.pipeline, job.spool)
         with session.database.transaction() as connection:
             planner = SqlPlanner(connection, session)
             draft = Draft(planner, job, session.rules(connection, batches))
@@ -241,11 +284,11 @@ class SqlTarget:
             if session.copies is not None:
                 for op in draft.ops:
                     table = session.find(connection, *op.table)
-                    if table is not None and session.copies.stage(connection, table, op):
+                    if table is not None and session.copies.stage(connection, table, op, owner):
                         staged.tables.append(op.stage)
             work = pickle.dumps(draft.ops, pickle.HIGHEST_PROTOCOL)
             if len(work) >= LEAST_BYTES and session.work.is_there(connection):
-                staged.stored, staged.size = session.work.put(connection, work), len(work)
+                staged.stored, staged.size = session.work.put(connection, work, owner), len(work)
             else:
                 staged.work = work
 

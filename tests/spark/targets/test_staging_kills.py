@@ -349,14 +349,18 @@ def start(
             quick=QUICK,
         )
     )
-    job = machines.start(
-        folder.name,
+    return expected, run(machines, folder.name, python, file)
+
+
+def run(machines: Machines, name: str, python: Path, file: Path) -> GuardedProcess:
+    """Start the job of a configuration."""
+    return machines.start(
+        name,
         *(str(python), "-m", "stompkit", "pipeline", "run", "replicate", "--config", str(file)),
         "--once",
         "--verbose",
         PYSPARK_PYTHON=str(python),
     )
-    return expected, job
 
 
 def assert_applied_once(victim: Victim, expected: Expected) -> None:
@@ -410,6 +414,33 @@ def test_no_change_is_lost_or_doubled_when_the_server_dies_between_staging_and_c
         job.stop()
     print("killed:", *struck, "- last:", victim.server.name, "- left:", len(victim.staged()))
     assert struck[0] == "staged", job.log()
+    assert_applied_once(victim, expected)
+
+
+def test_next_job_drops_what_a_killed_job_has_staged(
+    victim: Victim, machines: Machines, installed: Path, tmp_path: Path
+) -> None:
+    expected, killed = start(victim, "local[2,4]", machines, installed, tmp_path, seed=1)
+
+    def is_staged() -> bool:
+        assert killed.status() is None, killed.log()
+        return has_fence(victim) and bool(victim.rows(victim.waiting()))
+
+    try:
+        assert wait_until(lambda: has_fence(victim), JOB_S), killed.log()
+        with victim.locked_fence():
+            assert wait_until(is_staged, JOB_S, interval_s=LOOK_S), killed.log()
+            killed.kill()
+    finally:
+        killed.stop()
+    assert victim.staged()
+    job = run(machines, "again", installed, tmp_path / "shop.toml")
+    try:
+        assert wait_until(lambda: job.status() is not None, JOB_S), job.log()
+        assert job.status() == 0, job.log()
+    finally:
+        job.stop()
+    assert victim.staged() == set()
     assert_applied_once(victim, expected)
 
 

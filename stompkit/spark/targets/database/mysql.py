@@ -28,23 +28,24 @@ from stompkit.spark.targets.database.staging_tables import (
 )
 from stompkit.spark.targets.planning.plan import Op
 
-__all__ = ["apply_staged", "drop", "prepare", "stage"]
+__all__ = ["apply_staged", "drop", "drop_unused", "prepare", "stage", "table_names"]
 
 #: Number of the row in a staging table, in the order of the changes.
 _NUMBER: Final = "stompkit_row"
 #: Servers can require a primary key for each table.
 _KEY: Final = f"{_NUMBER} INT NOT NULL AUTO_INCREMENT PRIMARY KEY"
-
+#: Maximum time in seconds for which :func:`drop_unused` waits for a lock.
+_DROP_S: Final = 1
 #: True if DROP TABLE is a part of the transaction.
 DROPS_IN_TRANSACTION: Final = False
 
 
-def stage(connection: Connection, table: TargetTable, op: Op) -> bool:
-    """Write the rows of an operation to a staging table, if possible."""
+def stage(connection: Connection, table: TargetTable, op: Op, owner: str) -> bool:
+    """Write the rows of an operation to a staging table of an owner, if possible."""
     columns = columns_of(table, op)
     if op.count < LEAST_ROWS or not _can_stage(table, op):
         return False
-    name = new_name()
+    name = new_name(owner)
     names = ", ".join(column.quoted for column in columns)
     here = replace(table, schema=None, name=name, quoted=quote(connection, name))
     insert = Statements("mysql", connection.dialect.paramstyle).insert(here, tuple(columns))
@@ -115,7 +116,7 @@ def _checksum(
 
 def _check(connection: Connection, table: TargetTable, op: Op) -> None:
     """Raise :class:`StagingLostError` unless all rows staged by a task are present."""
-    if op.stage not in _names(connection):
+    if op.stage not in table_names(connection):
         raise StagingLostError(f"{staged_rows(op)} are lost: the server has no such table")
     check_rows(op, *_checksum(connection, op.stage, columns_of(table, op)))
 
@@ -164,12 +165,25 @@ def drop(connection: Connection, tables: Sequence[str]) -> None:
         _run(connection, f"DROP TABLE IF EXISTS {', '.join(tables)}")
 
 
+def drop_unused(connection: Connection, table: str) -> None:
+    """Drop a table, unless somebody uses it; this commits the transaction.
+
+    A task that still writes to it keeps it locked, perhaps for hours if its machine is gone.
+    """
+    before = connection.exec_driver_sql("SELECT @@SESSION.lock_wait_timeout", ()).scalar()
+    _run(connection, f"SET SESSION lock_wait_timeout = {_DROP_S}")
+    try:
+        drop(connection, [table])
+    finally:
+        _run(connection, f"SET SESSION lock_wait_timeout = {before}")
+
+
 def prepare(connection: Connection) -> None:
     """Drop tables left by crashes."""
-    drop(connection, [name for name in _names(connection) if is_orphan(name)])
+    drop(connection, [name for name in table_names(connection) if is_orphan(name)])
 
 
-def _names(connection: Connection) -> set[str]:
+def table_names(connection: Connection) -> set[str]:
     """Return the names of all staging tables."""
     found = text(
         "SELECT table_name FROM information_schema.tables"

@@ -33,12 +33,14 @@ from stompkit.spark.targets.database.staging_tables import (
 )
 from stompkit.spark.targets.planning.plan import Op
 
-__all__ = ["apply_staged", "drop", "prepare", "stage"]
+__all__ = ["apply_staged", "drop", "drop_unused", "prepare", "stage", "table_names"]
 
 #: True if DROP TABLE is a part of the transaction.
 DROPS_IN_TRANSACTION: Final = True
 #: Table with the server's token.
 _SERVER: Final = "stompkit_pipeline_server"
+#: Maximum time in seconds for which :func:`drop_unused` waits for a lock.
+_DROP_S: Final = 1
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -71,8 +73,8 @@ _INTS: Final = frozenset({int, type(None)})
 _STRS: Final = frozenset({str, type(None)})
 
 
-def stage(connection: Connection, table: TargetTable, op: Op) -> bool:
-    """Copy the rows of an operation into a staging table, if possible."""
+def stage(connection: Connection, table: TargetTable, op: Op, owner: str) -> bool:
+    """Copy the rows of an operation into a staging table of an owner, if possible."""
     raw = connection.connection.driver_connection
     if op.count < LEAST_ROWS or op.kind not in ("upsert", "merge", "insert", "delete"):
         return False
@@ -90,7 +92,7 @@ def stage(connection: Connection, table: TargetTable, op: Op) -> bool:
     except (UnicodeError, pa.ArrowException):
         # The driver reports the error.
         return False
-    name = new_name()
+    name = new_name(owner)
     connection.exec_driver_sql(
         f"CREATE UNLOGGED TABLE {name} AS SELECT {names} FROM {table.quoted} WITH NO DATA"
     )
@@ -235,14 +237,22 @@ def drop(connection: Connection, tables: Sequence[str]) -> None:
         connection.exec_driver_sql(f"DROP TABLE IF EXISTS {', '.join(tables)}")
 
 
+def drop_unused(connection: Connection, table: str) -> None:
+    """Drop a table, unless somebody uses it."""
+    _run(connection, f"SET LOCAL lock_timeout = '{_DROP_S}s'")
+    drop(connection, [table])
+
+
 def prepare(connection: Connection) -> None:
     """Drop tables left by crashes, and store the server's token if it has none."""
-    found = connection.execute(
-        text(
-            "SELECT tablename FROM pg_tables"
-            " WHERE schemaname = current_schema() AND starts_with(tablename, :prefix)"
-        ),
-        {"prefix": PREFIX},
-    ).scalars()
-    drop(connection, [name for name in found if is_orphan(name)])
+    drop(connection, [name for name in table_names(connection) if is_orphan(name)])
     _server_of(connection)
+
+
+def table_names(connection: Connection) -> set[str]:
+    """Return the names of all staging tables."""
+    found = text(
+        "SELECT tablename FROM pg_tables"
+        " WHERE schemaname = current_schema() AND starts_with(tablename, :prefix)"
+    )
+    return set(connection.execute(found, {"prefix": PREFIX}).scalars())

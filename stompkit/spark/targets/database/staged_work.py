@@ -66,9 +66,9 @@ class StagedWork:
         """Create the table if it is missing."""
         create_tables(connection, [self._table])
 
-    def put(self, connection: Connection, octets: bytes) -> str:
-        """Write the work of a task; return its name."""
-        name = uuid4().hex
+    def put(self, connection: Connection, octets: bytes, owner: str) -> str:
+        """Write the work of a task of an owner, of ``owner_of``; return its name."""
+        name = f"{owner}_{uuid4().hex[:16]}"
         now = datetime.now(UTC).replace(tzinfo=None)
         for number, start in enumerate(range(0, len(octets), _ROW_BYTES)):
             body = octets[start : start + _ROW_BYTES]
@@ -92,6 +92,12 @@ class StagedWork:
         """Remove the work of some tasks."""
         for name in names:
             connection.execute(delete(self._table).where(self._table.c.name == name))
+
+    def of_owner(self, connection: Connection, owner: str) -> set[str]:
+        """Return the names of the work of an owner. Names of earlier versions contain none."""
+        column = self._table.c.name
+        chosen = select(column).where(column.startswith(f"{owner}_", autoescape=True)).distinct()
+        return set(connection.execute(chosen).scalars())
 
     def sweep(self, connection: Connection) -> int:
         """Remove work left by crashes; return the number of rows."""

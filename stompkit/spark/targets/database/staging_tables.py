@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
+from collections.abc import Iterable
 from typing import Final
 from uuid import uuid4
 
@@ -17,6 +19,8 @@ __all__ = [
     "columns_of",
     "is_orphan",
     "new_name",
+    "of_owner",
+    "owner_of",
     "staged_rows",
 ]
 
@@ -29,9 +33,19 @@ PREFIX: Final = "stompkit_stage_"
 _ORPHAN_S: Final = 6 * 3600
 
 
-def new_name() -> str:
-    """Return a unique name that contains the current time."""
-    return f"{PREFIX}{int(time.time())}_{uuid4().hex[:16]}"
+def owner_of(pipeline: str, spool: str) -> str:
+    """Return 12 hexadecimal digits for the fence of a pipeline, for names of what it stages."""
+    return hashlib.sha256(f"{pipeline}\0{spool}".encode()).hexdigest()[:12]
+
+
+def new_name(owner: str) -> str:
+    """Return a unique name that contains the current time and the owner, of :func:`owner_of`."""
+    return f"{PREFIX}{int(time.time())}_{owner}_{uuid4().hex[:16]}"
+
+
+def of_owner(names: Iterable[str], owner: str) -> set[str]:
+    """Return the names of tables of an owner. Names of earlier versions contain none."""
+    return {name for name in names if name.removeprefix(PREFIX).split("_")[1:-1] == [owner]}
 
 
 def is_orphan(name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -136,3 +137,14 @@ def test_connections_are_listed_and_closed(
         client.receive(LONG_S)
     assert "there is no connection" in commands.both("close", "none", "--yes", status=1)[1]
     assert commands.run("connections", "--filter", "nobody") == b"there are none\n"
+
+
+@pytest.mark.parametrize("command", [["failover"], ["failover", "--show"], ["drain", "/queue/a"]])
+def test_a_command_with_a_time_limit_does_not_wait_for_a_broker_that_hangs(
+    commands: Commands, command: list[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        admin = f"127.0.0.1:{deaf.getsockname()[1]}"
+        said = commands.both(*command, "--timeout", "0.1", "--admin", admin, status=1)[1]
+    name = command[0]
+    assert said == f"stompkit {name}: the broker at {admin} does not answer in time\n"

@@ -225,7 +225,7 @@ def test_a_file_has_the_options(
         (["--from", "ftp://me:s3cr3t@x", "--to", "print"], "'ftp://me:***@x' does not"),
         (["--from", "stomp://x/queue/a", "--to", "ftp://x"], "--to is a URL"),
         (["--from", "stomp://x", "--to", "print"], "names no destination"),
-        (["--from", "stomp://x:y/queue/a", "--to", "print"], "HOST:PORT"),
+        (["--from", "stomp://x:y/queue/a", "--to", "print"], "'y' is not a port: 1 to 65535"),
         (["--from", "env:NO_SUCH", "--to", "print"], "no NO_SUCH"),
         (["--from", "file:/no/such", "--to", "print"], "/no/such: No such file"),
         (["--config", "/no/such"], "/no/such: No such file"),

@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
         type=seconds,
         default=30.0,
         metavar="SECONDS",
-        help="time to wait for the other broker (default: %(default)g)",
+        help="time to wait for the answer and the other broker (default: %(default)g)",
     )
     add("--json", action="store_true", help="print the result as JSON")
     add_admin_options(parser)
@@ -64,6 +64,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _work(admin: Admin, options: argparse.Namespace) -> int:
+    admin.end_within(options.timeout)
     if options.show:
         lease = admin.get("/api/v1/lease")
     else:

@@ -64,6 +64,8 @@ def main(arguments: list[str]) -> int:
 
 def _drain(admin: Admin, options: argparse.Namespace) -> int:
     began = time.monotonic()
+    if options.timeout is not None:
+        admin.end_within(options.timeout)
     found = _look(admin, options)
     at_first = sum(map(_left, found.values()))
     warned: set[str] = set()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import math
 import os
 import socket
 import ssl
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +27,8 @@ __all__ = ["Admin", "AdminError", "add_admin_options", "admin_parser", "confirme
 _USAGE: Final = 2
 #: Timeout of an answer in seconds: purging a long queue takes a while.
 _ANSWER_S: Final = 300.0
+#: Least timeout of an answer in seconds for a command that is to end at a certain time.
+_LEAST_S: Final = 1.0
 #: Timeout of the event stream in seconds: there are normally some events each second.
 _SILENCE_S: Final = 60.0
 _MOST_BYTES: Final = 256 * 1024 * 1024
@@ -96,6 +100,7 @@ class Admin:
         self.label: Final = url
         self._token = token
         self._connection = _connections(url)
+        self._deadline_s = math.inf
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Admin:
@@ -115,6 +120,10 @@ class Admin:
                 raise BrokerUsageError(f"--token-file: {options.token_file}: {problem}") from None
             token = text.partition("\n")[0].strip()
         return cls(url, token)
+
+    def end_within(self, timeout_s: float) -> None:
+        """Wait for answers until ``timeout_s`` seconds from now, and not much longer."""
+        self._deadline_s = time.monotonic() + timeout_s
 
     def get(self, path: str, /, **query: str | int | None) -> dict[str, Any]:
         """Send a GET request; raises :class:`AdminError`."""
@@ -159,7 +168,8 @@ class Admin:
         if body is not None:
             data = json.dumps(body)
             headers["content-type"] = "application/json"
-        connection = self._connection(timeout_s)
+        left_s = max(self._deadline_s - time.monotonic(), _LEAST_S)
+        connection = self._connection(min(timeout_s, left_s))
         try:
             connection.request(method, path, data, headers)
             response = connection.getresponse()

@@ -37,7 +37,7 @@ __all__ = ["Scrypt", "compute_beside", "end_all", "processes_beside"]
 _MOST_PROCESSES: Final = 4
 #: Time in seconds within which a process has to answer. After it, one of idle or nice priority
 #: counts as starved, and one of normal priority as stuck.
-_ANSWER_S: Final = {Priority.IDLE: 2.0, Priority.NICE: 2.0, Priority.NORMAL: 60.0}
+_ANSWER_S: Final = {Priority.IDLE: 1.0, Priority.NICE: 1.0, Priority.NORMAL: 60.0}
 #: What replaces a starved process, and for how many seconds.
 _NEXT: Final = {Priority.IDLE: Priority.NICE, Priority.NICE: Priority.NORMAL}
 _RAISED_S: Final = 60.0

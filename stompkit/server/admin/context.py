@@ -107,9 +107,6 @@ class Context:
         broker = self.broker
         done: Deferred[_T] = Deferred()
 
-        def change() -> None:
-            work()
-
         def stored(error: StoreError | None) -> None:
             if error is not None:
                 text = f"the store has failed: {error}{more}"
@@ -117,7 +114,7 @@ class Context:
                 return
             done.callback(answer())
 
-        broker.scheduler.commit_queue.carry_out(change, stored)
+        broker.scheduler.commit_queue.carry_out(work, stored)
         broker.flush()
         return done
 

@@ -159,7 +159,7 @@ class RecordingCommitQueue(CommitQueue):
         return self.cut()
 
     def carry_out(
-        self, changes: Callable[[], None], done: Callable[[StoreError | None], None]
+        self, changes: Callable[[], object], done: Callable[[StoreError | None], None]
     ) -> None:
         """Make changes; call ``done`` once the store has all of them, or with the first error.
 

@@ -85,7 +85,7 @@ class CommitQueue:
         return False
 
     def carry_out(
-        self, changes: Callable[[], None], done: Callable[[StoreError | None], None]
+        self, changes: Callable[[], object], done: Callable[[StoreError | None], None]
     ) -> None:
         """Make changes; call ``done`` once the store has all of them, or with the first error.
 

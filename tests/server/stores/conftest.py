@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, text
 
 from stompkit.server.interfaces import MessageStore
 from stompkit.server.stores import LmdbStore, MemoryStore
 from stompkit.server.stores.sql import sql_store
 from stompkit.server.stores.tables import TABLES
-from tests.servers import SqlServer, mariadb, postgresql
+from tests.servers import PostgreSql, SqlServer, mariadb, postgresql
 
 __all__ = ["KINDS", "Place", "database", "mariadb", "place", "postgresql", "store"]
 
@@ -40,7 +40,7 @@ class Place:
 
 @pytest.fixture(scope="session")
 def database() -> Callable[[SqlServer], str]:
-    """Returns the URL of one database of a server, without tables."""
+    """Returns the URL of one database of a server, without tables or functions."""
     urls: dict[SqlServer, str] = {}
 
     def give(server: SqlServer) -> str:
@@ -48,6 +48,11 @@ def database() -> Callable[[SqlServer], str]:
             urls[server] = server.url(server.new_database())
         engine = create_engine(urls[server])
         TABLES.drop_all(engine)
+        if isinstance(server, PostgreSql):
+            # Functions stay when the tables of their triggers are dropped.
+            with engine.begin() as connection:
+                connection.execute(text("DROP SCHEMA public CASCADE"))
+                connection.execute(text("CREATE SCHEMA public"))
         engine.dispose()
         return urls[server]
 

@@ -7,8 +7,10 @@ import os
 import re
 from typing import Final
 
-__all__ = ["address_text", "host_port", "parse_host_port"]
+__all__ = ["address_text", "host_port", "parse_host_port", "parse_url_host"]
 
+#: Port of STOMP in a URL without a port.
+_STOMP_PORT: Final = 61613
 _LAST_PORT: Final = 65_535
 #: A number of more digits is no port, and is not converted.
 _MOST_PORT_DIGITS: Final = 5
@@ -34,6 +36,15 @@ def parse_host_port(text: str) -> tuple[str, int]:
     if not is_number or not 0 < int(port) <= _LAST_PORT:
         raise ValueError(f"{port!r} is not a port: 1 to {_LAST_PORT}")
     return name, int(port)
+
+
+def parse_url_host(text: str) -> tuple[str, int]:
+    """Parse ``HOST`` or ``HOST:PORT`` of a ``stomp://`` URL; the default port is 61613.
+
+    Raises ``ValueError``, which quotes the text.
+    """
+    has_port = ":" in text and not text.endswith("]")
+    return parse_host_port(text if has_port or not text else f"{text}:{_STOMP_PORT}")
 
 
 def _without_brackets(host: str) -> str | None:

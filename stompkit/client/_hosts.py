@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from twisted.internet.endpoints import HostnameEndpoint, clientFromString
 from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 
-from stompkit._common.addresses import host_port
+from stompkit._common.addresses import host_port, parse_host_port, parse_url_host
 from stompkit.client._tls import tls_endpoint
 
 __all__ = ["Address", "Host", "Place", "hosts_of", "label_of", "places_of"]
@@ -19,16 +19,12 @@ __all__ = ["Address", "Host", "Place", "hosts_of", "label_of", "places_of"]
 #: Address of a broker, as callers write it.
 Address = str | IStreamClientEndpoint
 
-_HOST_AND_PORT: Final = re.compile(
-    r"(?:\[(?P<literal>[^\[\]]+)\]|(?P<name>[^:\[\]]+)):(?P<port>\d+)"
-)
+#: Text that is no description of an endpoint, such as tcp:localhost:61613.
+_HOST_AND_PORT: Final = re.compile(r"(?:\[[^\[\]]+\]|[^:\[\]]+):\d+")
 _DESCRIPTION: Final = re.compile(r"(?:tcp|tls|ssl):(?:host=)?(?P<name>[^:=\\]+)(?=:|$)")
 #: A description begins with its type and a colon.
 _IS_DESCRIPTION: Final = re.compile(r"\w+:.").match
-_LAST_PORT: Final = 65_535
 _SCHEMES: Final = ("stomp://", "stomps://")
-#: Port of a URL without a port.
-_USUAL_PORT: Final = 61613
 #: Host name in CONNECT if none is known; the specifications allow any.
 _NAMELESS: Final = "localhost"
 
@@ -91,8 +87,7 @@ def places_of(address: str) -> list[Place]:
     Raises ``ValueError`` for a URL that cannot be parsed, and for an invalid port.
     """
     if not address.startswith(_SCHEMES):
-        match = _HOST_AND_PORT.fullmatch(address)
-        return [] if match is None else [_place(match)]
+        return [Place(*parse_host_port(address))] if _HOST_AND_PORT.fullmatch(address) else []
     scheme, _, rest = address.partition("://")
     rest, _, query = rest.partition("?")
     hosts, _, path = rest.partition("/")
@@ -105,21 +100,13 @@ def places_of(address: str) -> list[Place]:
         )
     if query and (scheme == "stomp" or authorities == query):
         raise ValueError("a client's URL of a broker has the option ca only, and that with stomps")
-    found = []
-    for host in hosts.split(","):
-        text = f"{host}:{_USUAL_PORT}" if host.endswith("]") or ":" not in host else host
-        match = _HOST_AND_PORT.fullmatch(text)
-        if match is None:
-            raise ValueError("a client's URL of a broker has HOST:PORT, or HOST alone")
-        found.append(_place(match, is_tls=scheme == "stomps", authorities=unquote(authorities)))
-    return found
-
-
-def _place(match: re.Match[str], *, is_tls: bool = False, authorities: str = "") -> Place:
-    port = int(match["port"])
-    if not 0 < port <= _LAST_PORT:
-        raise ValueError(f"{match[0]!a}: a port is a number from 1 to {_LAST_PORT}")
-    return Place(match["literal"] or match["name"], port, is_tls, authorities)
+    try:
+        places = [parse_url_host(each) for each in hosts.split(",")]
+    except ValueError:
+        raise ValueError(
+            "a client's URL of a broker has HOST:PORT, with a port from 1 to 65535, or HOST alone"
+        ) from None
+    return [Place(*each, scheme == "stomps", unquote(authorities)) for each in places]
 
 
 def _host_at(place: Place, reactor: IReactorTime, timeout_s: float) -> Host:

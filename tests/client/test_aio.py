@@ -391,7 +391,7 @@ async def test_tls_by_authorities_at_a_path_or_by_a_context(tmp_path: Path, log:
     [
         ("mq", "neither HOST:PORT"),
         ("tls:mq:61614", "neither HOST:PORT"),
-        ("mq:0", "a port is a number"),
+        ("mq:0", "'0' is not a port"),
         ("stomp://ann:secret@mq", "arguments of their own"),
         ("stomps://mq?ca=/does/not/exist", "/does/not/exist: No such file"),
         ([], "one host at least"),

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Any, Self
 from urllib.parse import parse_qsl, unquote
 
-from stompkit._common.addresses import host_port, parse_host_port
+from stompkit._common.addresses import host_port, parse_url_host
 from stompkit.client.blocking._link import Link
 
 __all__ = ["BrokerUrl"]
-
-_DEFAULT_PORT: Final = 61613
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,12 +84,8 @@ class BrokerUrl:
 
 
 def _host(text: str, *, quoting: bool) -> str:
-    if not text.endswith("]") and ":" in text:
-        address = text
-    else:
-        address = f"{text}:{_DEFAULT_PORT}"
     try:
-        return host_port(*parse_host_port(address))
+        return host_port(*parse_url_host(text))
     except ValueError:
         if quoting:
             raise

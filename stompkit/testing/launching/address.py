@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from stompkit._common.addresses import host_port, parse_host_port
+from stompkit._common.addresses import host_port, parse_host_port, parse_url_host
 
 __all__ = ["format_address", "parse_address"]
 
 _SCHEME: Final = "stomp://"
 _OVER_TLS: Final = "stomps://"
-#: Default port of a URL.
-_USUAL_PORT: Final = 61613
 
 
 def format_address(host: str, port: int) -> str:
@@ -29,12 +27,10 @@ def parse_address(text: str) -> tuple[str, int]:
         raise ValueError(
             f"{_OVER_TLS} is STOMP over TLS, which is not spoken here: name a port without TLS"
         )
-    if text.startswith(_SCHEME):
-        text = text.removeprefix(_SCHEME).removesuffix("/")
-        if "@" in text:
-            raise ValueError(
-                f"the URL of a broker is {_SCHEME}HOST:PORT here: login and passcode are options"
-            )
-        if text and (text.endswith("]") or ":" not in text):
-            text = f"{text}:{_USUAL_PORT}"
-    return parse_host_port(text)
+    if not text.startswith(_SCHEME):
+        return parse_host_port(text)
+    if "@" in text:
+        raise ValueError(
+            f"the URL of a broker is {_SCHEME}HOST:PORT here: login and passcode are options"
+        )
+    return parse_url_host(text.removeprefix(_SCHEME).removesuffix("/"))

@@ -263,7 +263,7 @@ def test_the_url_of_brokers_is_read() -> None:
         ("http://mq", "URL of a broker"),
         ("stomp://mq/a?b=1", "URL of a broker"),
         ("", "URL of a broker"),
-        ("stomp://", "':61613' is not HOST:PORT"),
+        ("stomp://", "'' is not HOST:PORT"),
         ("stomp://mq:", "'mq:' is not HOST:PORT"),
         ("stomp://[::1", "'[::1' is not HOST:PORT"),
         ("stomp://mq:x", "'x' is not a port: 1 to 65535"),

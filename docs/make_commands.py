@@ -11,9 +11,9 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
+from docs.generated import write_pages
 from stompkit._commands import COMMANDS
 from stompkit._commands.tools.outline import parsers
 
@@ -61,26 +61,11 @@ no longer read ends with 141.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the file, or check it; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--check", action="store_true", help="do not write the file, only compare it"
-    )
-    parser.add_argument(
-        "--into",
-        type=Path,
-        default=Path(__file__).parent / "reference",
-        metavar="DIR",
-        help="output directory (default: docs/reference)",
-    )
-    options = parser.parse_args(arguments)
-    path = options.into / _NAME
-    text = page()
-    if not options.check:
-        path.write_text(text, encoding="utf-8")
-    elif not path.exists() or path.read_text(encoding="utf-8") != text:
-        print(f"{path} is not current: run python docs/make_commands.py", file=sys.stderr)
-        return 1
-    return 0
+    return write_pages("make_commands.py", __doc__, _pages, arguments)
+
+
+def _pages() -> dict[str, str]:
+    return {_NAME: page()}
 
 
 def page() -> str:

@@ -6,15 +6,14 @@ Run it after a change of the cases of the conformance suite, or of its catalogue
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Final, get_args
 
+from docs.generated import write_pages
 from stompkit.conformance.case import Case
 from stompkit.conformance.clients.cases import all_cases as cases_about_clients
 from stompkit.conformance.requirements import Level, Requirement, catalogue
@@ -65,24 +64,11 @@ _SPECIAL: Final = re.compile(r"([\\`*|_])")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the file, or check it; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing, compare")
-    parser.add_argument(
-        "--into",
-        type=Path,
-        default=Path(__file__).parent / "reference",
-        metavar="DIR",
-        help="where it is",
-    )
-    options = parser.parse_args(arguments)
-    path = options.into / _NAME
-    text = page(list(catalogue().values()), all_cases())
-    if not options.check:
-        path.write_text(text, encoding="utf-8")
-    elif not path.exists() or path.read_text(encoding="utf-8") != text:
-        print(f"{path} is not what make_coverage.py makes of the cases", file=sys.stderr)
-        return 1
-    return 0
+    return write_pages("make_coverage.py", __doc__, _pages, arguments)
+
+
+def _pages() -> dict[str, str]:
+    return {_NAME: page(list(catalogue().values()), all_cases())}
 
 
 def all_cases() -> list[Case]:

@@ -7,14 +7,13 @@ a file is not current.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
+from docs.generated import write_pages
 from stompkit.server.log.event import EVENTS, LogEvent
 from stompkit.server.log.schema import COMMON, FIELDS, GROUPS, LIBRARY, log_schema
 
@@ -88,31 +87,11 @@ unexpected error has ``traceback``: please report it.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the files, or check them; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--check", action="store_true", help="do not write the files, only compare them"
-    )
-    parser.add_argument(
-        "--into",
-        type=Path,
-        default=Path(__file__).parent / "reference",
-        metavar="DIR",
-        help="output directory (default: docs/reference)",
-    )
-    options = parser.parse_args(arguments)
-    made = {
-        "log-events.rst": page(),
-        "log-events.json": json.dumps(log_schema(), indent=1) + "\n",
-    }
-    status = 0
-    for name, text in made.items():
-        path = options.into / name
-        if not options.check:
-            path.write_text(text, encoding="utf-8")
-        elif not path.exists() or path.read_text(encoding="utf-8") != text:
-            print(f"{path} is not current: run python docs/make_log_events.py", file=sys.stderr)
-            status = 1
-    return status
+    return write_pages("make_log_events.py", __doc__, _pages, arguments)
+
+
+def _pages() -> dict[str, str]:
+    return {"log-events.rst": page(), "log-events.json": json.dumps(log_schema(), indent=1) + "\n"}
 
 
 def page() -> str:

@@ -6,12 +6,11 @@ with 1 where the files differ from the table.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
+from docs.generated import write_pages
 from stompkit.frames import TRANSITIONS, Role, State, _states
 
 __all__ = ["main"]
@@ -52,25 +51,11 @@ arrows are frames of the server.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the files, or check them; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing, compare")
-    parser.add_argument(
-        "--into",
-        type=Path,
-        default=Path(__file__).parent / "reference",
-        metavar="DIR",
-        help="where they are",
-    )
-    options = parser.parse_args(arguments)
-    status = 0
-    for name, text in (("sessions.dot", dot()), ("sessions.rst", page())):
-        path = options.into / name
-        if not options.check:
-            path.write_text(text, encoding="utf-8")
-        elif not path.exists() or path.read_text(encoding="utf-8") != text:
-            print(f"{path} is not what make_state_diagram.py makes of the table", file=sys.stderr)
-            status = 1
-    return status
+    return write_pages("make_state_diagram.py", __doc__, _pages, arguments)
+
+
+def _pages() -> dict[str, str]:
+    return {"sessions.dot": dot(), "sessions.rst": page()}
 
 
 def meanings() -> dict[State, str]:

@@ -6,13 +6,11 @@ Run it after a change of what a publisher tells of a type, or of what ``--create
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
@@ -20,6 +18,7 @@ import msgspec
 from sqlalchemy import Dialect
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
+from docs.generated import write_pages
 from stompkit.replication.model.values import Interval, Json, NoDate, to_json
 from stompkit.replication.sinks.search._documents import document
 from stompkit.replication.sources.mysql._tables.catalogue import type_of
@@ -196,22 +195,12 @@ _TARGETS: Final[Mapping[str, tuple[str, Dialect]]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the page, or compare it with the code; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing")
-    parser.add_argument(
-        "--into", type=Path, default=Path(__file__).parent / "reference", metavar="DIRECTORY"
-    )
-    options = parser.parse_args(arguments)
-    page: Path = options.into / _NAME
-    text = _page()
-    if options.check:
-        if page.exists() and page.read_text() == text:
-            return 0
-        print(f"{page} is not that of the code: run docs/make_types.py", file=sys.stderr)
-        return 1
-    page.write_text(text)
-    return 0
+    """Write the page, or check it; return the exit status."""
+    return write_pages("make_types.py", __doc__, _pages, arguments)
+
+
+def _pages() -> dict[str, str]:
+    return {_NAME: _page()}
 
 
 def _page() -> str:

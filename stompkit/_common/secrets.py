@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-__all__ = ["SecretError", "first_line", "mask", "mask_url", "resolve"]
+__all__ = ["SecretError", "first_line", "is_reference", "mask", "mask_url", "resolve"]
 
 _MASK: Final = "***"
 #: Names of parameters whose values are secrets.
@@ -24,6 +24,11 @@ _HOSTS: Final = re.compile(
 
 class SecretError(ValueError):
     """A value cannot be read from the given source; the message says why."""
+
+
+def is_reference(text: str) -> bool:
+    """Return True if :func:`resolve` reads the value from the environment or a file."""
+    return text.startswith(("env:", "file:"))
 
 
 def resolve(text: str) -> str:

@@ -13,6 +13,7 @@ from stompkit._commands.shared.documents import checked
 from stompkit._commands.shared.text import amount
 from stompkit._common.arguments import Parser
 from stompkit._common.files import replacing
+from stompkit._common.secrets import is_reference
 from stompkit._common.text import json_line
 from stompkit.server.operations import (
     DirectoryLock,
@@ -192,7 +193,7 @@ def _import(options: argparse.Namespace) -> int:
 @contextmanager
 def _open_store(where: str, *, is_made: bool) -> Iterator[MessageStore]:
     """Open a store that no broker uses; a missing one is created only if ``is_made``."""
-    if "://" in where or where.startswith(("env:", "file:")):
+    if "://" in where or is_reference(where):
         with _opened(StoreSettings(url=where)) as store:
             yield store
         return

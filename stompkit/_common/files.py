@@ -116,12 +116,16 @@ class FileLock:
     """A lock of the operating system (``flock``) on a file that names its holder.
 
     The lock ends with the process, however the process ends. Each object excludes all others,
-    including those of the same process. The folder of the file must exist.
+    including those of the same process.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Describe the lock; :meth:`acquire` takes it."""
+    def __init__(self, path: Path, *, parents: bool = False) -> None:
+        """Describe the lock; :meth:`acquire` takes it.
+
+        With *parents* missing folders are made, for their owner only.
+        """
         self.path = path
+        self._parents = parents
         self._descriptor: int | None = None
 
     @property
@@ -182,6 +186,8 @@ class FileLock:
         """Return the descriptor of the locked file; None if another holds it."""
         how = fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB)
         while True:
+            if self._parents:
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
             try:
                 fcntl.flock(descriptor, how)

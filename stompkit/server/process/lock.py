@@ -5,20 +5,16 @@ It is an operating system lock (flock), so that it ends with its process in any 
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
-import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from stompkit._common.files import FileLock, LockedError
+
 __all__ = ["DirectoryLock"]
 
 _NAME: Final = "lock"
-#: Maximum length in bytes of host name and process id.
-_MOST_OCTETS: Final = 512
 
 
 class DirectoryLock:
@@ -28,21 +24,21 @@ class DirectoryLock:
         """Start without the lock."""
         self.path = directory / _NAME
         self._mutex = threading.Lock()
-        self._descriptor: int | None = None
+        self._held: FileLock | None = None
         #: Set once the result of a waiting thread is no longer needed.
         self._abandoned: threading.Event | None = None
 
     @property
     def is_held(self) -> bool:
         """True if this object holds the lock."""
-        return self._descriptor is not None
+        return self._held is not None
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free; return False if it is not. Raises OSError."""
-        descriptor = self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if descriptor is None:
+        try:
+            self._held = self._lock().acquire(timeout_s=0.0)
+        except LockedError:
             return False
-        self._take(descriptor)
         return True
 
     def wait(self, acquired: Callable[[], None], failed: Callable[[OSError], None]) -> None:
@@ -65,28 +61,21 @@ class DirectoryLock:
         failed: Callable[[OSError], None],
     ) -> None:
         try:
-            descriptor = self._lock(fcntl.LOCK_EX)
+            lock = self._lock().acquire(timeout_s=None)
         except OSError as error:
             if not abandoned.is_set():
                 failed(error)
             return
-        assert descriptor is not None  # the thread has waited for it
         with self._mutex:
             if abandoned.is_set():
-                os.close(descriptor)
+                lock.release()
                 return
-            self._take(descriptor)
+            self._held = lock
             acquired()
 
     def holder(self) -> str:
         """Return the holder of the lock, as far as its file says."""
-        try:
-            words = self.path.read_text(encoding="utf-8", errors="replace").split()
-        except OSError:
-            words = []
-        if len(words) != 2 or not words[0].isdigit():
-            return "another process"
-        return f"process {words[0]} on {words[1]}"
+        return self._lock().holder()
 
     def release(self) -> None:
         """Release the lock, or cancel the wait for it; does nothing without either."""
@@ -94,38 +83,9 @@ class DirectoryLock:
             if self._abandoned is not None:
                 self._abandoned.set()
                 self._abandoned = None
-            descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            with contextlib.suppress(OSError):
-                os.ftruncate(descriptor, 0)
-            os.close(descriptor)
+            held, self._held = self._held, None
+        if held is not None:
+            held.release()
 
-    def _lock(self, how: int) -> int | None:
-        """Open the file and lock it; ``None`` if it is locked and ``how`` does not wait."""
-        while True:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
-            try:
-                fcntl.flock(descriptor, how)
-                if self._is_current(descriptor):
-                    return descriptor
-            except BlockingIOError:
-                os.close(descriptor)
-                return None
-            except OSError:
-                os.close(descriptor)
-                raise
-            os.close(descriptor)
-
-    def _is_current(self, descriptor: int) -> bool:
-        """Return True if the file is still the one that other processes would lock."""
-        try:
-            return os.path.samestat(os.fstat(descriptor), self.path.stat())
-        except FileNotFoundError:
-            return False
-
-    def _take(self, descriptor: int) -> None:
-        words = f"{os.getpid()} {socket.gethostname()}\n".encode()
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, words[:_MOST_OCTETS], 0)
-        self._descriptor = descriptor
+    def _lock(self) -> FileLock:
+        return FileLock(self.path, parents=True)

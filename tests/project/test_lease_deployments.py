@@ -7,6 +7,7 @@ from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -46,6 +47,16 @@ def port_of(endpoint: str) -> int:
 def extras_of(text: str) -> list[str]:
     """Return the extras of each build of the image in a text."""
     return re.findall(r"EXTRAS[=:] ?([a-z,]+)", text)
+
+
+# Those of 2024 and today.
+@pytest.mark.parametrize("version", ["1.31", kubernetes_validate.latest_version()])
+def test_objects_conform_to_the_schemas_of_kubernetes(
+    objects: dict[str, Any], version: str
+) -> None:
+    assert set(objects) >= {"ConfigMap", "Deployment", "Service", "PodDisruptionBudget"}
+    for each in objects.values():
+        kubernetes_validate.validate(each, version, strict=True)
 
 
 @pytest.mark.parametrize("file", [DOCKER / "compose-lease.yaml", KUBERNETES])

@@ -81,6 +81,7 @@ def extra(name: str) -> str:
         ("vendor.github-workflows", WORKFLOWS),
         ("vendor.github-actions", [ACTION]),
         ("vendor.dependabot", [ROOT / ".github" / "dependabot.yml"]),
+        ("vendor.compose-spec", sorted((ROOT / "packaging" / "docker").glob("compose*.yaml"))),
     ],
 )
 def test_each_file_conforms_to_the_schema_of_its_kind(schema: str, paths: list[Path]) -> None:

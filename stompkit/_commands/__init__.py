@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Protocol, cast
 
 from stompkit._common.arguments import Parser
 from stompkit._common.collector import without_collection
+from stompkit._common.files import describe
 from stompkit._common.spelling import closest
 
 __all__ = ["COMMANDS", "Command", "command_of", "main"]
@@ -173,7 +174,14 @@ def _run(arguments: list[str]) -> int:
         needed = f"{error.name}: pip install 'stompkit[{extra}]'"
         print(f"stompkit {name}: this needs {needed}", file=sys.stderr)
         return 1
-    return command.main(options.arguments)
+    try:
+        return command.main(options.arguments)
+    except OSError as error:
+        # A path of the user, since only such errors have a name.
+        if error.filename is None:
+            raise
+        print(f"stompkit {name}: {describe(error)}", file=sys.stderr)
+        return 1
 
 
 def command_of(name: str) -> Command:

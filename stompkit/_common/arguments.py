@@ -6,11 +6,20 @@ import argparse
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from pathlib import Path
+from typing import Final, NoReturn
 
 from stompkit._common.spelling import closest
 
-__all__ = ["Parser", "positive"]
+__all__ = ["Parser", "is_path", "positive"]
+
+#: Names of arguments that are paths, beside those of the type Path.
+_PATHS: Final = frozenset({"DIR", "DIRECTORY", "FILE", "FOLDER", "STORE"})
+
+
+def is_path(action: argparse.Action) -> bool:
+    """Return True if the value of an argument is the path of a file or a directory."""
+    return action.type is Path or action.metavar in _PATHS
 
 
 def positive(text: str) -> int:
@@ -84,6 +93,12 @@ class Parser(argparse.ArgumentParser):
         meant = closest(name, list(self._options()))
         advice = f"; did you mean {meant}?" if meant is not None else ""
         return f"there is no option {name}{advice}"
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> object:
+        """Return the values of an argument; an empty path is not the current directory."""
+        if is_path(action) and "" in arg_strings:
+            raise argparse.ArgumentError(action, "the path is empty")
+        return super()._get_values(action, arg_strings)
 
     def _options(self) -> Iterator[str]:
         for action in self._actions:

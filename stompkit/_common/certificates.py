@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from stompkit._common.files import describe
+
 __all__ = ["authorities", "client_context", "distrust"]
 
 _BLOCK: Final = re.compile(
@@ -29,7 +31,7 @@ def authorities(where: str) -> list[bytes]:
         is_directory = path.is_dir()
         found = list(_in_directory(path) if is_directory else _in_file(path))
     except OSError as error:
-        raise ValueError(f"{error.filename or where}: {error.strerror}") from error
+        raise ValueError(describe(error)) from error
     if not found and is_directory:
         raise ValueError(f"{where} has no certificates in files that end with .pem")
     if not found:

@@ -1,7 +1,8 @@
-"""Replace files as a whole, and lock files for as long as a process lives."""
+"""Replace files as a whole, lock files while a process lives, and explain errors of paths."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import socket
@@ -16,7 +17,10 @@ __all__ = [
     "GRACE_S",
     "FileLock",
     "LockedError",
+    "describe",
     "is_locked",
+    "make_directory",
+    "reason_of",
     "replacing",
     "sync_path",
     "write_atomically",
@@ -28,6 +32,50 @@ _RETRY_S: Final = 0.05
 GRACE_S: Final = 0.5
 #: Maximum length in bytes of the line that names the holder of a lock.
 _MAX_HOLDER_BYTES: Final = 512
+
+
+# Errors.
+
+
+def describe(error: Exception) -> str:
+    """Return the path of an error and its reason, such as ``data: Permission denied``.
+
+    For an error without a path it is the reason.
+    """
+    if not isinstance(error, OSError) or error.filename is None:
+        return reason_of(error)
+    path = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else error.filename
+    text = reason_of(error)
+    return text if text.startswith(f"{path} is ") else f"{path}: {text}"
+
+
+def reason_of(error: Exception) -> str:
+    """Return the reason of an error, without the number that Python writes before it.
+
+    It is the system's text, except for a path that leads through a file: this names the file. For
+    other errors it is their text.
+    """
+    if not isinstance(error, OSError):
+        return str(error) or type(error).__name__
+    text = error.strerror or str(error)
+    if error.errno != errno.ENOTDIR or not isinstance(error.filename, str):
+        return text
+    path = Path(error.filename)
+    for each in (path, *path.parents):
+        if os.path.exists(each) and not os.path.isdir(each):  # never raise
+            return f"{each} is a file, not a directory"
+    return text
+
+
+def make_directory(path: Path, *, mode: int = 0o777) -> None:
+    """Create a directory and its parents, unless they exist.
+
+    Raises OSError; where *path* is a file this is NotADirectoryError, not FileExistsError.
+    """
+    try:
+        path.mkdir(mode=mode, parents=True, exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None
 
 
 # Replacing.
@@ -48,10 +96,16 @@ def replacing(
     on the disk when this returns. *mode* is the permission of the new file; with None the process's
     umask decides. With *parents* missing folders are made. *partial* is the path that is written
     to; by default it has the process id in its name, so that two processes do not write to the same
-    one. Raises OSError, which names the file even if the disk is full.
+    one. A device or a pipe is written to, not replaced. Raises OSError, which names *path* even if
+    the disk is full.
     """
     if parents:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
+    if path.exists() and not path.is_file():
+        # It would end a device or a pipe to replace it. For a directory this raises OSError.
+        with open(path, "wb") as device:
+            yield device
+        return
     unfinished = partial or path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with open(unfinished, "wb", opener=None if mode is None else _private) as file:
@@ -63,9 +117,9 @@ def replacing(
                 os.fsync(file.fileno())
         unfinished.replace(path)
     except BaseException as error:
-        # Python does not name the file when the disk is full.
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(unfinished)
+        # Python does not name the file when the disk is full. The hidden one tells users nothing.
+        if isinstance(error, OSError) and error.filename in (None, unfinished, str(unfinished)):
+            error.filename = str(path)
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
         raise
@@ -187,7 +241,7 @@ class FileLock:
         how = fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB)
         while True:
             if self._parents:
-                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_directory(self.path.parent, mode=0o700)
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
             try:
                 fcntl.flock(descriptor, how)

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
+from stompkit._common.files import reason_of
+
 __all__ = ["SecretError", "first_line", "is_reference", "mask", "mask_url", "resolve"]
 
 _MASK: Final = "***"
@@ -52,8 +54,7 @@ def first_line(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise SecretError(f"{path}: {reason}") from None
+        raise SecretError(f"{path}: {reason_of(error)}") from None
 
 
 # Masking.

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-__all__ = ["ConfigurationError", "canonical", "read_toml"]
+from stompkit._common.files import reason_of
+
+__all__ = ["ConfigurationError", "canonical", "read_toml", "wrong_type"]
+
+#: Types as msgspec names them, and in words.
+_TYPES: Final = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "a whole number",
+    "null": "nothing",
+    "object": "a table",
+    "str": "a string",
+}
+_WRONG_TYPE: Final = re.compile(
+    r"Expected `(?P<wanted>[^`]+)`(?P<limit>[^,]*)(?:, got `(?P<given>[^`]+)`)?"
+).fullmatch
 
 
 class ConfigurationError(ValueError):
@@ -24,8 +41,7 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise ConfigurationError(f"{path}: not UTF-8, as TOML has to be") from None
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigurationError(f"{path}: {reason}") from None
+        raise ConfigurationError(f"{path}: {reason_of(error)}") from None
 
 
 def canonical(table: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
@@ -41,6 +57,21 @@ def canonical(table: Mapping[str, Any], known: Collection[str]) -> dict[str, Any
             raise ConfigurationError(f"{name}: {key} is given twice, in two spellings")
         found[key] = value
     return found
+
+
+def wrong_type(error: Exception) -> str:
+    """Return the reason of msgspec's error in plain words: ``must be a string, not a list``.
+
+    Reasons that are not about types are returned as they are. A path within the value comes first.
+    """
+    reason, _, place = str(error).partition(" - at ")
+    found = _WRONG_TYPE(reason)
+    if found is not None:
+        wanted = " or ".join(_TYPES.get(each, each) for each in found["wanted"].split(" | "))
+        given = f", not {_TYPES.get(found['given'], found['given'])}" if found["given"] else ""
+        reason = f"must be {wanted}{found['limit']}{given}"
+    place = place.strip("`").removeprefix("$").removeprefix(".")
+    return f"{place}: {reason}" if place else reason.replace("`", "")
 
 
 def _plain(name: str) -> str:

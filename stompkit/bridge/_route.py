@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
+from stompkit._common.files import describe
 from stompkit.bridge._buffer import Buffer, InThread
 from stompkit.bridge._errors import RouteStoppedError
 from stompkit.bridge._memory import Memory
@@ -148,12 +149,14 @@ class Route:
         if self._is_ending:
             return
         delay_s = self._retry.delay_s(failures, self._random)
-        self.status.state = "waiting"
-        self.status.problem = str(error) or type(error).__name__
-        _log.warn(
+        problem = describe(error)
+        # Attempts that fail for the same reason are logged once.
+        is_new = failures == 1 or problem != self.status.problem
+        self.status.state, self.status.problem = "waiting", problem
+        (_log.warn if is_new else _log.debug)(
             "route {name}: {reason}; trying again in {delay:.1f} s",
             name=self.leg.name,
-            reason=self.status.problem,
+            reason=problem,
             delay=delay_s,
         )
         waiting: Deferred[None] = Deferred()

@@ -10,6 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from stompkit._common.files import describe
 from stompkit.bridge._buffer import Buffer, InThread
 from stompkit.bridge._status import RouteStatus
 from stompkit.spool import Record
@@ -139,7 +140,7 @@ class Store:
             try:
                 found = await self._in_thread(work)
             except OSError as error:
-                problem = f"the buffer cannot be used: {error}"
+                problem = f"the buffer cannot be used: {describe(error)}"
                 if self._status.problem != problem:
                     _log.error("route {name}: {what}", name=self._status.name, what=problem)
                 self._status.problem = problem

@@ -17,6 +17,7 @@ from twisted.internet.interfaces import (
 from zope.interface import implementer
 
 from stompkit._common.certificates import authorities
+from stompkit._common.files import describe
 
 if TYPE_CHECKING:
     from twisted.internet.ssl import Certificate, PrivateCertificate
@@ -53,7 +54,7 @@ def tls_endpoint(
             trust = trustRootFromCertificates(_authorities(roots))  # type: ignore[no-untyped-call]  # Twisted's
         own = _own(given.get("certificate"), given.get("privateKey"))
     except OSError as error:
-        raise ValueError(f"{error.filename}: {error.strerror}") from error
+        raise ValueError(describe(error)) from error
     options = optionsForClientTLS(host, trustRoot=trust, clientCertificate=own)
     source = given.get("bindAddress")
     bind = None if source is None else (source, 0)

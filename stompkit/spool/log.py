@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from stompkit._common.files import make_directory
 from stompkit.spool._errors import BrokenSpoolError, SpoolError
 from stompkit.spool._files import locked, part_folder
 from stompkit.spool._head import Head, read_head
@@ -69,7 +70,7 @@ class SpoolWriter:
         self._tails: list[Tail] = []
         self._head: Head | None = None
         self._is_open = True
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(self.folder, mode=0o700)
         self._lock = locked(self.folder)
         try:
             identity = self._identity(partitions)

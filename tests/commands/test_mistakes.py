@@ -6,6 +6,7 @@ they print. After a deliberate change, STOMPKIT_UPDATE_GOLDEN=1 writes it again;
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shlex
@@ -17,6 +18,8 @@ from typing import Final
 
 import pytest
 
+from stompkit._commands.tools.outline import parsers
+from stompkit._common.arguments import is_path
 from tests.ports import free_ports
 
 TRANSCRIPT: Final = Path(__file__).with_name("mistakes.txt")
@@ -54,6 +57,9 @@ FILES: Final = {
     "hosts.toml": '[broker]\nhosts = "a"\n',
     "dialect.toml": '[broker]\ndialect = "rabitmq"\n',
     "lease.toml": '[high_availability]\nlease = "database"\n',
+    "name.toml": "name = 5\n[source]\nspool = 'x'\n",
+    "from.toml": "from = 5\n",
+    "broker.toml": "broker = 5\n",
     "unhashed.toml": '[auth]\ncheckers = ["stompkit:text.txt"]\n',
 }
 
@@ -112,6 +118,49 @@ def test_a_mistake_is_answered_with_its_cause(
         TRANSCRIPT.write_text(whole.replace(f"$ {command}\n{text}", f"$ {command}\n{found}"))
     else:
         assert found == text
+
+
+def path_arguments() -> Iterator[tuple[str, argparse.ArgumentParser, argparse.Action]]:
+    """Yield the arguments of all commands that are paths, with their parsers."""
+
+    def found(
+        parser: argparse.ArgumentParser,
+    ) -> Iterator[tuple[str, argparse.ArgumentParser, argparse.Action]]:
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for each in action.choices.values():
+                    yield from found(each)
+            elif is_path(action):
+                name = (action.option_strings or [str(action.metavar)])[-1]
+                yield f"{parser.prog} {name}", parser, action
+
+    for _, parser in parsers():
+        if parser is not None:
+            yield from found(parser)
+
+
+PATH_ARGUMENTS = list(path_arguments())
+
+
+def test_the_commands_have_arguments_that_are_paths() -> None:
+    names = [name for name, _, _ in PATH_ARGUMENTS]
+    assert {"stompkit spool verify DIR", "stompkit send --file", "stompkit passwd FILE"} <= {*names}
+    assert len(names) > 40
+
+
+@pytest.mark.parametrize(
+    ("parser", "action"),
+    [each[1:] for each in PATH_ARGUMENTS],
+    ids=[name for name, _, _ in PATH_ARGUMENTS],
+)
+def test_an_empty_path_is_refused_and_not_taken_as_the_current_directory(
+    parser: argparse.ArgumentParser, action: argparse.Action, capsys: pytest.CaptureFixture[str]
+) -> None:
+    positional = [each for each in parser._actions if not each.option_strings]
+    arguments = [action.option_strings[-1], ""] if action.option_strings else [""] * len(positional)
+    with pytest.raises(SystemExit, match="2"):
+        parser.parse_args(arguments)
+    assert "the path is empty" in capsys.readouterr().err
 
 
 def test_mistakes_are_answered_in_one_line_without_tracebacks() -> None:

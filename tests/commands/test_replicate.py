@@ -243,7 +243,7 @@ def test_what_is_wrong_is_told(run: Run, arguments: list[str], told: str) -> Non
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("from = 1", "Expected `str`, got `int` - at `$.from`"),
+        ("from = 1", "from: must be a string, not a whole number"),
         ("partitions = 'x'", "partitions"),
         ("colour = 'red'", "colour"),
         ("from =", "Invalid value"),

@@ -115,7 +115,7 @@ def test_who_waits_for_the_data_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "line"),
     [
-        (["--data", "{file}"], 1, "cannot keep messages in {file}: it is a file.*"),
+        (["--data", "{file}"], 1, "cannot keep messages in {file}: {file} is a file, .*"),
         (
             ["--config", "/nonexistent"],
             1,

@@ -8,14 +8,23 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
 
 import pytest
 
-from stompkit._common.files import FileLock, LockedError, is_locked, replacing, write_atomically
+from stompkit._common.files import (
+    FileLock,
+    LockedError,
+    describe,
+    is_locked,
+    make_directory,
+    reason_of,
+    replacing,
+    write_atomically,
+)
 
 #: Program that holds the lock of a file until it is killed.
 HOLDER = """
@@ -28,7 +37,58 @@ sys.stdin.read()
 """
 
 
+# Errors.
+
+
+@pytest.mark.parametrize(
+    ("work", "text"),
+    [
+        (lambda folder: (folder / "none").read_bytes(), "{0}/none: No such file or directory"),
+        (lambda folder: folder.read_bytes(), "{0}: Is a directory"),
+        (lambda folder: os.listdir(folder / "file"), "{0}/file is a file, not a directory"),
+        (
+            lambda folder: (folder / "file" / "a" / "b").read_bytes(),
+            "{0}/file/a/b: {0}/file is a file, not a directory",
+        ),
+        (lambda folder: make_directory(folder / "file"), "{0}/file is a file, not a directory"),
+        (
+            lambda folder: make_directory(folder / "file" / "a"),
+            "{0}/file/a: {0}/file is a file, not a directory",
+        ),
+        (lambda folder: (folder / ("x" * 300)).stat(), "{0}/" + "x" * 300 + ": File name too long"),
+        (
+            lambda folder: write_atomically(folder / "none" / "file", b""),
+            "{0}/none/file: No such file or directory",
+        ),
+        (lambda folder: write_atomically(folder, b""), "{0}: Is a directory"),
+    ],
+)
+def test_an_error_is_described_with_the_path_that_is_wrong(
+    work: Callable[[Path], object], text: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError) as caught:  # its text is what is tested
+        work(tmp_path)
+    assert describe(caught.value) == text.format(tmp_path)
+
+
+def test_an_error_without_a_path_is_described_by_its_reason() -> None:
+    assert describe(OSError(errno.ENOSPC, "No space left on device")) == "No space left on device"
+    assert describe(OSError("timed out")) == reason_of(OSError("timed out")) == "timed out"
+
+
 # Replacing.
+
+
+def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(path.read_bytes)
+        write_atomically(path, b"content")
+        assert reader.result() == b"content"
+    assert path.is_fifo()
+    assert os.listdir(tmp_path) == ["pipe"]
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -75,7 +135,7 @@ def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space left") as caught:
         write_atomically(tmp_path / "file", b"x" * 100, partial=full, mode=None)
     assert caught.value.errno == errno.ENOSPC
-    assert caught.value.filename == str(full)
+    assert caught.value.filename == str(tmp_path / "file")
     assert os.listdir(tmp_path) == []
 
 

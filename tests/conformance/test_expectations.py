@@ -112,7 +112,7 @@ def test_deviation_of_a_case_that_is_not_run(suite: Suite, mq: str, tmp_path: Pa
             "no case is called '1.2/no/such*', which a deviation",
         ),
         (deviation(REQUIRED, "BAD"), "Invalid enum value 'BAD'"),
-        ("broker = 1", "Expected `str`, got `int`"),
+        ("broker = 1", "broker: must be a string, not a whole number"),
         ("broker", "known.toml: "),
     ],
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,12 +12,12 @@ from typing import Any, Final, cast
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
-from twisted.logger import STDLibLogObserver, globalLogBeginner
+from twisted.logger import LogEvent, STDLibLogObserver, globalLogBeginner
 
 from stompkit._commands.bridge.metrics import BridgeMetrics
 from stompkit._commands.bridge.status import lock_of, write
 from stompkit._commands.shared.logs import start_log
-from stompkit._common.files import FileLock, LockedError
+from stompkit._common.files import FileLock, LockedError, make_directory
 from stompkit._common.metrics import MetricsError, serving_collector
 from stompkit.bridge import Bridge, BridgeError, BridgeSettings, BridgeStatus
 
@@ -31,23 +33,31 @@ def run(settings: BridgeSettings, *, quiet: bool, verbose: bool) -> int:
     """Forward until a signal or until all routes have stopped; returns the exit status."""
     level = logging.DEBUG if verbose else logging.ERROR if quiet else logging.WARNING
     start_log(level)
-    globalLogBeginner.beginLoggingTo(
-        [cast("Any", STDLibLogObserver("stompkit.bridge"))], redirectStandardIO=False
-    )
+    globalLogBeginner.beginLoggingTo([_observer(verbose=verbose)], redirectStandardIO=False)
     bridge = Bridge(settings)
     try:
         metrics = BridgeMetrics(bridge.status)
         with _locked(settings), serving_collector(metrics, settings.metrics) as address:
             if address is not None and not quiet:
                 print(f"metrics at http://{address}/metrics", file=sys.stderr, flush=True)
+            _check_paths(settings, bridge.status())
             _run(bridge, _Reporter(settings, quiet=quiet))
     except (BridgeError, MetricsError) as error:
         print(f"stompkit bridge: {error}", file=sys.stderr)
         return _USAGE
-    stopped = [route for route in bridge.status().routes if route.state == "stopped"]
-    for route in stopped:
-        print(f"stompkit bridge: {route.name} has stopped: {route.problem}", file=sys.stderr)
-    return 1 if stopped else 0
+    # The log has the reasons.
+    return 1 if any(route.state == "stopped" for route in bridge.status().routes) else 0
+
+
+def _observer(*, verbose: bool) -> Any:
+    """Return an observer of log events; the bridge itself reports the errors of its clients."""
+    log = cast("Any", STDLibLogObserver("stompkit.bridge"))
+
+    def observe(event: LogEvent) -> None:
+        if verbose or not str(event.get("log_namespace")).startswith("stompkit.client."):
+            log(event)
+
+    return observe
 
 
 def _run(bridge: Bridge, reporter: _Reporter) -> None:
@@ -80,14 +90,25 @@ def _unexpected(failure: Any) -> None:
     _log.error("the bridge has failed: %s", failure.getTraceback())
 
 
+def _check_paths(settings: BridgeSettings, status: BridgeStatus) -> None:
+    """Write the first status, and create the directories of buffers; raises OSError."""
+    if settings.status is not None:
+        write(settings.status, status)
+    for leg in settings.legs:
+        if leg.buffer is not None:
+            make_directory(leg.buffer, mode=0o700)
+
+
 @contextmanager
 def _locked(settings: BridgeSettings) -> Iterator[None]:
     """Hold a lock on the status file; raises :class:`BridgeError` if it is locked."""
     if settings.status is None:
         yield
         return
+    if settings.status.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(settings.status))
     try:
-        settings.status.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(settings.status.parent)
         with FileLock(lock_of(settings.status)).acquire():
             yield
     except LockedError:

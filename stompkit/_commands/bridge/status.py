@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from stompkit._commands.shared.formatting import aligned, amount, shown, when
-from stompkit._common.files import is_locked, write_atomically
+from stompkit._common.files import is_locked, reason_of, write_atomically
 from stompkit.bridge import BridgeStatus, RouteStatus
 
 __all__ = ["lock_of", "print_status", "write"]
@@ -29,7 +29,7 @@ def print_status(path: Path, *, as_json: bool) -> int:
     try:
         status = msgspec.json.decode(path.read_bytes(), type=BridgeStatus)
     except (OSError, msgspec.DecodeError) as error:
-        print(f"no bridge has said how it is: {getattr(error, 'strerror', None) or error}: {path}")
+        print(f"{path} has no status of a bridge: {reason_of(error)}")
         return 1
     runs = is_locked(lock_of(path))
     if as_json:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from stompkit._common.arguments import Parser
-from stompkit._common.files import write_atomically
+from stompkit._common.files import describe, write_atomically
 from stompkit.server.operations import hash_passcode
 
 __all__ = ["main", "parser"]
@@ -52,8 +52,9 @@ def main(arguments: list[str]) -> int:
         print(f"stompkit passwd: {error}", file=sys.stderr)
         return 1
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        print(f"stompkit passwd: {options.file}: {reason}", file=sys.stderr)
+        is_text = isinstance(error, UnicodeDecodeError)
+        problem = f"{options.file}: not UTF-8" if is_text else describe(error)
+        print(f"stompkit passwd: {problem}", file=sys.stderr)
         return 1
     return 0
 
@@ -96,6 +97,7 @@ def _lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
+        path.parent.stat()  # raises OSError for a missing directory before it asks for a passcode
         return []
 
 

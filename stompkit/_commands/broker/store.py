@@ -12,7 +12,7 @@ from typing import BinaryIO, Final
 from stompkit._commands.shared.documents import checked
 from stompkit._commands.shared.text import amount
 from stompkit._common.arguments import Parser
-from stompkit._common.files import replacing
+from stompkit._common.files import describe, replacing
 from stompkit._common.secrets import is_reference
 from stompkit._common.text import json_line
 from stompkit.server.operations import (
@@ -90,7 +90,7 @@ def main(arguments: list[str]) -> int:
     except (_RefusedError, StoreError) as error:
         reason = str(error)
     except OSError as error:
-        reason = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        reason = describe(error)
     print(f"stompkit store: {reason}", file=sys.stderr)
     return 1
 

@@ -14,6 +14,7 @@ from stompkit._commands.shared.broker_options import (
     add_broker_options,
 )
 from stompkit._common.arguments import Parser, positive
+from stompkit._common.files import describe
 
 __all__ = ["main", "parser"]
 
@@ -127,7 +128,7 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         if isinstance(error, BrokenPipeError) or not error.filename:
             raise
-        print(f"stompkit send: {error.filename}: {error.strerror}", file=sys.stderr)
+        print(f"stompkit send: {describe(error)}", file=sys.stderr)
         return 1
 
 

@@ -15,6 +15,7 @@ from stompkit._commands.replica.status import as_json, peer_lines, print_lines, 
 from stompkit._commands.replica.subcommand import Command, ReplicaUsageError
 from stompkit._commands.shared.formatting import shown, shown_key
 from stompkit._common.arguments import positive
+from stompkit._common.files import reason_of
 from stompkit.replica.diagrams import (
     history_dot,
     history_svg,
@@ -114,7 +115,7 @@ def _saved_status(path: Path) -> Status:
         channels = [(channel, True) for channel in document.get("channels", ())]
         return msgspec.convert({**document, "channels": channels}, Status)
     except (OSError, msgspec.DecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = reason_of(error)
         raise ReplicaUsageError(f"--status {path}: {reason}; it is of `status --json`") from None
 
 

@@ -18,10 +18,10 @@ from stompkit._commands.replication.status import Display, lock_of, print_status
 from stompkit._commands.shared.logs import start_log
 from stompkit._commands.shared.missing import reason
 from stompkit._commands.shared.signals import ended_by_signals
-from stompkit._common.files import FileLock, LockedError
+from stompkit._common.files import FileLock, LockedError, make_directory
 from stompkit._common.metrics import Address, MetricsError, parse_address, serving
 from stompkit._common.secrets import SecretError, resolve
-from stompkit._common.settings import ConfigurationError, canonical, read_toml
+from stompkit._common.settings import ConfigurationError, canonical, read_toml, wrong_type
 from stompkit._common.spelling import suggestion
 from stompkit.replication.jobs import Job, JobError, JobSettings, JobStatus
 from stompkit.replication.model.events import Changeset
@@ -119,7 +119,7 @@ def _settings(options: argparse.Namespace) -> JobSettings:
         return msgspec.convert(found, JobSettings)
     except msgspec.ValidationError as error:
         where = f"{options.config}: " if options.config is not None else ""
-        raise JobError(f"{where}{error}") from None
+        raise JobError(f"{where}{wrong_type(error)}") from None
 
 
 def _looked_up(name: str, url: str) -> str:
@@ -148,7 +148,7 @@ def _run(job: Job, options: argparse.Namespace) -> int:
 @contextmanager
 def _locked(job: Job) -> Iterator[None]:
     """Hold the job's lock, so that it runs only once at a time; raises JobError."""
-    job.status_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directory(job.status_path.parent, mode=0o700)
     try:
         with FileLock(lock_of(job.status_path)).acquire(_LOCK_S):
             yield

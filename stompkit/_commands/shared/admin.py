@@ -20,6 +20,7 @@ from urllib.parse import urlencode, urlsplit
 from stompkit._commands.shared.broker_options import BrokerUsageError
 from stompkit._common.arguments import Parser
 from stompkit._common.certificates import distrust
+from stompkit._common.files import reason_of
 from stompkit._common.text import shown
 
 __all__ = ["Admin", "AdminError", "add_admin_options", "admin_parser", "confirmed", "on_admin"]
@@ -116,7 +117,7 @@ class Admin:
             try:
                 text = options.token_file.read_text(encoding="ascii")
             except (OSError, UnicodeDecodeError) as error:
-                problem = getattr(error, "strerror", None) or "is not ASCII"
+                problem = reason_of(error) if isinstance(error, OSError) else "is not ASCII"
                 raise BrokerUsageError(f"--token-file: {options.token_file}: {problem}") from None
             token = text.partition("\n")[0].strip()
         return cls(url, token)

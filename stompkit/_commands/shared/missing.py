@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from stompkit._common.files import describe
+
 __all__ = ["reason"]
 
 #: Extras with the libraries that only some databases and settings need.
@@ -18,9 +20,9 @@ _EXTRAS: Final = {
 
 
 def reason(error: Exception) -> str:
-    """Return the text of an error, or the extra to install if a library is missing."""
+    """Return the cause of an error, or the extra to install if a library is missing."""
     if isinstance(error, ModuleNotFoundError):
         library = (error.name or "").partition(".")[0]
         if library in _EXTRAS:
             return f"this needs {library}: pip install 'stompkit[{_EXTRAS[library]}]'"
-    return str(error) or type(error).__name__
+    return describe(error)

@@ -11,6 +11,7 @@ from typing import Final
 from stompkit._commands.shared.logs import start_log
 from stompkit._commands.spool.options import SpoolUsageError, address, age, size
 from stompkit._common.arguments import Parser, positive
+from stompkit._common.files import describe
 from stompkit.spool import SpoolError
 
 __all__ = ["main", "parser"]
@@ -68,7 +69,7 @@ def main(arguments: list[str]) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        reason = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        reason = describe(error)
     print(f"stompkit spool: {reason}", file=sys.stderr)
     return 1
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final
 
 from stompkit._commands import COMMANDS, command_of
+from stompkit._common.arguments import is_path
 
 __all__ = ["Option", "Outline", "outline", "parsers"]
-
-#: Placeholders of values that are names of files or directories.
-_FILES: Final = frozenset({"FILE", "DIR", "DIRECTORY", "PATH", "STORE"})
 
 
 @dataclass(frozen=True)
@@ -100,5 +96,5 @@ def _option(action: argparse.Action) -> Option:
         "" if action.help in (None, argparse.SUPPRESS) else str(action.help).replace("%%", "%"),
         metavar,
         tuple(str(each) for each in action.choices or ()),
-        is_file=action.type is Path or bool(_FILES & set(metavar.split())),
+        is_file=is_path(action),
     )

@@ -15,7 +15,7 @@ from typing import Final
 
 from stompkit._commands.shared.documents import checked, frame_document, now
 from stompkit._common.arguments import Parser
-from stompkit._common.files import write_atomically
+from stompkit._common.files import describe, write_atomically
 from stompkit._common.text import json_line
 from stompkit.frames import Frame
 from stompkit.testing import SeenFrame, format_address, parse_address
@@ -153,8 +153,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _failed(error: OSError) -> int:
-    file = f"{error.filename}: " if error.filename else ""
-    print(f"stompkit proxy: {file}{error.strerror or error}", file=sys.stderr)
+    print(f"stompkit proxy: {describe(error)}", file=sys.stderr)
     return 1
 
 

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Final
 
 from stompkit._common.arguments import Parser
+from stompkit._common.files import describe, reason_of
 from stompkit.testing import BrokerError, LaunchConfig, RunningBroker, launch
 
 __all__ = ["main", "parser"]
@@ -159,7 +160,7 @@ def _keep(broker: RunningBroker, options: argparse.Namespace) -> None:
         if options.frames is not None:
             broker.frames.transcript().save(options.frames)
     except OSError as error:
-        print(f"stompkit run: {error.filename}: {error.strerror}", file=sys.stderr)
+        print(f"stompkit run: {describe(error)}", file=sys.stderr)
 
 
 class _Ended(BaseException):
@@ -208,10 +209,10 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
             process.send_signal(number)
         status = process.wait()
     except FileNotFoundError as error:
-        print(f"stompkit run: {error.filename}: {error.strerror}", file=sys.stderr)
+        print(f"stompkit run: {describe(error)}", file=sys.stderr)
         return _NO_COMMAND
     except OSError as error:
-        print(f"stompkit run: {command[0]}: {error.strerror}", file=sys.stderr)
+        print(f"stompkit run: {command[0]}: {reason_of(error)}", file=sys.stderr)
         return _CANT_RUN
     finally:
         for number, handler in before.items():

@@ -21,6 +21,8 @@ from pathlib import Path
 
 import msgspec
 
+from stompkit._common.files import describe
+from stompkit._common.settings import wrong_type
 from stompkit.conformance.verdict import CaseResult, Verdict
 
 __all__ = [
@@ -90,8 +92,10 @@ def load(path: Path, option: str = "--expect") -> Expectations:
     """
     try:
         return msgspec.toml.decode(path.read_bytes(), type=Expectations)
-    except (OSError, msgspec.DecodeError) as error:
-        raise ExpectationsError(f"{option}: {path}: {error}") from None
+    except OSError as error:
+        raise ExpectationsError(f"{option}: {describe(error)}") from None
+    except msgspec.DecodeError as error:
+        raise ExpectationsError(f"{option}: {path}: {wrong_type(error)}") from None
 
 
 def check(expectations: Expectations, case_ids: list[str], option: str = "--expect") -> None:

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from stompkit._common.arguments import Parser
+from stompkit._common.files import reason_of
 from stompkit.conformance.report.expectations import UsageError
 from stompkit.conformance.report.html_matrix import to_matrix
 from stompkit.conformance.report.markdown import to_markdown_matrix
@@ -86,7 +87,7 @@ def read(path: Path) -> list[Report]:
     try:
         reports = _decode(path, path.read_bytes())
     except OSError as error:
-        raise UsageError(f"merge: cannot read {path}: {error.strerror or error}") from None
+        raise UsageError(f"merge: cannot read {path}: {reason_of(error)}") from None
     except msgspec.DecodeError as error:
         raise UsageError(f"merge: {path} is no report of this suite: {error}") from None
     if not reports:

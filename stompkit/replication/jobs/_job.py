@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from stompkit._common.files import make_directory
 from stompkit._common.secrets import mask_url
 from stompkit.client.blocking import LinkClosedError
 from stompkit.replication.jobs._context import JobContext
@@ -92,7 +93,7 @@ class Job:
         """
         with ExitStack() as stack:
             try:
-                self._settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_directory(self._settings.directory, mode=0o700)
                 source = SourceOpener(self._job, Target(self._job)).open(stack)
                 self._fill, self._job.stop_source = source.fill, source.stop
                 self._phase = "streaming"

@@ -15,6 +15,7 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
 from stompkit._common.addresses import address_text
+from stompkit._common.settings import wrong_type
 from stompkit.server.admin import results
 from stompkit.server.admin.context import Context
 from stompkit.server.admin.errors import AdminError, refuse
@@ -271,4 +272,6 @@ def _queried(request: HttpRequest, takes: type[Struct]) -> Any:
     try:
         return msgspec.convert(given, takes, strict=False)
     except msgspec.ValidationError as error:
-        raise AdminError(400, "bad-parameter", f"the parameters are wrong: {error}") from None
+        raise AdminError(
+            400, "bad-parameter", f"the parameters are wrong: {wrong_type(error)}"
+        ) from None

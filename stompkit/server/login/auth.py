@@ -20,6 +20,7 @@ from twisted.plugin import getPlugins
 from zope.interface import implementer
 from zope.interface.interface import InterfaceClass
 
+from stompkit._common.files import describe
 from stompkit.server.interfaces import Credentials, User
 from stompkit.server.log import login_events
 from stompkit.server.login.limited_authenticator import Decided
@@ -266,9 +267,7 @@ def _checker(kinds: Mapping[str, _Kind], description: str) -> ICredentialsChecke
             if name == "stompkit" and isinstance(error, FileNotFoundError)
             else ""
         )
-        raise ValueError(
-            f"authentication by {name}: {error.filename}: {error.strerror}{cure}"
-        ) from None
+        raise ValueError(f"authentication by {name}: {describe(error)}{cure}") from None
     except InvalidAuthArgumentString:
         raise ValueError(
             f"authentication by {name} needs other arguments: {kind.argStringFormat}"

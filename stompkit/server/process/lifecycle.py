@@ -18,6 +18,7 @@ from twisted.internet.interfaces import IReactorCore, IReactorTime
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
+from stompkit._common.files import reason_of
 from stompkit._pure import slowness
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.interfaces import Clock, StoreError
@@ -205,8 +206,7 @@ class Lifecycle:
         self._is_listening = True
         if self._announce is not None:
             self._prepare_announcement(_partial(self._announce))
-        # In a reactor iteration: a process notified of readiness may send a signal, which then ends
-        # the process in good order.
+        # In a reactor iteration, so that a signal after the notification ends it in good order.
         self._reactor.callLater(0, self._report_listening)
 
     async def _open_ports(self) -> bool:
@@ -222,7 +222,7 @@ class Lifecycle:
         try:
             partial.write_text(json.dumps(self.announcement()) + "\n", encoding="utf-8")
         except OSError as error:
-            raise StartError(f"cannot write the announce file: {error}") from error
+            raise StartError(f"cannot write the announce file: {reason_of(error)}") from error
 
     def _report_listening(self) -> None:
         """Announce that the broker listens."""
@@ -233,7 +233,7 @@ class Lifecycle:
                 # Readers never see a partial file.
                 _partial(self._announce).replace(self._announce)
             except OSError as error:
-                self.end(f"cannot write the announce file: {error}")
+                self.end(f"cannot write the announce file: {reason_of(error)}")
                 return
         self.notifier.ready(self.state)
         if self.when_listening is not None:

@@ -7,6 +7,7 @@ from typing import cast
 
 from twisted.internet.interfaces import IDelayedCall, IReactorFromThreads, IReactorTime
 
+from stompkit._common.files import reason_of
 from stompkit.server.log import process_events
 from stompkit.server.process.activation import Activation, Owner, StartError
 from stompkit.server.process.lock import DirectoryLock
@@ -48,11 +49,9 @@ class LockActivation(Activation):
         try:
             is_taken = lock.try_acquire()
         except OSError as error:
-            folder = lock.path.parent
-            reason = "it is a file" if folder.is_file() else f"{lock.path}: {error.strerror}"
             raise StartError(
-                f"cannot keep messages in {folder}: {reason}. Name a directory with --data or in"
-                " [store]."
+                f"cannot keep messages in {lock.path.parent}: {reason_of(error)}. Name another"
+                " directory with --data or in [store]."
             ) from error
         if is_taken:
             owner.begin()

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from stompkit._common.files import describe
 from stompkit.server.settings.endpoint_checks import check_endpoint, is_local
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def _checked_token(document: Document, name: str, path: str) -> bytes | None:
     try:
         return token_in(path)
     except OSError as error:
-        document.add(("admin", name), f"{error.filename}: {error.strerror}")
+        document.add(("admin", name), describe(error))
     except ValueError as error:
         document.add(("admin", name), str(error))
     return None

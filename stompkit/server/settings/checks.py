@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from stompkit._common.files import describe
 from stompkit.frames import Limits
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.domain.names import Kind, Pattern, is_pattern, kind_of
@@ -362,6 +363,6 @@ def _try(make: Callable[[], object], document: Document, place: Place, begin: st
     try:
         make()
     except OSError as error:
-        document.add(place, f"{begin}{error.filename}: {error.strerror}")
+        document.add(place, f"{begin}{describe(error)}")
     except (ValueError, ImportError) as error:
         document.add(place, f"{begin}{error}")

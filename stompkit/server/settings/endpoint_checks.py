@@ -9,6 +9,7 @@ from twisted.internet.endpoints import serverFromString
 from twisted.internet.interfaces import IStreamServerEndpointStringParser
 from twisted.plugin import getPlugins
 
+from stompkit._common.files import describe
 from stompkit._common.spelling import suggestion
 from stompkit.server.listen.endpoints import PROXIED, arguments_of
 
@@ -40,7 +41,7 @@ def check_endpoint(description: str) -> None:
     try:
         serverFromString(reactor, inner)  # type: ignore[no-untyped-call]  # Twisted's
     except OSError as error:
-        raise ValueError(f"{begin}{error.filename}: {error.strerror}") from error
+        raise ValueError(f"{begin}{describe(error)}") from error
     except ImportError as error:
         is_tls = error.name == "OpenSSL"
         what = "TLS needs pyOpenSSL: pip install 'stompkit[tls]'" if is_tls else error

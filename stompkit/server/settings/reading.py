@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from stompkit._common.files import reason_of
 from stompkit.server.settings.checks import check
 from stompkit.server.settings.decoding import Decoder
 from stompkit.server.settings.process import Settings
@@ -24,7 +25,7 @@ def read_settings(path: Path, overrides: Mapping[str, Any] | None = None) -> Set
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise SettingsError([f"{path}: cannot be read: {error.strerror}"]) from None
+        raise SettingsError([f"{path}: cannot be read: {reason_of(error)}"]) from None
     except UnicodeDecodeError:
         raise SettingsError([f"{path}: not UTF-8, as TOML has to be"]) from None
     return parse_settings(text, str(path), overrides)

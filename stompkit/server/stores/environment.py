@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import lmdb
 
-from stompkit._common.files import sync_path
+from stompkit._common.files import describe, sync_path
 from stompkit.server.interfaces import StoreError, StoreFullError
 from stompkit.server.stores.record import NUMBER
 from stompkit.server.stores.reserve import Reserve
@@ -289,7 +289,7 @@ class Environment:
                 raise StoreFullError(
                     f"there is no room for the store {self.path}: {error}"
                 ) from error
-            raise StoreError(f"the store {self.path} cannot be used: {error}") from error
+            raise StoreError(f"the store {self.path} cannot be used: {describe(error)}") from error
         except (struct.error, ValueError) as error:
             raise StoreError(
                 f"the store {self.path} has something that cannot be ({error}): check it"

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from stompkit._common.files import write_atomically
+from stompkit._common.files import make_directory, write_atomically
 from stompkit.replication.model.frames import Packet
 from stompkit.spark.stream.options import SinkOptions
 
@@ -117,7 +117,7 @@ class Letters:
         return {int(number): (at, change) for number, (at, change) in found["p"].items()}
 
     def _note(self, spool: str, marks: Marks) -> None:
-        self._mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(self._mark.parent, mode=0o700)
         write_atomically(self._mark, json.dumps({"spool": spool, "p": marks}).encode(), mode=None)
 
 

@@ -20,7 +20,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import fs as pa_fs
 
-from stompkit._common.files import FileLock, sync_path, write_atomically
+from stompkit._common.files import FileLock, make_directory, sync_path, write_atomically
 from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.replication.sql import SchemaError
 from stompkit.spark.fence import Fence
@@ -120,7 +120,7 @@ class ParquetTarget(FileTarget):
     def prepare(self) -> None:
         """Create the folder."""
         with _errors():
-            self._root.mkdir(parents=True, exist_ok=True)
+            make_directory(self._root)
         if not self._is_swept:
             self._staged().sweep()
             self._is_swept = True
@@ -166,7 +166,7 @@ class ParquetTarget(FileTarget):
     @contextmanager
     def _locked(self) -> Iterator[None]:
         with _errors():
-            self._root.mkdir(parents=True, exist_ok=True)
+            make_directory(self._root)
             lock = FileLock(self._root / ".lock").acquire(timeout_s=None)
         with lock:
             yield

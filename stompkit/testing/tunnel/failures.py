@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from stompkit._common.files import reason_of
 from stompkit.testing.launching.place import Place
 
 __all__ = ["explained", "trusting"]
@@ -31,7 +32,7 @@ def trusting(place: Place) -> ssl.SSLContext:
         except ssl.SSLError:
             raise ValueError(f"ca={each} has no certificate of an authority, as PEM") from None
         except OSError as error:
-            raise ValueError(f"ca={each} cannot be read: {error.strerror}") from None
+            raise ValueError(f"ca={each} cannot be read: {reason_of(error)}") from None
     return context
 
 

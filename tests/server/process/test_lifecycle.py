@@ -194,8 +194,7 @@ def test_a_directory_of_data_that_cannot_be_made_ends_the_start_and_is_told(
     (tmp_path / "file").touch()
     process, _ = brokers.start("--data", str(tmp_path / "file" / "data"))
     assert process.ended() == 1
-    data = tmp_path / "file" / "data"
-    assert f"cannot keep messages in {data}: {data / 'lock'}: Not a directory" in process.log
+    assert f"{tmp_path / 'file'} is a file, not a directory. Name another" in process.log
     assert "Traceback" not in process.log
 
 

@@ -82,8 +82,8 @@ def test_all_mistakes_are_told_each_with_its_place() -> None:
         "aply: there is no such table; did you mean apply?",
         "target.ulr: there is no such setting; did you mean url?",
         "target.url: this is needed",
-        "target.create: Expected bool, got str",
-        "events.path: Expected str, got int",
+        "target.create: must be true or false, not a string",
+        "events.path: must be a string, not a whole number",
         "source.payload: a job reads changesets; leave it out",
         "source.endingOffsets: a job does not end somewhere; `--once` ends it where the spool does",
         "trigger: this is a time such as 500ms, 1s, 5m, 12h or 7d",
@@ -194,6 +194,6 @@ def test_a_file_that_can_not_be_read_is_told(tmp_path: Path) -> None:
         load(tmp_path / "shop.toml")
     path = tmp_path / "shop.toml"
     assert str(caught.value).splitlines() == [
-        f"{path}: name: Expected str, got int",
-        f"{path}: source: Expected object, got int",
+        f"{path}: name: must be a string, not a whole number",
+        f"{path}: source: must be a table, not a whole number",
     ]

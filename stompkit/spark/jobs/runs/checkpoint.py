@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 
+from stompkit._common.files import describe
 from stompkit.spark.fence import Span
 from stompkit.spark.jobs.settings import PipelineError
 
@@ -105,4 +106,4 @@ def put_aside(folder: Path) -> None:
             folder.rename(unused)
             shutil.rmtree(unused)
     except OSError as error:
-        raise PipelineError(f"{error.filename}: {error.strerror}") from None
+        raise PipelineError(describe(error)) from None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from stompkit._common.files import FileLock, LockedError
+from stompkit._common.files import FileLock, LockedError, describe, make_directory
 from stompkit.spark.jobs.settings import JobName, PipelineError, PipelineSettings
 
 __all__ = ["alone"]
@@ -23,13 +23,13 @@ def alone(settings: PipelineSettings, job: JobName, remedy: str) -> Iterator[Non
     """
     folder = settings.folder() / job
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(folder, mode=0o700)
         lock = FileLock(folder / "lock").acquire(_LOCK_S)
     except LockedError:
         raise PipelineError(
             f"the job {job} of the pipeline {settings.name} is running already; {remedy}"
         ) from None
     except OSError as error:
-        raise PipelineError(f"{error.filename}: {error.strerror}") from None
+        raise PipelineError(describe(error)) from None
     with lock:
         yield

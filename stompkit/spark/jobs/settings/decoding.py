@@ -8,7 +8,7 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
-from stompkit._common.settings import ConfigurationError, canonical
+from stompkit._common.settings import ConfigurationError, canonical, wrong_type
 from stompkit._common.spelling import suggestion
 
 __all__ = ["convert"]
@@ -46,9 +46,7 @@ def _table(found: Mapping[str, Any], kind: type[_T], place: str, mistakes: list[
         try:
             values[field.name] = msgspec.convert(found[name], field.type)
         except msgspec.ValidationError as error:
-            # msgspec prefixes a path within the value with "$".
-            reason = str(error).replace(" - at `$", " at `").replace("`", "")
-            mistakes.append(f"{place}{name}: {reason}")
+            mistakes.append(f"{place}{name}: {wrong_type(error)}")
     return None if len(mistakes) > count else kind(**values)
 
 

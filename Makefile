@@ -74,6 +74,7 @@ compiled: $(VENV)/.dev
 results: $(VENV)/.dev
 	$(SAY) 'Results of the conformance suite'
 	$(BIN)/python docs/make_results.py --run
+	$(BIN)/python -m docs.make_matrix_picture
 
 campaign: $(VENV)/.dev
 	$(SAY) 'A campaign of faults'

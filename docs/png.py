@@ -10,10 +10,12 @@ from __future__ import annotations
 import struct
 import zlib
 from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["smaller"]
+__all__ = ["comment_of", "smaller"]
 
+_COMMENT: Final = b"Comment\0"
 _SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 _COLOURS: Final = 256
 #: Number of the most common colours in the palette; the others are those farthest from them.
@@ -22,8 +24,11 @@ _COMMON: Final = 160
 Colour = tuple[int, int, int]
 
 
-def smaller(png: bytes) -> bytes:
-    """Return the same picture, of 8-bit RGB or RGBA without transparency, with a palette."""
+def smaller(png: bytes, comment: str = "") -> bytes:
+    """Return the same picture, of 8-bit RGB or RGBA without transparency, with a palette.
+
+    The *comment*, in Latin-1, is stored in the file; :func:`comment_of` returns it.
+    """
     width, height, pixels = _pixels(png)
     counted = Counter(pixels)
     palette, index = _palette(counted)
@@ -34,11 +39,20 @@ def smaller(png: bytes) -> bytes:
         (
             _SIGNATURE,
             _chunk(b"IHDR", header),
+            *([_chunk(b"tEXt", _COMMENT + comment.encode("latin-1"))] if comment else []),
             _chunk(b"PLTE", bytes(value for colour in palette for value in colour)),
             _chunk(b"IDAT", zlib.compress(rows, 9)),
             _chunk(b"IEND", b""),
         )
     )
+
+
+def comment_of(png: bytes) -> str:
+    """Return the comment in a picture, or an empty text; raise ValueError if it is no PNG."""
+    for kind, data in _chunks(png):
+        if kind == b"tEXt" and data.startswith(_COMMENT):
+            return data.removeprefix(_COMMENT).decode("latin-1")
+    return ""
 
 
 def _palette(counted: Counter[Colour]) -> tuple[list[Colour], dict[Colour, int]]:
@@ -65,17 +79,22 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-def _pixels(png: bytes) -> tuple[int, int, list[Colour]]:
-    """Return width, height and the colours in reading order; raise ValueError."""
+def _chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the kind and the data of each chunk; raise ValueError."""
     if not png.startswith(_SIGNATURE):
         raise ValueError("not a PNG")
-    packed = b""
-    width = height = octets = 0
     at = len(_SIGNATURE)
     while at < len(png):
         (length,) = struct.unpack_from(">I", png, at)
-        kind, data = png[at + 4 : at + 8], png[at + 8 : at + 8 + length]
+        yield png[at + 4 : at + 8], png[at + 8 : at + 8 + length]
         at += length + 12
+
+
+def _pixels(png: bytes) -> tuple[int, int, list[Colour]]:
+    """Return width, height and the colours in reading order; raise ValueError."""
+    packed = b""
+    width = height = octets = 0
+    for kind, data in _chunks(png):
         if kind == b"IHDR":
             width, height, depth, colours, _, _, interlaced = struct.unpack(">IIBBBBB", data)
             if depth != 8 or colours not in (2, 6) or interlaced:

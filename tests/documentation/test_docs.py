@@ -15,6 +15,7 @@ import pytest
 from docutils import nodes
 
 import stompkit
+from docs import make_matrix_picture
 from stompkit.frames import AFTER_LOGIN, BEFORE_LOGIN, COMMANDS, Frame, FrameDecoder, Limits, Role
 from stompkit.server import BrokerConfig
 from stompkit.server.operations import Settings, SettingsError, hash_passcode, parse_settings
@@ -354,3 +355,21 @@ def test_the_scenarios_of_spring_are_its_tests() -> None:
     [table] = section("docs/howto/spring.rst", "what-is-tested").findall(nodes.table)
     named = [test.astext() for _, test in rows(table)]
     assert named == [each for each in functions if each.startswith("test_")]
+
+
+# Pictures.
+
+
+def test_the_picture_in_the_readme_shows_the_published_results() -> None:
+    assert make_matrix_picture.main(["--check"]) == 0
+
+
+def test_an_old_picture_of_the_results_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "results.rst"
+    page.write_text('.. csv-table::\n   :header: Target, OK\n\n   "stompkit 0.1.0", 1\n\nEnd\n')
+    monkeypatch.setattr(make_matrix_picture, "_PAGE", page)
+    assert make_matrix_picture.totals() == '"stompkit 0.1.0", 1'
+    assert make_matrix_picture.main(["--check"]) == 1
+    assert "is older than the results" in capsys.readouterr().out

@@ -179,14 +179,18 @@ def _ended_in_order() -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> None:
         raise _Ended(number)
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    # A signal may come between any two instructions, also while the handlers are changed.
     try:
-        yield
+        try:
+            for number in before:
+                signal.signal(number, end)
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
     except _Ended as ended:
         raise SystemExit(128 + ended.number) from None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _run(command: list[str], environment: dict[str, str]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import sys
 import time
@@ -17,7 +16,7 @@ from stompkit.testing.launching.errors import BrokerError
 from stompkit.testing.launching.failures import check_port, explained, not_ready, unlistenable
 from stompkit.testing.launching.ports import Ports
 from stompkit.testing.launching.processes.forking import prepare_fork
-from stompkit.testing.launching.processes.leftovers import make_folder, remove_at_exit
+from stompkit.testing.launching.processes.leftovers import make_folder, remove, remove_at_exit
 from stompkit.testing.launching.processes.process import GuardedProcess, ProcessLog
 from stompkit.testing.launching.readiness import Readiness
 
@@ -165,7 +164,7 @@ class Installation:
 
     def _discard_directory(self) -> None:
         if self._temporary:
-            shutil.rmtree(self.directory, ignore_errors=True)
+            remove(self.directory)
             if self.directory.exists():
                 # The search for files requires a free descriptor, so this may have failed.
                 remove_at_exit(self.directory)

@@ -13,8 +13,10 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from io import FileIO
 from pathlib import Path
 from typing import Final, NamedTuple, TypedDict
 
@@ -39,7 +41,7 @@ _LIMITS: Final = sorted(
 _START_S: Final = 60.0
 #: Interval in seconds between two checks: another thread may see the end.
 _WAIT_S: Final = 0.05
-#: Timeout in seconds for the end of a fork server that has no brokers left.
+#: Timeout in seconds for the end of a fork server that was killed.
 _END_S: Final = 5.0
 
 
@@ -59,23 +61,30 @@ class Request(TypedDict):
 class ForkedGuard:
     """A forked guard with the methods of ``subprocess.Popen`` that are needed."""
 
-    def __init__(self, orders: int, status: int) -> None:
+    def __init__(self, orders: FileIO, status: FileIO) -> None:
         """Store the ends of the pipes: for orders to the guard, and for its status.
 
         Raises OSError if it was not forked.
         """
-        self.stdin = open(orders, "wb", buffering=0)
-        self._status = open(status, "rb", buffering=0)
-        os.set_blocking(status, False)
+        self.stdin = orders
+        self._status = status
+        os.set_blocking(status.fileno(), False)
         self._lock = threading.Lock()
         self._lines: list[bytes] = []
         self._has_ended = False
+        try:
+            self._await_start()
+        except BaseException:
+            # A signal may end the wait. The guard ends with its orders.
+            self.stdin.close()
+            self._status.close()
+            raise
+
+    def _await_start(self) -> None:
         deadline = time.monotonic() + _START_S
         while not self._lines and not self._has_ended and time.monotonic() < deadline:
             self._read(_WAIT_S)
         if not self._lines:
-            self.stdin.close()
-            self._status.close()
             raise OSError("the process that forks brokers has ended, or does nothing")
 
     def poll(self) -> int | None:
@@ -138,11 +147,12 @@ class _Server:
     def __init__(self, key: _Key) -> None:
         """Start the process; raises OSError on failure."""
         self.key = key
-        self._guards: list[ForkedGuard] = []
+        #: Guards that nobody refers to have lost their orders, and end.
+        self._guards: weakref.WeakSet[ForkedGuard] = weakref.WeakSet()
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", _SERVER, str(theirs.fileno()), _IMPORTED],
+                [sys.executable, "-m", _SERVER, str(theirs.fileno()), str(os.getpid()), _IMPORTED],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -156,27 +166,35 @@ class _Server:
     def fork(self, request: Request, log: int, answers: int, lock: int) -> ForkedGuard:
         """Fork a guard; raises OSError on failure."""
         with ExitStack() as theirs, ExitStack() as ours:
-            their_orders, orders = os.pipe()
+            their_orders, our_orders = os.pipe()
             theirs.callback(os.close, their_orders)
-            ours.callback(os.close, orders)
-            status, their_status = os.pipe()
+            # Files, which are closed also if a signal comes before anybody refers to them.
+            orders = ours.enter_context(open(our_orders, "wb", buffering=0))
+            our_status, their_status = os.pipe()
             theirs.callback(os.close, their_status)
-            ours.callback(os.close, status)
+            status = ours.enter_context(open(our_status, "rb", buffering=0))
             descriptors = [their_orders, log, answers, their_status, lock]
             socket.send_fds(self._channel, [json.dumps(request).encode()], descriptors)
             ours.pop_all()
-        guard = ForkedGuard(orders, status)
-        self._guards = [each for each in self._guards if each.poll() is None]
-        self._guards.append(guard)
+        try:
+            guard = ForkedGuard(orders, status)
+        except BaseException:
+            # It would start this broker after its imports, only to end it.
+            self._kill_if_idle()
+            raise
+        self._guards.add(guard)
         return guard
 
     def close(self) -> None:
-        """Make it end as soon as its brokers have ended."""
+        """Make it end as soon as its brokers have ended, immediately if none runs."""
         self._channel.close()
+        self._kill_if_idle()
 
-    def wait(self) -> None:
-        """Wait until it has ended, if no broker runs."""
-        if all(guard.poll() is not None for guard in self._guards):
+    def _kill_if_idle(self) -> None:
+        is_idle = all(guard.poll() is not None for guard in self._guards)
+        # A forked child of the owner only gives up the channel.
+        if is_idle and self.key.owner == os.getpid():
+            self._process.kill()
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_END_S)
 
@@ -271,4 +289,3 @@ def _close_all() -> None:
     for each in _SERVERS:
         if each.key.owner == os.getpid():
             each.close()
-            each.wait()

@@ -1,13 +1,13 @@
 """Fork brokers from a process that has imported their modules: imports take most of their start.
 
-    python -m stompkit.testing.launching.processes.forkserver DESCRIPTOR MODULE
+    python -m stompkit.testing.launching.processes.forkserver DESCRIPTOR PARENT MODULE
 
 The program first imports the module, and with it all that brokers need. The descriptor is a socket
-of type SOCK_SEQPACKET, whose other end belongs to the parent of this program. Each packet is a
-Request in JSON, with five descriptors. The guard reads its orders from the first (see
-``guard.py``), the broker writes its output to the second, and the guard writes its answers to the
-third. The process id, and later the exit status (or minus the number of a signal), are written to
-the fourth, one line each. The guard keeps the fifth open until it ends.
+of type SOCK_SEQPACKET, whose other end belongs to the process PARENT, the parent of this program.
+Each packet is a Request in JSON, with five descriptors. The guard reads its orders from the first
+(see ``guard.py``), the broker writes its output to the second, and the guard writes its answers to
+the third. The process id, and later the exit status (or minus the number of a signal), are written
+to the fourth, one line each. The guard keeps the fifth open until it ends.
 
 When the socket is closed, this program ends as soon as all guards have ended. When its parent
 changes, it ends immediately, and the guards end with it. Linux only.
@@ -31,7 +31,7 @@ from typing import Final
 
 from stompkit._common.collector import without_collection
 from stompkit.testing.launching.processes.forking import DIRECTORY, ROOM, Request
-from stompkit.testing.launching.processes.guard import Guard, depend_on_guard
+from stompkit.testing.launching.processes.guard import Guard, depend_on
 
 __all__ = ["main"]
 
@@ -53,9 +53,10 @@ def _serve(channel: socket.socket, parent: int) -> Request | None:
             _reap(0)
             return None
         request: Request = json.loads(packet)
+        ours = os.getpid()
         if os.fork() == 0:
             channel.close()
-            return _guard(request, *descriptors[:-1])
+            return _guard(ours, request, *descriptors[:-1])
         for each in descriptors:
             os.close(each)
     return None
@@ -72,7 +73,9 @@ class _IsBroker(BaseException):
     """Unwinds the stack of the guard in the broker's forked process."""
 
 
-def _guard(request: Request, orders: int, log: int, answers: int, status: int) -> Request:
+def _guard(
+    parent: int, request: Request, orders: int, log: int, answers: int, status: int
+) -> Request:
     """Run as the guard of a broker; return in the broker's own process."""
     os.write(status, b"%d\n" % os.getpid())
     os.setsid()
@@ -82,7 +85,7 @@ def _guard(request: Request, orders: int, log: int, answers: int, status: int) -
     os.close(log)
     _show(request["directory"], "guard")
     try:
-        code = Guard(_fork_broker, request["grace_s"], answers).run()
+        code = Guard(_fork_broker, request["grace_s"], parent, answers).run()
     except _IsBroker:
         return request
     except BaseException:
@@ -95,9 +98,10 @@ def _guard(request: Request, orders: int, log: int, answers: int, status: int) -
 
 def _fork_broker() -> int:
     """Return the process id of the broker; raise _IsBroker in the child."""
+    guard = os.getpid()
     if pid := os.fork():
         return pid
-    depend_on_guard()
+    depend_on(guard)
     os.setsid()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
@@ -139,9 +143,8 @@ def _run(request: Request) -> None:
     runpy.run_module("twisted", run_name="__main__", alter_sys=True)
 
 
-def main(descriptor: int, module: str) -> None:
+def main(descriptor: int, parent: int, module: str) -> None:
     """Run the program."""
-    parent = os.getppid()
     with without_collection():
         importlib.import_module(module)
     # Exclude the current objects from garbage collection in forked processes.
@@ -156,4 +159,4 @@ def main(descriptor: int, module: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

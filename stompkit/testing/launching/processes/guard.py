@@ -1,11 +1,12 @@
 """Run a command that must not outlive the process that requested it.
 
-    python -I guard.py [--grace SECONDS] [--answers DESCRIPTOR] -- COMMAND [ARGUMENT ...]
+    python -I guard.py [--grace SECONDS] [--parent PID] [--answers DESCRIPTOR]
+                       -- COMMAND [ARGUMENT ...]
 
 The command runs in a separate session.  It is ended, with all its descendants, when
 
-- standard input of this program reaches its end, or its parent changes: the requesting process has
-  ended, for any reason;
+- standard input of this program reaches its end, or its parent changes or is not the process of
+  ``--parent``: the requesting process has ended, for any reason;
 - the letter ``s``, for stop, comes on standard input, or this program gets SIGTERM, SIGINT or
   SIGHUP.
 
@@ -42,7 +43,10 @@ from enum import Enum
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_USAGE = "usage: guard.py [--grace SECONDS] [--answers DESCRIPTOR] -- COMMAND [ARGUMENT ...]"
+_USAGE = (
+    "usage: guard.py [--grace SECONDS] [--parent PID] [--answers DESCRIPTOR]"
+    " -- COMMAND [ARGUMENT ...]"
+)
 _GRACE_S = 10.0
 _STDIN = 0
 #: Interval in seconds between two checks of the parent process: a process that the parent forked
@@ -72,11 +76,12 @@ class Guard:
     """One command and everything that it started."""
 
     def __init__(
-        self, start: Callable[[], int], grace_s: float, answers: int | None = None
+        self, start: Callable[[], int], grace_s: float, parent: int, answers: int | None = None
     ) -> None:
         """Start a command by calling ``start``, which returns its process id.
 
-        An OSError that it raises is propagated.
+        An OSError that it raises is propagated. ``parent`` is the process with which the command
+        ends.
         """
         self._grace_s = grace_s
         self._answers = answers
@@ -86,7 +91,7 @@ class Guard:
             b"f": self._fill,
             b"e": self._empty,
         }
-        self._parent = os.getppid()
+        self._parent = parent
         self._status: int | None = None
         self._stop = False
         # Signals must wake select(), also those that arrive just before it.
@@ -266,13 +271,16 @@ def adopt_orphans() -> None:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def depend_on_guard() -> None:
+def depend_on(guard: int) -> None:
     """On Linux, make the kernel kill this process with the guard, and ignore a full disk.
 
-    The process must be a child of the guard.
+    The guard's process has forked this one.
     """
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        if os.getppid() != guard:
+            # It ended before that.
+            os._exit(1)
         # Writing beyond the limit must fail, as on a full disk, and not end the process.
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
@@ -283,13 +291,14 @@ def _prctl(option: int, value: int) -> None:
 
 def _starting(command: list[str]) -> Callable[[], int]:
     """Return a function that starts a command in its own session."""
+    guard = os.getpid()
 
     def start() -> int:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=depend_on_guard,
+            preexec_fn=lambda: depend_on(guard),
         )
         # This program waits for the process.
         process.returncode = 0
@@ -351,13 +360,14 @@ def _end_like(code: int) -> int:
 
 def main(arguments: list[str]) -> int:
     """Run the program; return its exit status: 2 for wrong usage, 127 for an unknown command."""
-    options = {"--grace": str(_GRACE_S), "--answers": ""}
+    options = {"--grace": str(_GRACE_S), "--parent": str(os.getppid()), "--answers": ""}
     try:
         while arguments[0] != "--":
             options[arguments[0]] = arguments[1]
             arguments = arguments[2:]
         command = arguments[1:]
         grace_s = float(options.pop("--grace"))
+        parent = int(options.pop("--parent"))
         answers = options.pop("--answers")
         descriptor = int(answers) if answers else None
         if options or not command:
@@ -366,7 +376,7 @@ def main(arguments: list[str]) -> int:
         print(_USAGE, file=sys.stderr)
         return 2
     try:
-        guard = Guard(_starting(command), grace_s, descriptor)
+        guard = Guard(_starting(command), grace_s, parent, descriptor)
     except OSError as error:
         print(f"cannot run {command[0]}: {error.strerror}", file=sys.stderr)
         return 127

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -22,9 +23,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-__all__ = ["lock_of", "make_folder", "remove_at_exit", "remove_when_killed", "shared_folder"]
+from stompkit.testing.launching.polling import wait_until
+
+__all__ = [
+    "lock_of",
+    "make_folder",
+    "remove",
+    "remove_at_exit",
+    "remove_when_killed",
+    "shared_folder",
+]
 
 _SWEEPER: Final = Path(__file__).with_name("sweeper.py")
+#: Timeout in seconds for the end of guards when a folder is removed: they end with their orders.
+_RELEASE_S: Final = 2.0
 
 
 class _Sweeper:
@@ -82,13 +94,32 @@ def make_folder(prefix: str) -> Path:
     Raises OSError if it cannot be created.
     """
     # As long as the name that mkdtemp() makes: the paths of sockets are limited.
-    folder = Path(tempfile.gettempdir(), f"{prefix}{secrets.token_urlsafe(6)}")
-    if folder.exists():
-        raise FileExistsError(f"{folder} exists")
-    # Before it exists: a signal may end this process between any two instructions.
-    remove_when_killed(folder)
-    folder.mkdir(0o700)
-    return folder
+    name = f"{prefix}{secrets.token_urlsafe(6)}"
+    parents = _temporary_directories()
+    for parent in parents:
+        folder = Path(parent, name)
+        with contextlib.suppress(OSError):
+            if folder.exists():
+                continue
+            # Before it exists: a signal may end this process between any two instructions.
+            remove_when_killed(folder)
+            folder.mkdir(0o700)
+            return folder
+    raise FileNotFoundError(
+        errno.ENOENT, f"no temporary directory can be written to: {', '.join(parents)}"
+    )
+
+
+def _temporary_directories() -> list[str]:
+    """Return the candidates for the directory of temporary files, as ``tempfile`` orders them.
+
+    Not ``tempfile.gettempdir()``: it tries each by a file, which stays if a signal ends this
+    process meanwhile.
+    """
+    if tempfile.tempdir is not None:
+        return [os.fsdecode(tempfile.tempdir)]
+    chosen = filter(None, map(os.environ.get, ("TMPDIR", "TEMP", "TMP")))
+    return [os.path.abspath(each) for each in (*chosen, "/tmp", "/var/tmp", "/usr/tmp", ".")]
 
 
 def remove_when_killed(folder: Path) -> None:
@@ -109,6 +140,33 @@ def _replace_sweeper() -> None:
     _SWEEPERS[:] = [sweeper]
 
 
+def remove(folder: Path) -> None:
+    """Remove a temporary folder, unless guards of brokers in it run: then the sweeper does it.
+
+    A guard can run although its start was interrupted, and its broker would write to the folder.
+    """
+    if wait_until(lambda: _is_free(folder), _RELEASE_S):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_free(folder: Path) -> bool:
+    """Return True if no guard holds the lock on a folder, as far as can be seen."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        # A network's file system may have no locks.
+        return True
+    finally:
+        os.close(descriptor)
+    return True
+
+
 def remove_at_exit(folder: Path) -> None:
     """Keep a temporary folder until this process ends."""
     remove_when_killed(folder)
@@ -118,7 +176,7 @@ def remove_at_exit(folder: Path) -> None:
 def _remove(folder: Path, owner: int) -> None:
     """Remove a folder of this process, but not one inherited by a fork."""
     if owner == os.getpid():
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)
 
 
 @contextmanager
@@ -141,4 +199,4 @@ def shared_folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)

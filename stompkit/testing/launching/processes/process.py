@@ -73,7 +73,7 @@ class _Start:
                     lock=lock,
                 )
         guard = [sys.executable, "-I", str(_GUARD), "--grace", str(self.grace_s)]
-        guard += ["--answers", str(answers)]
+        guard += ["--parent", str(os.getpid()), "--answers", str(answers)]
         return subprocess.Popen(
             [*guard, "--", *self.command],
             stdin=subprocess.PIPE,

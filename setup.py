@@ -134,14 +134,24 @@ def source_url() -> str:
     """Return the address of the repository in setup.cfg, the only place that states it."""
     settings = ConfigParser()
     settings.read(ROOT / "setup.cfg", encoding="utf-8")
-    urls = dict(
-        line.split(" = ", 1) for line in settings["metadata"]["project_urls"].split("\n") if line
-    )
-    return urls["Source"]
+    return settings["metadata"]["url"]
+
+
+def project_urls() -> dict[str, str]:
+    """Return the addresses that a package index shows; the site is that of GitHub Pages."""
+    source = source_url()
+    owner, name = source.split("/")[-2:]
+    return {
+        "Source": source,
+        "Documentation": f"https://{owner}.github.io/{name}/",
+        "Changes": f"{source}/blob/main/CHANGES.rst",
+        "Issues": f"{source}/issues",
+    }
 
 
 setup(
     cmdclass={"build_py": BuildPy, "build_ext": BuildExt},
     ext_modules=compiled(),
     long_description=long_description(),
+    project_urls=project_urls(),
 )

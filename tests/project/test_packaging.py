@@ -54,7 +54,7 @@ def run(*command: str | Path, cwd: Path, status: int = 0, **more: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=300,
+        timeout=1800,
         check=False,
     )
     assert done.returncode == status, f"{command} ended with {done.returncode}:\n{done.stdout}"
@@ -140,6 +140,12 @@ def test_the_page_on_an_index_has_links_that_work(wheel: Path, built: Path, tmp_
         for label, address in (each.split(", ") for each in metadata.get_all("Project-URL", []))
         if label == "Source"
     ]
+    assert dict(each.split(", ") for each in metadata.get_all("Project-URL", [])) == {
+        "Source": source,
+        "Documentation": "https://stompkit.github.io/stompkit/",
+        "Changes": f"{source}/blob/main/CHANGES.rst",
+        "Issues": f"{source}/issues",
+    }
     page = rst.render(str(metadata.get_payload()))
     assert page is not None
     targets = Targets(page).found

@@ -16,8 +16,9 @@ BIN := $(VENV)/bin
 TURN ?= $(shell date +%-j)
 SAY = @printf '\n== %s\n'
 , := ,
-# Install this package with extras, and print a dot for each line of pip's output.
-INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --editable '$(1)' \
+# Install this package with extras, and print a dot for each line of pip's output. PySpark has no
+# pyproject.toml: older versions of pip warn of it without --use-pep517.
+INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --use-pep517 --editable '$(1)' \
 	| while read -r line; do printf .; done; echo
 
 .PHONY: help demo demo-spark test test-all test-turn lint types compiled results campaign servers \

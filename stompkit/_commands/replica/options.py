@@ -14,6 +14,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from stompkit._commands.replica.rules import rules_of
 from stompkit._commands.replica.subcommand import ReplicaUsageError
+from stompkit._common.files import describe
 from stompkit._common.secrets import SecretError, mask_url, resolve
 from stompkit._common.settings import ConfigurationError, read_toml
 from stompkit.replica.nodes import Node, known_node
@@ -272,11 +273,21 @@ def _engine(db: str, *, is_made: bool) -> Engine:
             f"--db {mask_url(db)!r} is no URL of a database, such as sqlite:///notes.db or"
             " postgresql://USER:PASSWORD@HOST/DB"
         ) from None
-    file = url.database
-    if url.get_backend_name() == "sqlite" and not is_made and not (file and Path(file).exists()):
-        # SQLite would create the file.
-        raise ReplicaUsageError(f"there is no {file or 'file'}: `stompkit replica create` makes it")
+    if url.get_backend_name() == "sqlite" and not is_made:
+        _check_file(url.database)
     return engine
+
+
+def _check_file(file: str | None) -> None:
+    """Raise ReplicaUsageError for a file that SQLite would create, and for one it cannot read."""
+    try:
+        if not (file and Path(file).exists()):
+            name = file or "file"
+            raise ReplicaUsageError(f"there is no {name}: `stompkit replica create` makes it")
+        with open(file, "rb"):
+            pass
+    except OSError as error:
+        raise ReplicaUsageError(f"--db: {describe(error)}") from None
 
 
 def _node(engine: Engine) -> Node | None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
+from stompkit._common.files import describe
 from stompkit.conformance.report.report import check_writable
 from stompkit.conformance.requirements import Level
 from stompkit.conformance.run.runner import HarnessError, cases_folder
@@ -150,7 +151,7 @@ def report_file(text: str) -> Path:
     try:
         check_writable(path)
     except OSError as error:
-        raise argparse.ArgumentTypeError(f"{error}; it takes the name of a file to write") from None
+        raise argparse.ArgumentTypeError(f"{describe(error)}; name a file to write") from None
     return path
 
 

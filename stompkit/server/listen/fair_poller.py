@@ -6,6 +6,10 @@ module puts unauthenticated connections into a separate epoll, and also the conn
 who has many. The reactor's epoll contains these epolls like other descriptors. Each iteration
 processes a few events of each of them, and all other events. Users with few connections therefore
 wait only for a few events of each other user.
+
+Twisted registers a connection with output for writing, waits until epoll reports it, writes, and
+unregisters it. The socket of a client that reads its answers is nearly always writable, so this
+module reports it at once, without a system call. Only if the output does not fit is it registered.
 """
 
 from __future__ import annotations
@@ -45,13 +49,15 @@ class _Group:
 class _Place:
     """Location of a descriptor."""
 
-    __slots__ = ("events", "group", "user")
+    __slots__ = ("events", "group", "user", "wanted")
 
     def __init__(self, group: _Group | None, user: str | None, events: int) -> None:
         self.group = group
         #: The user at the time of registration, if any.
         self.user = user
+        #: The events registered in the kernel, and those that the reactor wants.
         self.events = events
+        self.wanted = events
 
 
 class SharedPoll:
@@ -72,10 +78,43 @@ class SharedPoll:
         self._by_fd: dict[int, _Group] = {}
         #: Number of descriptors by user.
         self._counts: Counter[str] = Counter()
+        #: Descriptors with new output, to be reported as writable without asking the kernel; and
+        #: those that the last call of :meth:`poll` has reported so.
+        self._writers: dict[int, _Place] = {}
+        self._reported: dict[int, _Place] = {}
+        #: True if the next call has to ask the kernel, too: the last one did not, or has reported
+        #: one of the writers already.
+        self._must_wait = False
         self.fileno = poller.fileno
 
     def poll(self, timeout: float = -1, maxevents: int = -1) -> list[Event]:
         """Wait for events; return a limited number for each user with many connections."""
+        if self._reported:
+            self._register_blocked()
+        must_wait, self._must_wait = self._must_wait, False
+        if not self._writers:
+            return self._wait(timeout, maxevents)
+        writers, self._writers = self._writers, {}
+        self._reported = writers
+        if not must_wait:
+            self._must_wait = True
+            return [(fd, select.EPOLLOUT) for fd in writers]
+        # Connections that always have output must not delay the input of others.
+        found = dict(self._wait(0, maxevents))
+        for fd in writers:
+            found[fd] = found.get(fd, 0) | select.EPOLLOUT
+        return list(found.items())
+
+    def _register_blocked(self) -> None:
+        """Register the writers reported by the last call whose output did not fit."""
+        reported, self._reported = self._reported, {}
+        for fd, place in reported.items():
+            if place.wanted != place.events:
+                self._poller.modify(fd, place.wanted)
+                place.events = place.wanted
+
+    def _wait(self, timeout: float, maxevents: int) -> list[Event]:
+        """Return the events that the kernel reports."""
         by_fd = self._by_fd
         if maxevents >= 0:
             maxevents += len(by_fd)
@@ -122,8 +161,17 @@ class SharedPoll:
             # It existed before this wrapper.
             self._poller.modify(fd, events)
             return
-        (place.group.epoll if place.group else self._poller).modify(fd, events)
-        place.events = events
+        place.wanted = events
+        if events == place.events:
+            self._writers.pop(fd, None)
+        elif events == place.events | select.EPOLLOUT and place.user and place.group is None:
+            self._writers[fd] = place
+            if self._reported.pop(fd, None) is not None:
+                self._must_wait = True
+        else:
+            self._writers.pop(fd, None)
+            (place.group.epoll if place.group else self._poller).modify(fd, events)
+            place.events = events
 
     def unregister(self, fd: int) -> None:
         """Stop watching a descriptor."""
@@ -156,6 +204,8 @@ class SharedPoll:
     def _leave(self, fd: int, place: _Place) -> None:
         group, user = place.group, place.user
         del self._places[fd]
+        self._writers.pop(fd, None)
+        self._reported.pop(fd, None)
         if user is not None:
             self._counts[user] -= 1
             if not self._counts[user]:

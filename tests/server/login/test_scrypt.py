@@ -165,7 +165,8 @@ async def test_where_no_process_can_be_started_it_is_computed_all_the_same(
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", "")
         assert await compute_beside(WORK) == WORK()
-    assert "no process can be started" in (formatEvent(logged[0]) or "")
+    # Others may be of connections that earlier tests have left.
+    assert any("no process can be started" in (formatEvent(each) or "") for each in logged)
 
 
 @linux

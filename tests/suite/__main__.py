@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.suite import lanes
+from tests.suite.memory import files_in_memory
 from tests.suite.parts import ROOT, TIMES, Part, Times, read_times
 from tests.suite.progress import Progress, announce, summarise
 from tests.suite.running import Outcome, Runner
@@ -47,19 +48,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("No part has such a name; --list prints all names.", file=sys.stderr)
         return 2
     announce(parts, options.slots)
-    progress = Progress(parts)
-    runner = Runner(options.logs, options.slots)
     started = time.monotonic()
     try:
-        outcomes = runner.run(parts, progress.ended, lambda: progress.show(runner.running))
+        with files_in_memory():
+            outcomes = _run(parts, options)
     except KeyboardInterrupt:
         print("\nStopped.")
         return 130
-    if options.again:
-        outcomes = [again(runner, each) for each in outcomes]
     if options.record:
         _record(outcomes, times)
     return summarise(outcomes, time.monotonic() - started, options.logs)
+
+
+def _run(parts: Sequence[Part], options: argparse.Namespace) -> list[Outcome]:
+    progress = Progress(parts)
+    runner = Runner(options.logs, options.slots)
+    outcomes = runner.run(parts, progress.ended, lambda: progress.show(runner.running))
+    return [again(runner, each) for each in outcomes] if options.again else outcomes
 
 
 def _parser() -> argparse.ArgumentParser:

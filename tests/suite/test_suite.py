@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from tests.suite import lanes
 from tests.suite.__main__ import again, main
 from tests.suite.costs import is_costly, mark, read_costly, slow_tests, unknown_tests
 from tests.suite.costs import main as print_slow_tests
+from tests.suite.memory import files_in_memory
 from tests.suite.parts import ROOT, Part, SuiteFile, divide, suite_files
 from tests.suite.progress import summarise
 from tests.suite.running import Outcome, Runner
@@ -212,6 +214,27 @@ def test_a_part_that_dies_fails_the_suite(
     outcomes = run(tmp_path, dying, part_of(tmp_path, "def test_good(): pass\n"))
     assert summarise(outcomes, 1.0, tmp_path) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 1 failed, 0 skipped"
+
+
+def test_temporary_files_are_in_memory_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TMPDIR", raising=False)
+    with files_in_memory() as is_done:
+        if not is_done:
+            pytest.skip("there is not enough memory, or no /dev/shm")
+        folder = Path(os.environ["TMPDIR"])
+        (folder / "file").write_bytes(b"x")
+        assert folder.parent == Path("/dev/shm")
+    assert not folder.exists()
+    assert "TMPDIR" not in os.environ
+
+
+def test_a_folder_for_temporary_files_that_was_set_stays(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with files_in_memory() as is_done:
+        assert not is_done
+        assert os.environ["TMPDIR"] == str(tmp_path)
 
 
 def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

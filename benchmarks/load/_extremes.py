@@ -14,7 +14,8 @@ from benchmarks._process import disk_bytes, open_files
 from benchmarks.load._cells import Cell
 from benchmarks.load._generator import held, run
 from benchmarks.load._meter import Meter
-from benchmarks.load._peers import SPARE_FILES, Peer, Running
+from benchmarks.load._peers import SPARE_FILES, Peer
+from benchmarks.load._running import Running
 
 __all__ = ["EXTREMES", "Extreme"]
 

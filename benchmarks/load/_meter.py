@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any, Final
 
 from benchmarks._process import busy_s, processes
-from benchmarks.load._peers import Running
+from benchmarks.load._running import Running
 
 __all__ = ["Meter", "append_us"]
 

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import socket
 import sys
-import tempfile
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from benchmarks._process import memory, open_files, processes
+from benchmarks._process import open_files
 from benchmarks.load._cells import Cell
 from benchmarks.load._generator import generator
-from stompkit.testing import BrokerError, LaunchConfig, RunningBroker, launch
+from benchmarks.load._running import Broker, BrokerOnServer, Running, start_program
+from stompkit.testing import BrokerError, LaunchConfig, launch
 from stompkit.testing.launching.brokers import launcher_for
-from stompkit.testing.launching.processes.process import GuardedProcess
+from tests.servers import PostgreSql, ServerMissing
 
-__all__ = ["PEERS", "SPARE_FILES", "Missing", "Peer", "Relay", "Running"]
+__all__ = ["PEERS", "SPARE_FILES", "Missing", "Peer", "Relay"]
 
 #: Open files of a broker besides connections.
 SPARE_FILES: Final = 500
-#: Longest time in seconds until a program listens, and the number of attempts.
-_READY_S: Final = 10.0
-_POLL_S: Final = 0.01
 _MOST_JOB_BYTES: Final = 1 << 20
 #: Most open connections at a time.
 _IDLE: Final = 10_000
@@ -40,131 +34,6 @@ _EQUAL_HEAD_BYTES: Final = 100
 
 class Missing(Exception):
     """A peer is not installed; the message says how to get it."""
-
-
-class Running(ABC):
-    """A peer that has been started."""
-
-    def __init__(self, port: int, directory: Path) -> None:
-        """Set the port on 127.0.0.1, and the folder of its files."""
-        self.port = port
-        self.directory = directory
-
-    def pids(self) -> list[int]:
-        """Return all its processes, found by their environment."""
-        sign = os.fsencode(f"STOMPKIT_BROKER_DIRECTORY={self.directory}")
-        found = []
-        for path in Path("/proc").glob("[0-9]*"):
-            try:
-                if sign in (path / "environ").read_bytes().split(b"\0"):
-                    found.append(int(path.name))
-            except OSError:
-                continue
-        return found
-
-    def memory_bytes(self) -> int:
-        """Return the anonymous memory of all its processes except their guard."""
-        found = 0
-        for pid, process in processes(self.pids()).items():
-            if process.parent == os.getpid():
-                continue
-            try:
-                found += memory(pid)[0]
-            except (OSError, KeyError):
-                continue  # it has ended
-        return found
-
-    @abstractmethod
-    def restart(self) -> None:
-        """Kill it, start it again with its data, and wait until it listens. Raise BrokerError."""
-
-    @abstractmethod
-    def pause(self) -> None:
-        """Stop all its processes until it is resumed."""
-
-    @abstractmethod
-    def resume(self) -> None:
-        """Continue after a pause."""
-
-    @abstractmethod
-    def stop(self) -> None:
-        """Stop it, and remove its files."""
-
-
-class _Broker(Running):
-    """A broker that stompkit.testing has launched."""
-
-    def __init__(self, broker: RunningBroker) -> None:
-        assert broker.directory is not None
-        super().__init__(broker.port, broker.directory)
-        self.broker = broker
-
-    def restart(self) -> None:
-        self.broker.restart(kill=True)
-
-    def pause(self) -> None:
-        self.broker.pause()
-
-    def resume(self) -> None:
-        self.broker.resume()
-
-    def stop(self) -> None:
-        self.broker.kill()
-        self.broker.stop()
-
-
-class _Program(Running):
-    """Any other program, under the same guard."""
-
-    def __init__(self, command: list[str], port: int, directory: Path) -> None:
-        super().__init__(port, directory)
-        self._command = command
-        self._process = self._begin()
-
-    def _begin(self) -> GuardedProcess:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        return GuardedProcess(self._command, environment, self.directory, _READY_S, temporary=True)
-
-    def wait(self) -> None:
-        """Return when it listens; raise BrokerError if it does not."""
-        deadline = time.monotonic() + _READY_S
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port)).close()
-                return
-            except ConnectionRefusedError:
-                if self._process.status() is not None or time.monotonic() > deadline:
-                    raise BrokerError(f"it does not start: {self._process.log()}") from None
-                time.sleep(_POLL_S)
-
-    def restart(self) -> None:
-        self._process.kill()
-        self._process = self._begin()
-        self.wait()
-
-    def pause(self) -> None:
-        self._process.pause()
-
-    def resume(self) -> None:
-        self._process.resume()
-
-    def stop(self) -> None:
-        self._process.kill()
-        shutil.rmtree(self.directory, ignore_errors=True)
-
-
-def _start(make: Callable[[int, Path], list[str]]) -> Running:
-    """Start the command that ``make`` returns for a port and a directory, and wait for it."""
-    directory = Path(tempfile.mkdtemp(prefix="stompkit-load-"))
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-    program = _Program(make(port, directory), port, directory)
-    try:
-        program.wait()
-    except BaseException:
-        program.stop()
-        raise
-    return program
 
 
 @dataclass(frozen=True)
@@ -252,10 +121,10 @@ class StompPeer(Peer):
         if variant == "idle":
             open_files(_IDLE + SPARE_FILES)
             arguments = self.for_many
-        return _Broker(launch(LaunchConfig(name=self.name, persistent=keeps, arguments=arguments)))
+        return Broker(launch(LaunchConfig(name=self.name, persistent=keeps, arguments=arguments)))
 
     def arguments(self, running: Running, cell: Cell, name: str) -> list[str]:
-        assert isinstance(running, _Broker)
+        assert isinstance(running, Broker)
         broker = running.broker
         given = ["stomp", "--port", str(broker.port), "--host", broker.vhost]
         given += ["--version", self.version]
@@ -287,6 +156,40 @@ class StompPeer(Peer):
         return given + _shape(cell, cell.destinations)
 
 
+class _DurablePostgreSql(PostgreSql):
+    """A PostgreSQL server that writes commits to the disk, unlike those of tests."""
+
+    def _command(self) -> Sequence[str]:
+        # The last setting of a name is in effect.
+        return [*super()._command(), "-c", "fsync=on"]
+
+
+@dataclass(frozen=True)
+class OnPostgreSql(StompPeer):
+    """stompkit with its messages in a PostgreSQL server on the same machine."""
+
+    def lacks(self, cell: Cell) -> str:
+        return "" if cell.is_persistent else "only persistent messages are in its database"
+
+    def variant(self, cell: Cell) -> str:
+        return cell.kind if cell.kind == "backlog" else "persistent"
+
+    def start(self, variant: str) -> Running:
+        try:
+            server = _DurablePostgreSql()
+        except ServerMissing as error:
+            raise Missing(str(error)) from None
+        try:
+            server.start()
+            config = server.directory / "stompkit.toml"
+            config.write_text(f'[store]\nurl = "{server.url(server.new_database())}"\n', "utf-8")
+            broker = launch(LaunchConfig(name="stompkit", arguments=("--config", str(config))))
+        except BaseException:
+            server.remove()
+            raise
+        return BrokerOnServer(broker, server)
+
+
 @dataclass(frozen=True)
 class Relay(Peer):
     """A relay that does not parse messages: the cost of moving bytes only."""
@@ -304,7 +207,7 @@ class Relay(Peer):
 
     def start(self, variant: str) -> Running:
         command = self.command or (str(generator()), "relay", "--port")
-        return _start(lambda port, _: [*command, str(port)])
+        return start_program(lambda port, _: [*command, str(port)])
 
     def arguments(self, running: Running, cell: Cell, name: str) -> list[str]:
         given = ["raw", "--port", str(running.port), "--outstanding", str(cell.outstanding)]
@@ -338,7 +241,7 @@ class Beanstalkd(Peer):
             log = [] if variant == "memory" else ["-b", str(directory), "-f", "0"]
             return [*common, "-p", str(port), *log]
 
-        return _start(make)
+        return start_program(make)
 
     def arguments(self, running: Running, cell: Cell, name: str) -> list[str]:
         given = ["beanstalk", "--port", str(running.port), "--destination", name]
@@ -353,6 +256,7 @@ PEERS: Final = (
         has_data=True,
         for_many=("--max-connections", str(_IDLE + SPARE_FILES)),
     ),
+    OnPostgreSql("stompkit-postgresql", "the same with its messages in a PostgreSQL server"),
     StompPeer("activemq", "Apache ActiveMQ", prefetch_header="activemq.prefetchSize"),
     StompPeer(
         "artemis",

@@ -15,7 +15,8 @@ from benchmarks.load._cells import HALF, Cell
 from benchmarks.load._extremes import EXTREMES
 from benchmarks.load._generator import GeneratorError, run
 from benchmarks.load._meter import Meter, append_us
-from benchmarks.load._peers import Missing, Peer, Running
+from benchmarks.load._peers import Missing, Peer
+from benchmarks.load._running import Running
 from stompkit.testing import BrokerError
 
 __all__ = ["Machine", "Result", "measure"]

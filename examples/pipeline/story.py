@@ -2,9 +2,9 @@
 
 python examples/pipeline/story.py
 
-An SQLAlchemy application writes to SQLite. Its outbox publishes what it commits to a broker, a
-spool receives that, and two jobs on Spark take it on: one into a second database, one into an event
-store. In the end the event store is asked what the shop was like before.
+An SQLAlchemy application writes to SQLite. Its outbox publishes each committed transaction to a
+broker, and a spool receives it. Two jobs on Spark apply the changes: one to a second database, one
+to an event store. At the end the event store rebuilds the shop as it was after each step.
 """
 
 import argparse
@@ -29,6 +29,15 @@ from stompkit.spark.jobs.rebuild import rebuild
 from stompkit.testing import LaunchConfig, launch
 
 PATIENCE_S = 120.0
+OPENING = """\
+An application writes to a database. Its changes go through a broker and Spark to a copy of the
+database, and to an event store, which counts changesets.
+"""
+CLOSING = """
+Try next:
+    stompkit pipeline --help
+    docs/howto/pipeline.rst          # pipelines from PostgreSQL, MariaDB and MySQL, step by step
+    docs/howto/pipeline-cluster.rst  # on a cluster"""
 FILE = """
 name = "shop"
 state_dir = "{folder}/state"
@@ -130,8 +139,10 @@ def wait_for(condition, jobs):
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         failed = [job.job for job in jobs if job.progress().phase == "failed"]
-        if failed or time.monotonic() > deadline:
-            raise SystemExit(f"the story ends here: {failed or 'the rows did not arrive in time'}")
+        if failed:
+            raise SystemExit(f"failed: {', '.join(failed)}")
+        if time.monotonic() > deadline:
+            raise SystemExit("the rows did not arrive in time")
         time.sleep(0.05)
 
 
@@ -142,7 +153,8 @@ def act_and_follow(factory, databases, store, jobs):
     """Run the actions of the application, and wait for their arrival; return rows after each."""
     engine, replica = databases
     pictures = []
-    print(LINE.format("what happens", "rows there", "rows here", "changesets", "seconds"))
+    print(OPENING)
+    print(LINE.format("transaction", "source", "copy", "changesets", "seconds"))
     for title, act in ACTS:
         begun = time.monotonic()
         with factory() as session:
@@ -161,7 +173,8 @@ def act_and_follow(factory, databases, store, jobs):
 
 def look_back(folder, settings, pictures):
     """Rebuild the shop as it was at each time, and compare."""
-    print(f"\n{'what it was like when':<24}{'changes':>10}{'rows':>10}{'as it was':>12}")
+    print("\nThe event store rebuilds the database as it was after each transaction.\n")
+    print(f"{'rebuilt as of':<24}{'changes':>10}{'rows':>10}{'correct':>12}")
     for number, (title, moment, picture) in enumerate(pictures):
         url = f"sqlite:///{folder}/then-{number}.sqlite"
         then = create_engine(url)
@@ -171,7 +184,8 @@ def look_back(folder, settings, pictures):
         count = sum(rebuilt.rows.values())
         print(f"{title:<24}{rebuilt.changes:>10}{count:>10}{is_same:>12}", flush=True)
         if is_same == "no":
-            raise SystemExit("the past is not what it was")
+            raise SystemExit(f"the rebuilt database differs from the source as of: {title}")
+    print(CLOSING)
 
 
 def run(folder):

@@ -502,6 +502,7 @@ def test_a_machine_without_compiler_is_told_what_to_do(
         *(("stompkit", cell)
           for cell in ("persistent-100", "persistent-100-equal", "churn", "queue-4-4-ind",
                        "queue-4-4-ind-equal", "queue-1-1-ind-single")),
+        ("stompkit-postgresql", "persistent-100"),
     ],
 )  # fmt: skip
 def test_a_cell_runs_with_a_peer(name: str, cell: str) -> None:

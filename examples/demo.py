@@ -122,7 +122,7 @@ def wait_until_equal(source, target):
 def act(source, target, sessions):
     """Run the transactions of the application, and compare the databases after each."""
     print()
-    print(LINE.format("transaction", "rows there", "rows here", "seconds"))
+    print(LINE.format("transaction", "source", "copy", "seconds"))
     for name, change in ACTS:
         with sessions.begin() as session:
             change(session)
@@ -177,7 +177,7 @@ All cases, with the frames on the wire: {report / "conformance.html"}
 Try next:
     {BIN / "stompkit"} serve --data /tmp/broker --admin tcp:15613:interface=127.0.0.1
     {BIN / "python"} -m stompkit.conformance --mq HOST:PORT        # your own server
-    {BIN / "python"} -m pytest examples/testing/test_stomp_py.py   # a broker in your tests""")
+    {BIN / "python"} -m pytest examples/testing/test_faults.py     # a broker in your tests""")
     return 0
 
 

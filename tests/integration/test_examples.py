@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -91,3 +92,17 @@ def test_the_demo_shows_a_broker_its_verdicts_and_a_replicated_database(tmp_path
     assert re.search(r"^\d+ cases, none failed", said, re.MULTILINE)
     assert re.search(r"^delete a customer's orders +86 +86 ", said, re.MULTILINE)
     assert (tmp_path / "conformance.html").stat().st_size > 0
+
+
+def test_the_demo_recommends_only_files_that_run_in_its_environment() -> None:
+    text = (ROOT / "examples" / "demo.py").read_text(encoding="utf-8")
+    named = re.findall(r"examples/[\w/]+\.py", text)
+    assert named
+    for path in named:
+        tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+        imported = [str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                imported += [each.name for each in node.names]
+        others = {name.partition(".")[0] for name in imported} - sys.stdlib_module_names
+        assert others <= {"pytest", "stompkit"}, path

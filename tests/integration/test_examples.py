@@ -96,7 +96,7 @@ def test_the_demo_shows_a_broker_its_verdicts_and_a_replicated_database(tmp_path
 
 def test_the_demo_recommends_only_files_that_run_in_its_environment() -> None:
     text = (ROOT / "examples" / "demo.py").read_text(encoding="utf-8")
-    named = re.findall(r"examples/[\w/]+\.py", text)
+    named = re.findall(r"-m pytest (examples/[\w/]+\.py)", text)
     assert named
     for path in named:
         tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))

@@ -340,6 +340,9 @@ def makeService(
 ) -> BrokerService:
     """Return the service that twistd runs; ``clock`` and ``make`` are passed to the lifecycle."""
     announce = Path(options["announce"]).absolute() if options["announce"] else None
+    if announce is not None and announce.exists() and not announce.is_file():
+        # It is replaced as a whole, which would remove a device.
+        raise SystemExit(f"stompkit: --announce: {announce} is not a file")
     try:
         lifecycle = Lifecycle(options["settings"], announce, clock=clock, make=make)
     except (ValueError, OSError) as error:

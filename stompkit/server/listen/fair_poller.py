@@ -8,8 +8,9 @@ processes a few events of each of them, and all other events. Users with few con
 wait only for a few events of each other user.
 
 Twisted registers a connection with output for writing, waits until epoll reports it, writes, and
-unregisters it. The socket of a client that reads its answers is nearly always writable, so this
-module reports it at once, without a system call. Only if the output does not fit is it registered.
+unregisters it. The socket of a client that reads its answers is nearly always writable. This module
+therefore writes new output before it waits for events, or reports the connection at once if more
+follows than a write. Only if the output does not fit is the connection registered.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, TypeAlias, cast
+
+from twisted.internet.tcp import Server
 
 __all__ = ["ANONYMOUS", "SharedPoll", "schedule_fairly"]
 
@@ -63,15 +66,22 @@ class _Place:
 class SharedPoll:
     """A drop-in replacement for a reactor's epoll that limits the events of each user."""
 
-    def __init__(self, poller: Any, whose: Callable[[int], str | None]) -> None:
+    def __init__(
+        self,
+        poller: Any,
+        whose: Callable[[int], str | None],
+        write: Callable[[int], bool] = lambda _: False,
+    ) -> None:
         """Wrap ``poller``, which may already have descriptors.
 
         ``whose`` returns the user of a descriptor: empty if unauthenticated, ``None`` if it is not
-        a client's.
+        a client's. ``write`` writes the output of a descriptor, and returns True, if nothing else
+        follows from that; otherwise it returns False, and the reactor has to write.
         """
         self._poller = poller
         self._poll = poller.poll
         self._whose = whose
+        self._write = write
         self._places: dict[int, _Place] = {}
         #: Groups by user, and by their own descriptors.
         self._groups: dict[str, _Group] = {}
@@ -94,7 +104,9 @@ class SharedPoll:
         must_wait, self._must_wait = self._must_wait, False
         if not self._writers:
             return self._wait(timeout, maxevents)
-        writers, self._writers = self._writers, {}
+        writers = self._unwritten()
+        if not writers:
+            return self._wait(timeout, maxevents)
         self._reported = writers
         if not must_wait:
             self._must_wait = True
@@ -105,13 +117,27 @@ class SharedPoll:
             found[fd] = found.get(fd, 0) | select.EPOLLOUT
         return list(found.items())
 
+    def _unwritten(self) -> dict[int, _Place]:
+        """Write new output, and return the descriptors that the reactor has to write to."""
+        writers, self._writers = self._writers, {}
+        unwritten = {}
+        for fd, place in writers.items():
+            if not self._write(fd):
+                unwritten[fd] = place
+            elif place.wanted != place.events:
+                self._register_writer(fd, place)
+        return unwritten
+
     def _register_blocked(self) -> None:
         """Register the writers reported by the last call whose output did not fit."""
         reported, self._reported = self._reported, {}
         for fd, place in reported.items():
             if place.wanted != place.events:
-                self._poller.modify(fd, place.wanted)
-                place.events = place.wanted
+                self._register_writer(fd, place)
+
+    def _register_writer(self, fd: int, place: _Place) -> None:
+        self._poller.modify(fd, place.wanted)
+        place.events = place.wanted
 
     def _wait(self, timeout: float, maxevents: int) -> list[Event]:
         """Return the events that the kernel reports."""
@@ -241,7 +267,11 @@ def _share(reactor: Any) -> None:
     selectables: object = getattr(reactor, "_selectables", None)
     poller: object = getattr(reactor, "_poller", None)
     if isinstance(selectables, dict) and poller is not None and not isinstance(poller, SharedPoll):
-        reactor._poller = SharedPoll(poller, lambda fd: _who(selectables.get(fd)))
+        reactor._poller = SharedPoll(
+            poller,
+            lambda fd: _who(selectables.get(fd)),
+            lambda fd: _write(selectables.get(fd)),
+        )
 
 
 def _who(selectable: object) -> str | None:
@@ -253,3 +283,22 @@ def _who(selectable: object) -> str | None:
         # TLS is in between.
         protocol = getattr(protocol, "wrappedProtocol", None)
     return None
+
+
+def _write(selectable: Any) -> bool:
+    """Write the output of a connection; return False, without doing so, if more would follow.
+
+    Twisted calls nobody after a write, unless a producer waits for it or the connection is to end.
+    A timer set by such a call would be late: the reactor has already determined how long to wait.
+    If the write fails, the connection is registered, and the reactor ends it.
+    """
+    if (
+        not isinstance(selectable, Server)
+        or selectable.producerPaused
+        or (selectable.producer is not None and not selectable.streamingProducer)
+        or selectable.disconnecting
+        or getattr(selectable, "_writeDisconnecting", True)
+    ):
+        return False
+    cast("Any", selectable).doWrite()
+    return True

@@ -6,9 +6,10 @@ import select
 import socket
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from threading import Event
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 import pytest
 from hypothesis import settings
@@ -24,6 +25,8 @@ if sys.platform != "linux":
 
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 USER: Final = "shop"
+#: Requests for a long answer and for the end, the end of a long answer, and its size without it.
+LONG, END, LAST, SIZE = b"l", b"e", b"z", 8 << 20
 _MANY: Final = 4
 _WAIT_S: Final = 30.0
 
@@ -245,52 +248,112 @@ def test_output_that_never_ends_does_not_delay_input_of_others() -> None:
 
 
 class Answering(Protocol):
-    """Answers each chunk of a client that has logged in."""
+    """Answers each chunk of a client that has logged in; ends at once if asked to."""
 
     who = USER
     ended: ClassVar[Event] = Event()
 
+    def connectionMade(self) -> None:
+        """Produce as the broker does: some output, and the rest when that is written."""
+        cast("Any", self.transport).registerProducer(self, True)
+
+    def pauseProducing(self) -> None:
+        """Do nothing."""
+
+    def stopProducing(self) -> None:
+        """Do nothing."""
+
+    def resumeProducing(self) -> None:
+        """Send the end of a long answer, by a timer that must not wait for other events."""
+        transport = cast("Any", self.transport)
+        transport.reactor.callLater(0, transport.write, LAST)
+
     def dataReceived(self, data: bytes) -> None:
-        """Answer with the same bytes."""
+        """Answer with the same bytes, or with a long answer."""
         assert self.transport is not None
-        self.transport.write(data)
+        if data == LONG:
+            self.transport.write(LONG * SIZE)
+        elif data == END:
+            self.transport.write(END)
+            self.transport.loseConnection()
+        else:
+            self.transport.write(data)
 
     def connectionLost(self, reason: object = None) -> None:
         """Record the end."""
         self.ended.set()
 
 
-def test_an_answer_of_a_real_reactor_takes_one_wait() -> None:
+class Answers:
+    """A real reactor, whose system calls are counted, and a client of its."""
+
+    def __init__(self, reactor: Any, client: socket.socket, counting: CountingEpoll) -> None:
+        """Wait for requests of the client."""
+        self.reactor = reactor
+        self._client = client
+        self.counting = counting
+
+    def ask(self, request: bytes, is_whole: Callable[[bytes], bool]) -> bytes:
+        """Return the answer to a request; the reactor waits for events without a time limit."""
+        self._client.sendall(request)
+        answer = b""
+        deadline = time.monotonic() + _WAIT_S
+        while not is_whole(answer) and time.monotonic() < deadline:
+            self.reactor.iterate(0.1)
+            try:
+                data = self._client.recv(1 << 16)
+            except BlockingIOError:
+                continue
+            answer += data
+            if not data:
+                break
+        return answer
+
+
+@pytest.fixture
+def answers() -> Iterator[Answers]:
+    """A real reactor that schedules fairly, with a client that has logged in."""
     from twisted.internet.epollreactor import EPollReactor
 
+    Answering.ended.clear()
     reactor: Any = EPollReactor()  # type: ignore[no-untyped-call]  # Twisted's
     reactor._poller = counting = CountingEpoll(reactor._poller)
     schedule_fairly(reactor)
     port = reactor.listenTCP(0, Factory.forProtocol(Answering), interface="127.0.0.1")
     with socket.create_connection(("127.0.0.1", port.getHost().port)) as client:
         client.setblocking(False)
-
-        def ask() -> None:
-            client.sendall(b"x")
-            deadline = time.monotonic() + _WAIT_S
-            while time.monotonic() < deadline:
-                reactor.iterate(0.1)
-                try:
-                    assert client.recv(9) == b"x"
-                except BlockingIOError:
-                    continue
-                return
-            raise AssertionError("no answer came")
-
-        ask()
-        ask()
-        before = counting.changes
-        for _ in range(10):
-            ask()
-        assert counting.changes == before
-    port.stopListening()
+        answers = Answers(reactor, client, counting)
+        # The user becomes known with the first event.
+        for _ in range(2):
+            assert answers.ask(b"x", bool) == b"x"
+        yield answers
+    closed: list[object] = []
+    port.stopListening().addCallback(closed.append)
     deadline = time.monotonic() + _WAIT_S
-    while not Answering.ended.is_set() and time.monotonic() < deadline:
+    while not (closed and Answering.ended.is_set()) and time.monotonic() < deadline:
         reactor.iterate(0.1)
     reactor.removeAll()
     reactor._poller.close()
+
+
+def test_an_answer_of_a_real_reactor_takes_one_wait(answers: Answers) -> None:
+    counting = answers.counting
+    before = counting.changes
+    for number in range(10):
+        waits = counting.waits
+        request = b"%d" % number
+        assert answers.ask(request, bool) == request
+        # A client that has not been scheduled yet may cause a wait without an event.
+        assert counting.changes == before
+        assert counting.waits > waits
+
+
+def test_a_long_answer_comes_whole_with_what_follows_from_it(answers: Answers) -> None:
+    whole = LONG * SIZE + LAST
+    assert answers.ask(LONG, lambda answer: len(answer) >= len(whole)) == whole
+    assert answers.ask(b"x", bool) == b"x"
+
+
+def test_the_last_answer_comes_before_the_end(answers: Answers) -> None:
+    assert answers.ask(END, lambda _: False) == END
+    assert Answering.ended.wait(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 import sys
+from configparser import ConfigParser
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +40,11 @@ html_copy_source = False
 #: The folder of reports that pages link to; the site has a table of them instead.
 _RESULTS: Final = "../../conformance/results"
 
+_SETUP: Final = ConfigParser()
+_SETUP.read(ROOT / "setup.cfg", encoding="utf-8")
+#: Address of the files of this version in the repository.
+_FILES: Final = f"{_SETUP['metadata']['url']}/blob/v{version}"
+
 _log: Final = logging.getLogger(__name__)
 _PAGE: Final = re.compile(r"(?P<page>[\w./-]+)\.rst(?P<anchor>#.*)?")
 
@@ -56,6 +62,11 @@ def link_pages(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         if found is None:
             continue
         page = posixpath.normpath(posixpath.join(posixpath.dirname(docname), found["page"]))
+        # Files beside docs, such as the change log, are not in the site.
+        if page.startswith("../") and (ROOT / "docs" / f"{page}.rst").is_file():
+            path = page.removeprefix("../")
+            reference["refuri"] = f"{_FILES}/{path}.rst{found['anchor'] or ''}"
+            continue
         if page not in app.env.found_docs:
             _log.warning("%s links to %s, which is no page", docname, target, location=reference)
             continue

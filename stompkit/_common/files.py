@@ -199,8 +199,10 @@ class FileLock:
                 raise LockedError(self.path, self.holder())
             time.sleep(_RETRY_S)
         line = f"{os.getpid()} {socket.gethostname()}\n".encode()
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, line[:_MAX_HOLDER_BYTES], 0)
+        # The lock holds without the name of its holder, which a full disk has no room for.
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, line[:_MAX_HOLDER_BYTES], 0)
         self._descriptor = descriptor
         return self
 

@@ -364,3 +364,28 @@ def test_the_example_carries_orders_up_and_prices_down(
             for name in ("berlin", "paris"):
                 assert len(all_of(h, f"/queue/orders.{name}", range(10))) == 10
             assert made.end() == 0
+
+
+#: Mounts a small file system on a directory, fills it, and runs a command.
+FULL = """
+mount -t tmpfs -o size=8k full "$1" && { cat /dev/zero > "$1/rest" 2>/dev/null; shift; exec "$@"; }
+"""
+
+
+@pytest.mark.matrix
+def test_a_bridge_that_starts_on_a_full_disk_waits_for_room(tmp_path: Path) -> None:
+    apart = ["unshare", "-rm", "sh", "-c", FULL, "sh", str(tmp_path)]
+    if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("namespaces are not permitted")
+    with free_ports() as (port,):
+        address = f"stomp://127.0.0.1:{port}"
+        route = ("--from", address, "--to", address, "--from-site", "a", "--to-site", "b")
+        files = ("--status-file", str(tmp_path / "status"), "--buffer", str(tmp_path / "buffer"))
+        command = (sys.executable, "-m", "stompkit", "bridge", *route, "--queue", "q", *files)
+        with subprocess.Popen([*apart, *command], stderr=subprocess.PIPE, text=True) as bridge:
+            assert bridge.stderr is not None
+            try:
+                found = next(line for line in bridge.stderr if "No space left" in line)
+            finally:
+                bridge.kill()
+    assert "trying again" in found or "waiting" in found or "status cannot be written" in found

@@ -91,12 +91,19 @@ def _unexpected(failure: Any) -> None:
 
 
 def _check_paths(settings: BridgeSettings, status: BridgeStatus) -> None:
-    """Write the first status, and create the directories of buffers; raises OSError."""
-    if settings.status is not None:
-        write(settings.status, status)
-    for leg in settings.legs:
-        if leg.buffer is not None:
-            make_directory(leg.buffer, mode=0o700)
+    """Write the first status, and create the directories of buffers; raises OSError.
+
+    A full disk is no reason to stop: routes wait until there is room again.
+    """
+    try:
+        if settings.status is not None:
+            write(settings.status, status)
+        for leg in settings.legs:
+            if leg.buffer is not None:
+                make_directory(leg.buffer, mode=0o700)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
 
 
 @contextmanager

@@ -261,7 +261,7 @@ def delete_durable(
 ) -> Deferred[results.Deleted]:
     """Remove a durable subscription that nobody uses, with its messages; answered when stored."""
     host = context.host(body.host)
-    queue = _durable(host, body.name)
+    queue = _durable(context, host, body.name)
     if queue.subscriptions or queue.unsettled or queue in context.busy:
         refuse(409, "in-use", "the durable subscription is being used")
 
@@ -279,7 +279,7 @@ def hand_over(
     if body.user is not None and not is_name(body.user):
         refuse(400, "bad-user", "user is not a valid name: printable, and at most 320 bytes")
     host = context.host(body.host)
-    queue = _durable(host, body.name)
+    queue = _durable(context, host, body.name)
     if queue.subscriptions:
         refuse(409, "in-use", "the durable subscription is being used: close its connections first")
 
@@ -292,10 +292,11 @@ def hand_over(
     return context.stored(lambda: host.hand_over(queue, body.user), answer, _REPEATED)
 
 
-def _durable(host: VirtualHost, name: str) -> DurableQueue:
+def _durable(context: Context, host: VirtualHost, name: str) -> DurableQueue:
     queue = host.durable_named(name)
     if queue is None:
-        refuse(404, "no-such-durable", f"there is no durable subscription {name[:100]!a}")
+        text = f"there is no durable subscription {name[:100]!a}"
+        raise context.missing("no-such-durable", text)
     return queue
 
 

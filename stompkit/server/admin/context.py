@@ -196,8 +196,23 @@ class Context:
             refusal = self.broker.refusal
             if refusal is not None:
                 raise AdminError(503, refusal.code, refusal.message)
-            raise AdminError(404, "no-such-destination", f"there is no destination {name[:100]!a}")
+            raise self.missing("no-such-destination", f"there is no destination {name[:100]!a}")
         return found
+
+    def missing(self, code: str, text: str) -> AdminError:
+        """Return the error for a name that the broker does not know.
+
+        While the store fails, the broker repeats changes that the store does not have yet: what an
+        operation has deleted can still be there.
+        """
+        failure = self.broker.scheduler.commit_queue.failure
+        if failure is None:
+            return AdminError(404, code, text)
+        return AdminError(
+            503,
+            "store-failed",
+            f"{text}, but the store, which has failed, can still have it: {failure}",
+        )
 
     def queue(self, host: str, name: str) -> Queue:
         """Return a destination that keeps messages; raises :class:`AdminError` for any other."""

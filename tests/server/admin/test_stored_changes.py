@@ -9,6 +9,7 @@ import pytest
 
 from stompkit.server import BrokerConfig
 from stompkit.server.admin.routes import ROUTES
+from stompkit.server.domain.errors import RefusedError
 from stompkit.testing.memory import MemoryBroker, MemoryTransport
 from tests.server.admin.in_memory import admin_connection
 from tests.server.brokers import publish_all
@@ -115,4 +116,52 @@ def test_an_operation_that_succeeds_is_stored(
         assert at_answer == content(store)
         assert at_answer != before
     broker.broker.close()
+    store.close()
+
+
+@pytest.mark.parametrize("path", ["delete", "durables/delete"])
+def test_a_repeated_deletion_is_not_confirmed_before_it_is_stored(
+    path: str, tmp_path: Path
+) -> None:
+    """The broker has forgotten what the store still has: that it is unknown proves nothing."""
+    store = failing_store("memory", tmp_path)
+    broker = MemoryBroker(BrokerConfig(nack="dead-letter"), store=store, runner=HeldRunner())
+    filled(broker)
+    before = content(store)
+    store.fails = everything
+    for _ in range(2):
+        assert b'"store-failed"' in begun(broker, path).take()
+        assert content(store) == before
+    store.fails = lambda _: False
+    broker.clock.advance(5)
+    assert content(store) != before
+    assert begun(broker, path).take().startswith(b"HTTP/1.1 404 ")
+    broker.broker.close()
+    store.close()
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_a_handover_ends_an_operation_between_two_steps(steps: int, tmp_path: Path) -> None:
+    """Each message is in one of the two queues, once."""
+    store = failing_store("lmdb", tmp_path)
+    broker = MemoryBroker(BrokerConfig(nack="dead-letter"), store=store, runner=HeldRunner())
+    filled(broker)
+    transport = begun(broker, "move")
+    for _ in range(steps):
+        broker.clock.advance(0)
+    answer = transport.take()
+    # As for a planned failover.
+    broker.broker.close()
+    broker.broker.stand_by(RefusedError("it has handed over", "not-active"))
+    answer += transport.take()
+    broker.clock.advance(5)
+    store.open()
+    counts = {each.queue.partition("\n")[2]: each.messages for each in store.lanes()}
+    assert counts.get(QUEUE, 0) + counts.get("/queue/c", 0) == MANY
+    if answer.startswith(b"HTTP/1.1 200 "):
+        assert counts["/queue/c"] == MANY
+    else:
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"can have taken effect in part" in answer
+    assert transport.take() == b""
     store.close()

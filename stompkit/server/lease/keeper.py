@@ -122,8 +122,9 @@ class LeaseKeeper:
 
     # Called from any thread.
 
-    def start(self) -> None:
-        """Start to compete for the lease."""
+    def start(self, failure: str | None = None) -> None:
+        """Start to compete for the lease; ``failure`` is a known one of the database."""
+        self._failure = failure
         for thread in self._threads:
             thread.start()
 

@@ -49,12 +49,12 @@ def takeover_failed(*, name: str, error: str) -> None:
 
 @log_event("warning", "cannot read or renew the lease: {error}")
 def lease_failed(*, error: str) -> None:
-    """The database does not answer; logged once until it answers again."""
+    """The database does not answer any more; logged once until it answers again."""
 
 
 @log_event("warning", "waiting for the database of the lease: {error}")
 def lease_waits(*, error: str) -> None:
-    """The broker has started, and the database does not answer yet."""
+    """The broker has started, and the database does not answer yet; logged once."""
 
 
 @log_event(

@@ -96,15 +96,17 @@ class LeaseActivation(Activation):
         until it answers.
         """
         self._owner = owner
+        failure = None
         try:
             self._table.prepare()
         except StoreError as error:
             if not isinstance(error, LostError) or self._table.is_refused:
                 raise StartError(f"cannot read the lease: {error}") from error
-            lease_events.lease_waits(error=str(error))
+            failure = str(error)
+            lease_events.lease_waits(error=failure)
         owner.status(f"{self._name} is passive")
         lease_events.lease_joined(name=self._name, store=self._table.name)
-        self._keeper.start()
+        self._keeper.start(failure)
 
     def _report(self, event: Event) -> None:
         """Pass an event on from another thread."""

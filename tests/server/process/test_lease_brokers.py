@@ -280,6 +280,8 @@ def test_a_broker_that_is_cut_off_from_the_database_stands_by_until_it_is_back(
             assert client.send("/queue/a").startswith(b"RECEIPT\n")
         a.end()
         assert SECRET not in a.process.log
+        # The driver warns of the consequences of the error.
+        assert "error ignored" not in a.process.log
     finally:
         proxy.close()
 
@@ -316,6 +318,7 @@ def test_a_broker_waits_for_a_database_that_does_not_answer_yet(
             assert client.send("/queue/a").startswith(b"RECEIPT\n")
         a.end()
         assert SECRET not in a.process.log
+        assert "lease-failed" not in a.process.log
     finally:
         proxy.close()
 

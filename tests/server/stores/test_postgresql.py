@@ -7,6 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -20,6 +21,7 @@ from stompkit.server.interfaces import (
     StoreError,
     StoreFullError,
 )
+from stompkit.server.stores.postgresql.connection import LostError, PostgresConnection
 from stompkit.server.stores.postgresql.store import PostgresStore
 from stompkit.server.stores.postgresql.url import parsed
 from stompkit.server.stores.sqlalchemy import SqlAlchemyStore
@@ -280,6 +282,7 @@ class Line:
     def __init__(self, proxy: Proxy, url: str) -> None:
         """Open the store and create a lane with a message."""
         self.proxy = proxy
+        self.url = url
         self.store = opened(url)
         self.store.apply([CreateLane(1, "/queue/a", 4), put(1)])
 
@@ -326,6 +329,27 @@ def test_a_batch_whose_connection_is_lost_is_done_once(line: Line, cut: Cut, siz
     assert places(line.store) == [3, 4]
     [lane] = line.store.lanes()
     assert (lane.messages, lane.octets) == (2, 20)
+
+
+def lose(line: Line, link: psycopg.Connection[Any]) -> None:
+    """Lose a connection within a pipeline, whose end then fails, too."""
+    with link.pipeline():
+        line.proxy.cut_at(b"END", Cut.BEFORE)
+        link.execute("SELECT %s", ["END"])
+        link.execute("SELECT 1").fetchall()
+
+
+def test_a_lost_connection_is_reported_once(line: Line, caplog: pytest.LogCaptureFixture) -> None:
+    """The driver also logs a warning, which others keep that use it in the same process."""
+    connection = PostgresConnection(parsed(line.url), [])
+    link = connection.use()
+    with pytest.raises(LostError), connection.errors():
+        lose(line, link)
+    connection.drop()
+    assert [each.getMessage() for each in caplog.records if each.name == "psycopg"] == []
+    with pytest.raises(psycopg.OperationalError):
+        lose(line, connected(line.url))
+    assert [each.name for each in caplog.records] == ["psycopg"]
 
 
 def test_a_batch_that_is_lost_each_time_is_given_up(line: Line) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
@@ -202,7 +203,8 @@ class PostgresConnection:
         """
         self._is_doubtful = False
         try:
-            yield
+            with _without_consequences():
+                yield
         except psycopg.Error as error:
             text = f"the store {self._name} cannot be used: {reason(error)}"
             link = self._link
@@ -231,6 +233,37 @@ class PostgresConnection:
             raise AbortedError(
                 f"this broker does not use the store {self._name} any more"
             ) from None
+
+
+class _Consequences(logging.Filter):
+    """Drops the driver's warnings about errors that it ignores after another one.
+
+    The first one is reported as an exception. Other users of the driver keep their warnings.
+    """
+
+    def __init__(self) -> None:
+        """Drop no warnings of any thread yet."""
+        super().__init__()
+        self.local = threading.local()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return False for a warning to be dropped."""
+        is_dropped = getattr(self.local, "is_dropping", False)
+        return not (is_dropped and str(record.msg).startswith("error ignored"))
+
+
+_CONSEQUENCES: Final = _Consequences()
+logging.getLogger("psycopg").addFilter(_CONSEQUENCES)
+
+
+@contextmanager
+def _without_consequences() -> Iterator[None]:
+    local = _CONSEQUENCES.local
+    local.is_dropping = True
+    try:
+        yield
+    finally:
+        local.is_dropping = False
 
 
 def _is_lost(error: BaseException | None) -> bool:

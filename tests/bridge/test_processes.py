@@ -21,6 +21,7 @@ from stompkit.testing import BrokerMissingError, LaunchConfig, RunningBroker, la
 from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.plugin import settings_of
 from tests.effort import in_matrix
+from tests.full_disk import on_full_disk
 from tests.ports import free_ports
 from tests.replication.brokers import broker_url, connect
 
@@ -366,17 +367,9 @@ def test_the_example_carries_orders_up_and_prices_down(
             assert made.end() == 0
 
 
-#: Mounts a small file system on a directory, fills it, and runs a command.
-FULL = """
-mount -t tmpfs -o size=8k full "$1" && { cat /dev/zero > "$1/rest" 2>/dev/null; shift; exec "$@"; }
-"""
-
-
 @pytest.mark.matrix
 def test_a_bridge_that_starts_on_a_full_disk_waits_for_room(tmp_path: Path) -> None:
-    apart = ["unshare", "-rm", "sh", "-c", FULL, "sh", str(tmp_path)]
-    if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("namespaces are not permitted")
+    apart = on_full_disk(tmp_path)
     with free_ports() as (port,):
         address = f"stomp://127.0.0.1:{port}"
         route = ("--from", address, "--to", address, "--from-site", "a", "--to-site", "b")

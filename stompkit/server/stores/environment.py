@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import lmdb
 
-from stompkit._common.files import describe, sync_path
+from stompkit._common.files import describe, reason_of, sync_path
 from stompkit.server.interfaces import StoreError, StoreFullError
 from stompkit.server.stores.record import NUMBER
 from stompkit.server.stores.reserve import Reserve
@@ -25,8 +25,11 @@ Transaction: TypeAlias = "lmdb.Transaction[memoryview]"
 
 #: Name of the store's directory, below the broker's data directory.
 DIRECTORY: Final = "messages.lmdb"
-#: The file with all data; the other file is LMDB's lock file.
+#: The file with all data.
 DATA_FILE: Final = "data.mdb"
+#: LMDB's lock file, and its length in bytes with the default number of readers.
+_LOCK_FILE: Final = "lock.mdb"
+_LOCK_OCTETS: Final = 8192
 
 #: Version of the layout. Increase it when the layout changes, and add a migration from the previous
 #: layout. Since version 2 the log can contain changes that the database lacks: older code must not
@@ -205,6 +208,8 @@ class Environment:
         with self.errors():
             if self._is_extended:
                 max_octets = 2 * max(max_octets, (self.path / DATA_FILE).stat().st_size)
+            if not self._read_only:
+                _create_lock_file(self.path / _LOCK_FILE)
             env = lmdb.open(
                 str(self.path),
                 # Only addresses are reserved; the file is as long as the data written.
@@ -287,7 +292,7 @@ class Environment:
         except (lmdb.Error, OSError) as error:
             if self._lacks_room(error):
                 raise StoreFullError(
-                    f"there is no room for the store {self.path}: {error}"
+                    f"there is no room for the store {self.path}: {reason_of(error)}"
                 ) from error
             raise StoreError(f"the store {self.path} cannot be used: {describe(error)}") from error
         except (struct.error, ValueError) as error:
@@ -332,6 +337,27 @@ def _create(env: lmdb.Environment) -> Databases:
         txn.put(_UUID_KEY, uuid.uuid4().bytes, db=databases.meta)
         txn.put(_VERSION_KEY, NUMBER.pack(_VERSION), db=databases.meta)
     return databases
+
+
+def _create_lock_file(path: Path) -> None:
+    """Create LMDB's lock file with room on the disk; raises OSError if there is none.
+
+    LMDB would create it as a hole and map it into memory. On a full disk the first access to that
+    kills the process. Other errors are left to LMDB, which reports them.
+    """
+    if path.exists():
+        return
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        with open(new, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(bytes(_LOCK_OCTETS))
+        # Another process may have created the file meanwhile, and use it.
+        os.link(new, path)
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def _make_directory(path: Path) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.full_disk import on_full_disk
+
 #: Fills a disk, then removes everything; the disk never gets more space. Files of limited size
 #: stand for the disk.
 FULL_DISK = """
@@ -59,3 +61,16 @@ def test_a_full_disk_that_is_emptied_takes_as_much_again(
     first, second, kept = map(int, result.stdout.split())
     assert second == kept
     assert second > 0.8 * first
+
+
+def test_a_broker_that_starts_on_a_full_disk_ends_with_the_reason(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "stompkit", "serve", "--data", str(tmp_path / "data")]
+    listens = ("--endpoint", "tcp:0:interface=127.0.0.1")
+    done = subprocess.run(
+        [*on_full_disk(tmp_path), *command, *listens], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "stompkit serve: cannot open the store: there is no room for the store"
+        f" {tmp_path}/data/messages.lmdb: No space left on device\n"
+    )

@@ -17,7 +17,7 @@ from twisted.logger import LogEvent, STDLibLogObserver, globalLogBeginner
 from stompkit._commands.bridge.metrics import BridgeMetrics
 from stompkit._commands.bridge.status import lock_of, write
 from stompkit._commands.shared.logs import start_log
-from stompkit._common.files import FileLock, LockedError, make_directory
+from stompkit._common.files import FileLock, LockedError, describe, make_directory
 from stompkit._common.metrics import MetricsError, serving_collector
 from stompkit.bridge import Bridge, BridgeError, BridgeSettings, BridgeStatus
 
@@ -139,7 +139,7 @@ class _Reporter:
             try:
                 write(self._path, status)
             except OSError as error:
-                _log.warning("the status cannot be written: %s", error)
+                _log.warning("the status cannot be written: %s", describe(error))
         for route in status.routes:
             state = route.state, route.problem
             if self._states.get(route.name) != state:

@@ -80,7 +80,7 @@ def _status(replica: Replica) -> Status | None:
     try:
         return replica.status()
     except (ReplicaStoreError, TimeoutError) as problem:
-        logging.getLogger(__name__).warning("the status can't be told: %s", problem)
+        logging.getLogger(__name__).warning("the status cannot be read: %s", problem)
         return None
 
 

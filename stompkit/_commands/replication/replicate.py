@@ -18,7 +18,7 @@ from stompkit._commands.replication.status import Display, lock_of, print_status
 from stompkit._commands.shared.logs import start_log
 from stompkit._commands.shared.missing import reason
 from stompkit._commands.shared.signals import ended_by_signals
-from stompkit._common.files import FileLock, LockedError, make_directory
+from stompkit._common.files import FileLock, LockedError, describe, make_directory
 from stompkit._common.metrics import Address, MetricsError, parse_address, serving
 from stompkit._common.secrets import SecretError, resolve
 from stompkit._common.settings import ConfigurationError, canonical, read_toml, wrong_type
@@ -223,4 +223,4 @@ def _logged(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        logging.getLogger(__name__).warning("%s: %s", what, error)
+        logging.getLogger(__name__).warning("%s: %s", what, describe(error))

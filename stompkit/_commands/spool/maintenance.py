@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from stompkit._commands.spool.options import SpoolUsageError
+from stompkit._common.files import describe
 from stompkit.spool import SpoolError, SpoolWriter
 from stompkit.spool.retention import retain
 
@@ -62,7 +63,9 @@ class Maintenance:
             self._remove()
             self._seal()
         except (OSError, SpoolError) as error:
-            _log.warning("old messages could not be removed or sealed; retrying: %s", error)
+            _log.warning(
+                "old messages could not be removed or sealed; retrying: %s", describe(error)
+            )
 
     def _remove(self) -> None:
         if self._max_age_s is None and self._max_bytes is None:

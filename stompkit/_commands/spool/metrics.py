@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from stompkit._commands.spool.options import SpoolUsageError
 from stompkit._commands.spool.status import partitions_of, readers_of
+from stompkit._common.files import describe
 from stompkit._common.metrics import Address, MetricsError, counter, gauge, serving_collector
 from stompkit.spool import Record, SpoolError, SpoolReader
 from stompkit.spool.receiver import Appending, ReceiverStatus
@@ -93,7 +94,7 @@ class SpoolMetrics:
             yield from self._kept()
         except (OSError, SpoolError) as error:
             # The other metrics are all the more important then.
-            _log.warning("what the spool has cannot be told: %s", error)
+            _log.warning("the spool cannot be read for metrics: %s", describe(error))
 
     def _received(self) -> Iterator[Metric]:
         from prometheus_client.core import HistogramMetricFamily

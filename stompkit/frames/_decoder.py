@@ -17,6 +17,9 @@ __all__ = ["FrameDecoder"]
 _NUL: Final = 0
 _LF: Final = 10
 _CR: Final = 13
+#: Minimum size in bytes of a chunk of a body that is kept as it is. Smaller ones are combined, as
+#: each object takes some dozens of bytes.
+_LARGE_CHUNK: Final = 4096
 
 
 @final
@@ -42,6 +45,8 @@ class FrameDecoder:
         "_heads",
         "_line_start",
         "_lines",
+        "_more",
+        "_more_bytes",
         "_need",
         "_pending",
         "_receipt",
@@ -59,10 +64,20 @@ class FrameDecoder:
         """Start at the beginning of a frame."""
         self._error: RemoteProtocolError | None = None
         self._pending = bytearray()
+        #: Chunks after the pending bytes, once the length of the frame is known, and their size.
+        self._more: list[bytes | bytearray] = []
+        self._more_bytes = 0
         #: Line ends seen between frames so far: heart-beats, mostly.
         self.eols = 0
         self._checks = Checks(version, limits, tolerance)
         self._heads = KnownHeads(self._checks)
+        self._forget_progress()
+
+    def _forget_pending(self) -> None:
+        """Release the pending bytes, and reset the progress."""
+        self._pending.clear()
+        self._more.clear()
+        self._more_bytes = 0
         self._forget_progress()
 
     def _forget_progress(self) -> None:
@@ -83,7 +98,7 @@ class FrameDecoder:
     @property
     def pending_bytes(self) -> int:
         """Number of bytes held back because their frame is incomplete."""
-        return len(self._pending)
+        return len(self._pending) + self._more_bytes
 
     def negotiated(self, version: Version, limits: Limits | None = None) -> None:
         """End the handshake; later bytes are read by the rules of ``version``."""
@@ -103,21 +118,19 @@ class FrameDecoder:
         frames: list[Frame] = []
         try:
             if self._pending:
-                self._pending += data
-                if not self._ready():
+                if not (self._collect(data) if self._need else self._append(data)):
                     return frames
                 frame = self._frame
                 data = self._finish(frame, frames) if frame else bytes(self._pending)
-                self._pending.clear()
-                self._forget_progress()
+                self._forget_pending()
             used = 0 if frames and self._checks.version is None else self._decode(data, frames)
             if used < len(data):
-                self._pending += data[used:]
+                self._pending += memoryview(data)[used:]
                 if self._checks.version is not None or not frames:
                     self._ready()
         except RemoteProtocolError as error:
             self._error = error
-            self._pending.clear()
+            self._forget_pending()
             if not frames:
                 raise
         return frames
@@ -126,7 +139,7 @@ class FrameDecoder:
         """Signal the end of the stream; raises :class:`RemoteProtocolError` inside a frame."""
         if self._error is not None:
             raise self._error
-        begun = len(self._pending.lstrip(b"\r\n"))
+        begun = len(self._pending.lstrip(b"\r\n")) + self._more_bytes
         if begun:
             self._error = refusal(
                 f"the connection ended within a frame, {begun} octets into it", "truncated"
@@ -326,11 +339,43 @@ class FrameDecoder:
         self._need = nul + 1
         return nul >= 0
 
+    def _append(self, data: bytes) -> bool:
+        """Append a chunk to the pending bytes; return True if ``_decode`` can make progress."""
+        self._pending += data
+        return self._ready()
+
+    def _collect(self, data: bytes) -> bool:
+        """Keep a chunk of the frame of known length; return True if the frame is complete.
+
+        The chunk is not copied, so that each byte of a large body is copied only once.
+        """
+        more = self._more
+        missing = self._need - len(self._pending) - self._more_bytes
+        if len(data) >= missing:
+            check_nul(data[missing - 1], self._receipt)
+        last = more[-1] if more else None
+        if len(data) >= _LARGE_CHUNK:
+            more.append(data)
+        elif isinstance(last, bytearray):
+            last += data
+        else:
+            more.append(bytearray(data))
+        self._more_bytes += len(data)
+        return len(data) >= missing
+
     def _finish(self, frame: Frame, frames: list[Frame]) -> bytes:
         """Append the completed frame, and return the bytes after it."""
-        with memoryview(self._pending) as pending:
-            frame.body = bytes(pending[self._body_start : self._need - 1])
-            rest = bytes(pending[self._need :])
+        more = self._more
+        if more:
+            last = more.pop()
+            end = len(last) - (len(self._pending) + self._more_bytes - self._need)
+            with memoryview(self._pending) as pending, memoryview(last) as view:
+                frame.body = b"".join([pending[self._body_start :], *more, view[: end - 1]])
+                rest = bytes(view[end:])
+        else:
+            with memoryview(self._pending) as pending:
+                frame.body = bytes(pending[self._body_start : self._need - 1])
+                rest = bytes(pending[self._need :])
         if frame.body and frame.command in BODYLESS:
             frame.body = self._checks.dropped_body(frame)
         frames.append(frame)

@@ -337,11 +337,14 @@ class Subscription:
                 connection.served(self)
         if entry.deliveries > 1:
             lines += f"redelivered:true\ndelivery-count:{entry.deliveries}\n"
-        tail = message.tail(connection.version)
-        connection.emit(self._head, lines.encode(), tail if connection.has_eol else tail[:-1])
         if message.size >= _LARGE_BYTES and entry.home.is_queue:
-            # Otherwise it would be in memory twice until it is acknowledged.
-            message.forget_tail()
+            # The tail would be one more copy of the body, in memory until it is acknowledged.
+            passed = message.passed_lines(connection.version)
+            head = b"".join((self._head, lines.encode(), passed, b"\n"))
+            connection.emit(head, message.body, b"\0\n" if connection.has_eol else b"\0")
+        else:
+            tail = message.tail(connection.version)
+            connection.emit(self._head, lines.encode(), tail if connection.has_eol else tail[:-1])
         if connection.is_logged:
             connection.log_message(self, entry)
 

@@ -328,10 +328,6 @@ class Message:
         copy.group = self.group
         return copy
 
-    def forget_tail(self) -> None:
-        """Discard the cached bytes; :meth:`tail` builds them again."""
-        self._tail = None
-
     def tail(self, version: Version) -> bytes:
         """Return the end of a MESSAGE frame, after the headers of one delivery.
 
@@ -341,14 +337,19 @@ class Message:
         tail = self._tail
         if tail is not None and (self._is_plain or self._tail_version == version):
             return tail
+        lines = self.passed_lines(version)
+        self._tail_version = version
+        tail = self._tail = b"".join((lines, b"\n", self.body, b"\0\n"))
+        return tail
+
+    def passed_lines(self, version: Version) -> bytes:
+        """Return the passed-on header lines, as a version escapes them."""
         lines = self.lines
         # Without escapes all versions have the same bytes.
         self._is_plain = self._is_plain or lines.find(b"\\") < 0
-        self._tail_version = version
         if not self._is_plain and version != "1.2":
             lines = b"".join([header_line(k, v, version) for k, v in self.headers.items()])
-        tail = self._tail = b"".join((lines, b"\n", self.body, b"\0\n"))
-        return tail
+        return lines
 
 
 def _passed_on(frame: Frame) -> dict[str, str]:

@@ -413,3 +413,34 @@ def test_a_message_for_several_versions_is_right_for_each() -> None:
         assert message.headers["x"] == "a:\\\r"
         assert message.headers["y"] == "plain"
         assert message.body == b"body"
+
+
+@pytest.mark.parametrize("end", [b"\0\n", b"\0"])
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("destination", ["/queue/a", "/topic/a"])
+def test_a_large_body_has_the_same_headers_as_a_small_one(
+    destination: str, version: str, end: bytes
+) -> None:
+    """The frames of both are equal bytes, except for ids, lengths and bodies."""
+    broker = MemoryBroker(BrokerConfig(eol_after_frames=end == b"\0\n"))
+    producer, consumer = broker.client("1.2"), broker.client(version)
+    ack = {} if version == "1.0" else {"ack": "client-individual"}
+    consumer.subscribe(destination, id="s", **ack)
+    consumer.take()
+    small, large = ALL_OCTETS, ALL_OCTETS * 100
+    frames = []
+    for body in (small, large):
+        before = len(consumer.octets)
+        producer.publish(destination, body, **{"x:y": TRICKY["all"]})
+        frames.append(consumer.octets[before:])
+        [message] = consumer.take("MESSAGE")
+        assert message.body == body
+        if ack:
+            consumer.ack(message)
+    expected = frames[0].replace(small, large)
+    expected = expected.replace(b"length:%d\n" % len(small), b"length:%d\n" % len(large))
+    without_ids = [
+        re.sub(rb"\n(message-id|ack):[^\n]*", b"", each) for each in (frames[1], expected)
+    ]
+    assert without_ids[0] == without_ids[1]
+    assert frames[1].endswith(large + end)

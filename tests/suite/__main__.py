@@ -26,7 +26,7 @@ from tests.suite.progress import Progress, announce, summarise
 from tests.suite.running import Outcome, Runner
 
 #: Parts at a time for each processor: tests spend much time waiting.
-_SLOTS: Final = 4
+_SLOTS: Final = 5
 #: Variable with the database servers that tests use.
 _SERVERS: Final = "STOMPKIT_TEST_SERVERS"
 #: Shortest duration of a file that is recorded, in seconds.
@@ -93,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=_SLOTS * len(os.sched_getaffinity(0)),
         metavar="N",
-        help="how many parts run at a time (default: four for each processor)",
+        help="how many parts run at a time (default: five for each processor)",
     )
     add(
         "--pytest",

@@ -222,7 +222,11 @@ class Lifecycle:
         try:
             partial.write_text(json.dumps(self.announcement()) + "\n", encoding="utf-8")
         except OSError as error:
-            raise StartError(f"cannot write the announce file: {reason_of(error)}") from error
+            raise StartError(self._not_announced(error)) from error
+
+    def _not_announced(self, error: OSError) -> str:
+        # The path in the error may be that of the partial file.
+        return f"cannot write the announce file {self._announce}: {reason_of(error)}"
 
     def _report_listening(self) -> None:
         """Announce that the broker listens."""
@@ -233,7 +237,7 @@ class Lifecycle:
                 # Readers never see a partial file.
                 _partial(self._announce).replace(self._announce)
             except OSError as error:
-                self.end(f"cannot write the announce file: {reason_of(error)}")
+                self.end(self._not_announced(error))
                 return
         self.notifier.ready(self.state)
         if self.when_listening is not None:

@@ -69,7 +69,7 @@ def test_a_port_in_use_is_said_where_the_data_is_fine(tmp_path: Path) -> None:
 def test_a_reason_that_is_long_is_said_as_a_whole(tmp_path: Path) -> None:
     missing = tmp_path / ("x" * 200) / "announce"
     started = Started(tmp_path, "--endpoint", LOOPBACK, "--announce", str(missing))
-    started.assert_failed("cannot write the announce file: No such file or directory")
+    started.assert_failed(f"cannot write the announce file {missing}: No such file or directory")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import fcntl
-import json
 import os
 import resource
 import sys
@@ -18,7 +17,6 @@ from twisted.internet.interfaces import IReactorCore, IReactorTime
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
-from stompkit._common.files import reason_of
 from stompkit._pure import slowness
 from stompkit.server.domain.errors import RefusedError
 from stompkit.server.interfaces import Clock, StoreError
@@ -27,6 +25,7 @@ from stompkit.server.listen.listeners import ListenError, Listeners, addresses
 from stompkit.server.log import process_events
 from stompkit.server.log.observer import log_frame
 from stompkit.server.process.activation import Opened, StartError
+from stompkit.server.process.announce_file import AnnounceFile
 from stompkit.server.process.assembly import Access, MakeFactory, access, activation, factory
 from stompkit.server.process.notify import Notifier
 from stompkit.server.process.steady_time import make_steady
@@ -77,7 +76,7 @@ class Lifecycle:
         self.clock = cast("Clock", clock)
         self.access = access(settings, self.clock)
         self.factory = factory(settings, self.access, self._reactor, clock, make)
-        self._announce = announce
+        self._announce = None if announce is None else AnnounceFile(announce)
         self.notifier = Notifier(self._reactor)
         self._activation = activation(settings, self._reactor)
         self._is_started = False
@@ -205,7 +204,7 @@ class Lifecycle:
             return
         self._is_listening = True
         if self._announce is not None:
-            self._prepare_announcement(_partial(self._announce))
+            self._announce.prepare(self.announcement())
         # In a reactor iteration, so that a signal after the notification ends it in good order.
         self._reactor.callLater(0, self._report_listening)
 
@@ -218,26 +217,15 @@ class Lifecycle:
         except ListenError as error:
             raise StartError(str(error)) from error
 
-    def _prepare_announcement(self, partial: Path) -> None:
-        try:
-            partial.write_text(json.dumps(self.announcement()) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise StartError(self._not_announced(error)) from error
-
-    def _not_announced(self, error: OSError) -> str:
-        # The path in the error may be that of the partial file.
-        return f"cannot write the announce file {self._announce}: {reason_of(error)}"
-
     def _report_listening(self) -> None:
         """Announce that the broker listens."""
         if not self.is_listening:
             return
         if self._announce is not None:
             try:
-                # Readers never see a partial file.
-                _partial(self._announce).replace(self._announce)
-            except OSError as error:
-                self.end(self._not_announced(error))
+                self._announce.publish()
+            except StartError as error:
+                self.end(error)
                 return
         self.notifier.ready(self.state)
         if self.when_listening is not None:
@@ -322,7 +310,7 @@ class Lifecycle:
         """Close the ports for clients; the next listeners open them again."""
         self._is_listening = False
         if self._announce is not None:
-            self._announce.unlink(missing_ok=True)
+            self._announce.withdraw()
         listeners, self._listeners = self._listeners, self._new_listeners()
         self._closing = Deferred.fromCoroutine(listeners.stop())
         self._closing.addErrback(_log_failure)
@@ -347,8 +335,7 @@ class Lifecycle:
         self._is_stopping = True
         self.notifier.stopping()
         if self._announce is not None:
-            self._announce.unlink(missing_ok=True)
-            _partial(self._announce).unlink(missing_ok=True)
+            self._announce.remove()
         await self._listeners.stop()
         config = self.factory.broker.config
         wait_s = config.drain_timeout_s + config.linger_s + _MARGIN_S
@@ -397,8 +384,3 @@ def _exit_with_failure() -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(1)
-
-
-def _partial(path: Path) -> Path:
-    """Return the name of a file while its content is incomplete."""
-    return path.with_name(f".{path.name}.{os.getpid()}")

@@ -55,6 +55,9 @@ _STARTED: Final = {"STOMPKIT_NO_FORK": "1"}
 #: Duration in seconds of the compilation, beside other parts. The parts that wait for it start
 #: first: otherwise they would run alone at the end.
 _COMPILATION_S: Final = 250.0
+#: Duration in seconds of the tests of a part that waits for the compilation, so that it ends with
+#: the others.
+_AFTER_COMPILATION_S: Final = 300.0
 #: Compilers take half the time without optimisation; the code does the same.
 _NOT_OPTIMISED: Final = {"STOMPKIT_COMPILE_LEVEL": "0"}
 #: Hypothesis draws fewer examples in the quick lane than in the matrix lane.
@@ -162,7 +165,7 @@ def _compiled(times: Times, options: Sequence[str]) -> Iterator[Part]:
     If compiling is not possible, they run on Python modules.
     """
     files = [each for each in suite_files(times, "compiled ") if _is_compiled(each)]
-    for name, part in divide(files):
+    for name, part in divide(files, _AFTER_COMPILATION_S):
         tests = _tests(
             f"compiled {name}",
             f"not {_PURE} and {_QUICK}",

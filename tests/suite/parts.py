@@ -73,8 +73,10 @@ def suite_files(times: Times, prefix: str = "") -> Iterator[SuiteFile]:
         yield SuiteFile(name, times.get(prefix + name, times.get(name, _UNKNOWN_S)))
 
 
-def divide(files: Iterable[SuiteFile]) -> Iterator[tuple[str, list[SuiteFile]]]:
-    """Yield parts, each as its name and its files.
+def divide(
+    files: Iterable[SuiteFile], intended_s: float = _INTENDED_S
+) -> Iterator[tuple[str, list[SuiteFile]]]:
+    """Yield parts of about *intended_s* seconds, each as its name and its files.
 
     A part has files of one folder; folders that take little time share one.
     """
@@ -85,11 +87,11 @@ def divide(files: Iterable[SuiteFile]) -> Iterator[tuple[str, list[SuiteFile]]]:
         if total < _SMALL_S:
             small += group
         else:
-            intended_s = _INTENDED_S * (2 if folder in _TOGETHER else 1)
-            count = max(1, round(total / intended_s))
+            folder_s = intended_s * (2 if folder in _TOGETHER else 1)
+            count = max(1, round(total / folder_s))
             yield from _numbered(folder.removeprefix("tests").strip("/") or "top", group, count)
     if small:
-        yield from _numbered("small", small, max(1, round(_duration(small) / _INTENDED_S)))
+        yield from _numbered("small", small, max(1, round(_duration(small) / intended_s)))
 
 
 def _folder(file: SuiteFile) -> str:

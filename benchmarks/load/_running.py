@@ -109,7 +109,10 @@ class BrokerOnServer(Broker):
         self._server = server
 
     def pids(self) -> list[int]:
-        return super().pids() + processes_in(self._server.directory)
+        # PostgreSQL writes the titles of its processes over their environment.
+        server = processes_in(self._server.directory)
+        below = [pid for pid, process in processes().items() if process.parent in server]
+        return list({*super().pids(), *server, *below})
 
     def stop(self) -> None:
         super().stop()

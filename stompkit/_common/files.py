@@ -53,12 +53,11 @@ def reason_of(error: Exception) -> str:
     """Return the reason of an error, without the number that Python writes before it.
 
     It is the system's text, except for a path that leads through a file: this names the file. For
-    other errors it is their text.
+    other errors it is their text, or the name of their class if they have none.
     """
-    if not isinstance(error, OSError):
-        return str(error) or type(error).__name__
-    text = error.strerror or str(error)
-    if error.errno != errno.ENOTDIR or not isinstance(error.filename, str):
+    system = error.strerror if isinstance(error, OSError) else None
+    text = system or str(error) or type(error).__name__
+    if not isinstance(error, NotADirectoryError) or not isinstance(error.filename, str):
         return text
     path = Path(error.filename)
     for each in (path, *path.parents):

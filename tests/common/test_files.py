@@ -75,6 +75,7 @@ def test_an_error_is_described_with_the_path_that_is_wrong(
 def test_an_error_without_a_path_is_described_by_its_reason() -> None:
     assert describe(OSError(errno.ENOSPC, "No space left on device")) == "No space left on device"
     assert describe(OSError("timed out")) == reason_of(OSError("timed out")) == "timed out"
+    assert describe(TimeoutError()) == reason_of(TimeoutError()) == "TimeoutError"
 
 
 # Replacing.

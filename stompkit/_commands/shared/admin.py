@@ -185,9 +185,9 @@ class Admin:
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, BrokenPipeError):  # perhaps of our own output
                 raise
-            problem = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            problem = shown(reason_of(error))
             raise AdminError(
-                f"cannot connect to the admin interface at {self.label}: {shown(problem)}. Is a"
+                f"cannot connect to the admin interface at {self.label}: {problem}. Is a"
                 " broker running there with --admin?"
             ) from None
         finally:

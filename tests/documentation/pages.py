@@ -15,9 +15,11 @@ __all__ = ["ROOT", "parsed", "rows", "section", "tree"]
 ROOT = Path(__file__).parents[2]
 
 
-def parsed(page: str, complaints: io.StringIO) -> nodes.document:
-    """Parse a page, and write what is wrong with it."""
+@cache
+def parsed(page: str) -> tuple[nodes.document, str]:
+    """Return a page as a tree of nodes, and what is wrong with it."""
     path = ROOT / page
+    complaints = io.StringIO()
     settings = {
         "warning_stream": complaints,
         "report_level": 2,
@@ -28,13 +30,12 @@ def parsed(page: str, complaints: io.StringIO) -> nodes.document:
     text = path.read_text(encoding="utf-8")
     document = publish_doctree(text, source_path=str(path), settings_overrides=settings)
     assert isinstance(document, nodes.document)
-    return document
+    return document, complaints.getvalue()
 
 
-@cache
 def tree(page: str) -> nodes.document:
     """Return a page as a tree of nodes."""
-    return parsed(page, io.StringIO())
+    return parsed(page)[0]
 
 
 def section(page: str, name: str) -> nodes.section:

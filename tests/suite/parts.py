@@ -80,18 +80,20 @@ def divide(
 
     A part has files of one folder; folders that take little time share one.
     """
-    small: list[SuiteFile] = []
+    small: list[list[SuiteFile]] = []
     for folder, members in groupby(sorted(files, key=_folder), key=_folder):
         group = list(members)
         total = _duration(group)
         if total < _SMALL_S:
-            small += group
+            small.append(group)
         else:
             folder_s = intended_s * (2 if folder in _TOGETHER else 1)
             count = max(1, round(total / folder_s))
-            yield from _numbered(folder.removeprefix("tests").strip("/") or "top", group, count)
+            name = folder.removeprefix("tests").strip("/") or "top"
+            yield from _numbered(name, [[each] for each in group], count)
     if small:
-        yield from _numbered("small", small, max(1, round(_duration(small) / intended_s)))
+        total = sum(map(_duration, small))
+        yield from _numbered("small", small, max(1, round(total / intended_s)))
 
 
 def _folder(file: SuiteFile) -> str:
@@ -100,12 +102,15 @@ def _folder(file: SuiteFile) -> str:
 
 
 def _numbered(
-    name: str, files: Sequence[SuiteFile], count: int
+    name: str, groups: Iterable[list[SuiteFile]], count: int
 ) -> Iterator[tuple[str, list[SuiteFile]]]:
-    """Yield *count* parts of about the same duration; the longest files are placed first."""
+    """Yield *count* parts of about the same duration; the longest groups are placed first.
+
+    Files of a small folder stay together: they import the same modules, and share servers.
+    """
     parts: list[list[SuiteFile]] = [[] for _ in range(count)]
-    for each in sorted(files, key=lambda file: -file.expected_s):
-        min(parts, key=_duration).append(each)
+    for group in sorted(groups, key=_duration, reverse=True):
+        min(parts, key=_duration).extend(group)
     parts = [sorted(part) for part in parts if part]
     for number, part in enumerate(parts, 1):
         yield (name if len(parts) == 1 else f"{name} {number}/{len(parts)}"), part

@@ -180,6 +180,14 @@ def test_parts_are_of_about_the_same_duration() -> None:
     assert max(durations) - min(durations) <= 40
 
 
+def test_files_of_a_small_folder_stay_together() -> None:
+    files = [SuiteFile(f"tests/{number % 8}/test_{number}.py", 30.0) for number in range(40)]
+    parts = [part for _, part in divide(files, 400.0)]
+    assert len(parts) == 3
+    folders = [{each.path.split("/")[1] for each in part} for part in parts]
+    assert sorted(name for each in folders for name in each) == sorted("01234567")
+
+
 def test_outcomes_are_counted(tmp_path: Path) -> None:
     part = part_of(
         tmp_path,

@@ -156,7 +156,8 @@ def _checks(times: Times) -> Iterator[Part]:
     }
     for name, command in commands.items():
         shell = ["sh", "-c", command]
-        yield Part(name, shell, times.get(name, _UNKNOWN_S), has_tests=False)
+        expected_s = times.get(name, _UNKNOWN_S)
+        yield Part(name, shell, expected_s, has_tests=False, is_background=True)
 
 
 def _compiled(times: Times, options: Sequence[str]) -> Iterator[Part]:

@@ -44,6 +44,8 @@ class Part:
     """True if it is pytest, which writes a JUnit report."""
     kind: str = ""
     """Beginning of the names under which the durations of its files are recorded."""
+    is_background: bool = False
+    """True for a calculation without tests that wait: it takes what processors have left."""
 
 
 class SuiteFile(NamedTuple):

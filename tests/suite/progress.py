@@ -46,8 +46,9 @@ def announce(parts: Sequence[Part], slots: int) -> None:
 
 def estimate_s(parts: Iterable[Part], slots: int) -> float:
     """Return the expected duration of all parts, in seconds; a part was measured beside others."""
-    durations = [part.expected_s for part in parts]
-    return max([sum(durations) / slots, *durations])
+    parts = list(parts)
+    total_s = sum(part.expected_s for part in parts if not part.is_background)
+    return max([total_s / slots, *(part.expected_s for part in parts)])
 
 
 class Progress:

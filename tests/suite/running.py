@@ -21,6 +21,9 @@ __all__ = ["Outcome", "Runner"]
 
 #: Exit status of pytest when its options deselect all tests of a part.
 _NO_TESTS: Final = 5
+#: The other parts often wait, for servers and for clients. Programs of this priority fill these
+#: gaps without making anybody wait.
+_BACKGROUND: Final = ("nice", "-n", "15")
 #: Time in seconds that a part may take to end after SIGINT: it stops its servers first.
 _END_S: Final = 20.0
 
@@ -61,7 +64,10 @@ class Runner:
     """Runs parts in subprocesses; each one writes its output and its report into a folder."""
 
     def __init__(self, folder: Path, slots: int) -> None:
-        """Run at most *slots* parts at a time, with their logs in *folder*."""
+        """Run at most *slots* parts at a time, with their logs in *folder*.
+
+        Parts in the background do not count.
+        """
         self._folder = folder
         self._slots = slots
         self._lock = threading.Lock()
@@ -80,7 +86,9 @@ class Runner:
     ) -> list[Outcome]:
         """Run all parts; call *ended* with each outcome, and *idle* once a second."""
         outcomes = []
-        with ThreadPoolExecutor(self._slots) as pool:
+        parts = sorted(parts, key=lambda part: not part.is_background)
+        background = sum(part.is_background for part in parts)
+        with ThreadPoolExecutor(self._slots + background) as pool:
             pending: set[Future[Outcome]] = {pool.submit(self._run, each) for each in parts}
             try:
                 while pending:
@@ -102,6 +110,8 @@ class Runner:
         report = self._folder / f"{name}.xml"
         report.unlink(missing_ok=True)
         command = [*part.command, *([f"--junit-xml={report}"] if part.has_tests else [])]
+        if part.is_background:
+            command = [*_BACKGROUND, *command]
         started = time.monotonic()
         with log.open("wb") as output:
             with self._lock:

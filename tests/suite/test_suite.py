@@ -188,6 +188,20 @@ def test_files_of_a_small_folder_stay_together() -> None:
     assert sorted(name for each in folders for name in each) == sorted("01234567")
 
 
+def test_a_part_in_the_background_takes_no_slot_and_has_a_low_priority(tmp_path: Path) -> None:
+    meeting = tmp_path / "meeting"
+    os.mkfifo(meeting)
+    # Each waits for the other one.
+    commands = (f"nice > {meeting}", f"cat {meeting}")
+    parts = [
+        Part(f"{number}", ["sh", "-c", command], 1.0, has_tests=False, is_background=not number)
+        for number, command in enumerate(commands)
+    ]
+    first, second = Runner(tmp_path, 1).run(parts[::-1], lambda outcome: None, lambda: None)
+    log = next(each.log for each in (first, second) if each.part.name == "1")
+    assert int(log.read_text(encoding="ascii")) >= 15
+
+
 def test_outcomes_are_counted(tmp_path: Path) -> None:
     part = part_of(
         tmp_path,

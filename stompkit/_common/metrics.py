@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from stompkit._common.addresses import host_port
+from stompkit._common.files import reason_of
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -80,9 +81,9 @@ def serving(address: Address, registry: CollectorRegistry) -> Iterator[Address]:
         elif error.errno == errno.EACCES:
             reason = "this is not allowed: name a port from 1024 on"
         elif error.errno == errno.EADDRNOTAVAIL or error.errno is None or error.errno < 0:
-            reason = f"{error.strerror or error}: name an address that this machine has"
+            reason = f"{reason_of(error)}: name an address that this machine has"
         else:
-            reason = error.strerror or str(error)
+            reason = reason_of(error)
         raise MetricsError(f"metrics cannot be served at {address}: {reason}") from None
     try:
         yield Address(address.host, server.server_port)

@@ -10,6 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from stompkit._common.files import write_atomically
+
 __all__ = ["LEAST_JAVA", "SparkError", "cache_folder", "find_java_home", "put"]
 
 #: Lowest Java version that Spark 4 supports.
@@ -99,8 +101,4 @@ def put(path: Path, content: bytes, *, mode: int = 0o644) -> None:
     """Write a file atomically unless it already has this content."""
     if path.is_file() and path.read_bytes() == content:
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    made = path.with_name(f"{path.name}.{os.getpid()}")
-    made.write_bytes(content)
-    made.chmod(mode)
-    made.replace(path)
+    write_atomically(path, content, mode=mode, durable=False, parents=True)

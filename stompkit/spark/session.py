@@ -12,6 +12,7 @@ from typing import Final, Literal
 import pyspark
 from pyspark.sql import SparkSession
 
+from stompkit._common.files import make_directory
 from stompkit._common.moved import renamed
 from stompkit.spark.java import SparkError, cache_folder, find_java_home, put
 
@@ -132,7 +133,7 @@ def _spark_home() -> Path:
     package = Path(pyspark.__file__).parent
     digest = hashlib.sha256(str(package).encode()).hexdigest()[:16]
     home = cache_folder() / f"spark-{pyspark.__version__}-{digest}"
-    home.mkdir(parents=True, exist_ok=True)
+    make_directory(home)
     for name in ("bin", "jars"):
         link = home / name
         if not link.exists():

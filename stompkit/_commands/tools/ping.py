@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from stompkit._common.arguments import Parser
 from stompkit._common.certificates import client_context, distrust
+from stompkit._common.files import reason_of
 from stompkit._common.secrets import resolve
 from stompkit.client.blocking import BrokerUrl
 from stompkit.frames import Frame, ProtocolError, Role, Session
@@ -188,7 +189,7 @@ def _reason(error: OSError | ProtocolError) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
-        return error.strerror or str(error)
+        return reason_of(error)
     return str(error)
 
 

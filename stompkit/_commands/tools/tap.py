@@ -7,6 +7,7 @@ import sys
 from typing import Final
 
 from stompkit._commands.shared.admin import Admin, add_admin_options, admin_parser, on_admin
+from stompkit._common.files import reason_of
 
 __all__ = ["main", "parser"]
 
@@ -110,7 +111,7 @@ def main(arguments: list[str]) -> int:
     except BrokenPipeError:
         raise  # handled alike for all commands
     except OSError as error:
-        print(f"stompkit tap: {error.strerror or error}", file=sys.stderr)
+        print(f"stompkit tap: {reason_of(error)}", file=sys.stderr)
         return 1
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from stompkit._common.files import make_directory
 from stompkit.conformance.verdict import CaseResult, Verdict
 
 __all__ = [
@@ -140,5 +141,5 @@ def check_writable(path: Path) -> None:
 
 def write(path: Path, data: bytes) -> None:
     """Write a report file; create its folders if necessary."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     path.write_bytes(data)

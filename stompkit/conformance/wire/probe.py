@@ -7,6 +7,7 @@ import socket
 import time
 from dataclasses import dataclass
 
+from stompkit._common.files import reason_of
 from stompkit.conformance.address import Address
 from stompkit.conformance.peer import Peer, Recorder
 from stompkit.conformance.verdict import Ending, FailedError
@@ -64,7 +65,7 @@ def dial(address: Address, number: int, recorder: Recorder, deadline: float) -> 
         connection = socket.create_connection((address.host, address.port), timeout=left)
     except (OSError, UnicodeError) as error:
         # UnicodeError: an invalid host name.
-        reason = error.strerror or str(error) if isinstance(error, OSError) else "not a host name"
+        reason = reason_of(error) if isinstance(error, OSError) else "not a host name"
         recorder.say(number, f"no connection: {reason}")
         raise FailedError(f"the target does not take a connection: {reason}") from None
     with contextlib.suppress(OSError):  # some systems fail if the target has closed

@@ -23,6 +23,7 @@ from twisted.python.components import Componentized
 from twisted.python.logfile import LogFile
 from zope.interface import implementer
 
+from stompkit._common.files import reason_of
 from stompkit._common.text import escaped, shown
 from stompkit.frames import Frame
 from stompkit.server.log import client_events, process_events
@@ -112,7 +113,7 @@ class ReopenedFile:
         try:
             stream = self._opened()
         except OSError as error:
-            process_events.log_file_failed(path=str(self._path), error=error.strerror or str(error))
+            process_events.log_file_failed(path=str(self._path), error=reason_of(error))
             return
         before, self._stream = self._stream, stream
         before.close()
@@ -155,7 +156,7 @@ class LogSwitch:
         try:
             file = ReopenedFile(self._path)
         except OSError as error:
-            raise SystemExit(f"stompkit: cannot log to {self._path}: {error.strerror}") from None
+            raise SystemExit(f"stompkit: cannot log to {self._path}: {reason_of(error)}") from None
         _at_sigusr1(file.reopen)
         return LogObserver(cast("TextIO", file), self)
 

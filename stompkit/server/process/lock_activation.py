@@ -85,7 +85,7 @@ class LockActivation(Activation):
 
     def _failed(self, owner: Owner, error: OSError) -> None:
         if not self._is_stopped:
-            owner.end(f"cannot lock: {error.strerror}")
+            owner.end(f"cannot lock: {reason_of(error)}")
 
     def _waited_enough(self, owner: Owner) -> None:
         self._timeout = None

@@ -14,6 +14,7 @@ from typing import Final
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
+from stompkit._common.files import reason_of
 from stompkit.server.log import process_events
 
 __all__ = ["Notifier"]
@@ -78,7 +79,7 @@ class Notifier:
             process_events.notify_failed(
                 path=os.fsdecode(self._address),
                 state=lines[0],
-                error=error.strerror or str(error),
+                error=reason_of(error),
             )
 
 

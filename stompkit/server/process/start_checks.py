@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from stompkit._common.addresses import host_port
-from stompkit._common.files import is_locked
+from stompkit._common.files import is_locked, reason_of
 from stompkit.server.interfaces import StoreError
 from stompkit.server.listen.endpoints import PROXIED, arguments_of
 from stompkit.server.process.lock import DirectoryLock
@@ -89,7 +89,7 @@ def _unwritable(directory: Path) -> str | None:
         advice = ""
         if error.errno in (errno.EACCES, errno.EPERM):
             advice = ". Change its owner, or start the broker as another user"
-        return f"{_user()} cannot write to {existing}: {error.strerror}{advice}"
+        return f"{_user()} cannot write to {existing}: {reason_of(error)}{advice}"
 
 
 def _check_database(settings: Settings, report: StartReport) -> None:
@@ -185,7 +185,7 @@ def _try_port(place: str, description: str, host: str, port: str, report: StartR
                 " another program: `ss -ltnp` shows which"
             )
             return
-        reason = error.strerror or str(error)
+        reason = reason_of(error)
         if error.errno == errno.EACCES:
             reason = f"{_user()} needs a privilege for a port below 1024. Choose a higher one"
         elif error.errno == errno.EADDRNOTAVAIL:

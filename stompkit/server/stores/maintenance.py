@@ -10,7 +10,7 @@ from shutil import rmtree
 from tempfile import mkdtemp
 from typing import BinaryIO, Final
 
-from stompkit._common.files import FileLock, LockedError, sync_path
+from stompkit._common.files import FileLock, LockedError, reason_of, sync_path
 from stompkit.server.interfaces import StoreError
 from stompkit.server.stores.check import check
 from stompkit.server.stores.environment import DATA_FILE, Environment
@@ -84,7 +84,7 @@ def backup(directory: Path, target: Path) -> int:
         part.rename(target)
         sync_path(target.parent)
     except OSError as error:
-        raise StoreError(f"{target} cannot be written: {error.strerror}") from error
+        raise StoreError(f"{target} cannot be written: {reason_of(error)}") from error
     finally:
         environment.close()
         if part is not None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from stompkit._common.files import reason_of
 from stompkit.testing.launching.config import LaunchConfig
 from stompkit.testing.launching.errors import Attempt, BrokerStartError, describe_exit
 from stompkit.testing.launching.ports import is_taken
@@ -50,7 +51,7 @@ def check_port(config: LaunchConfig) -> None:
 def unlistenable(config: LaunchConfig, error: OSError) -> BrokerStartError:
     """Return the error about an address that a broker cannot listen on."""
     remedy = _REMEDIES.get(error.errno or 0, _ANY_PORT)
-    return _not_run(config, f"{_where(config)} cannot be listened on ({error.strerror})", remedy)
+    return _not_run(config, f"{_where(config)} cannot be listened on ({reason_of(error)})", remedy)
 
 
 def _where(config: LaunchConfig) -> str:

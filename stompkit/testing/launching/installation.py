@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from stompkit._common.files import make_directory
 from stompkit.testing.launching.brokers import Launcher
 from stompkit.testing.launching.config import LaunchConfig
 from stompkit.testing.launching.control import ControlSocket
@@ -54,7 +55,7 @@ class Installation:
                 self.directory = make_folder(_directory_prefix(config.name))
             else:
                 self.directory = config.directory.absolute()
-                self.directory.mkdir(parents=True, exist_ok=True)
+                make_directory(self.directory)
             try:
                 self._log = ProcessLog(self.directory)
             except OSError:

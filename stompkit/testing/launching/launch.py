@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from stompkit._common.files import reason_of
 from stompkit.testing.launching.brokers import (
     LAUNCHERS,
     Launcher,
@@ -187,6 +188,6 @@ def _tapped(server: tuple[str, int], config: LaunchConfig) -> Proxy:
     except OSError as error:
         raise BrokerError(
             f"{config.name} cannot be put behind a proxy at {config.host} port {config.port}: "
-            f"{error.strerror}. Leave the port out, or the proxy by --mq-frames off or"
+            f"{reason_of(error)}. Leave the port out, or the proxy by --mq-frames off or"
             " LaunchConfig(frames=False)"
         ) from error

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from stompkit._common.files import make_directory
 from stompkit.testing.frames.log import FrameLog
 from stompkit.testing.transcripts.transcript import Transcript
 
@@ -43,7 +44,7 @@ def assert_golden(
         seen = seen.transcript()
     actual = seen.by_connection().normalised(replacements)
     if update or os.environ.get(_UPDATE_VARIABLE, "") not in ("", "0"):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         actual.save(path)
         return
     remedy = (

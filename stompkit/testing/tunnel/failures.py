@@ -57,5 +57,5 @@ def explained(error: OSError | ValueError, place: Place) -> str:
     if isinstance(error, TimeoutError):
         return "it gave no answer in time: see whether this is the right kind of port"
     if isinstance(error, OSError):
-        return f"there is no connection ({error.strerror or error}): see whether it runs"
+        return f"there is no connection ({reason_of(error)}): see whether it runs"
     return str(error)

@@ -19,6 +19,7 @@ from sqlalchemy import Connection, create_engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
+from stompkit._common.files import reason_of
 from stompkit.server.interfaces import StoreError, StoreFullError
 from stompkit.server.stores.driver_errors import lacks_room, reason
 from stompkit.server.stores.postgresql.arrays import register
@@ -218,7 +219,7 @@ class PostgresConnection:
                 raise StoreFullError(text) from None
             raise StoreError(text) from None
         except OSError as error:
-            raise LostError(f"the store {self._name} cannot be used: {error.strerror}") from None
+            raise LostError(f"the store {self._name} cannot be used: {reason_of(error)}") from None
         if self._is_doubtful:
             self.drop()
             raise LostError(f"a commit of the store {self._name} may not be on its replicas")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from stompkit.testing.launching.address import format_address
+from stompkit.testing.launching.brokers.java import JavaLauncher, java_command
 from stompkit.testing.launching.brokers.launcher import (
     Prepared,
     check_blanks,
@@ -92,23 +93,8 @@ _PLUGINS: Final = """\
     </plugins>"""
 
 
-class ActiveMQ:
+class ActiveMQ(JavaLauncher):
     """ActiveMQ as a plain Java program: Debian's own script requires a system service."""
-
-    chooses_port = False
-    versions = "1.0,1.1,1.2"
-    start_timeout_s = 60.0
-    login: str | None = None
-    passcode: str | None = None
-    features = frozenset({"persistent"})
-
-    def __init__(self, version: str = "") -> None:
-        """Launch this version; by default the installed one, else the newest that was fetched."""
-        self._version = version
-
-    def vhost(self, config: LaunchConfig) -> str:
-        """Return the default: ActiveMQ has no virtual hosts."""
-        return config.host
 
     def missing(self) -> str | None:
         """Check for Java, and for the libraries of Debian's package or of a fetched release."""
@@ -137,8 +123,6 @@ class ActiveMQ:
         settings = directory / "activemq.xml"
         settings.write_text(_settings(config), encoding="utf-8")
         settings.chmod(0o600)
-        temporary = directory / "tmp"
-        temporary.mkdir(exist_ok=True)
         release = self._release()
         if release is None or release.fetched is None:
             jars = [jar for jar in map(_jar, [*_NEEDED, *_WANTED]) if jar is not None]
@@ -149,12 +133,8 @@ class ActiveMQ:
             "activemq.base": directory,
             "activemq.conf": directory,
             "activemq.data": directory / "data",
-            "java.io.tmpdir": temporary,
         }
-        command = [shutil.which("java") or "java", "-Xmx512m"]
-        # Otherwise the JVM writes a file to the system's temporary directory.
-        command += ["-XX:-UsePerfData", *config.arguments]
-        command += [f"-D{name}={value}" for name, value in properties.items()]
+        command = java_command(config, directory, properties)
         command += ["-cp", os.pathsep.join(map(str, jars))]
         command += ["org.apache.activemq.console.command.ShellCommand"]
         command += ["start", f"xbean:file:{settings.name}"]

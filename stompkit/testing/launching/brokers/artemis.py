@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from stompkit.testing.launching.address import format_address
+from stompkit.testing.launching.brokers.java import JavaLauncher, java_command
 from stompkit.testing.launching.brokers.launcher import (
     Prepared,
     check_blanks,
@@ -117,23 +118,8 @@ appender.console.layout.pattern = %d %-5level [%logger] %msg%n
 """
 
 
-class Artemis:
+class Artemis(JavaLauncher):
     """Artemis in a separate instance, without console and management."""
-
-    chooses_port = False
-    versions = "1.0,1.1,1.2"
-    start_timeout_s = 60.0
-    login: str | None = None
-    passcode: str | None = None
-    features = frozenset({"persistent"})
-
-    def __init__(self, version: str = "") -> None:
-        """Launch this version; by default the newest that was fetched."""
-        self._version = version
-
-    def vhost(self, config: LaunchConfig) -> str:
-        """Return the default: Artemis has no virtual hosts."""
-        return config.host
 
     def missing(self) -> str | None:
         """Check for Java, and for a fetched release."""
@@ -160,8 +146,8 @@ class Artemis:
                 f" {how_to_fetch(_NAME)}"
             )
         home = release.fetched.folder
-        etc, data, temporary = (directory / name for name in ("etc", "data", "tmp"))
-        for folder in (etc, data, temporary):
+        etc, data = (directory / name for name in ("etc", "data"))
+        for folder in (etc, data):
             folder.mkdir(exist_ok=True)
         _write_settings(etc, data, config)
         properties = {
@@ -169,15 +155,11 @@ class Artemis:
             "artemis.instance": directory,
             "artemis.instance.etc": etc.name,
             "data.dir": data,
-            "java.io.tmpdir": temporary,
             "java.security.auth.login.config": f"{etc.name}/login.config",
             "log4j2.configurationFile": f"{etc.name}/log4j2.properties",
             "hawtio.disableProxy": "true",
         }
-        command = [shutil.which("java") or "java", "-Xmx512m"]
-        # Otherwise the JVM writes a file to the system's temporary directory.
-        command += ["-XX:-UsePerfData", *config.arguments]
-        command += [f"-D{name}={value}" for name, value in properties.items()]
+        command = java_command(config, directory, properties)
         command += ["-cp", str(home / "lib" / "artemis-boot.jar"), _MAIN, "run"]
         environment = inherited_environment("ARTEMIS_", "CLASSPATH", "JAVA_ARGS")
         return Prepared(command, environment, version=release.version)

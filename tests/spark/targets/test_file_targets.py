@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -576,6 +576,10 @@ kill_batches(sys.argv[1])
 """
 
 
+#: Number of messages that each batch adds.
+_KILL_BATCH: Final = 5
+
+
 def _kill_rows(first: int, end: int) -> Rows:
     """Return rows that are written often: to both tables, in one batch."""
     return rows_of(
@@ -583,12 +587,18 @@ def _kill_rows(first: int, end: int) -> Rows:
     )
 
 
+def _kill_table(table: str, count: int) -> list[tuple[int, str, int]]:
+    """Return the rows of a table after the first messages."""
+    found = {n // 2 % 7: (n // 2 % 7, f"a{n}", n) for n in range(count) if "tu"[n % 2] == table}
+    return sorted(found.values(), key=str)
+
+
 def kill_batches(url: str) -> None:
     """Apply batches without end; print a line for each."""
     made = Pipeline(url, JOB, create=True)
     while True:
         first = made.fence().get(0, -1) + 1
-        made.run(_kill_rows(max(first - 3, 0), first + 5))
+        made.run(_kill_rows(max(first - 3, 0), first + _KILL_BATCH))
         print(first, flush=True)
 
 
@@ -607,14 +617,15 @@ def test_a_process_that_is_killed_leaves_whole_batches(place: Place) -> None:
         process.send_signal(signal.SIGKILL)
         process.stdout.close()
         process.wait(30)
-    made = place.pipeline()
-    last = made.fence()[0]
-    made.run(_kill_rows(max(last - 9, 0), last + 8))
-    expected: dict[str, dict[int, tuple[Any, ...]]] = {"t": {}, "u": {}}
-    for n in range(last + 8):
-        expected["tu"[n % 2]][n // 2 % 7] = (n // 2 % 7, f"a{n}", n)
-    for table, found in expected.items():
-        assert place.table(table) == sorted(found.values(), key=str)
+        count = place.pipeline().fence()[0] + 1
+        assert count % _KILL_BATCH == 0
+        # The tables of a batch are committed one after the other, before the fence moves.
+        for table in "tu":
+            after = [_kill_table(table, count + more) for more in (0, _KILL_BATCH)]
+            assert place.table(table) in after
+    place.pipeline().run(_kill_rows(count - 9, count + 3))
+    for table in "tu":
+        assert place.table(table) == _kill_table(table, count + 3)
 
 
 # Files.

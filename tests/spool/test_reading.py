@@ -63,6 +63,18 @@ def test_a_reader_goes_to_another_process_by_its_folder(spool: Path) -> None:
     assert between(again, 0, 60) == several(0, 60)
 
 
+def test_a_machine_that_does_not_see_the_folder_is_named(tmp_path: Path) -> None:
+    there, away = tmp_path / "spool", tmp_path / "elsewhere"
+    there.mkdir()
+    fill(there, 1)
+    taken_along = pickle.dumps(SpoolReader(there))
+    there.rename(away)
+    for _ in ("no folder", "an empty folder, where nothing is mounted"):
+        with pytest.raises(SpoolError, match=rf"{there} has no spool on the machine \S+: all "):
+            pickle.loads(taken_along)
+        there.mkdir(exist_ok=True)
+
+
 def test_a_folder_without_spool_is_told_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(SpoolError, match=r"stompkit spool run"):
         SpoolReader(tmp_path / "none")

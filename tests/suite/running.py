@@ -22,8 +22,8 @@ __all__ = ["Outcome", "Runner"]
 #: Exit status of pytest when its options deselect all tests of a part.
 _NO_TESTS: Final = 5
 #: The other parts often wait, for servers and for clients. Programs of this priority fill these
-#: gaps without making anybody wait.
-_BACKGROUND: Final = ("nice", "-n", "15")
+#: gaps. With a lower one they would be left over, and run alone at the end.
+_BACKGROUND: Final = ("nice", "-n", "5")
 #: Time in seconds that a part may take to end after SIGINT: it stops its servers first.
 _END_S: Final = 20.0
 

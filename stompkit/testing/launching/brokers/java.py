@@ -1,4 +1,4 @@
-"""What the launchers of ActiveMQ and Artemis share: both are Java programs."""
+"""Facts and the command that launchers of Java programs share: ActiveMQ and Artemis."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import uuid
 from datetime import UTC, datetime
@@ -37,8 +38,11 @@ def is_spool(folder: Path) -> bool:
     return (folder / _IDENTITY).exists()
 
 
-def identity_of(folder: Path) -> Identity:
-    """Return the identity of the spool in a folder; raises :class:`SpoolError` if none."""
+def identity_of(folder: Path, *, is_elsewhere: bool = False) -> Identity:
+    """Return the identity of the spool in a folder; raises :class:`SpoolError` if none.
+
+    With *is_elsewhere* the error of a missing spool is that this machine does not see it.
+    """
     path = folder / _IDENTITY
     if sys.byteorder != "little":
         raise SpoolError("spools are read in place, which needs a little-endian processor")
@@ -47,6 +51,11 @@ def identity_of(folder: Path) -> Identity:
         identity = Identity(str(content["id"]), int(content["partitions"]))
         found = content["format"]
     except FileNotFoundError:
+        if is_elsewhere:
+            raise SpoolError(
+                f"{folder} has no spool on the machine {socket.gethostname()}: all machines have to"
+                " see this folder under the same path, over NFS or as a shared volume"
+            ) from None
         raise SpoolError(
             f"{folder} has no spool: it is made when `stompkit spool run` or a SpoolWriter first"
             " opens it, and has to be on a disk that this machine sees"

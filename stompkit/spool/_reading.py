@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator, Sequence
 from heapq import merge
 from operator import itemgetter
@@ -10,9 +9,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Final
 
-from stompkit.spool._errors import DataLostError, OtherSpoolError, SpoolError
+from stompkit.spool._errors import DataLostError, OtherSpoolError
 from stompkit.spool._head import read_head
-from stompkit.spool._identity import identity_of, is_spool
+from stompkit.spool._identity import identity_of
 from stompkit.spool._partition import Partition
 from stompkit.spool.segments.blocks import Block
 from stompkit.spool.segments.entries import Entry
@@ -35,13 +34,8 @@ class SpoolReader:
         :class:`~stompkit.spool.OtherSpoolError` if the spool does not have the id ``expect_id``.
         """
         self.folder: Final = Path(folder)
-        if expect_id and not is_spool(self.folder):
-            # Another process has seen it, such as the driver of a task of Spark.
-            raise SpoolError(
-                f"{self.folder} has no spool on the machine {socket.gethostname()}: all machines"
-                " have to see this folder under the same path, over NFS or as a shared volume"
-            )
-        identity = identity_of(self.folder)
+        # With an id, another process has seen it, such as the driver of a task of Spark.
+        identity = identity_of(self.folder, is_elsewhere=bool(expect_id))
         if expect_id not in ("", identity.id):
             raise OtherSpoolError(
                 f"{self.folder} has the spool {identity.id} instead of {expect_id}: its ordinals"

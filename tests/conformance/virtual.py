@@ -36,7 +36,7 @@ from stompkit.conformance.verdict import CaseResult, FailedError, UnsupportedErr
 from stompkit.frames import VERSIONS, Version
 from stompkit.testing.memory import MemoryBroker
 from tests.conformance.raw import Raw, Splitter
-from tests.conformance.second_server import Client, Handle, Server
+from tests.conformance.second_server.connection import Connection, Handle, Server
 
 #: Exceptions that are about the target; all others are errors of the case.
 ABOUT_THE_TARGET: Final = (AssertionError, UnsupportedError, LookupError, ValueError)
@@ -78,7 +78,7 @@ class SecondUpstream:
         """Connect to that server."""
         self._octets = bytearray()
         self.is_ended = self.is_reset = self._is_lost = False
-        self._client = Client(server)
+        self._client = Connection(server)
         self._client.connection_made(self)
 
     def deliver(self, octets: bytes) -> None:

@@ -1,0 +1,259 @@
+"""The commands of a session, with its subscriptions and transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from tests.conformance.second_server.destinations import Destinations, Subscription
+from tests.conformance.second_server.escapes import Refusal
+from tests.conformance.second_server.frames import Codec, Headers, Pairs
+from tests.conformance.second_server.sending import message_of
+
+
+class Session:
+    """Executes the frames that follow CONNECT."""
+
+    def __init__(
+        self, destinations: Destinations, codec: Codec, write: Callable[[bytes], None]
+    ) -> None:
+        """Create a session that writes frames by that function."""
+        self.destinations = destinations
+        self.codec = codec
+        self.write = write
+        self.switch, self.has = codec.switch, codec.has
+        self.is_over = False
+        self.subscriptions: dict[bytes, Subscription] = {}
+        self.transactions: dict[bytes, list[Callable[[], None]]] = {}
+        #: First destination of each id, for one of the switches.
+        self.former: Headers = {}
+
+    @property
+    def version(self) -> bytes:
+        """The version of the protocol; empty before CONNECTED."""
+        return self.codec.version
+
+    def say(self, command: bytes, headers: Pairs, body: bytes = b"") -> None:
+        """Send a frame."""
+        if not self.is_over:
+            self.write(self.codec.encode(command, headers, body))
+
+    def execute(self, command: bytes, headers: Headers, body: bytes) -> None:
+        """Execute a frame, and send the requested RECEIPT."""
+        method = self._METHODS.get(command)
+        if method is None:
+            raise Refusal("no such command")
+        if command == b"SEND" and self.has("confirms each SEND that it refuses"):
+            try:
+                method(self, headers, body)
+            except Refusal:
+                self.answer(headers)
+                raise
+        else:
+            method(self, headers, body)
+        self.answer(headers)
+
+    def answer(self, headers: Headers) -> None:
+        """Send the requested RECEIPT."""
+        if (receipt := headers.get(b"receipt")) is not None:
+            if self.has("lowers receipts"):
+                receipt = receipt.lower()
+            for _ in range(2 if self.has("sends each receipt twice") else 1):
+                self.say(b"RECEIPT", [(b"receipt-id", receipt)])
+
+    def end(self) -> None:
+        """Requeue unacknowledged messages."""
+        self.is_over = True
+        if self.has("commits what is open at the end"):
+            for actions in self.transactions.values():
+                for action in actions:
+                    action()
+        for subscription in list(self.subscriptions.values()):
+            self.destinations.remove(subscription)
+
+    # Messages.
+
+    def send(self, headers: Headers, body: bytes) -> None:
+        """Handle a SEND."""
+        message = message_of(self.place(headers), headers, body, self.switch)
+        if message is not None:
+            self.do(headers, lambda: self.destinations.publish(message))
+
+    def place(self, headers: Headers) -> bytes:
+        """Return the destination of SEND or SUBSCRIBE."""
+        destination = self.need(headers, b"destination")
+        return destination.lower() if self.has("lowers destinations") else destination
+
+    def need(self, headers: Headers, name: bytes) -> bytes:
+        """Return the value of a required header."""
+        if not headers.get(name):
+            raise Refusal(f"the header {name.decode()} is missing")
+        return headers[name]
+
+    # Subscriptions.
+
+    def subscribe(self, headers: Headers, body: bytes) -> None:
+        """Create a subscription."""
+        destination = self.place(headers)
+        mode = headers.get(b"ack", b"auto")
+        modes = (b"auto", b"client", b"client-individual")
+        if mode not in modes[: 2 if self.version == b"1.0" else 3]:
+            raise Refusal("no such ack mode")
+        if self.has("takes client-individual for client") and mode == modes[2]:
+            mode = modes[1]
+        id = headers.get(b"id", b"")
+        if not id and (self.version == b"1.0" or self.has("takes SUBSCRIBE without id")):
+            id = destination
+        if not id:
+            raise Refusal("the header id is missing")
+        id = self.subscription_id(id)
+        if id in self.subscriptions:
+            raise Refusal("there is a subscription with this id")
+        subscription = Subscription(self, id, destination, mode)
+        self.subscriptions[id] = subscription
+        if self.has("keeps the destination of an id that is used again"):
+            former = self.former.setdefault(id, destination)
+            if former != destination:
+                self.destinations.add(Subscription(self, id, former, mode))
+        self.destinations.add(subscription)
+
+    def unsubscribe(self, headers: Headers, body: bytes) -> None:
+        """End a subscription."""
+        id = headers.get(b"id")
+        if id is None and self.version == b"1.0":
+            id = self.need(headers, b"destination")
+        id = None if id is None else self.subscription_id(id)
+        if id is None or id not in self.subscriptions:
+            raise Refusal("no such subscription")
+        ended = [self.subscriptions[id]]
+        if self.has("ends all subscriptions to the destination"):
+            here = ended[0].destination
+            ended = [each for each in self.subscriptions.values() if each.destination == here]
+        for each in ended:
+            del self.subscriptions[each.id]
+            if self.has("acknowledges by UNSUBSCRIBE"):
+                each.pending.clear()
+            if not self.has("delivers after UNSUBSCRIBE"):
+                self.destinations.remove(each)
+
+    def subscription_id(self, id: bytes) -> bytes:
+        """Return the id by which a subscription is known."""
+        return id.lower() if self.has("ignores the case of subscription ids") else id
+
+    # Acknowledgements.
+
+    def ack(self, headers: Headers, body: bytes) -> None:
+        """Settle a message, or all messages up to it; NACK discards them."""
+        id = self.need(headers, b"id" if self.version == b"1.2" else b"message-id")
+        name = None
+        if self.version == b"1.1":
+            name = self.subscription_id(self.need(headers, b"subscription"))
+        holder = self.holder(id, name)
+        if self.has("acknowledges outside of transactions"):
+            self.transaction(headers[b"transaction"]) if b"transaction" in headers else None
+            self.settle(holder, id)
+        else:
+            self.do(headers, lambda: self.settle(holder, id))
+
+    def holder(self, id: bytes, name: bytes | None) -> Subscription:
+        """Return the subscription that has delivered an unacknowledged message."""
+        own = list(self.subscriptions.values())
+        if self.has("acknowledges messages of other connections"):
+            sessions = self.destinations.sessions
+            own = [each for session in sessions for each in session.subscriptions.values()]
+        holding = [each for each in own if id in each.pending and name in (None, each.id)]
+        if not holding:
+            raise Refusal("no such message")
+        return holding[0]
+
+    def settle(self, holder: Subscription, id: bytes) -> None:
+        """Forget a message, and in cumulative mode those before it."""
+        covered = list(holder.pending)
+        if holder.mode == b"client" and not self.has("takes client for client-individual"):
+            covered = covered[: covered.index(id) + 1] if id in covered else []
+        else:
+            covered = [id]
+        for each in covered:
+            holder.pending.pop(each, None)
+        everywhere = "acknowledges in all subscriptions of a connection"
+        if holder.mode == b"client" and self.has(everywhere):
+            for other in self.subscriptions.values():
+                for each in [each for each in other.pending if int(each[1:]) < int(id[1:])]:
+                    del other.pending[each]
+
+    # Transactions.
+
+    def do(self, headers: Headers, action: Callable[[], None]) -> None:
+        """Run an action immediately, or at COMMIT of the transaction in the headers."""
+        if (name := headers.get(b"transaction")) is None:
+            action()
+        else:
+            self.transaction(name).append(action)
+
+    def transaction(self, name: bytes) -> list[Callable[[], None]]:
+        """Return the actions of a transaction."""
+        if self.has("ignores the case of transactions"):
+            name = name.lower()
+        if name not in self.transactions:
+            raise Refusal("no such transaction")
+        return self.transactions[name]
+
+    def begin(self, headers: Headers, body: bytes) -> None:
+        """Begin a transaction."""
+        name = self.need(headers, b"transaction")
+        if self.has("ignores the case of transactions"):
+            self.transactions.setdefault(name.lower(), [])
+            return
+        is_known = name in self.transactions and not self.has("takes BEGIN twice")
+        if is_known or self.is_taken(name):
+            raise Refusal("there is such a transaction")
+        self.transactions[name] = []
+
+    def is_taken(self, name: bytes) -> bool:
+        """Return True if a name is used in any session; else reserve it. For one switch only."""
+        if not self.has("has one list of transactions for all connections"):
+            return False
+        taken = name in self.destinations.transactions
+        self.destinations.transactions.add(name)
+        return taken
+
+    def commit(self, headers: Headers, body: bytes) -> None:
+        """Run the actions of a transaction."""
+        actions = self.ended(self.need(headers, b"transaction"))
+        for action in reversed(actions) if self.has("commits in reverse order") else actions:
+            action()
+
+    def abort(self, headers: Headers, body: bytes) -> None:
+        """Drop the actions of a transaction."""
+        actions = self.ended(self.need(headers, b"transaction"))
+        if self.has("sends the last message of what is aborted"):
+            for action in actions[-1:]:
+                action()
+
+    def ended(self, name: bytes) -> list[Callable[[], None]]:
+        """Return the actions of a transaction, which ends."""
+        actions = self.transaction(name)
+        self.transactions = {
+            n: each for n, each in self.transactions.items() if each is not actions
+        }
+        return actions
+
+    # The end.
+
+    def disconnect(self, headers: Headers, body: bytes) -> None:
+        """Do nothing: the session ends afterwards."""
+        if self.has("drops unacknowledged messages on DISCONNECT"):
+            for subscription in self.subscriptions.values():
+                subscription.pending.clear()
+
+    _METHODS: Final = {
+        b"SEND": send,
+        b"SUBSCRIBE": subscribe,
+        b"UNSUBSCRIBE": unsubscribe,
+        b"ACK": ack,
+        b"NACK": ack,
+        b"BEGIN": begin,
+        b"COMMIT": commit,
+        b"ABORT": abort,
+        b"DISCONNECT": disconnect,
+    }

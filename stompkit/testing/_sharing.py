@@ -49,19 +49,24 @@ class Sharing:
             self._culprits.pop(broker, None)
             broker.unshare()
 
-    def repair(self) -> None:
-        """Repair the shared brokers; raises ``pytest.fail.Exception`` if that is impossible.
+    def repair(self, *, is_needed: bool = True) -> None:
+        """Repair the shared brokers.
 
+        If that is impossible and the next test needs them, raises ``pytest.fail.Exception``.
         Nothing is done while a fixture of a wider scope has changed a broker.
         """
         __tracebackhide__ = True
         if self._held:
             return
         for broker, defects in self._state().items():
-            culprit = self._culprits.pop(broker, "an earlier test")
+            culprit = self._culprits.get(broker, "an earlier test")
             try:
                 broker.repair()
+                self._culprits.pop(broker, None)
             except (BrokerError, OSError) as error:
+                if not is_needed:
+                    continue
+                self._culprits.pop(broker, None)
                 raise pytest.fail.Exception(
                     f"{culprit} left {broker.name} at {broker.url} {' and '.join(defects)}, and it"
                     f" could not be put right: {error}",

@@ -58,7 +58,7 @@ _MARKER_HELP = (
     f"{_MARKER}(*names): skip the test, with the reason, on a broker that lacks one of these, "
     'as in stomp_requires("nack", "durable"); docs/howto/testing.rst lists them'
 )
-#: Tests that use one of these fixtures use a shared broker.
+#: Tests that use one of these fixtures use a shared broker; others may ask for it as they run.
 _OF_BROKERS = ("stomp_broker", "stomp_broker_factory", "_stomp_requirements")
 _UPDATE_FLAG = "--mq-update-golden"
 
@@ -317,11 +317,17 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Isolate tests that share a broker."""
-    if not any(name in _OF_BROKERS for name in getattr(item, "fixturenames", ())):
-        return
+    """Isolate tests that share a broker.
+
+    A test may ask for one later, by ``request.getfixturevalue()``. Therefore all tests get new
+    names and a repaired broker, if it can be repaired.
+    """
     settings = settings_of(item.config)
-    item.config.stash[_SHARING].repair()
+    is_user = any(name in _OF_BROKERS for name in getattr(item, "fixturenames", ()))
+    item.config.stash[_SHARING].repair(is_needed=is_user)
     for broker in item.config.stash[_RUNNING]:
         if broker.is_running and not broker.is_paused:
-            set_apart(settings, broker)
+            if is_user:
+                set_apart(settings, broker)
+            else:
+                broker.new_names()

@@ -215,6 +215,61 @@ def test_test_cases_share_a_broker(tmp_path: Path, runner: str, program: str) ->
     assert not is_listening("127.0.0.1", port)
 
 
+#: Each test leaves the broker in another state; the next one finds it as it was launched.
+POISONING = """
+import time
+import unittest
+
+from stompkit.testing.unittest import StompBrokerMixin
+
+class TestPoison(StompBrokerMixin, unittest.TestCase):
+    def works(self):
+        broker = self.stomp_broker
+        broker.client().close()
+        self.assertEqual(broker.defects, ())
+        self.assertLess(abs(broker.clock.now() - time.time()), 60)
+
+    def test_1_pauses(self):
+        self.works()
+        self.stomp_broker.pause()
+
+    def test_2_moves_the_clock(self):
+        self.works()
+        self.stomp_broker.clock.advance(3_600)
+
+    def test_3_fills_the_disk(self):
+        self.works()
+        self.stomp_broker.fill_disk()
+
+    def test_4_kills(self):
+        self.works()
+        self.stomp_broker.kill()
+
+    def test_5_works(self):
+        self.works()
+"""
+
+
+def test_test_case_finds_the_broker_as_it_was(tmp_path: Path) -> None:
+    """Whatever the test before did to it; a warning names that one, unless it moved the clock."""
+    (tmp_path / "test_it.py").write_text(POISONING)
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-m", "unittest", "test_it"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
+        capture_output=True,
+        text=True,
+        timeout=LONG_S * 4,
+    )
+    assert done.returncode == 0, done.stderr
+    told = re.findall(r"TestPoison\.(\w+) left stompkit at \S+ ([\w ]+);", done.stderr)
+    assert told == [
+        ("test_1_pauses", "paused"),
+        ("test_3_fills_the_disk", "without room on its disk"),
+        ("test_4_kills", "killed"),
+    ]
+
+
 def test_a_test_case_can_be_sent_to_another_process(tmp_path: Path) -> None:
     program = """
 import pickle, unittest

@@ -46,6 +46,33 @@ def test_{number}_works(stomp_broker): works(stomp_broker)
     )
 
 
+def test_broker_is_repaired_for_tests_that_ask_for_it_as_they_run(
+    pytester: pytest.Pytester,
+) -> None:
+    """Their fixtures do not name it; they get new names of destinations, too."""
+    pytester.makepyfile(
+        """
+import pytest
+
+names = []
+
+@pytest.fixture
+def chosen(request):
+    return request.getfixturevalue("stomp_broker")
+
+def test_pauses(stomp_broker): stomp_broker.pause()
+
+@pytest.mark.parametrize("number", range(2))
+def test_works(chosen, number):
+    assert not chosen.defects
+    chosen.client().close()
+    names.append(chosen.queue())
+    assert len(set(names)) == len(names)
+"""
+    )
+    run(pytester).assert_outcomes(passed=3, warnings=1)
+
+
 def test_fixture_of_a_module_decides_for_its_tests(pytester: pytest.Pytester) -> None:
     """Its action lasts until its teardown; then it counts as left by the last test."""
     pytester.makepyfile(

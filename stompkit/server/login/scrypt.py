@@ -124,14 +124,17 @@ class _Worker:
         """True if the process has ended."""
         return self._process.poll() is not None
 
-    def end(self) -> None:
-        """Kill the process; nobody waits for it any more."""
+    def kill(self) -> subprocess.Popen[bytes]:
+        """Kill the process and return it, without waiting for its end.
+
+        On a busy machine the end of a process of low priority takes seconds, too.
+        """
         self._process.kill()
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None  # they are pipes
             with suppress(OSError):
                 stream.close()
-        self._process.wait()
+        return self._process
 
 
 def _is_readable(stream: IO[bytes], within_s: float) -> bool:
@@ -150,6 +153,8 @@ class _Here(threading.local):
 
 _pools: Final[list[ThreadPool]] = []
 _workers: Final[list[_Worker]] = []
+#: Killed processes that may not have ended.
+_killed: Final[list[subprocess.Popen[bytes]]] = []
 _here: Final = _Here()
 
 
@@ -181,6 +186,7 @@ def _worker() -> _Worker:
         _forget(worker)
         worker = None
     if worker is None:
+        _reap()
         worker = _here.worker = _Worker(_here.priority)
         _workers.append(worker)
     return worker
@@ -188,8 +194,16 @@ def _worker() -> _Worker:
 
 def _forget(worker: _Worker) -> None:
     _workers.remove(worker)
-    worker.end()
+    _killed.append(worker.kill())
     _here.worker = None
+
+
+def _reap() -> None:
+    """Forget killed processes that have ended."""
+    for process in list(_killed):
+        if process.poll() is not None:
+            with suppress(ValueError):  # another thread has removed it
+                _killed.remove(process)
 
 
 def end_all() -> None:
@@ -197,4 +211,6 @@ def end_all() -> None:
     while _pools:
         _pools.pop().stop()
     while _workers:
-        _workers.pop().end()
+        _killed.append(_workers.pop().kill())
+    while _killed:
+        _killed.pop().wait()

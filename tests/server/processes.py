@@ -187,7 +187,20 @@ class Client:
         head = f"SEND\ndestination:{destination}\nreceipt:r\n\n{body}\0"
         return self.ask(head.encode())
 
+    def send_all(self, destination: str, bodies: Sequence[str]) -> None:
+        """Send messages, and wait until the last one is confirmed."""
+        *first, last = bodies
+        frames = "".join(f"SEND\ndestination:{destination}\n\n{each}\0" for each in first)
+        self._socket.sendall(frames.encode())
+        assert self.send(destination, last).startswith(b"RECEIPT\n")
+
     def subscribe(self, destination: str) -> bytes:
         """Subscribe in the mode "client-individual", and return the next frame."""
         head = f"SUBSCRIBE\nid:1\ndestination:{destination}\nack:client-individual\n\n\0"
         return self.ask(head.encode())
+
+    def take(self, destination: str, count: int) -> list[bytes]:
+        """Subscribe in the mode "auto", and return so many frames."""
+        head = f"SUBSCRIBE\nid:{destination}\ndestination:{destination}\n\n\0"
+        self._socket.sendall(head.encode())
+        return [self.receive() for _ in range(count)]

@@ -4,22 +4,41 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 
 from stompkit.server.stores.postgresql.stamps import epoch_of
 from stompkit.server.stores.postgresql.url import parsed
 from tests.server.log.log_lines import LogLines
-from tests.server.processes import LOOPBACK, TWIST, Process, Start
+from tests.server.processes import LOOPBACK, TWIST, Process, Start, processes
+from tests.servers import SqlServer
 
-__all__ = ["LONG", "SHORT", "WITHIN_S", "Cluster", "Member", "body"]
+__all__ = [
+    "ADMIN",
+    "LONG",
+    "SHORT",
+    "WITHIN_S",
+    "Cluster",
+    "Member",
+    "begin_failover",
+    "body",
+    "cluster",
+    "failover",
+]
 
 #: Seconds of a lease that has to expire in a test, and of one that must not.
 SHORT, LONG = 3, 600
 #: Seconds within which a process has to be as expected.
 WITHIN_S = 120.0
+#: Settings of a broker with an admin interface.
+ADMIN = '[admin]\nendpoints = ["tcp:0:interface=127.0.0.1"]'
 
 
 class Member:
@@ -140,6 +159,24 @@ class Cluster:
                 " FOR EACH ROW EXECUTE FUNCTION note()"
             )
 
+    @contextmanager
+    def held_after(self, commits: int) -> Iterator[None]:
+        """Let the store do so many commits within the block, and have the next one wait."""
+        with self.connection() as connection:
+            connection.execute("SELECT pg_advisory_lock(1)")
+            connection.execute("CREATE SEQUENCE commits")
+            connection.execute(
+                "CREATE FUNCTION hold() RETURNS trigger AS $$ BEGIN"
+                f" IF nextval('commits') > {commits} THEN"
+                " PERFORM pg_advisory_xact_lock(1); END IF;"
+                " RETURN NEW; END $$ LANGUAGE plpgsql"
+            )
+            connection.execute(
+                "CREATE TRIGGER hold AFTER UPDATE ON stompkit_meta"
+                " FOR EACH ROW EXECUTE FUNCTION hold()"
+            )
+            yield
+
     def epochs(self) -> list[int]:
         """Return the epochs of the recorded commits; each is that of one broker."""
         with self.connection() as connection:
@@ -149,6 +186,32 @@ class Cluster:
         return [epoch for epoch, _ in found]
 
 
+@pytest.fixture
+def cluster(postgresql: SqlServer, tmp_path: Path) -> Iterator[Cluster]:
+    """Brokers with an empty database."""
+    with processes(tmp_path) as start:
+        cluster = Cluster(start, tmp_path, postgresql.url(postgresql.new_database()))
+        yield cluster
+        cluster.check_logs()
+
+
 def body(frame: bytes) -> bytes:
     """Return the body of a frame."""
     return frame.rpartition(b"\n")[2]
+
+
+def failover(admin: str, *arguments: str) -> tuple[int, str]:
+    """Run the command; return its status and its output."""
+    return begin_failover(admin, *arguments)()
+
+
+def begin_failover(admin: str, *arguments: str) -> Callable[[], tuple[int, str]]:
+    """Start the command; return a function that waits for its status and its output."""
+    command = [sys.executable, "-m", "stompkit", "failover", "--admin", admin, *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def end() -> tuple[int, str]:
+        output, _ = process.communicate()
+        return process.returncode, output
+
+    return end

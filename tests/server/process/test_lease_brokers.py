@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import http.client
 import re
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.server.admin.asking import Asker
-from tests.server.process.lease_cluster import LONG, SHORT, WITHIN_S, Cluster, body
-from tests.server.processes import Client, processes
+from tests.server.process.lease_cluster import (
+    ADMIN,
+    LONG,
+    SHORT,
+    WITHIN_S,
+    Cluster,
+    body,
+    cluster,
+    failover,
+)
+from tests.server.processes import Client
 from tests.server.stores.tcp_proxy import Proxy
 from tests.servers import SqlServer, postgresql
 
-__all__ = ["postgresql"]
+__all__ = ["cluster", "postgresql"]
 
 SECRET = "hush"
-ADMIN = '[admin]\nendpoints = ["tcp:0:interface=127.0.0.1"]'
-
-
-@pytest.fixture
-def cluster(postgresql: SqlServer, tmp_path: Path) -> Iterator[Cluster]:
-    """Brokers with an empty database."""
-    with processes(tmp_path) as start:
-        cluster = Cluster(start, tmp_path, postgresql.url(postgresql.new_database()))
-        yield cluster
-        cluster.check_logs()
 
 
 def test_another_broker_takes_over_from_one_that_is_killed(cluster: Cluster) -> None:
@@ -102,13 +97,6 @@ def test_a_broker_that_is_stopped_releases_the_lease(cluster: Cluster) -> None:
     assert "Traceback" not in a.process.log
 
 
-def failover(admin: str, *arguments: str) -> tuple[int, str]:
-    """Run the command; return its status and its output."""
-    command = [sys.executable, "-m", "stompkit", "failover", "--admin", admin, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout + done.stderr
-
-
 def test_an_operator_makes_another_broker_active(cluster: Cluster) -> None:
     a = cluster.start("a", LONG, more=ADMIN)
     with Client(a.active()) as client:
@@ -140,71 +128,6 @@ def test_an_operator_makes_another_broker_active(cluster: Cluster) -> None:
     assert (lease["name"], lease["is_active"], lease["epoch"]) == ("a", False, 2)
     assert lease["owner"] == "b"
     assert 0 <= lease["renewed_s"] < lease["held_s"] + 1
-
-
-def test_operations_in_progress_end_when_the_lease_is_lost(cluster: Cluster) -> None:
-    a = cluster.start("a", LONG, more=ADMIN)
-    with Client(a.active()) as client:
-        for queue in ("/queue/a", "/queue/b"):
-            assert client.send(queue, "m").startswith(b"RECEIPT\n")
-    b = cluster.start("b", LONG)
-    b.running()
-    ask = Asker(a.admin)
-    with cluster.connection() as database, database.transaction():
-        # The store can commit nothing.
-        database.execute("LOCK TABLE stompkit_messages IN ACCESS EXCLUSIVE MODE")
-        answers = [
-            ask.begin("purge", name="/queue/a"),
-            ask.begin("move", from_="/queue/b", to="/queue/d"),
-            ask.begin("publish", destination="/queue/e", body="m"),
-        ]
-        a.process.wait_until(cluster.waits_for_lock, WITHIN_S)
-        # The broker has read everything that came before these.
-        for _ in range(2):
-            ask.get("overview")
-        cluster.expire()
-        # The lease or the store shows that another broker has taken over.
-        lost = "this broker is not active: "
-        unknown = "; the operation has not ended, and can have taken effect in part"
-        for end in answers:
-            answer = end()
-            assert (answer.status, answer.code) == (503, "not-active")
-            text = answer.json["error"]["message"]
-            assert text.startswith(lost)
-            assert text.endswith(unknown)
-    for refused in (
-        ask.post("purge", name="/queue/a"),
-        ask.request("GET", "/api/v1/messages?name=/queue/a"),
-    ):
-        assert (refused.status, refused.code) == (503, "not-active")
-        assert refused.json["error"]["message"].startswith(lost)
-    with Client(b.active()) as client:
-        assert client.send("/queue/f").startswith(b"RECEIPT\n")
-
-
-def test_a_deletion_is_answered_when_it_is_stored(cluster: Cluster) -> None:
-    """Whoever reads "deleted" can lose the machine: the messages are not back."""
-    a = cluster.start("a", LONG, more=ADMIN)
-    with Client(a.active()) as client:
-        for queue in ("/queue/a", "/queue/b"):
-            assert client.send(queue, "m").startswith(b"RECEIPT\n")
-    b = cluster.start("b", LONG, more=ADMIN)
-    b.running()
-    ask = Asker(a.admin)
-    assert ask.post("delete", name="/queue/a").json == {"deleted": True}
-    with cluster.connection() as database, database.transaction():
-        # The store can commit nothing.
-        database.execute("LOCK TABLE stompkit_messages IN ACCESS EXCLUSIVE MODE")
-        end = ask.begin("delete", name="/queue/b")
-        a.process.wait_until(cluster.waits_for_lock, WITHIN_S)
-        a.process.popen.kill()
-        with pytest.raises((OSError, http.client.HTTPException)):
-            end()
-        cluster.end_waiting()
-    cluster.expire()
-    b.active()
-    found = Asker(b.admin).get("destinations", contains="/queue/")["destinations"]
-    assert [(each["name"], each["ready"]) for each in found] == [("/queue/b", 1)]
 
 
 @pytest.mark.matrix

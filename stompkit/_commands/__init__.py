@@ -39,6 +39,9 @@ COMMANDS: Final = {
     "show-config": _Entry(
         "broker.show_config", "print all broker settings with their descriptions"
     ),
+    "monitoring": _Entry(
+        "broker.monitoring", "print alerting rules for Prometheus, or a Grafana dashboard"
+    ),
     "passwd": _Entry("broker.passwd", "add, change or remove users in a password file"),
     "store": _Entry("broker.store", "back up, check, compact, export or import a message store"),
     "send": _Entry("messages.send", "send messages to a broker and wait for confirmation"),

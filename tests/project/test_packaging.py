@@ -254,6 +254,7 @@ def test_installed_wheel_offers_the_twistd_plugin(installed: Path, tmp_path: Pat
 @pytest.mark.matrix
 def test_installed_wheel_has_the_command(installed: Path, tmp_path: Path) -> None:
     assert "check-config" in run(installed / "stompkit", "--help", cwd=tmp_path)
+    assert "StompkitDown" in run(installed / "stompkit", "monitoring", "alerts", cwd=tmp_path)
     settings = run(installed / "stompkit", "show-config", cwd=tmp_path)
     (tmp_path / "stompkit.toml").write_text(settings)
     run(installed / "stompkit", "check-config", "stompkit.toml", cwd=tmp_path)

@@ -31,6 +31,7 @@ _PROGRAMS: Final = {
     "zsh": "zsh",
     "valgrind": "valgrind",
     "logrotate": "logrotate",
+    "promtool": "prometheus",
     "systemd-analyze": "systemd",
 }
 #: Files of packages without a program on the path.

@@ -26,19 +26,19 @@ _OTHER: Final = "other"
 _LABELS: Final = ("host", "destination", "kind")
 
 _COUNTERS: Final = {
-    "received": "Messages that have come to a destination.",
-    "delivered": "Deliveries to consumers, those that were tried again included.",
-    "settled": "Messages that consumers have acknowledged, or got in the mode auto.",
+    "received": "Messages that a destination has received.",
+    "delivered": "Deliveries to consumers, including redeliveries.",
+    "settled": "Messages that consumers have acknowledged, or received in the mode auto.",
     "dropped": "Messages that were dropped because there was no room for them.",
     "dead_lettered": "Messages that have become dead letters.",
-    "expired": "Messages whose time had passed before they were consumed.",
+    "expired": "Messages that have expired before they were consumed.",
 }
 _GAUGES: Final = {
     "messages_ready": "Messages that wait to be delivered.",
     "messages_in_flight": "Messages that wait to be acknowledged.",
-    "messages_delayed": "Messages whose time has not come.",
-    "messages_bytes": "Octets of the messages in a queue.",
-    "consumers": "Subscriptions that get messages.",
+    "messages_delayed": "Messages that wait for the end of their delay.",
+    "messages_bytes": "Bytes of the messages in a queue.",
+    "consumers": "Subscriptions that receive messages.",
     "paused": "Whether an operator has stopped deliveries.",
 }
 
@@ -107,12 +107,12 @@ class _BrokerCollector(Collector):
         durables = sum(len(each.durables) for each in hosts)
         yield _gauge("durable_subscriptions", "Durable subscriptions that exist.", durables)
         timers = len(context.reactor.getDelayedCalls())
-        yield _gauge("timers", "Calls that the broker makes when their time has come.", timers)
+        yield _gauge("timers", "Calls that the broker has scheduled.", timers)
         failed = now.store.failure is not None
-        yield _gauge("store_failed", "Whether the store has failed at last.", failed)
+        yield _gauge("store_failed", "Whether the last write to the store has failed.", failed)
         yield self._logins()
         if now.store.octets is not None:
-            yield _gauge("store_bytes", "Octets of the store on the disk.", now.store.octets)
+            yield _gauge("store_bytes", "Bytes of the store on disk.", now.store.octets)
 
     def _lease(self) -> Iterator[Metric]:
         found = self._context.activation.lease
@@ -124,7 +124,7 @@ class _BrokerCollector(Collector):
             )
 
     def _logins(self) -> Metric:
-        text = "Logins, and tokens of the admin's HTTP, by what came of them."
+        text = "Logins of clients, and tokens at the admin interface, by their outcome."
         logins = self._context.logins()
         counts = [
             ((by, outcome.value), logins.get(by, {}).get(outcome, 0))

@@ -1,21 +1,16 @@
-"""The metrics page, by the rules that promtool checks, and the dashboard for it."""
+"""The metrics page, by the rules that promtool checks."""
 
 from __future__ import annotations
 
-import json
 import re
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from tests.server.admin.asking import Asker
-
-DASHBOARD = Path(__file__).parents[3] / "docs" / "grafana" / "stompkit.json"
-UNITS = ("_seconds", "_bytes", "_total", "_info")
 
 
 def families(ask: Asker) -> dict[str, Metric]:
@@ -89,21 +84,3 @@ def test_labels_are_bounded(tmp_path: Path) -> None:
         "/queue/1": 1,
         "other": 3,
     }
-
-
-def test_the_dashboard_asks_for_what_there_is(ask: Asker) -> None:
-    known = names(ask)
-    dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
-    expressions = list(_expressions(dashboard["panels"]))
-    assert len(expressions) >= len(dashboard["panels"]) > 5
-    for expression in expressions:
-        asked = set(re.findall(r"\b(?:stompkit|process)_[a-z_]+\b", expression))
-        assert asked and asked <= known, expression
-    for variable in dashboard["templating"]["list"]:
-        if variable["type"] == "query":
-            match = re.search(r"label_values\((\w+),", variable["query"])
-            assert match is not None and match[1] in known
-
-
-def _expressions(panels: list[dict[str, Any]]) -> list[str]:
-    return [target["expr"] for panel in panels for target in panel["targets"]]

@@ -188,3 +188,21 @@ def test_a_project_passes(run: Run, python: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("run", HERE, ids=str)
 def test_a_project_passes_here(run: Run, tmp_path: Path) -> None:
     assert passed(run, Path(sys.executable), tmp_path) == run.passed
+
+
+def test_the_page_shows_these_projects() -> None:
+    page = (ROOT / "docs" / "howto" / "testing-frameworks.rst").read_text(encoding="utf-8")
+    shown = re.findall(
+        r"^\.\. tests/integration/neighbours/(\S+)\n\n\.\. code-block:: python\n\n((?: .*\n|\n)*)",
+        page,
+        re.MULTILINE,
+    )
+    assert {Path(name).parent.name for name, _ in shown} == {
+        "asyncio_auto",
+        "django_shop",
+        "fastapi_shop",
+    }
+    for name, code in shown:
+        _, _, program = (PROJECTS / name).read_text(encoding="utf-8").split('"""', 2)
+        lines = [line for line in program.splitlines() if line and "__future__" not in line]
+        assert [line.removeprefix("    ") for line in code.splitlines() if line] == lines

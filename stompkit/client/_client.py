@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random as random_module
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
@@ -12,6 +12,7 @@ from twisted.python.failure import Failure
 
 from stompkit.client._connector import Connector
 from stompkit.client._core import Core, Phase
+from stompkit.client._entries import OnDone, Packet
 from stompkit.client._errors import ClientClosedError, ClientError
 from stompkit.client._gate import ReadingGate
 from stompkit.client._hosts import Address, Host, hosts_of
@@ -213,8 +214,7 @@ class Client:
         In a ``transaction`` it fires at once, or fails with the errors of :meth:`Transaction.send`;
         COMMIT carries the receipt.
         """
-        if not isinstance(body, bytes):
-            raise TypeError(f"a body is bytes, not {type(body).__name__}")
+        _check_body(body)
         if transaction is not None:
             try:
                 transaction.send(destination, body, headers)
@@ -223,6 +223,29 @@ class Client:
             return succeed(None)
         frame = Frame("SEND", {**(headers or {}), "destination": destination}, body)
         return self._outbox.send(frame, receipt=receipt, wait=wait)
+
+    def send_each(
+        self,
+        destination: str,
+        packets: Iterable[Packet],
+        on_done: OnDone,
+        *,
+        receipt: bool = True,
+    ) -> None:
+        """Send several messages in order, for the other parts of the client.
+
+        ``on_done`` is called once for each message, as soon as the Deferred of :meth:`send` would
+        fire: with ``None``, or with the error. It must not raise exceptions.
+        """
+        for each in packets:
+            try:
+                _check_body(each.body)
+                headers = {**each.headers, "destination": destination}
+                frame = Frame("SEND", headers, each.body)
+                self._outbox.enqueue(frame, on_done, receipt=receipt)
+            except Exception as error:
+                on_done(error)
+        self._outbox.pump()
 
     def drain(self) -> Deferred[None]:
         """Fire when the buffer is at most half full; fails with :class:`ClientClosedError`.
@@ -362,6 +385,11 @@ class Client:
             max_bytes=self._buffers.queue_bytes,
         )
         return self._subscriptions.add(terms)
+
+
+def _check_body(body: object) -> None:
+    if not isinstance(body, bytes):
+        raise TypeError(f"a body is bytes, not {type(body).__name__}")
 
 
 def _leave_if_cancelled(failure: Failure, subscription: Subscription) -> Failure:

@@ -9,23 +9,24 @@ from typing import Final
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from stompkit.client._entries import Entry, Wire, size_of
+from stompkit.client._entries import Entry, OnDone, Wire, size_of
 from stompkit.client._errors import (
     BrokerError,
     BufferFullError,
     ClientClosedError,
-    ClientError,
     ConnectionGoneError,
 )
 from stompkit.client._gate import ReadingGate
 from stompkit.client._settings import BufferLimits
 from stompkit.client._waiters import Waiters
-from stompkit.frames import Frame, LocalProtocolError, Version
+from stompkit.frames import Frame, Version
 
 __all__ = ["Outbox"]
 
 #: Prefix of generated receipts.
 _PREFIX: Final = "stompkit-"
+#: Size in bytes of the frames that are given to the transport at once; a single one may be larger.
+_CHUNK: Final = 64 * 1024
 
 
 _Line = OrderedDict[Entry, None]
@@ -111,7 +112,7 @@ class Outbox:
             self._finish(entry, error)
         for entry in waiting:
             self._forget_receipt(entry)
-            self._notify(entry, error)
+            entry.finish(error)
 
     # Sending.
 
@@ -133,6 +134,19 @@ class Outbox:
             entry = self._entry(frame, receipt=receipt, survives=True, size=size)
             self._enqueue(entry)
         return entry.done
+
+    def enqueue(self, frame: Frame, on_done: OnDone, *, receipt: bool) -> None:
+        """Queue a message for :meth:`pump`; ``on_done`` is called where a Deferred would fire.
+
+        Raises :class:`BufferFullError`, :class:`ClientClosedError`, and ``ValueError`` for a
+        receipt that is already pending; ``on_done`` is not called then.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        size = size_of(frame)
+        if self._outside or not self._has_room(size):
+            raise self._buffer_full()
+        self._admit(self._entry(frame, receipt=receipt, survives=True, size=size, on_done=on_done))
 
     def send_here(self, frame: Frame, *, receipt: bool = False, counted: bool = False) -> Entry:
         """Queue a frame for this connection only; a ``counted`` frame is subject to the limits.
@@ -158,7 +172,7 @@ class Outbox:
         if self._wire is None or self._refusal is not None:
             return fail(ConnectionGoneError(written=False, reason=self._refusal))
         entry = self._entry(frame, receipt=receipt, survives=False, size=0)
-        self._write(self._wire, entry)
+        self._write(self._wire, OrderedDict({entry: None}))
         return entry.done
 
     def send_all_now(self, frames: Sequence[Frame]) -> bool:
@@ -191,8 +205,7 @@ class Outbox:
         self._is_pumping = True
         try:
             while self._line and self._wire is not None and self._wire.is_writable:
-                entry, _ = self._line.popitem(last=False)
-                self._write(self._wire, entry)
+                self._write(self._wire, self._line)
         finally:
             self._is_pumping = False
 
@@ -216,7 +229,15 @@ class Outbox:
 
     # Entries.
 
-    def _entry(self, frame: Frame, *, receipt: bool, survives: bool, size: int) -> Entry:
+    def _entry(
+        self,
+        frame: Frame,
+        *,
+        receipt: bool,
+        survives: bool,
+        size: int,
+        on_done: OnDone | None = None,
+    ) -> Entry:
         name = None
         if receipt:
             name = frame.headers.get("receipt") or self._new_receipt()
@@ -224,14 +245,15 @@ class Outbox:
                 raise ValueError(f"the receipt {name!a} is waited for already")
             self._receipts.add(name)
             frame.headers["receipt"] = name
-        entry = Entry(frame, name, size, survives=survives)
-        entry.done = Deferred(lambda _: self._cancel(entry))
+        entry = Entry(frame, name, size, survives=survives, on_done=on_done)
+        if on_done is None:
+            entry.done = Deferred(lambda _: self._cancel(entry))
         return entry
 
     def _new_receipt(self) -> str:
-        return next(
-            name for number in self._numbers if (name := f"{_PREFIX}{number}") not in self._receipts
-        )
+        while (name := f"{_PREFIX}{next(self._numbers)}") in self._receipts:
+            pass  # a caller has chosen it
+        return name
 
     def _has_room(self, size: int) -> bool:
         return (
@@ -261,21 +283,35 @@ class Outbox:
             self._bytes += entry.size
         self._line[entry] = None
 
-    def _write(self, wire: Wire, entry: Entry) -> None:
-        entry.written = True
-        if entry.receipt is not None:
-            self._unconfirmed[entry.receipt] = entry
+    def _write(self, wire: Wire, line: _Line) -> None:
+        """Write the first frames of a queue at once."""
+        chunks: list[bytes] = []
+        finished: list[Entry] = []
+        size = 0
+        refused: tuple[Entry, Exception] | None = None
+        while line and size < _CHUNK and refused is None:
+            entry, _ = line.popitem(last=False)
+            entry.written = True
+            try:
+                data = wire.encode(entry.frame)
+            except Exception as error:
+                # The caller can then still withdraw the frames behind, as a transaction does.
+                refused = (entry, error)
+            else:
+                chunks.append(data)
+                size += len(data)
+                if entry.receipt is None:
+                    finished.append(entry)
+                else:
+                    self._unconfirmed[entry.receipt] = entry
+        if self._unconfirmed:
             self._gate.set_awaiting(self, awaiting=True)
-        error: ClientError | LocalProtocolError | None = None
-        try:
-            wire.write(entry.frame)
-        except LocalProtocolError as refused:
-            error = refused
-        if error is not None and entry.receipt is not None:
-            del self._unconfirmed[entry.receipt]
-            self._gate.set_awaiting(self, awaiting=bool(self._unconfirmed))
-        if error is not None or entry.receipt is None:
-            self._finish(entry, error)
+        if chunks:
+            wire.write_encoded(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+        for entry in finished:
+            self._finish(entry)
+        if refused is not None:
+            self._finish(*refused)
 
     def _cancel(self, entry: Entry) -> None:
         """Withdraw an unsent frame; a frame already written is not resent."""
@@ -290,16 +326,7 @@ class Outbox:
 
     def _finish(self, entry: Entry, error: Exception | None = None) -> None:
         self._release(entry)
-        self._notify(entry, error)
-
-    @staticmethod
-    def _notify(entry: Entry, error: Exception | None) -> None:
-        if entry.done.called:  # cancelled
-            return
-        if error is None:
-            entry.done.callback(None)
-        else:
-            entry.done.errback(error)
+        entry.finish(error)
 
     def _forget_receipt(self, entry: Entry) -> None:
         if entry.receipt is not None:

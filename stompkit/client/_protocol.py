@@ -80,9 +80,16 @@ class ClientProtocol(Protocol):
         """The negotiated STOMP version; 1.0 before."""
         return self._session.version or "1.0"
 
-    def write(self, frame: Frame) -> None:
-        """Send a frame; raises ``LocalProtocolError`` for a frame that cannot be encoded."""
-        self._stream.write(self._session.send(frame, self._clock.seconds()))
+    def encode(self, frame: Frame) -> bytes:
+        """Return a frame's bytes; raises ``LocalProtocolError`` if it cannot be encoded.
+
+        The session has sent the frame then; pass the bytes to :meth:`write_encoded`.
+        """
+        return self._session.send(frame, self._clock.seconds())
+
+    def write_encoded(self, data: bytes) -> None:
+        """Send encoded frames, in the order in which they were encoded."""
+        self._stream.write(data)
 
     def write_all(self, frames: Sequence[Frame]) -> None:
         """Send frames together; after ``LocalProtocolError`` none is sent."""

@@ -29,6 +29,7 @@ INTERNAL = {
     "deliver",
     "end",
     "has_ended",
+    "send_each",
     "when_filled",
     "when_ready",
 }

@@ -10,9 +10,10 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Protocol, Self, TypeVar
+from functools import partial
+from typing import Final, Self, TypeVar
 
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from stompkit.client import (
@@ -24,6 +25,7 @@ from stompkit.client import (
     LoginRefusedError,
     ReconnectPolicy,
 )
+from stompkit.client._entries import Packet
 from stompkit.client.blocking._inbox import Inbox
 from stompkit.client.blocking._thread import LinkClosedError, ReactorThread, exception_of
 
@@ -45,18 +47,6 @@ _INBOX_BYTES: Final = 16 * 1024 * 1024
 #: for an answer the client must keep reading. A subscription ends at 16 times this size, and a
 #: thousand frames of 1 MiB may precede the answer.
 _QUEUE_BYTES: Final = 64 * 1024 * 1024
-
-
-class Packet(Protocol):
-    """Content of one SEND frame, without its destination."""
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Headers of the frame."""
-
-    @property
-    def body(self) -> bytes:
-        """Body of the frame."""
 
 
 @dataclass(slots=True)
@@ -328,23 +318,18 @@ class Link:
                 taken = list(self._line)
                 self._line.clear()
             for sending in taken:
-                for packet in sending.packets:
-                    self._send(sending, packet)
+                self._client.send_each(
+                    sending.destination,
+                    sending.packets,
+                    partial(self._sent, sending),
+                    receipt=self._receipts,
+                )
 
-    def _send(self, sending: _Sending, packet: Packet) -> None:
-        sent = maybeDeferred(
-            self._client.send,
-            sending.destination,
-            packet.body,
-            packet.headers,
-            receipt=self._receipts,
-        )
-        sent.addBoth(self._sent, sending)
-
-    def _sent(self, result: Failure | None, sending: _Sending) -> None:
+    def _sent(self, sending: _Sending, error: Exception | None) -> None:
+        """Record that one packet is confirmed or has failed."""
         sending.left -= 1
-        if isinstance(result, Failure) and not sending.future.done():
-            sending.future.set_exception(exception_of(result))
+        if error is not None and not sending.future.done():
+            sending.future.set_exception(error)
         if sending.left:
             return
         with self._has_room:

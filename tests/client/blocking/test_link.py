@@ -13,6 +13,7 @@ import pytest
 
 from stompkit.client import BrokerError, ClientClosedError, LoginRefusedError
 from stompkit.client.blocking import BrokerUrl, Delivery, Inbox, Link, LinkClosedError
+from stompkit.frames import LocalProtocolError
 from stompkit.replication.model.frames import Packet
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from stompkit.testing.launching.polling import wait_until
@@ -78,6 +79,23 @@ def test_packets_of_one_call_are_confirmed_together(
         assert delivery is not None
         assert (delivery.body.decode(), delivery.headers["part"]) == (number, number)
     link.send(queue, []).result(0)
+
+
+def test_what_cannot_be_sent_fails_alone(link: Link, stomp_broker: RunningBroker) -> None:
+    queue = stomp_broker.queue("mistakes")
+    inbox = link.subscribe(queue)
+    packets = [packet(b"%d" % number) for number in range(5)]
+    packets[1] = packet(b"1", broken="\0")
+    packets[2] = packet(b"2", broken=2)  # type: ignore[arg-type]  # what the check is for
+    packets[3] = packet("3")  # type: ignore[arg-type]  # what the check is for
+    # They are sent in one iteration of the link's reactor.
+    futures = [link.send(queue, [each]) for each in packets]
+    errors = [type(future.exception(LONG_S)) for future in futures]
+    assert errors == [type(None), LocalProtocolError, TypeError, TypeError, type(None)]
+    whole = link.send(queue, packets)
+    assert isinstance(whole.exception(LONG_S), LocalProtocolError | TypeError)
+    link.flush(LONG_S)
+    assert bodies(inbox, 4) == [b"0", b"4", b"0", b"4"]
 
 
 def test_what_is_not_acknowledged_comes_to_the_next(

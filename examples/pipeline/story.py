@@ -203,7 +203,7 @@ def run(folder):
         settings = load(folder / "shop.toml")
         stop = threading.Event()
         sub = stack.enter_context(stomp_sub(f"{broker.url}/queue/shop"))
-        relay = OutboxRelay(databases[0], sub.send)
+        relay = OutboxRelay(databases[0], sub)
         stack.enter_context(in_thread(lambda: relay.run(stop), stop.set))
         spark = spark_session("story", master="local[2]", profile="test")
         stack.callback(spark.stop)

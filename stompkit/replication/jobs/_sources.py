@@ -180,8 +180,11 @@ class SourceOpener:
         self._target.connect(stack)
         engine = engine_of(self._job.settings.source.removeprefix("outbox+"))
         stack.callback(engine.dispose)
-        counted = CountingEmitter(self._job.tables, self._job.stopping, self._job.changesets)
-        relay = OutboxRelay(engine, counted.publish)
+        counted = CountingEmitter(
+            self._job.tables, self._job.stopping, self._job.changesets, self._target.sub
+        )
+        # A slow target of another kind may block for each changeset, longer than a lease for many.
+        relay = OutboxRelay(engine, counted.publish if self._target.sub is None else counted)
 
         def run() -> None:
             if self._job.settings.once:

@@ -30,12 +30,14 @@ class Target:
     def __init__(self, job: JobContext) -> None:
         """Open the target that the settings name."""
         self._job = job
+        #: Publisher to a broker, once it is connected.
+        self.sub: StompSub | None = None
 
     def connect(self, stack: ExitStack) -> None:
         """Connect the target to the signals."""
         settings = self._job.settings
         if self._job.target_scheme in BROKERS:
-            sub = self._stomp_sub()
+            self.sub = sub = self._stomp_sub()
             stack.callback(sub.close, _CLOSE_S)
             self._job.watch(settings.to, sub.link)
         elif self._job.target_scheme == "print":

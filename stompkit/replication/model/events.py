@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any, Final, Literal
@@ -18,6 +19,7 @@ __all__ = [
     "FORMAT",
     "Action",
     "Changeset",
+    "EncodedChangeset",
     "EventError",
     "Revision",
     "RowChange",
@@ -184,6 +186,39 @@ class _Envelope(msgspec.Struct, kw_only=True, omit_defaults=True):
     revision: Revision | None = None
 
 
+class EncodedChangeset(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A changeset with its changes still in JSON, to be passed on without decoding them."""
+
+    format: int
+    id: str
+    origin: str
+    sequence: int
+    timestamp: datetime
+    source: Source
+    #: List of the changes in JSON.
+    changes: msgspec.Raw
+    parents: tuple[str, ...] = ()
+    revision: Revision | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of changes."""
+        return len(_LIST_DECODER.decode(self.changes))
+
+    def decoded(self) -> Changeset:
+        """Return the changeset; raises :class:`EventError` for an invalid change."""
+        return Changeset(
+            id=self.id,
+            origin=self.origin,
+            sequence=self.sequence,
+            timestamp=self.timestamp,
+            changes=_decode_changes(self.changes),
+            source=self.source,
+            parents=self.parents,
+            revision=self.revision,
+        )
+
+
 class _Format(msgspec.Struct):
     format: int
 
@@ -198,21 +233,34 @@ def encode(changeset: Changeset) -> bytes:
     )
 
 
-def encode_parts(changeset: Changeset, most: int | None = None) -> list[bytes]:
+def encode_parts(changeset: Changeset | EncodedChangeset, most: int | None = None) -> list[bytes]:
     """Return the canonical JSON of a changeset, split by changes into smaller changesets.
 
-    Each has at most ``most`` bytes, or a single larger change; without ``most`` there is one.
+    Each has at most ``most`` bytes, or a single larger change; without ``most`` there is one. An
+    :class:`EncodedChangeset` keeps the JSON of its changes.
     """
-    if most is None:
+    if isinstance(changeset, EncodedChangeset):
+        whole = _ENCODER.encode(changeset)
+        if most is None or len(whole) <= most:
+            return [whole]
+        empty = msgspec.structs.replace(changeset, changes=_NO_CHANGES)
+        raw = map(bytes, _LIST_DECODER.decode(changeset.changes))
+        return _split(_ENCODER.encode(empty), raw, most)
+    if most is None or len(changeset.changes) == 1:
         return [encode(changeset)]
+    changes = (_ENCODER.encode(_change_to_json(change)) for change in changeset.changes)
+    return _split(_ENCODER.encode(_envelope(changeset, [])), changes, most)
+
+
+def _split(envelope: bytes, changes: Iterable[bytes], most: int) -> list[bytes]:
+    """Insert changes into copies of a changeset without any."""
     # No JSON text can contain this sequence, because its quotation marks are escaped.
-    before, found, after = _ENCODER.encode(_envelope(changeset, [])).partition(b'"changes":[')
+    before, found, after = envelope.partition(b'"changes":[')
     before += found
     group: list[bytes] = []
     groups = [group]
     around = size = len(before) + len(after)
-    for change in changeset.changes:
-        octets = _ENCODER.encode(_change_to_json(change))
+    for octets in changes:
         size += len(octets) + 1  # a comma
         if group and size > most + 1:
             groups.append(group := [])
@@ -238,6 +286,12 @@ def _envelope(changeset: Changeset, changes: list[_Change]) -> _Envelope:
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 _DECODER: Final = msgspec.json.Decoder(Changeset)
 _FORMAT_DECODER: Final = msgspec.json.Decoder(_Format)
+_HEAD_DECODER: Final = msgspec.json.Decoder(EncodedChangeset)
+_CHANGES_DECODER: Final = msgspec.json.Decoder(tuple[RowChange, ...])
+_LIST_DECODER: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_NO_CHANGES: Final = msgspec.Raw(b"[]")
+#: Errors of decoders of JSON.
+_INVALID: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidValueError)
 
 
 def _change_to_json(change: RowChange) -> _Change:
@@ -262,17 +316,53 @@ def _optional(row: Row | None) -> dict[str, object] | None:
 def decode(octets: bytes) -> Changeset:
     """Decode the JSON of a changeset; raises :class:`EventError`."""
     try:
-        number = _FORMAT_DECODER.decode(octets).format
-        if number != FORMAT:
-            raise EventError(f"this is format {number} of a changeset, and {FORMAT} is known")
+        _check_format(_FORMAT_DECODER.decode(octets).format)
         changeset = _DECODER.decode(octets)
-        for change in changeset.changes:
-            for row in (change.key, change.before, change.after, change.old_key):
-                if row:
-                    _read_values(row)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidValueError) as error:
-        raise EventError(f"this is no changeset: {error}") from None
+        _read_changes(changeset.changes)
+    except _INVALID as error:
+        raise _no_changeset(error) from None
     return changeset
+
+
+def decode_head(octets: bytes) -> EncodedChangeset:
+    """Decode the JSON of a changeset without its changes; raises :class:`EventError`.
+
+    The changes are checked for valid JSON only.
+    """
+    try:
+        changeset = _HEAD_DECODER.decode(octets)
+    except _INVALID as error:
+        # Another format may lack what this one has.
+        with suppress(*_INVALID):
+            _check_format(_FORMAT_DECODER.decode(octets).format)
+        raise _no_changeset(error) from None
+    _check_format(changeset.format)
+    return changeset
+
+
+def _decode_changes(octets: msgspec.Raw) -> tuple[RowChange, ...]:
+    try:
+        changes = _CHANGES_DECODER.decode(octets)
+        _read_changes(changes)
+    except _INVALID as error:
+        raise _no_changeset(error) from None
+    return changes
+
+
+def _check_format(number: int) -> None:
+    if number != FORMAT:
+        raise EventError(f"this is format {number} of a changeset, and {FORMAT} is known")
+
+
+def _no_changeset(error: Exception) -> EventError:
+    return EventError(f"this is no changeset: {error}")
+
+
+def _read_changes(changes: Iterable[RowChange]) -> None:
+    for change in changes:
+        for row in (change.key, change.before, change.after, change.old_key):
+            if row:
+                _read_values(row)
 
 
 def _read_values(row: dict[str, Any]) -> None:

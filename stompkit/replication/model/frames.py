@@ -12,6 +12,7 @@ import msgspec
 from stompkit.replication.model.events import (
     FORMAT,
     Changeset,
+    EncodedChangeset,
     EventError,
     decode,
     encode_parts,
@@ -32,7 +33,9 @@ class Packet:
     body: bytes
 
 
-def packets(changeset: Changeset, *, max_body_bytes: int = MAX_BODY_BYTES) -> Iterator[Packet]:
+def packets(
+    changeset: Changeset | EncodedChangeset, *, max_body_bytes: int = MAX_BODY_BYTES
+) -> Iterator[Packet]:
     """Split a changeset into frames of at most ``max_body_bytes``; a single change may be larger.
 
     The headers make the body's metadata available without parsing: ``stompkit-schema`` (the

@@ -122,6 +122,11 @@ def emit(
     return futures
 
 
+def has_receivers() -> bool:
+    """Return True if a signal of the process has receivers: of a row, or of all publishers."""
+    return any(each.receivers for each in _NAMESPACE.copy().values())
+
+
 def _emit_row(change: RowChange, raw: Raw | None, connected: set[str], *, qualified: bool) -> None:
     prefixes = ("", f"{change.schema}.") if qualified and change.schema else ("",)
     for name, key in row_signals(change):

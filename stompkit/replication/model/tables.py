@@ -68,6 +68,11 @@ class Tables:
         """Show only the number of rules, because a mask has a secret."""
         return f"<Tables with {len(self._rules)} rules for columns>"
 
+    @property
+    def selects_all(self) -> bool:
+        """True if all tables are replicated, with all columns as they are."""
+        return not (self._include or self._exclude or self._rules)
+
     def wants(self, schema: str, table: str) -> bool:
         """Return True if the table is replicated."""
         name = (schema, table)

@@ -11,7 +11,7 @@ import msgspec
 from sqlalchemy import Connection, Engine, delete, func, select, update
 
 from stompkit._common.lease import database_clock
-from stompkit.replication.model.events import Changeset, decode
+from stompkit.replication.model.events import EncodedChangeset, decode_head
 from stompkit.replication.sources._outbox_lease import OutboxLease, State
 from stompkit.replication.sources.outbox_tables import OutboxTables
 
@@ -54,7 +54,7 @@ class OutboxRows:
         self._read = self._last if sequence is None else sequence - 1
         _log.info("publishing the outbox as %s from %d", self._origin, self._read + 1)
 
-    def exchange(self, confirmed: tuple[int, int] | None, most: int) -> Sequence[Changeset]:
+    def exchange(self, confirmed: tuple[int, int] | None, most: int) -> Sequence[EncodedChangeset]:
         """Remove confirmed rows by their range of numbers, and read up to ``most`` changesets.
 
         An idle outbox is not written to. Raises ``OutboxLeaseLostError``, and the errors of the
@@ -102,7 +102,7 @@ class OutboxRows:
         old = self._rows.c.published_at <= self._clock - self._keep_s
         connection.execute(delete(self._rows).where(old))
 
-    def _take(self, connection: Connection, most: int) -> Sequence[Changeset]:
+    def _take(self, connection: Connection, most: int) -> Sequence[EncodedChangeset]:
         """Read rows that are already numbered, and only then number more."""
         if self._read == self._last:
             self._number(connection, most)
@@ -143,8 +143,8 @@ class OutboxRows:
         if ids:
             connection.execute(update(self._state).values(last_sequence=self._last))
 
-    def _changeset(self, sequence: int, body: bytes) -> Changeset:
-        stored = decode(bytes(body))
+    def _changeset(self, sequence: int, body: bytes) -> EncodedChangeset:
+        stored = decode_head(bytes(body))
         source = msgspec.structs.replace(stored.source, position=str(sequence))
         return msgspec.structs.replace(
             stored, origin=self._origin, sequence=sequence, source=source

@@ -12,12 +12,13 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from threading import Event
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
 from sqlalchemy import Engine, case, create_engine, func, inspect, make_url, select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -25,7 +26,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from stompkit._common.lease import database_clock
 from stompkit._common.moved import renamed
 from stompkit._common.retry import Backoff
-from stompkit.replication.model.events import Changeset
+from stompkit.replication.model.events import Changeset, EncodedChangeset
 from stompkit.replication.sources._outbox_lease import (
     OutboxError,
     OutboxLease,
@@ -34,7 +35,7 @@ from stompkit.replication.sources._outbox_lease import (
 from stompkit.replication.sources._outbox_rows import OutboxRows
 from stompkit.replication.sources.outbox_tables import OutboxTables
 
-__all__ = ["OutboxError", "OutboxRelay", "Publish", "RelayStatus"]
+__all__ = ["OutboxError", "OutboxRelay", "Publish", "RelayStatus", "SendsEncoded"]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -42,8 +43,23 @@ _log: Final = logging.getLogger(__name__)
 _MAX_PAUSE_S: Final = 30.0
 #: Time in seconds to wait for the last confirmations when a relay is stopped.
 _DRAIN_S: Final = 5.0
+#: Maximum number, and maximum size in bytes, of the changesets that are sent with one call. The
+#: lease is renewed between calls. A single changeset may be larger.
+_GROUP: Final = 100
+_GROUP_BYTES: Final = 1024 * 1024
 #: Function that sends a changeset; its future is done when the changeset is stored.
 Publish = Callable[[Changeset], "Future[Any] | None"]
+
+
+@runtime_checkable
+class SendsEncoded(Protocol):
+    """A publisher that takes several changesets at once, without decoded changes.
+
+    :class:`~stompkit.replication.sinks.forwarders.stomp.StompSub` is one.
+    """
+
+    def send_encoded(self, changesets: Sequence[EncodedChangeset]) -> Future[Any] | None:
+        """Send changesets in order; the future is done when all are stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +81,19 @@ class RelayStatus:
 
 @dataclass(slots=True)
 class _Sent:
-    sequence: int
+    """Range of sequence numbers that are confirmed together."""
+
+    first: int
+    last: int
     future: Future[Any] | None
+
+    @property
+    def count(self) -> int:
+        return self.last - self.first + 1
+
+    @property
+    def is_confirmed(self) -> bool:
+        return self.future is None or self.future.done()
 
 
 class OutboxRelay:
@@ -80,7 +107,7 @@ class OutboxRelay:
     def __init__(
         self,
         engine_or_url: Engine | str,
-        publish: Publish,
+        publish: Publish | SendsEncoded,
         *,
         origin: str | None = None,
         table_name: str = "stompkit_outbox",
@@ -92,9 +119,10 @@ class OutboxRelay:
     ) -> None:
         """Configure a relay; it does nothing yet.
 
-        ``publish`` is called with one changeset after the other, and may block. ``origin`` names
-        the publisher; the first relay of an outbox stores it there, or a random one. ``batch`` rows
-        are read in one transaction, and at most ``max_unconfirmed`` wait for confirmation. An empty
+        ``publish`` is called with one changeset after the other, and may block. An object with the
+        method of :class:`SendsEncoded` gets several at once, which costs less. ``origin`` names the
+        publisher; the first relay of an outbox stores it there, or a random one. ``batch`` rows are
+        read in one transaction, and at most ``max_unconfirmed`` wait for confirmation. An empty
         outbox is checked every ``poll_s`` seconds. Rows are kept for ``keep_s`` seconds after they
         were confirmed.
 
@@ -175,7 +203,7 @@ class OutboxRelay:
                     self._forget()
                     break
                 if deadline is not None and time.monotonic() > deadline:
-                    raise TimeoutError(f"{len(self._sent)} changesets were not confirmed in time")
+                    raise TimeoutError(f"{self._unconfirmed} changesets were not confirmed in time")
         except BaseException:
             self._forget()
             raise
@@ -253,37 +281,64 @@ class OutboxRelay:
 
     def _step(self) -> bool:
         """Remove confirmed rows, read more and publish them; return True if there were any."""
-        if len(self._sent) > self._most - self._batch:
-            self._wait()
+        self._wait_for_room()
         confirmed = self._confirmed()
-        room = min(self._batch, self._most - len(self._sent))
+        room = min(self._batch, self._most - self._unconfirmed)
         changesets = self._rows.exchange(confirmed, room)
-        for changeset in changesets:
-            if not self._lease.is_owned:
-                raise OutboxLeaseLostError("publishing has taken longer than the lease lasts")
-            self._sent.append(_Sent(changeset.sequence, self._publish(changeset)))
-            self._published += 1
-            if self._lease.is_due:
-                self._rows.exchange(self._confirmed(), 0)
-        if not changesets and self._sent:
-            self._wait()
+        if isinstance(self._publish, SendsEncoded):
+            for group in _groups(changesets):
+                self._send(group, partial(self._publish.send_encoded, group))
+        else:
+            for changeset in changesets:
+                self._send([changeset], partial(self._publish, changeset.decoded()))
+        if not changesets:
+            self._wait(self._sent)
         return bool(changesets)
 
-    def _wait(self) -> None:
-        """Wait for a while until the oldest sent changeset is confirmed."""
-        future = self._sent[0].future
-        if future is not None:
-            wait([future], self._poll_s)
+    def _send(
+        self, changesets: Sequence[EncodedChangeset], send: Callable[[], Future[Any] | None]
+    ) -> None:
+        if not self._lease.is_owned:
+            raise OutboxLeaseLostError("publishing has taken longer than the lease lasts")
+        self._sent.append(_Sent(changesets[0].sequence, changesets[-1].sequence, send()))
+        self._published += len(changesets)
+        if self._lease.is_due:
+            self._rows.exchange(self._confirmed(), 0)
+
+    @property
+    def _unconfirmed(self) -> int:
+        """Number of changesets that are published and not known to be confirmed."""
+        return self._sent[-1].last - self._sent[0].first + 1 if self._sent else 0
+
+    def _wait_for_room(self) -> None:
+        """Wait for a while until a whole batch can be published."""
+        excess = self._unconfirmed - (self._most - self._batch)
+        oldest = []
+        for each in self._sent:
+            if excess <= 0:
+                break
+            oldest.append(each)
+            excess -= each.count
+        self._wait(oldest)
+
+    def _wait(self, sent: Iterable[_Sent]) -> None:
+        """Wait for a while until these are confirmed."""
+        deadline = time.monotonic() + self._poll_s
+        for each in sent:
+            if each.future is not None and not each.future.done():
+                wait([each.future], max(0.0, deadline - time.monotonic()))
+                if not each.future.done():
+                    return
 
     def _confirmed(self) -> tuple[int, int] | None:
         """Return and forget the range of numbers that is confirmed."""
-        first = self._sent[0].sequence if self._sent else 0
+        first = self._sent[0].first if self._sent else 0
         last = 0
-        while self._sent and (self._sent[0].future is None or self._sent[0].future.done()):
+        while self._sent and self._sent[0].is_confirmed:
             done = self._sent.popleft()
             if done.future is not None:
                 done.future.result()
-            last = done.sequence
+            last = done.last
         return (first, last) if last else None
 
     def _drain(self, timeout_s: float) -> None:
@@ -292,6 +347,21 @@ class OutboxRelay:
         confirmed = self._confirmed()
         if confirmed:
             self._rows.exchange(confirmed, 0)
+
+
+def _groups(changesets: Sequence[EncodedChangeset]) -> Iterator[list[EncodedChangeset]]:
+    """Yield the changesets that are sent with one call."""
+    group: list[EncodedChangeset] = []
+    size = 0
+    for each in changesets:
+        octets = len(memoryview(each.changes))
+        if group and (len(group) == _GROUP or size + octets > _GROUP_BYTES):
+            yield group
+            group, size = [], 0
+        group.append(each)
+        size += octets
+    if group:
+        yield group
 
 
 renamed(

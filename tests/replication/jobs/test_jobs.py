@@ -16,6 +16,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
 
 from stompkit.client.blocking import LinkClosedError
 from stompkit.replication.jobs import Job, JobError, JobSettings, masked
+from stompkit.replication.model.events import Changeset
+from stompkit.replication.model.signals import CHANGESET
 from stompkit.replication.sinks import ApplyError
 from stompkit.replication.sources.outbox import Outbox
 from stompkit.testing import LaunchConfig, RunningBroker, launch
@@ -245,6 +247,40 @@ def test_what_comes_from_a_broker_is_selected_and_masked(
     with running(described(queue, f"sqlite:///{copy}", exclude=["users"])) as found:
         assert wait_until(lambda: found.job.status().changesets == 1, LONG_S)
     assert users(copy) == [(1, "hidden")]
+
+
+@pytest.mark.stomp_requires("ack", "client-individual", "receipt")
+@pytest.mark.parametrize("is_observed", [False, True])
+def test_changes_of_an_outbox_are_counted_and_signalled(
+    described: Described,
+    shop: Shop,
+    tmp_path: Path,
+    stomp_broker: RunningBroker,
+    *,
+    is_observed: bool,
+) -> None:
+    """The job decodes changes only for other receivers in this process."""
+    queue = broker_url(stomp_broker, stomp_broker.queue("counted"))
+    shop.add(1, 2, 3)
+    seen: list[int] = []
+
+    def receive(changeset: Changeset) -> None:
+        seen.append(len(changeset.changes))
+
+    job = Job(described(shop.url, queue, once=True))
+    if is_observed:
+        CHANGESET.connect(receive)
+    try:
+        job.run()
+    finally:
+        CHANGESET.disconnect(receive)
+    status = job.status()
+    assert (status.changesets, status.changes, status.backlog) == (3, 3, 0)
+    assert seen == ([1, 1, 1] if is_observed else [])
+    copy = target(tmp_path / "copy.db")
+    with running(described(queue, f"sqlite:///{copy}")):
+        assert wait_until(lambda: len(users(copy)) == 3, LONG_S)
+    assert users(copy) == [(number, f"{number}@example.org") for number in (1, 2, 3)]
 
 
 # Their configuration.

@@ -9,6 +9,7 @@ from decimal import Decimal
 import msgspec
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from stompkit.replication.model.events import (
     FORMAT,
@@ -18,6 +19,7 @@ from stompkit.replication.model.events import (
     RowChange,
     Source,
     decode,
+    decode_head,
     encode,
     encode_parts,
     make_changeset,
@@ -52,6 +54,33 @@ def test_changeset_comes_back_as_what_it_was(changeset: Changeset) -> None:
 def test_one_part_is_all_of_it(changeset: Changeset) -> None:
     assert encode_parts(changeset) == [encode(changeset)]
     assert encode_parts(changeset, 1_000_000) == [encode(changeset)]
+
+
+@given(changesets)
+def test_changes_that_are_not_decoded_are_what_they_were(changeset: Changeset) -> None:
+    head = decode_head(encode(changeset))
+    assert head.decoded() == changeset
+    assert head.count == len(changeset.changes)
+
+
+@given(changesets, st.integers(1, 2_000))
+def test_parts_are_the_same_without_decoding(changeset: Changeset, most: int) -> None:
+    head = decode_head(encode(changeset))
+    assert encode_parts(head, most) == encode_parts(changeset, most)
+    assert encode_parts(head) == encode_parts(changeset)
+
+
+def test_head_of_a_changeset_can_be_replaced() -> None:
+    changeset = a_changeset(UPDATE, UPDATE)
+    head = msgspec.structs.replace(decode_head(encode(changeset)), origin="café", sequence=2**60)
+    meant = msgspec.structs.replace(changeset, origin="café", sequence=2**60)
+    assert encode_parts(head) == [encode(meant)]
+
+
+def test_changes_are_checked_when_they_are_decoded() -> None:
+    octets = encode(a_changeset(UPDATE)).replace(b'"update"', b'"upset"')
+    with pytest.raises(EventError, match="no changeset: Invalid enum value 'upset'"):
+        decode_head(octets).decoded()
 
 
 def test_form() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from threading import Event, Thread
 from typing import Any
 
@@ -12,7 +13,7 @@ from sqlalchemy import Engine, event, insert, select, update
 from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.orm import Session, sessionmaker
 
-from stompkit.replication.model.events import Changeset, RowChange
+from stompkit.replication.model.events import Changeset, EncodedChangeset, RowChange
 from stompkit.replication.sources.outbox import Outbox
 from stompkit.replication.sources.relay import OutboxError, OutboxRelay
 from stompkit.testing.launching.polling import wait_until
@@ -48,6 +49,21 @@ class Taker:
         return [changeset.sequence for changeset in self.taken]
 
 
+class GroupTaker:
+    """Collects groups of changesets, which are confirmed by the caller."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.groups: list[list[int]] = []
+        self.futures: list[Future[Any]] = []
+
+    def send_encoded(self, changesets: Sequence[EncodedChangeset]) -> Future[Any]:
+        """Collect a group."""
+        self.groups.append([each.sequence for each in changesets])
+        self.futures.append(Future())
+        return self.futures[-1]
+
+
 @pytest.fixture
 def outbox(engine: Engine, sessions: sessionmaker[Session]) -> Iterator[Outbox]:
     """An outbox of all tables."""
@@ -62,7 +78,7 @@ def relays(engine: Engine) -> Iterator[Any]:
     """A factory of relays that are closed at the end."""
     made: list[OutboxRelay] = []
 
-    def make(publish: Taker, **settings: Any) -> OutboxRelay:
+    def make(publish: Taker | GroupTaker, **settings: Any) -> OutboxRelay:
         made.append(OutboxRelay(engine, publish, **settings))
         return made[-1]
 
@@ -97,6 +113,93 @@ def test_what_is_committed_is_relayed_in_order_and_removed(
     assert relay.status().backlog == 0
     assert relay.run_once() == 0
     assert received.changesets == []
+
+
+def test_group_stays_in_the_outbox_until_it_is_confirmed(
+    sessions: sessionmaker[Session], outbox: Outbox, relays: Any
+) -> None:
+    _add(sessions, *range(1, 251))
+    taker = GroupTaker()
+    relay = relays(taker, batch=250, max_unconfirmed=500, poll_s=0.01)
+    with pytest.raises(TimeoutError, match="250 changesets were not confirmed"):
+        relay.run_once(0.0)
+    assert [(each[0], each[-1], len(each)) for each in taker.groups] == [
+        (1, 100, 100),
+        (101, 200, 100),
+        (201, 250, 50),
+    ]
+    assert relay.status().backlog == 250
+    # They are published again, in the same order. The second group is not confirmed.
+    stop, run = Event(), Thread(target=lambda: relay.run(stop))
+    del taker.groups[:], taker.futures[:]
+    run.start()
+    assert wait_until(lambda: len(taker.futures) == 3, PATIENCE_S)
+    for number in (0, 2):
+        taker.futures[number].set_result(None)
+    assert wait_until(lambda: relay.status().backlog == 150, PATIENCE_S)
+    taker.futures[1].set_result(None)
+    assert wait_until(lambda: relay.status().backlog == 0, PATIENCE_S)
+    stop.set()
+    run.join(PATIENCE_S)
+    assert [number for each in taker.groups for number in each] == list(range(1, 251))
+
+
+def test_large_changesets_are_sent_in_smaller_groups(
+    sessions: sessionmaker[Session], outbox: Outbox, relays: Any
+) -> None:
+    for key, size in enumerate([100, 2_000_000, 100, 600_000, 600_000, 100], 1):
+        change = RowChange(table="said", action="write", key={"id": key}, after={"x": "x" * size})
+        with sessions.begin() as session:
+            outbox.add(session, [change])
+    taker = GroupTaker()
+    with pytest.raises(TimeoutError):
+        relays(taker, poll_s=0.01).run_once(0.0)
+    assert taker.groups == [[1], [2], [3, 4], [5, 6]]
+
+
+def test_group_that_fails_is_published_again(
+    sessions: sessionmaker[Session], outbox: Outbox, relays: Any
+) -> None:
+    _add(sessions, 1, 2, 3)
+    taker = GroupTaker()
+    relay = relays(taker, poll_s=0.01)
+    stop, run = Event(), Thread(target=lambda: relay.run(stop))
+    run.start()
+    assert wait_until(lambda: len(taker.futures) == 1, PATIENCE_S)
+    taker.futures[0].set_exception(ConnectionError("refused"))
+    assert wait_until(lambda: len(taker.futures) == 2, PATIENCE_S)
+    assert relay.status().backlog == 3
+    taker.futures[1].set_result(None)
+    assert wait_until(lambda: relay.status().backlog == 0, PATIENCE_S)
+    stop.set()
+    run.join(PATIENCE_S)
+    assert taker.groups == [[1, 2, 3], [1, 2, 3]]
+
+
+def test_full_relay_waits_until_a_whole_batch_is_confirmed(
+    engine: Engine, sessions: sessionmaker[Session], outbox: Outbox, relays: Any
+) -> None:
+    """Each step is a transaction, so a step for each confirmation would be slow."""
+    _add(sessions, *range(1, 61))
+    taker = Taker(is_confirming=False)
+    relay = relays(taker, batch=10, max_unconfirmed=20, poll_s=PATIENCE_S)
+    published: list[int] = []
+    run = Thread(target=relay.run_once)
+    run.start()
+
+    def has_published(count: int) -> bool:
+        return len(taker.futures) >= count
+
+    for confirmed in range(60):
+        meant = min(60, 20 + confirmed // 10 * 10)
+        assert wait_until(partial(has_published, meant), PATIENCE_S)
+        published.append(len(taker.futures))
+        taker.futures[confirmed].set_result(None)
+        # Time to react too early.
+        run.join(0.005)
+    run.join(PATIENCE_S)
+    assert set(published) <= {20, 30, 40, 50, 60}
+    assert relay.status().backlog == 0
 
 
 def test_relay_without_an_outbox_ends(relays: Any) -> None:

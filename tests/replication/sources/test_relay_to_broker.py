@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+from blinker import Signal
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session, sessionmaker
 
-from stompkit.client.blocking import Link
 from stompkit.replication.model.events import Changeset
-from stompkit.replication.model.frames import Reassembler, packets
+from stompkit.replication.model.frames import Reassembler
+from stompkit.replication.sinks.forwarders.stomp import stomp_sub
 from stompkit.replication.sources.outbox import Outbox
 from stompkit.replication.sources.relay import OutboxRelay
 from stompkit.testing import RunningBroker
@@ -17,8 +19,9 @@ from tests.replication.sources.received import contents, replay
 LONG_S = 30.0
 
 
+@pytest.mark.parametrize("how", ["one by one", "in groups", "of some tables"])
 def test_changes_arrive_at_the_broker_and_leave_the_outbox(
-    engine: Engine, sessions: sessionmaker[Session], stomp_broker: RunningBroker
+    how: str, engine: Engine, sessions: sessionmaker[Session], stomp_broker: RunningBroker
 ) -> None:
     outbox = Outbox(sessions)
     outbox.create(engine)
@@ -28,8 +31,12 @@ def test_changes_arrive_at_the_broker_and_leave_the_outbox(
     outbox.close()
     queue = stomp_broker.queue("changes")
     found: list[Changeset] = []
-    with Link([f"{stomp_broker.host}:{stomp_broker.port}"]) as link:
-        relay = OutboxRelay(engine, lambda each: link.send(queue, packets(each)), batch=10)
+    tables = ["tags"] if how == "of some tables" else None
+    with stomp_sub(
+        [f"{stomp_broker.host}:{stomp_broker.port}"], queue, tables=tables, changesets=Signal()
+    ) as sub:
+        link = sub.link
+        relay = OutboxRelay(engine, sub.send if how == "one by one" else sub, batch=10)
         assert relay.run_once(LONG_S) == 30
         assert relay.status().backlog == 0
         relay.close()

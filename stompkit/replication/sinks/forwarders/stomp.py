@@ -12,8 +12,9 @@ from typing import Any, Final, Self
 import msgspec
 from blinker import Signal
 
+from stompkit._common.futures import all_of
 from stompkit.client.blocking import BrokerUrl, Link
-from stompkit.replication.model.events import Changeset, RowChange
+from stompkit.replication.model.events import Changeset, EncodedChangeset, RowChange
 from stompkit.replication.model.frames import MAX_BODY_BYTES, Packet, packets
 from stompkit.replication.model.signals import CHANGESET
 from stompkit.replication.model.tables import Tables
@@ -130,11 +131,7 @@ class StompSub:
         It fails with the first error of their sending. Blocks while the link's buffer is full.
         Raises :class:`~stompkit.client.blocking.LinkClosedError`.
         """
-        template = self._destination
-        if callable(template):
-            base = template(changeset)
-        else:
-            base = template.replace("{origin}", _PLAIN.sub("-", changeset.origin))
+        base = self._base(changeset)
         if self._tables is not None:
             changeset = _selected(changeset, self._tables)
         if self._partitions == 1:
@@ -144,9 +141,23 @@ class StompSub:
             pieces = [(f"{base}.{number}", part) for number, part in enumerate(parts)]
         # All are made before the first is sent, so that a value without a JSON form sends nothing.
         made = [(where, list(self._packets(piece))) for where, piece in pieces]
-        with self._lock:
-            futures = [self.link.send(where, each) for where, each in made]
-        return futures[0] if len(futures) == 1 else _all_of(futures)
+        return self._send(made)
+
+    def send_encoded(self, changesets: Sequence[EncodedChangeset]) -> Future[None]:
+        """Send changesets as :meth:`send` does, with one future for all of them.
+
+        Their changes are decoded only to select tables, to distribute them to partitions, or for a
+        function that returns the destination.
+        """
+        if self._tables is not None or self._partitions > 1 or callable(self._destination):
+            return all_of([self.send(each.decoded()) for each in changesets])
+        made: list[tuple[str, list[Packet]]] = []
+        for changeset in changesets:
+            base = self._base(changeset)
+            if not made or made[-1][0] != base:
+                made.append((base, []))
+            made[-1][1].extend(self._packets(changeset))
+        return self._send(made)
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until all sent frames are confirmed or have failed; raises TimeoutError."""
@@ -157,7 +168,22 @@ class StompSub:
         self._signal.disconnect(self.send)
         self.link.close(timeout_s)
 
-    def _packets(self, changeset: Changeset) -> Iterator[Packet]:
+    def _base(self, changeset: Changeset | EncodedChangeset) -> str:
+        """Return the destination, without a partition."""
+        template = self._destination
+        if callable(template):
+            assert isinstance(changeset, Changeset)
+            return template(changeset)
+        if "{origin}" not in template:
+            return template
+        return template.replace("{origin}", _PLAIN.sub("-", changeset.origin))
+
+    def _send(self, made: Iterable[tuple[str, list[Packet]]]) -> Future[None]:
+        with self._lock:
+            futures = [self.link.send(where, each) for where, each in made]
+        return futures[0] if len(futures) == 1 else all_of(futures)
+
+    def _packets(self, changeset: Changeset | EncodedChangeset) -> Iterator[Packet]:
         for packet in packets(changeset, max_body_bytes=self._max_body_bytes):
             if not self._persistent:
                 packet.headers["persistent"] = "false"
@@ -171,29 +197,6 @@ def _selected(changeset: Changeset, tables: Tables) -> Changeset:
         if tables.wants(change.schema, change.table)
     ]
     return msgspec.structs.replace(changeset, changes=tuple(changes))
-
-
-def _all_of(futures: Sequence[Future[None]]) -> Future[None]:
-    """Return a future that is done when all are."""
-    whole: Future[None] = Future()
-    left = len(futures)
-    lock = Lock()
-
-    def done(future: Future[None]) -> None:
-        nonlocal left
-        with lock:
-            left -= 1
-            error = future.exception()
-            if whole.done():
-                return
-            if error is not None:
-                whole.set_exception(error)
-            elif not left:
-                whole.set_result(None)
-
-    for future in futures:
-        future.add_done_callback(done)
-    return whole
 
 
 # Partitions.

@@ -138,8 +138,8 @@ class Piped:
         """Return the number of messages of the spool that the event store has."""
         try:
             return sum(place.next for place in look(load(self._file), "events").places)
-        except Exception:
-            return 0  # the store is being created, or the spool is being opened
+        except SpoolError:
+            return 0  # it is being created
 
     def _is_over(self) -> bool:
         for command in self._chain.commands:

@@ -15,6 +15,7 @@ from typing import Final
 import pytest
 from sqlalchemy import create_engine
 
+from stompkit.replication.sinks.sql import SinkUnavailableError
 from stompkit.testing import RunningBroker
 from stompkit.testing.launching.polling import wait_until
 from tests.effort import effort
@@ -30,7 +31,7 @@ if find_spec("pyspark") is None:
 from stompkit.spark.eventstore import SparkEventStore
 from stompkit.spark.jobs import JobName, load
 from stompkit.spark.jobs.status import look
-from stompkit.spool import SpoolReader
+from stompkit.spool import SpoolError, SpoolReader
 
 pytestmark = pytest.mark.matrix
 
@@ -115,8 +116,8 @@ class Job(Running):
         """Return the number of messages that the target has."""
         try:
             return sum(place.next for place in look(load(self._file), self._job).places)
-        except Exception:
-            return 0  # the spool or the target is being created, or is down
+        except (SpoolError, SinkUnavailableError):
+            return 0  # the spool is being created, or the target is down
 
     def kill(self) -> None:
         """Kill it during its work: after some progress since its start."""

@@ -22,7 +22,7 @@ from stompkit.replication.model.frames import packets
 from stompkit.spark.eventstore import SparkEventStore
 from stompkit.spark.jobs import JobName, Pipeline, PipelineError, dead_letters, load
 from stompkit.spark.jobs.status import look
-from stompkit.spool import Record, SpoolReader
+from stompkit.spool import Record, SpoolError, SpoolReader
 from stompkit.testing import RunningBroker
 from stompkit.testing.launching.polling import wait_until
 from stompkit.testing.plugin import BrokerFactory
@@ -117,8 +117,8 @@ config = {{"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSe
         """Return the number of messages that the target has."""
         try:
             return sum(place.next for place in look(load(self.file), job).places)
-        except Exception:
-            return 0  # the spool or the target is being created
+        except SpoolError:
+            return 0  # it is being created
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
         """Query or change the replica."""

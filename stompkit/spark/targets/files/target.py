@@ -37,7 +37,7 @@ from stompkit.spark.targets.files.held import (
 )
 from stompkit.spark.targets.files.planner import FilePlanner
 from stompkit.spark.targets.files.rewriting import TableRewriting, by_table
-from stompkit.spark.targets.files.staged_work import LEAST_BYTES, StagedFiles
+from stompkit.spark.targets.files.staged_work import LEAST_BYTES, Epoch, StagedFiles
 from stompkit.spark.targets.planning.collapse import Collapse
 from stompkit.spark.targets.planning.draft import Draft
 from stompkit.spark.targets.planning.plan import Op
@@ -90,6 +90,8 @@ class FileTarget(ABC):
             defers_foreign_keys=False,
         )
         self._found: dict[str, Held | None] = {}
+        #: True after a commit has removed what earlier jobs of the pipeline have left.
+        self._is_clean = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return the pickled form for tasks."""
@@ -186,8 +188,11 @@ class FileTarget(ABC):
                 done = self._write(self._groups(parts, job), problems, ends, job)
             except _AheadError:
                 return None
-        if done is not None:
-            self.discard(parts)
+            if done is not None:
+                self.discard(parts)
+                if not self._is_clean or any(part.stored for part in parts):
+                    self._staged().drop_past(Epoch.of(job.pipeline, job.spool, ends))
+                    self._is_clean = True
         return done
 
     def _groups(self, parts: Iterable[Staged], job: Job) -> Iterator[list[Op]]:
@@ -309,7 +314,8 @@ class FileTarget(ABC):
         if not draft.is_over:
             work = pickle.dumps((draft.ops, ahead), pickle.HIGHEST_PROTOCOL)
             if len(work) >= LEAST_BYTES:
-                staged.stored, staged.size = self._staged().put(work), len(work)
+                epoch = Epoch.of(job.pipeline, job.spool, job.fence)
+                staged.stored, staged.size = self._staged().put(work, epoch), len(work)
             else:
                 staged.work = work
         return staged

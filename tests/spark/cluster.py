@@ -8,7 +8,8 @@ import re
 import subprocess
 import sysconfig
 import venv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -26,6 +27,7 @@ __all__ = [
     "ROOTS",
     "Machines",
     "bare",
+    "cluster",
     "installed",
     "machines",
     "master",
@@ -58,10 +60,12 @@ class Machines(NamedTuple):
         folder.mkdir()
         return GuardedProcess(command, self.environment | environment, folder, _STOP_S)
 
-    def spark_class(self, name: str, *arguments: str, **environment: str) -> GuardedProcess:
-        """Start a server of Spark."""
+    def spark_class(
+        self, name: str, *arguments: str, before: Sequence[str] = (), **environment: str
+    ) -> GuardedProcess:
+        """Start a server of Spark, by the command *before* it if there is one."""
         program = str(Path(self.environment["SPARK_HOME"], "bin", "spark-class"))
-        return self.start(name, program, *arguments, **environment)
+        return self.start(name, *before, program, *arguments, **environment)
 
     def drive(self, name: str, python: Path, job: Mapping[str, Any]) -> dict[str, Any]:
         """Run a driver to its end; return its results."""
@@ -139,25 +143,30 @@ def wait_for_line(process: GuardedProcess, pattern: str) -> str:
     return match[1]
 
 
-@pytest.fixture(scope="module")
-def master(machines: Machines, bare: Path) -> Iterator[str]:
-    """The URL of a cluster with two workers."""
+@contextmanager
+def cluster(machines: Machines, *workers: Sequence[str]) -> Iterator[str]:
+    """Run a cluster and yield its URL; of each worker the command before it is given."""
     package, at = "org.apache.spark.deploy", ("--host", LOOPBACK, "--port", "0")
     started = [machines.spark_class("master", f"{package}.master.Master", *at, "--webui-port", "0")]
     try:
         url = wait_for_line(started[0], r"Starting Spark master at (spark://\S+)")
-        for number in range(2):
+        for number, before in enumerate(workers):
             size = ("--webui-port", "0", "--cores", "1", "--memory", "1g")
-            worker = machines.spark_class(
-                f"worker-{number}", f"{package}.worker.Worker", *at, *size, url
-            )
-            started.append(worker)
+            command = (f"{package}.worker.Worker", *at, *size, url)
+            started.append(machines.spark_class(f"worker-{number}", *command, before=before))
         for worker in started[1:]:
             wait_for_line(worker, "(Successfully registered) with master")
         yield url
     finally:
         for each in reversed(started):
             each.stop()
+
+
+@pytest.fixture(scope="module")
+def master(machines: Machines) -> Iterator[str]:
+    """The URL of a cluster with two workers."""
+    with cluster(machines, (), ()) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")

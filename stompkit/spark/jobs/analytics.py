@@ -56,6 +56,10 @@ class Analytics:
         """Errors for which a retry may succeed: an unreachable database, and a full disk."""
         return (OSError, *self._results.passing)
 
+    def folders(self) -> Mapping[str, Path]:
+        """Return nothing: the driver writes the results."""
+        return {}
+
     def query(self, changes: DataFrame) -> DataFrame:
         """Return the query over the stream."""
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from stompkit.spark.fence import Span
@@ -29,6 +31,9 @@ class Work(Protocol):
     @property
     def passing(self) -> tuple[type[Exception], ...]:
         """Errors of a batch for which a retry may succeed."""
+
+    def folders(self) -> Mapping[str, Path]:
+        """Return the local folders that tasks use besides the spool, by what is in them."""
 
     def apply(self, df: DataFrame, batch_id: int, spool: str, span: Span) -> Done:
         """Process one batch of the spool with this id; a repetition has no further effect.

@@ -34,6 +34,7 @@ class Events:
         if given is None:
             raise PipelineError("[events]: the job events needs this table, with its path")
         self._path: Final = Path(given.path).absolute()
+        self._has_history: Final = given.history
         self._tables: Final = given.tables
         self._pipeline: Final = settings.name
         self._store: Final = SparkEventStore(
@@ -51,6 +52,10 @@ class Events:
     def passing(self) -> tuple[type[Exception], ...]:
         """Errors for which a retry may succeed: a full disk, or rejected dead letters."""
         return OSError, SinkUnavailableError, NotSentError
+
+    def folders(self) -> Mapping[str, Path]:
+        """Return the event store, if tasks write its history."""
+        return {"the event store": self._path} if self._has_history else {}
 
     def apply(self, df: DataFrame, batch_id: int, spool: str, span: Span | None = None) -> Done:
         """Store a batch atomically."""

@@ -58,6 +58,12 @@ class Replicate:
         """Errors for which a retry may succeed: an unreachable database, or unsent dead letters."""
         return SinkUnavailableError, NotSentError
 
+    def folders(self) -> Mapping[str, Path]:
+        """Return the folder of a target in files, or of an SQLite file."""
+        assert isinstance(self._target, (SqlTarget, FileTarget))
+        folder = self._target.folder
+        return {} if folder is None else {"the target": folder}
+
     def apply(self, df: DataFrame, batch_id: int, spool: str, span: Span | None = None) -> Done:
         """Apply a batch in one transaction of the target."""
         how = self._settings.apply

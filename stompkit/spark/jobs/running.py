@@ -20,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from stompkit._common.metrics import Address
 from stompkit._common.retry import Backoff
+from stompkit.spark.executors import check_folders
 from stompkit.spark.fence import Span, TargetBehindError
 from stompkit.spark.jobs.progress import Progress
 from stompkit.spark.jobs.runs.behind import Beginning, beginning
@@ -92,6 +93,7 @@ class Pipeline:
         self._failure: BaseException | None = None
         self._checkpoint: Checkpoint | None = None
         self._reader: SpoolReader | None = None
+        self._has_checked_folders = False
         self._lock = threading.Lock()
         self._progress = Progress()
         self._metrics: StreamingQueryListener | None = None
@@ -250,6 +252,9 @@ class Pipeline:
             assert self._checkpoint is not None
             span = self._checkpoint.span(batch_id)
             what = f"batch {batch_id}"
+            if not self._has_checked_folders:
+                check_folders(df.sparkSession, self._open(), self._work.folders())
+                self._has_checked_folders = True
             done = self._patiently(what, lambda: self._work.apply(df, batch_id, spool, span))
             took = time.monotonic() - begun
             with self._lock:

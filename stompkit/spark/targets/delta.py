@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -91,6 +92,7 @@ class DeltaTarget(FileTarget):
                 f"{url!r} contains {found[0]!r}, which paths of Delta tables cannot have"
             )
         self._root: Final = (f"{scheme}://{place}" if scheme else place).rstrip("/")
+        self.folder = Path(place) if scheme in ("", "file") else None
         self._is_swept = False
 
     # The fence, and tables.

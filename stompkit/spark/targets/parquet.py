@@ -112,6 +112,7 @@ class ParquetTarget(FileTarget):
         if not place.startswith("/") or not place.strip("/"):
             raise ValueError(f"{url!r} has to be like parquet:///FOLDER")
         self._root: Final = Path(place)
+        self.folder = self._root
         self._keep_s: Final = keep_s
         self._is_swept = False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
@@ -84,7 +85,12 @@ class SqlTarget:
         #: Token of the cached tables in tasks: after a change they read the tables again.
         self._look = uuid4().hex
         # Report an invalid URL immediately.
-        Database(url, foreign_keys).close()
+        database = Database(url, foreign_keys)
+        database.close()
+        file = database.engine.url.database or ""
+        is_file = database.backend == "sqlite" and not file.startswith(("file:", ":memory:"))
+        #: The folder of an SQLite file, which tasks have to see.
+        self.folder = Path(file).absolute().parent if is_file and file else None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return the pickled form for tasks, without connection."""

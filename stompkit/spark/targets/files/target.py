@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -89,6 +90,8 @@ class FileTarget(ABC):
             checks_foreign_keys=False,
             defers_foreign_keys=False,
         )
+        #: The folder, if it is one of the local file system, which tasks have to see.
+        self.folder: Path | None = None
         self._found: dict[str, Held | None] = {}
         #: True after a commit has removed what earlier jobs of the pipeline have left.
         self._is_clean = False

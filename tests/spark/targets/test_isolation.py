@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stompkit.replication.model.events import RowChange
 from stompkit.replication.sinks import ApplyError
 from stompkit.spark.states import Place
 from stompkit.spark.targets import RejectedChangeError
@@ -54,7 +55,10 @@ def test_each_change_is_processed_once_in_order_and_few_are_alone(data: st.DataO
     moves = data.draw(st.sets(st.integers(0, len(sizes) - 1)), "messages with moves")
     for ordinal, size in enumerate(sizes):
         old = {"id": 0} if ordinal in moves else None
-        rows += [row_of(change("update", {"id": 1}, old_key=old), ordinal, n) for n in range(size)]
+        rows += [
+            row_of(change("update", {"id": 10 * ordinal + n}, old_key=old), ordinal, n)
+            for n in range(size)
+        ]
     everything = places_of([batch_of(rows)])
     bad = data.draw(st.sets(st.sampled_from(everything)), "bad")
     names_them = data.draw(st.booleans(), "names them")
@@ -85,6 +89,76 @@ def test_each_change_is_processed_once_in_order_and_few_are_alone(data: st.DataO
     assert bad <= set(alone)
     if names_them and len(bad) <= 64:
         assert work <= 2 * len(everything)
+
+
+class Rejecting:
+    """A target that rejects changes, and names the last change of each row that they change."""
+
+    def __init__(self, rows: Sequence[dict[str, Any]], bad: Collection[int]) -> None:
+        """Set the rejected changes, by number."""
+        self.batch = batch_of(rows)
+        self.places = places_of([self.batch])
+        self._bad = {self.places[number] for number in bad}
+        self.done: list[Place] = []
+        #: Numbers of changes that were processed one by one.
+        self.alone: list[int] = []
+        #: Number of changes that were processed together, or rejected.
+        self.work = 0
+
+    def run(self) -> None:
+        """Process all changes."""
+        isolate([self.batch], self._attempt, self._one_by_one)
+        assert self.done == self.places
+
+    def _attempt(self, batches: Sequence[pa.RecordBatch]) -> Collection[Place] | None:
+        found = places_of(batches)
+        self.work += len(found)
+        keys = [key for batch in batches for key in batch.column("key").to_pylist()]
+        lasts = dict(zip(keys, found, strict=True))
+        suspects = {
+            lasts[key] for key, place in zip(keys, found, strict=True) if place in self._bad
+        }
+        if not suspects:
+            self.done += found
+        return suspects or None
+
+    def _one_by_one(self, batches: Sequence[pa.RecordBatch]) -> None:
+        found = places_of(batches)
+        self.done += found
+        self.alone += map(self.places.index, found)
+
+
+@pytest.mark.parametrize("more", [1, 20, 1500])
+def test_rejected_change_is_found_before_any_number_of_changes_of_its_row(more: int) -> None:
+    bad, step = 800, 2000 // more
+    changes = [write(number, a="x") for number in range(MANY)]
+    for number in range(bad, bad + more * step + 1, step):
+        changes[number] = update(7, a="x")
+    made = Rejecting(rows_of(*changes), [bad])
+    made.run()
+    assert bad in made.alone
+    assert len(made.alone) <= 64
+    assert made.work <= 3 * MANY
+
+
+def test_changes_of_keys_are_together_in_their_message_but_not_with_all_others() -> None:
+    def move(key: int, old: int, table: str = "t") -> RowChange:
+        return change("update", {"id": key}, table, after={"a": "x"}, old_key={"id": old})
+
+    changes = [write(number, a="x") for number in range(MANY)]
+    changes[100:104] = [move(-1, -2), write(-1, "u", a="x"), move(-2, -3), move(-3, -1)]
+    changes[200:202] = [move(-5, -6), move(-5, -6, "u")]
+    rows = [row_of(each, 0, number) for number, each in enumerate(changes)]
+    for bad, alone in (
+        (50, [50]),
+        (103, [100, 101, 102, 103]),
+        (201, [201]),
+        (MANY - 1, [MANY - 1]),
+    ):
+        made = Rejecting(rows, [bad])
+        made.run()
+        assert made.alone == alone
+        assert made.work <= 2 * MANY
 
 
 def bad_rows() -> list[dict[str, Any]]:
